@@ -1,0 +1,125 @@
+//! `Binding`: what a client holds once who, what and how have been decided.
+
+mod options;
+
+pub use options::BindOptions;
+
+use core::fmt;
+use std::sync::Arc;
+
+use crate::call::{CallPath, Frames, Limit, PathKind, Serve};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::interface::Interface;
+use crate::path::in_process::InProcess;
+use crate::sys::ForkMark;
+
+/// A binding to one export: cheap to clone, called through by any number of threads.
+#[derive(Clone)]
+pub struct Binding {
+    pub(crate) bound: Arc<Bound>,
+    pub(crate) limit: Limit,
+}
+
+/// What all clones of a binding share.
+pub(crate) struct Bound {
+    pub(crate) path: Box<dyn CallPath>,
+    pub(crate) frames: Frames,
+    pub(crate) interface: &'static Interface,
+    pub(crate) address: String,
+    pub(crate) mark: ForkMark,
+}
+
+impl Binding {
+    pub(crate) fn new(
+        path: Box<dyn CallPath>,
+        frames: Frames,
+        interface: &'static Interface,
+        address: String,
+        limit: Limit,
+    ) -> Result<Self, CallError> {
+        let mark = ForkMark::for_binding().map_err(|error| {
+            CallError::system(Phase::Bind, "no memory for the fork mark", error)
+        })?;
+        Ok(Self { bound: Arc::new(Bound { path, frames, interface, address, mark }), limit })
+    }
+
+    /// A binding to an object of this process.
+    ///
+    /// # Panics
+    /// If there is no memory for its frames.
+    #[doc(hidden)]
+    pub fn in_process(serve: Arc<dyn Serve>, options: &BindOptions) -> Self {
+        let interface = serve.interface();
+        let bytes = options.message_bytes_for(interface);
+        let frames = InProcess::frames(options.astacks, bytes).expect("memory for the frames");
+        let path = Box::new(InProcess::new(serve));
+        Self::new(path, frames, interface, "in-process".into(), options.limit)
+            .expect("memory for the fork mark")
+    }
+
+    /// The same binding with another limit to how long calls wait.
+    #[must_use]
+    pub fn with_limit(&self, limit: Limit) -> Self {
+        Self { bound: Arc::clone(&self.bound), limit }
+    }
+
+    /// The interface that the client was compiled with.
+    pub fn interface(&self) -> &'static Interface {
+        self.bound.interface
+    }
+
+    /// The name or address that was bound.
+    pub fn address(&self) -> &str {
+        &self.bound.address
+    }
+
+    /// The path that calls take.
+    pub fn path(&self) -> PathKind {
+        self.bound.path.kind()
+    }
+
+    /// Whether the server's session still stands, as far as is known without asking.
+    pub fn is_alive(&self) -> bool {
+        self.bound.path.is_alive()
+    }
+
+    /// Calls the procedure that does nothing and that every export has.
+    ///
+    /// # Errors
+    /// Those of any call.
+    pub fn ping(&self) -> Result<(), CallError> {
+        crate::stub::call(self, crate::call::PING, |stub| {
+            stub.transport(&[], &[], &mut [])?.ping()
+        })
+    }
+}
+
+impl Bound {
+    /// The name of a procedure, for errors.
+    pub(crate) fn procedure_name(&self, number: u32) -> &'static str {
+        let procedure = self.interface.procedures.get(number as usize);
+        procedure.map_or("ping", |procedure| procedure.name)
+    }
+}
+
+impl fmt::Debug for Binding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Binding")
+            .field("interface", &self.bound.interface.name)
+            .field("address", &self.bound.address)
+            .field("path", &self.path())
+            .finish_non_exhaustive()
+    }
+}
+
+impl CallError {
+    #[cold]
+    pub(crate) fn too_large() -> Self {
+        Self::not_executed(Kind::TooLarge, Phase::Marshal, "it does not fit the A-stack")
+    }
+
+    #[cold]
+    pub(crate) fn bad_result(detail: impl Into<String>) -> Self {
+        Self::new(Kind::BadResult, Executed::Maybe, detail).in_phase(Phase::Unmarshal)
+    }
+}

@@ -1,0 +1,83 @@
+//! What a client may choose when it binds.
+
+use core::time::Duration;
+
+use crate::call::{Limit, Wait};
+use crate::error::CallError;
+use crate::interface::Interface;
+use crate::limits;
+
+/// Options of a binding; the defaults suit most programs.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct BindOptions {
+    pub(crate) astacks: u32,
+    pub(crate) message_bytes: Option<usize>,
+    pub(crate) wait: Wait,
+    pub(crate) limit: Limit,
+    pub(crate) bind_limit: Duration,
+}
+
+impl Default for BindOptions {
+    fn default() -> Self {
+        Self {
+            astacks: limits::ASTACKS,
+            message_bytes: None,
+            wait: Wait::Adaptive,
+            limit: Limit::None,
+            bind_limit: Duration::from_secs(5),
+        }
+    }
+}
+
+impl BindOptions {
+    /// Calls in flight at one time, 1 to [`limits::ASTACKS_MAX`]; more callers wait.
+    ///
+    /// # Panics
+    /// If it is out of that range.
+    pub const fn astacks(mut self, count: u32) -> Self {
+        assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
+        self.astacks = count;
+        self
+    }
+
+    /// Bytes that a message may have, at least; the interface may ask for more.
+    pub const fn message_bytes(mut self, bytes: usize) -> Self {
+        self.message_bytes = Some(bytes);
+        self
+    }
+
+    /// How callers wait for results.
+    pub const fn wait(mut self, wait: Wait) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How long each call may take; no limit by default, for a dead server is noticed anyway.
+    pub const fn timeout(mut self, limit: Duration) -> Self {
+        self.limit = Limit::Within(limit);
+        self
+    }
+
+    /// How long binding may take: 5 seconds unless set.
+    pub const fn bind_timeout(mut self, limit: Duration) -> Self {
+        self.bind_limit = limit;
+        self
+    }
+
+    /// The size of A-stack that an interface needs under these options.
+    pub(crate) fn message_bytes_for(&self, interface: &Interface) -> usize {
+        let wanted = self.message_bytes.unwrap_or(limits::MESSAGE_BYTES);
+        wanted.max(interface.message_bytes()).clamp(limits::MESSAGE_BYTES_MIN, limits::MESSAGE_BYTES_MAX)
+    }
+
+    #[doc(hidden)]
+    pub fn in_process<S: crate::call::Serve + 'static>(&self, serve: S) -> crate::Binding {
+        crate::Binding::in_process(std::sync::Arc::new(serve), self)
+    }
+}
+
+/// Errors of binding name the address once.
+pub(crate) fn at<T>(result: Result<T, CallError>, address: &str) -> Result<T, CallError> {
+    result.map_err(|error| error.at(address))
+}

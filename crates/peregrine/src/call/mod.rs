@@ -1,0 +1,198 @@
+//! The call shape that every path shares: `Call` out, `Request` and `Reply` on the other side.
+//!
+//! A message is a *head* of small values and *blocks* of plain data, those copied for the
+//! procedure first and those lent to it last, each at a multiple of 16 bytes. A reply is a table
+//! of how much of each out block was filled, the blocks, and a head. Paths move messages and
+//! never know what is in them; stubs fill messages and never know what moves them.
+
+mod caller;
+mod frames;
+mod reply;
+mod request;
+mod serve;
+
+pub use caller::{Caller, PathKind, caller};
+pub(crate) use caller::{CallerInfo, enter};
+pub use frames::{FrameLayout, Frames, Taken};
+pub use reply::Reply;
+pub use request::{Refusal, Request, Slice};
+pub use serve::{Answer, EStack, Incoming, Serve, Served, execute};
+
+use core::time::Duration;
+use std::time::Instant;
+
+use crate::error::CallError;
+use crate::stats::{self, Copy};
+use crate::value::{Invalid, OutBlock, Space, Window, align_up};
+
+/// The number of the procedure that every export answers itself: it does nothing.
+pub const PING: u32 = u32::MAX;
+
+/// How long a caller is willing to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Limit {
+    /// Until there is a result or the server is known to be dead.
+    #[default]
+    None,
+    /// So long from the beginning of each call.
+    Within(Duration),
+    /// Until this moment.
+    Until(Instant),
+}
+
+impl Limit {
+    /// The moment at which a call that begins now must end.
+    pub fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::None => None,
+            // A limit beyond the clock's range is none.
+            Self::Within(limit) => Instant::now().checked_add(limit),
+            Self::Until(moment) => Some(moment),
+        }
+    }
+}
+
+/// How one waits for the other side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// Looking at memory all the time: fastest, and it burns a processor.
+    Spin,
+    /// Asleep in the kernel: slowest, and it costs nothing while nothing happens.
+    Block,
+    /// Spin for about as long as sleeping and waking would cost here, then block.
+    #[default]
+    Adaptive,
+}
+
+/// One call, as a stub hands it to a path. The head is already in its place, the frame.
+#[derive(Debug)]
+pub struct Call<'a, 'b> {
+    /// The procedure's number.
+    pub procedure: u32,
+    /// The frame (A-stack) that was taken for the call.
+    pub frame: &'a Taken<'a>,
+    /// Bytes of the head, at the start of the frame's call space.
+    pub head_bytes: usize,
+    /// Blocks to be copied for the procedure.
+    pub ins: &'a [Window<'a>],
+    /// Blocks that the procedure reads where the path put them.
+    pub lent: &'a [Window<'a>],
+    /// Where the blocks of the result go.
+    pub outs: &'a mut [OutBlock<'b>],
+    /// How long the caller waits.
+    pub limit: Limit,
+}
+
+/// What came back: where in the frame's reply space the head is, and what it holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Returned {
+    /// What the head holds.
+    pub answer: Answer,
+    /// Where it begins in the reply space.
+    pub head_at: u32,
+    /// How many bytes it has.
+    pub head_bytes: u32,
+}
+
+/// A way to a server: takes a whole call, brings back a whole result.
+pub trait CallPath: Send + Sync {
+    /// Makes the call and waits for its end. The out blocks are filled when the answer is
+    /// [`Answer::Ok`].
+    ///
+    /// # Errors
+    /// If there is no result; the error says whether the call ran. A path that gives up while the
+    /// server may still use the frame must [capture](Taken::capture) it.
+    fn transport(&self, call: &mut Call<'_, '_>) -> Result<Returned, CallError>;
+
+    /// Which path it is.
+    fn kind(&self) -> PathKind;
+
+    /// Whether the server's session still stands, as far as is known without asking.
+    fn is_alive(&self) -> bool;
+
+    /// Whether a captured frame has been let go by the server and may be taken again.
+    fn let_go(&self, frame: u32) -> bool;
+}
+
+/// How a message lies in its space: everything is checked against the space's size once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of head and copied blocks: what the server copies for the procedure.
+    pub copied: usize,
+    /// Bytes of the whole message.
+    pub total: usize,
+}
+
+impl Call<'_, '_> {
+    /// Copies the blocks behind the head (LRPC's copy A); `None` if the message is too large.
+    #[inline]
+    pub fn put(&self) -> Option<Layout> {
+        if self.ins.is_empty() && self.lent.is_empty() {
+            return Some(Layout { copied: self.head_bytes, total: self.head_bytes });
+        }
+        let space = self.frame.call_space();
+        let (mut at, mut copied) = (self.head_bytes, self.head_bytes);
+        for block in self.ins {
+            at = put_block(space, at, *block)?;
+            copied = at;
+        }
+        if !self.lent.is_empty() {
+            copied = align_up(at);
+        }
+        for block in self.lent {
+            at = put_block(space, at, *block)?;
+        }
+        // Empty blocks at the end leave nothing behind them.
+        Some(Layout { copied: copied.min(space.len()), total: at.max(copied) })
+    }
+
+    /// Fills the out blocks from a reply (copy F), as the table at its start says.
+    ///
+    /// # Errors
+    /// If the server claims more than was offered, or values that are none.
+    #[inline]
+    pub fn take_blocks(&mut self) -> Result<(), Invalid> {
+        if self.outs.is_empty() {
+            return Ok(());
+        }
+        let space = self.frame.reply_space();
+        let mut at = blocks_at(self.outs.len());
+        for (i, out) in self.outs.iter_mut().enumerate() {
+            let filled: u32 = space.read_plain(4 * i).ok_or(Invalid::Short)?;
+            let filled = filled as usize;
+            if filled > out.capacity() {
+                return Err(Invalid::TooLong);
+            }
+            out.fill(space.part(at, filled).ok_or(Invalid::Short)?)?;
+            stats::count(Copy::F, filled);
+            at = align_up(at + out.capacity());
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn put_block(space: Space<'_>, at: usize, block: Window<'_>) -> Option<usize> {
+    let start = align_up(at);
+    space.zero(at, start.checked_sub(at)?)?;
+    space.part(start, block.len())?.copy_from(block);
+    stats::count(Copy::A, block.len());
+    Some(start + block.len())
+}
+
+/// Where the first out block of a reply begins: behind the table, and behind the first line's
+/// rest, into which most heads fit.
+#[inline]
+pub(crate) const fn blocks_at(outs: usize) -> usize {
+    let table = align_up(4 * outs);
+    if outs == 0 {
+        0
+    } else if table < FIRST_ROOM {
+        FIRST_ROOM
+    } else {
+        table
+    }
+}
+
+/// Bytes of a reply that share a cache line with the local path's reply header.
+const FIRST_ROOM: usize = 32;

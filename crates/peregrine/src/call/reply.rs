@@ -1,0 +1,157 @@
+//! `Reply`: where a server stub puts the result, already in its place.
+
+use super::{Answer, blocks_at};
+use super::request::Refusal;
+use crate::error::{Executed, Kind};
+use crate::limits;
+use crate::value::{Overflow, Space, Value, Writer, align_up};
+
+/// The space of a result: a table of filled bytes, the out blocks, and a head where there is room.
+#[derive(Debug)]
+pub struct Reply<'a> {
+    space: Space<'a>,
+    outs: usize,
+    /// Where the next out block begins.
+    next: usize,
+    pub(super) answer: Answer,
+    pub(super) head_at: usize,
+    pub(super) head_bytes: usize,
+}
+
+impl<'a> Reply<'a> {
+    pub(super) const fn new(space: Space<'a>) -> Self {
+        Self { space, outs: 0, next: 0, answer: Answer::Ok, head_at: 0, head_bytes: 0 }
+    }
+
+    /// Makes room for so many out and in-out blocks; to be called before any of them.
+    #[inline]
+    pub const fn expect(&mut self, outs: usize) {
+        self.outs = outs;
+        self.next = blocks_at(outs);
+    }
+
+    /// The next out block, of `capacity` bytes.
+    #[inline]
+    pub(super) fn block(&mut self, capacity: usize) -> Option<Space<'a>> {
+        let block = self.space.part(self.next, capacity)?;
+        self.next = align_up(self.next + capacity);
+        Some(block)
+    }
+
+    /// Copies the result of an in-out slice to the next block, if its values are plain; those
+    /// that are not go into the head.
+    ///
+    /// # Errors
+    /// If there is no room.
+    #[inline]
+    pub fn in_out<T: Value>(&mut self, index: usize, values: &[T]) -> Result<(), Refusal> {
+        let bytes = T::as_block(values).unwrap_or(&[]);
+        let written = self.block(bytes.len()).and_then(|block| block.write(0, bytes));
+        if written.is_none() {
+            return Err(too_large());
+        }
+        self.filled(index, bytes.len())
+    }
+
+    /// Notes in the table how many bytes of out block `index` were filled.
+    ///
+    /// # Errors
+    /// If there is no room for the table.
+    #[inline]
+    pub fn filled(&mut self, index: usize, bytes: usize) -> Result<(), Refusal> {
+        let filled = u32::try_from(bytes).ok();
+        let noted = filled.and_then(|filled| self.space.write_plain(4 * index, &filled));
+        noted.ok_or_else(too_large)
+    }
+
+    /// Puts `Ok`'s value into the head, and behind it what `more` adds.
+    ///
+    /// # Errors
+    /// If there is no room: the procedure ran, and its result is lost.
+    #[inline]
+    pub fn ok<T: Value>(
+        &mut self,
+        value: &T,
+        more: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>,
+    ) -> Result<(), Refusal> {
+        self.answer = Answer::Ok;
+        self.head(|head| {
+            value.encode(head)?;
+            more(head)
+        })
+    }
+
+    /// Puts the procedure's own error into the head; no block travels.
+    ///
+    /// # Errors
+    /// If there is no room.
+    #[inline]
+    pub fn err<E: Value>(&mut self, error: &E) -> Result<(), Refusal> {
+        self.answer = Answer::Err;
+        (self.outs, self.next) = (0, 0);
+        self.head(|head| error.encode(head))
+    }
+
+    /// Into the rest of the first line if it fits there, otherwise behind the blocks.
+    #[inline]
+    fn head(
+        &mut self,
+        write: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>,
+    ) -> Result<(), Refusal> {
+        let table = 4 * self.outs;
+        let room = if self.outs == 0 {
+            self.space
+        } else {
+            // Values are aligned as seen from the head's start.
+            let first = blocks_at(self.outs).saturating_sub(table);
+            self.space.part(table, first).ok_or_else(too_large)?
+        };
+        let mut head = Writer::new(room);
+        if write(&mut head).is_ok() {
+            (self.head_at, self.head_bytes) = (table, head.len());
+            return Ok(());
+        }
+        self.head_behind_blocks(&write)
+    }
+
+    #[cold]
+    fn head_behind_blocks(
+        &mut self,
+        write: &dyn Fn(&mut Writer<'_>) -> Result<(), Overflow>,
+    ) -> Result<(), Refusal> {
+        let rest = self.space.len().saturating_sub(self.next);
+        let mut head = Writer::new(self.space.part(self.next, rest).ok_or_else(too_large)?);
+        write(&mut head).map_err(|overflow| Refusal {
+            kind: Kind::TooLarge,
+            executed: Executed::Maybe,
+            text: format!("the procedure ran, but its result does not fit: {overflow}"),
+        })?;
+        (self.head_at, self.head_bytes) = (self.next, head.len());
+        Ok(())
+    }
+
+    /// Says why there is no result. Text that does not fit is cut.
+    #[cold]
+    pub(super) fn refuse(&mut self, refusal: &Refusal) {
+        self.answer = match refusal.executed {
+            Executed::No => Answer::NotExecuted,
+            Executed::Maybe => Answer::MayHaveExecuted,
+        };
+        let room = self.space.len().saturating_sub(8).min(limits::TEXT_BYTES_MAX);
+        let text = &refusal.text[..refusal.text.floor_char_boundary(room)];
+        let mut head = Writer::new(self.space);
+        // There is room: A-stacks are never smaller than this, and the text was cut.
+        let _ = head.plain(&(refusal.kind as u32));
+        let _ = text.to_owned().encode(&mut head);
+        (self.head_at, self.head_bytes) = (0, head.len());
+    }
+}
+
+#[cold]
+fn too_large() -> Refusal {
+    Refusal {
+        kind: Kind::TooLarge,
+        executed: Executed::Maybe,
+        text: "the procedure ran, but its result does not fit".into(),
+    }
+}

@@ -1,0 +1,202 @@
+//! `Request`: the server stub's view of a call; every argument is taken once, in order.
+
+use core::ops::{Deref, DerefMut};
+
+use super::Reply;
+use crate::error::{Executed, Kind};
+use crate::value::{Invalid, Lent, Out, Plain, Reader, Value, Window, align_up};
+
+/// Why the server answers without a result.
+#[derive(Debug, Clone)]
+pub struct Refusal {
+    pub(crate) kind: Kind,
+    pub(crate) executed: Executed,
+    pub(crate) text: String,
+}
+
+impl Refusal {
+    /// A refusal before the procedure began.
+    #[cold]
+    pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
+        Self { kind, executed: Executed::No, text: text.into() }
+    }
+}
+
+impl From<Invalid> for Refusal {
+    #[cold]
+    fn from(invalid: Invalid) -> Self {
+        let kind = if invalid == Invalid::TooLong { Kind::TooLarge } else { Kind::BadArguments };
+        Self::new(kind, invalid.to_string())
+    }
+}
+
+/// A call as it arrived: private memory, save for what is lent.
+#[derive(Debug)]
+pub struct Request<'a> {
+    procedure: u32,
+    head: Reader<'a>,
+    blocks: &'a mut [u8],
+    lent: Window<'a>,
+}
+
+/// A slice argument: where it arrived if it is plain, rebuilt if it is structured.
+#[derive(Debug)]
+pub enum Slice<'a, T> {
+    /// The block itself, in private memory.
+    Block(&'a mut [T]),
+    /// Structured values, taken from the head.
+    Rebuilt(Vec<T>),
+}
+
+impl<T> Deref for Slice<'_, T> {
+    type Target = [T];
+    #[inline]
+    fn deref(&self) -> &[T] {
+        match self {
+            Self::Block(block) => block,
+            Self::Rebuilt(values) => values,
+        }
+    }
+}
+
+impl<T> DerefMut for Slice<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        match self {
+            Self::Block(block) => block,
+            Self::Rebuilt(values) => values,
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// The request of a message in private memory, aligned to 16: a head of `head_bytes`, then
+    /// the copied blocks; and the rest of it, which is lent.
+    pub(crate) fn new(
+        procedure: u32,
+        message: &'a mut [u8],
+        head_bytes: usize,
+        lent: Window<'a>,
+    ) -> Option<Self> {
+        let (head, blocks) = message.split_at_mut_checked(head_bytes)?;
+        let padding = (align_up(head_bytes) - head_bytes).min(blocks.len());
+        let head = Reader::new(Window::from(&*head));
+        Some(Self { procedure, head, blocks: &mut blocks[padding..], lent })
+    }
+
+    /// The procedure's number.
+    #[inline]
+    pub const fn procedure(&self) -> u32 {
+        self.procedure
+    }
+
+    /// A value from the head.
+    ///
+    /// # Errors
+    /// If the bits are no such value.
+    #[inline]
+    pub fn value<T: Value>(&mut self) -> Result<T, Refusal> {
+        Ok(T::decode(&mut self.head)?)
+    }
+
+    #[inline]
+    fn count(&mut self, max_len: usize) -> Result<usize, Invalid> {
+        let count = self.head.count()?;
+        if count > max_len { Err(Invalid::TooLong) } else { Ok(count) }
+    }
+
+    #[inline]
+    fn block(&mut self, bytes: usize) -> Result<&'a mut [u8], Invalid> {
+        let blocks = core::mem::take(&mut self.blocks);
+        let (block, rest) = blocks.split_at_mut_checked(bytes).ok_or(Invalid::Short)?;
+        let padding = (align_up(bytes) - bytes).min(rest.len());
+        self.blocks = &mut rest[padding..];
+        Ok(block)
+    }
+
+    /// Text of at most `max_len` bytes.
+    ///
+    /// # Errors
+    /// If it is longer, cut off, or not UTF-8.
+    #[inline]
+    pub fn text(&mut self, max_len: usize) -> Result<&'a str, Refusal> {
+        let bytes = self.count(max_len)?;
+        let block = self.block(bytes)?;
+        Ok(core::str::from_utf8(block).map_err(|_| Invalid::Utf8)?)
+    }
+
+    /// A slice of at most `max_len` values.
+    ///
+    /// # Errors
+    /// If there are more, or one is none.
+    #[inline]
+    pub fn slice<T: Value>(&mut self, max_len: usize) -> Result<Slice<'a, T>, Refusal> {
+        let count = self.count(max_len)?;
+        if !T::PLAIN {
+            return Ok(Slice::Rebuilt(self.head.deeper(|head| T::decode_all(count, head))?));
+        }
+        let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
+        match T::from_block(self.block(bytes)?) {
+            Some(values) => Ok(Slice::Block(values?)),
+            None => Err(Invalid::Block.into()),
+        }
+    }
+
+    /// A lent buffer of at most `max_len` values.
+    ///
+    /// # Errors
+    /// If there are more, or it is cut off.
+    #[inline]
+    pub fn lent<T: Plain>(&mut self, max_len: usize) -> Result<Lent<'a, T>, Refusal> {
+        let count = self.count(max_len)?;
+        let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
+        let block = self.lent.part(0, bytes).ok_or(Invalid::Short)?;
+        let next = align_up(bytes).min(self.lent.len());
+        self.lent = self.lent.part(next, self.lent.len() - next).ok_or(Invalid::Short)?;
+        Ok(Lent::of_window(block))
+    }
+
+    /// The buffer for an out parameter of at most `max_len` values; what is filled is noted
+    /// in `filled`, in values.
+    ///
+    /// # Errors
+    /// If the caller offers more than there is room for.
+    #[inline]
+    pub fn out<'f, T: Plain>(
+        &mut self,
+        reply: &mut Reply<'a>,
+        filled: &'f mut usize,
+        max_len: usize,
+    ) -> Result<Out<'f, T>, Refusal>
+    where
+        'a: 'f,
+    {
+        let capacity = self.head.count()?;
+        let bytes = capacity.checked_mul(size_of::<T>()).ok_or(Invalid::TooLong)?;
+        let block = reply.block(bytes).ok_or(Invalid::TooLong)?;
+        // More room than the interface allows to fill is no fault, only of no use.
+        let usable = bytes.min(max_len.saturating_mul(size_of::<T>()));
+        let block = block.part(0, usable).ok_or(Invalid::TooLong)?;
+        Ok(Out::of_space(block, filled))
+    }
+
+    /// Checks that the whole message was taken.
+    ///
+    /// # Errors
+    /// If something is left.
+    #[inline]
+    pub fn finish(&self) -> Result<(), Refusal> {
+        if self.head.remaining() != 0 || !self.blocks.is_empty() || !self.lent.is_empty() {
+            return Err(Invalid::Long.into());
+        }
+        Ok(())
+    }
+}
+
+impl Refusal {
+    /// The interface has no procedure of that number.
+    #[cold]
+    pub fn no_such_procedure(number: u32) -> Self {
+        Self::new(Kind::NoSuchProcedure, format!("number {number}"))
+    }
+}

@@ -1,0 +1,139 @@
+//! The server's side of a call, the same for every path: copy, run, catch, answer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::request::Refusal;
+use super::{PING, Reply, Request};
+use crate::error::{Executed, Kind};
+use crate::interface::Interface;
+use crate::stats::{self, Copy};
+use crate::value::{Space, Window, bytes_of_blocks};
+
+/// What an exported object answers.
+pub type Served = Result<(), Refusal>;
+
+/// A server stub: takes the arguments, calls the object, puts the result in its place.
+pub trait Serve: Send + Sync {
+    /// What is served.
+    fn interface(&self) -> &'static Interface;
+
+    /// Runs one call.
+    ///
+    /// # Errors
+    /// If the arguments are not readable, or the result does not fit.
+    fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served;
+}
+
+/// What the head of a reply holds; its number is the same on every path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Answer {
+    /// The value of `Ok`, then in-out values.
+    Ok = 0,
+    /// The procedure's own error.
+    Err = 1,
+    /// Why the call was refused before it ran: a kind and a text.
+    NotExecuted = 2,
+    /// Why there is no result although it may have run: a kind and a text.
+    MayHaveExecuted = 3,
+}
+
+impl Answer {
+    /// The answer with this number.
+    #[inline]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Ok,
+            1 => Self::Err,
+            2 => Self::NotExecuted,
+            3 => Self::MayHaveExecuted,
+            _ => return None,
+        })
+    }
+}
+
+/// A server thread's private memory for arguments: LRPC's E-stack, with what E stands for there,
+/// the protection of the procedure from a caller that changes its arguments.
+#[derive(Debug, Default)]
+pub struct EStack(Vec<u128>);
+
+impl EStack {
+    /// Makes it hold messages of so many bytes.
+    pub fn reserve(&mut self, bytes: usize) {
+        let blocks = bytes.div_ceil(16) + 1;
+        if self.0.len() < blocks {
+            self.0.resize(blocks, 0);
+        }
+    }
+}
+
+/// A call that has arrived in memory which the caller may still write.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// The procedure's number.
+    pub procedure: u32,
+    /// The space in which the message lies.
+    pub space: Window<'a>,
+    /// Bytes of head.
+    pub head_bytes: usize,
+    /// Bytes of head and blocks that the procedure must not share.
+    pub copied: usize,
+    /// Bytes of the message.
+    pub total: usize,
+}
+
+/// Runs a call and puts its answer into `reply`; returns what the head holds and where it is.
+/// Nothing that a caller can send, and nothing a procedure does, makes it panic.
+#[inline]
+pub fn execute<'a>(
+    serve: &dyn Serve,
+    incoming: &Incoming<'a>,
+    reply: Space<'a>,
+    estack: &'a mut EStack,
+) -> (Answer, u32, u32) {
+    let mut reply = Reply::new(reply);
+    if let Err(refusal) = run(serve, incoming, &mut reply, estack) {
+        reply.refuse(&refusal);
+    }
+    // Both lie within an A-stack, whose size fits 32 bits.
+    (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
+}
+
+#[inline]
+fn run<'a>(
+    serve: &dyn Serve,
+    incoming: &Incoming<'a>,
+    reply: &mut Reply<'a>,
+    estack: &'a mut EStack,
+) -> Served {
+    let &Incoming { procedure, space, head_bytes, copied, total } = incoming;
+    let unreadable = || Refusal::new(Kind::BadArguments, "the lengths of the message contradict");
+    let message = bytes_of_blocks(&mut estack.0).get_mut(..copied).ok_or_else(unreadable)?;
+    if copied > 0 {
+        space.read(0, message).ok_or_else(unreadable)?;
+        stats::count(Copy::E, copied - head_bytes.min(copied));
+    }
+    let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
+    let lent = lent.ok_or_else(unreadable)?;
+    let request = Request::new(procedure, message, head_bytes, lent);
+    let mut request = request.ok_or_else(unreadable)?;
+    if procedure == PING {
+        return Ok(());
+    }
+    // A panic may leave the object in a state that its own methods must cope with, as with a
+    // poisoned lock; nothing of ours is used after it.
+    match catch_unwind(AssertUnwindSafe(|| serve.serve(&mut request, reply))) {
+        Ok(served) => served,
+        Err(panic) => Err(panicked(&*panic)),
+    }
+}
+
+#[cold]
+fn panicked(panic: &(dyn core::any::Any + Send)) -> Refusal {
+    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+        (Some(text), _) => (*text).to_owned(),
+        (_, Some(text)) => text.clone(),
+        _ => String::new(),
+    };
+    Refusal { kind: Kind::Panicked, executed: Executed::Maybe, text }
+}

@@ -1,0 +1,333 @@
+//! `CallError`: what failed, where, in which phase, why, whether the call ran, and what to do.
+
+use core::fmt;
+use std::error::Error;
+
+/// The result of a procedure that needs no error type of its own.
+pub type Result<T, E = CallError> = core::result::Result<T, E>;
+
+/// Whether a call that failed ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Executed {
+    /// Certainly not: it was refused before the procedure began. It may be sent again.
+    No,
+    /// Perhaps: the outcome is unknown. Sending it again may execute it twice.
+    Maybe,
+}
+
+impl fmt::Display for Executed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::No => "not executed",
+            Self::Maybe => "may have executed",
+        })
+    }
+}
+
+/// In which part of its life a call or binding failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Phase {
+    /// Looking up or publishing a name.
+    Resolve,
+    /// Making the session and the binding.
+    Bind,
+    /// Offering an interface under a name.
+    Export,
+    /// Putting the arguments into the message.
+    Marshal,
+    /// From handing the call over until its result is there.
+    Call,
+    /// Taking the result from the message.
+    Unmarshal,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Resolve => "resolving",
+            Self::Bind => "binding",
+            Self::Export => "exporting",
+            Self::Marshal => "marshalling the arguments",
+            Self::Call => "calling",
+            Self::Unmarshal => "unmarshalling the result",
+        })
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $text:literal, $advice:literal;)*) => {
+        /// What went wrong.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[$doc])* $name = $number,)*
+        }
+
+        impl Kind {
+            /// What failed, in a few words.
+            pub const fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+
+            /// What to do about it.
+            pub const fn advice(self) -> &'static str {
+                match self { $(Self::$name => $advice,)* }
+            }
+
+            /// The kind that crosses a binding as this number.
+            pub(crate) const fn from_number(number: u32) -> Option<Self> {
+                match number { $($number => Some(Self::$name),)* _ => None }
+            }
+
+            #[cfg(test)]
+            const ALL: &'static [Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+kinds! {
+    /// No server exports that name here.
+    NotFound = 1, "no such export",
+        "start the server, check the name with `peregrine list`, and check that both sides use the same $PEREGRINE_DIR";
+    /// The name is exported by a server that lives.
+    NameTaken = 2, "the name is taken",
+        "stop the other server or export under another name";
+    /// The name, address or option has no meaning.
+    BadName = 3, "no valid name",
+        "use 1 to 64 letters, digits, '-', '_' or '.', not beginning with a dot";
+    /// The server does not serve this user.
+    Denied = 4, "permission denied",
+        "run as the server's user, or let the server be opened to others";
+    /// The interfaces of client and server differ.
+    InterfaceMismatch = 5, "the interfaces differ",
+        "build client and server from the same trait, or give the new one another version and name";
+    /// The peer speaks another version of the protocol, or none.
+    ProtocolMismatch = 6, "the peer does not speak this protocol",
+        "use the same release of Peregrine on both sides";
+    /// No memory, descriptor, thread or session is left.
+    Exhausted = 7, "a resource is exhausted",
+        "close bindings, or raise the limit that the cause names";
+    /// The operating system said no.
+    System = 8, "the operating system refused",
+        "see the cause; `peregrine list` shows what is exported";
+    /// The interface has no such procedure.
+    NoSuchProcedure = 9, "no such procedure",
+        "build client and server from the same trait";
+    /// The server could not read the arguments.
+    BadArguments = 10, "the arguments are not readable",
+        "this is a fault of the client's program or of Peregrine: please report it";
+    /// The message does not fit the A-stack.
+    TooLarge = 11, "the message is too large",
+        "declare #[max_len] on the parameter, or bind with a larger message size";
+    /// All threads of the server are busy and its queue is full.
+    Overloaded = 12, "the server is overloaded",
+        "try again later with a growing pause, or give the server more threads";
+    /// The server's process or session ended.
+    ServerGone = 13, "the server is gone",
+        "bind again once it has been restarted; then repeat the call if it was not executed or is idempotent";
+    /// The procedure panicked; the server lives on.
+    Panicked = 14, "the procedure panicked",
+        "see the server's standard error";
+    /// The deadline passed.
+    TimedOut = 15, "the deadline passed",
+        "allow more time, or find out what keeps the server busy";
+    /// The result cannot be read or does not fit.
+    BadResult = 16, "the result is not readable",
+        "this is a fault of the server's program or of Peregrine: please report it";
+    /// This process was forked from the one that bound.
+    Forked = 17, "the binding belongs to the parent process",
+        "bind again in the child";
+    /// The export was withdrawn, or the server is stopping.
+    Withdrawn = 18, "the export was withdrawn",
+        "bind again when the server is back";
+    /// The procedure itself failed in a call to somebody else.
+    Relayed = 19, "the server's own call failed",
+        "see the cause, which the server relayed as text";
+}
+
+/// Why a call, a bind or an export failed, and whether the call ran.
+///
+/// The text says what failed, for which address, in which phase, the cause, and what to do.
+///
+/// ```
+/// use peregrine::{Executed, Kind};
+///
+/// # use peregrine::{interface, CallError};
+/// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+/// let error = EchoClient::bind("surely-nobody-exports-this").err().unwrap();
+/// assert_eq!(error.kind(), Kind::NotFound);
+/// assert_eq!(error.executed(), Executed::No);
+/// assert!(error.to_string().contains("surely-nobody-exports-this"));
+/// ```
+#[derive(Debug)]
+pub struct CallError(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    executed: Executed,
+    phase: Phase,
+    address: String,
+    procedure: &'static str,
+    detail: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl CallError {
+    /// An error that says whether the call ran; [`Phase::Call`] until told otherwise.
+    #[cold]
+    pub fn new(kind: Kind, executed: Executed, detail: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            executed,
+            phase: Phase::Call,
+            address: String::new(),
+            procedure: "",
+            detail: detail.into(),
+            source: None,
+        }))
+    }
+
+    /// As [`CallError::new`], certainly not executed.
+    #[cold]
+    pub(crate) fn not_executed(kind: Kind, phase: Phase, detail: impl Into<String>) -> Self {
+        Self::new(kind, Executed::No, detail).in_phase(phase)
+    }
+
+    /// An operating system's error in a phase where nothing was called yet.
+    #[cold]
+    pub(crate) fn system(phase: Phase, what: impl Into<String>, error: std::io::Error) -> Self {
+        let kind = match error.raw_os_error() {
+            Some(libc::EACCES | libc::EPERM) => Kind::Denied,
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) => Kind::Exhausted,
+            _ => Kind::System,
+        };
+        Self::not_executed(kind, phase, what).because(error)
+    }
+
+    pub(crate) fn in_phase(mut self, phase: Phase) -> Self {
+        self.0.phase = phase;
+        self
+    }
+
+    pub(crate) fn at(mut self, address: &str) -> Self {
+        if self.0.address.is_empty() {
+            self.0.address = address.to_owned();
+        }
+        self
+    }
+
+    pub(crate) fn of(mut self, procedure: &'static str) -> Self {
+        self.0.procedure = procedure;
+        self
+    }
+
+    pub(crate) fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// Whether the call ran.
+    pub fn executed(&self) -> Executed {
+        self.0.executed
+    }
+
+    /// In which phase it failed.
+    pub fn phase(&self) -> Phase {
+        self.0.phase
+    }
+
+    /// The address or name of the other side; empty if there was none yet.
+    pub fn address(&self) -> &str {
+        &self.0.address
+    }
+
+    /// The procedure that was called; empty when binding or exporting.
+    pub fn procedure(&self) -> &'static str {
+        self.0.procedure
+    }
+
+    /// What exactly was wrong; may be empty.
+    pub fn detail(&self) -> &str {
+        &self.0.detail
+    }
+
+    /// What to do about it.
+    pub fn advice(&self) -> &'static str {
+        self.0.kind.advice()
+    }
+
+    /// The error and its causes in one line, without advice: what crosses a binding as text.
+    pub fn chain(&self) -> String {
+        let mut text = self.summary();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+
+    fn summary(&self) -> String {
+        let inner = &*self.0;
+        let mut text = inner.phase.to_string();
+        if !inner.procedure.is_empty() {
+            text = format!("{text} `{}`", inner.procedure);
+        }
+        if !inner.address.is_empty() {
+            text = format!("{text} at `{}`", inner.address);
+        }
+        text = format!("{text}: {}", inner.kind.text());
+        if !inner.detail.is_empty() {
+            text = format!("{text}: {}", inner.detail);
+        }
+        text
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.chain(), self.executed())?;
+        write!(f, "; {}", self.advice())
+    }
+}
+
+impl Error for CallError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source.as_deref().map(|error| error as &(dyn Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_says_what_where_when_why_and_what_to_do() {
+        let error = CallError::new(Kind::ServerGone, Executed::Maybe, "process 77 ended")
+            .at("files")
+            .of("read")
+            .because(std::io::Error::other("hung up"));
+        let text = error.to_string();
+        for part in ["calling `read`", "`files`", "gone", "process 77", "hung up", "may have", "bind again"] {
+            assert!(text.contains(part), "{part:?} is missing in {text:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_keep_their_numbers() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::from_number(*kind as u32), Some(*kind));
+            assert!(!kind.text().is_empty() && !kind.advice().is_empty());
+        }
+        assert_eq!(Kind::from_number(0), None);
+        assert_eq!(Kind::from_number(20), None);
+    }
+}

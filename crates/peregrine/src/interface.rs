@@ -1,0 +1,561 @@
+//! The description of an interface: constant data that stubs, binding and people read.
+//!
+//! `#[interface]` emits one [`Interface`] per trait. Its identity is the [`Digest`] of its
+//! canonical text: names, types, directions and bounds, not documentation. Recursive types are
+//! described through function pointers, so a description is finite however types are linked.
+
+use core::fmt::{self, Write as _};
+
+use crate::digest::sha256;
+use crate::limits;
+
+/// An interface: what a server exports and a client is bound to.
+#[derive(Debug, Clone, Copy)]
+pub struct Interface {
+    /// The trait's name, or the one given by `#[interface(name = "...")]`.
+    pub name: &'static str,
+    /// `#[interface(version = N)]`, 0 unless given.
+    pub version: u32,
+    /// Documentation of the trait; no part of its identity.
+    pub docs: &'static str,
+    /// The procedures; their position is their number on every path.
+    pub procedures: &'static [Procedure],
+    #[doc(hidden)]
+    pub digest: fn() -> Digest,
+}
+
+/// A procedure of an interface.
+#[derive(Debug, Clone, Copy)]
+pub struct Procedure {
+    /// The method's name.
+    pub name: &'static str,
+    /// Documentation of the method; no part of its identity.
+    pub docs: &'static str,
+    /// Whether it may safely run twice: `#[idempotent]`.
+    pub idempotent: bool,
+    /// The parameters in order.
+    pub parameters: &'static [Parameter],
+    /// What `Ok` carries.
+    pub result: &'static Type,
+    /// What `Err` carries.
+    pub error: &'static Type,
+}
+
+/// A parameter of a procedure.
+#[derive(Debug, Clone, Copy)]
+pub struct Parameter {
+    /// Its name in the trait.
+    pub name: &'static str,
+    /// In which direction it travels.
+    pub direction: Direction,
+    /// Whether it is one value or a buffer of them.
+    pub shape: Shape,
+    /// The type of the value, or of one element.
+    pub ty: &'static Type,
+    /// The largest number of elements (bytes, for text): `#[max_len(N)]`.
+    pub max_len: Option<u32>,
+}
+
+/// The direction of a parameter (Peregrine section 2, Firefly's VAR IN and VAR OUT).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// With the call: `T`, `&T`, `&str`, `&[T]`.
+    In,
+    /// With the call, but not copied for the procedure: `Lent<'_, T>`.
+    Lent,
+    /// With the result: `Out<'_, T>`.
+    Out,
+    /// Both ways: `&mut T`, `&mut [T]`.
+    InOut,
+}
+
+/// One value, or a buffer of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shape {
+    /// A value, in the head.
+    One,
+    /// Values one after the other: a block if they are plain, otherwise in the head.
+    Buffer,
+}
+
+/// The type of a value.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Type {
+    /// `()`: no bytes.
+    Unit,
+    /// `bool`: one byte, 0 or 1.
+    Bool,
+    /// `char`: a Unicode scalar value in four bytes.
+    Char,
+    /// An unsigned byte.
+    U8,
+    /// Two bytes, unsigned.
+    U16,
+    /// Four bytes, unsigned.
+    U32,
+    /// Eight bytes, unsigned.
+    U64,
+    /// Sixteen bytes, unsigned.
+    U128,
+    /// A signed byte.
+    I8,
+    /// Two bytes, signed.
+    I16,
+    /// Four bytes, signed.
+    I32,
+    /// Eight bytes, signed.
+    I64,
+    /// Sixteen bytes, signed.
+    I128,
+    /// IEEE 754, four bytes.
+    F32,
+    /// IEEE 754, eight bytes.
+    F64,
+    /// UTF-8.
+    Text,
+    /// So many of them.
+    Array(&'static Self, usize),
+    /// A count and so many of them.
+    Sequence(&'static Self),
+    /// Present or absent.
+    Option(&'static Self),
+    /// Either.
+    Result(&'static Self, &'static Self),
+    /// One after the other.
+    Tuple(&'static [&'static Self]),
+    /// A type with a name, perhaps recursive.
+    Named(Named),
+}
+
+/// A type that the user named; what it is made of is behind a function pointer.
+#[derive(Debug, Clone, Copy)]
+pub struct Named {
+    /// Its last name, which is part of the interface's identity.
+    pub name: &'static str,
+    /// A name that no other type of this process has; only told apart, never shown.
+    pub path: fn() -> &'static str,
+    /// What it is made of.
+    pub body: fn() -> Body,
+}
+
+/// What a named type is made of.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub enum Body {
+    /// Plain: copied as it lies in memory.
+    Plain {
+        /// Bytes it takes.
+        size: usize,
+        /// Its alignment in bytes.
+        align: usize,
+        /// Its fields, in memory order.
+        fields: &'static [Field],
+    },
+    /// Plain: an enumeration without payload, by its discriminants.
+    PlainEnum {
+        /// The integer that holds the discriminant.
+        repr: &'static Type,
+        /// The allowed values.
+        variants: &'static [(&'static str, i128)],
+    },
+    /// Structured: its fields one after the other.
+    Struct(&'static [Field]),
+    /// Structured: the number of the variant (u32), then its fields.
+    Enum(&'static [Variant]),
+}
+
+/// A field of a named type.
+#[derive(Debug, Clone, Copy)]
+pub struct Field {
+    /// Its name, or its number in a tuple.
+    pub name: &'static str,
+    /// Its type.
+    pub ty: &'static Type,
+}
+
+/// A variant of a structured enumeration.
+#[derive(Debug, Clone, Copy)]
+pub struct Variant {
+    /// Its name.
+    pub name: &'static str,
+    /// Its fields, perhaps none.
+    pub fields: &'static [Field],
+}
+
+/// The identity of an interface: the first 16 bytes of the SHA-256 of its canonical text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Digest(pub [u8; 16]);
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+impl Interface {
+    /// The interface's identity, computed once per process.
+    pub fn digest(&self) -> Digest {
+        (self.digest)()
+    }
+
+    #[doc(hidden)]
+    pub fn compute_digest(&self) -> Digest {
+        let hash = sha256(self.canonical_text().as_bytes());
+        Digest(core::array::from_fn(|i| hash[i]))
+    }
+
+    /// The text whose hash is the identity: one procedure a line, then one named type a line.
+    pub fn canonical_text(&self) -> String {
+        let mut text = format!("interface {} version {}\n", self.name, self.version);
+        let mut named = NamedTypes::default();
+        for procedure in self.procedures {
+            named.line(&mut text, |text, named| procedure.write(text, named));
+        }
+        // Describing one named type may meet others: the list grows while it is walked.
+        let mut next = 0;
+        while let Some(&one) = named.seen.get(next) {
+            named.line(&mut text, |text, named| one.write(next, text, named));
+            next += 1;
+        }
+        text
+    }
+
+    /// Bytes of A-stack that every procedure with bounded parameters needs for its call and its
+    /// result; parameters without `max_len` count for nothing here.
+    pub fn message_bytes(&self) -> usize {
+        self.procedures.iter().map(Procedure::message_bytes).max().unwrap_or(0)
+    }
+}
+
+impl Procedure {
+    /// Room for the larger of call and result, as far as the parameters are bounded.
+    fn message_bytes(&self) -> usize {
+        let (mut call, mut reply) = (64usize, 64usize);
+        call = call.saturating_add(self.result.bytes_max().unwrap_or(0));
+        reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));
+        for parameter in self.parameters {
+            let one = parameter.ty.bytes_max().unwrap_or(0);
+            let bytes = match parameter.shape {
+                Shape::One => one,
+                Shape::Buffer => one.saturating_mul(parameter.max_len.unwrap_or(0) as usize),
+            };
+            let bytes = bytes.saturating_add(32);
+            match parameter.direction {
+                Direction::In | Direction::Lent => call = call.saturating_add(bytes),
+                Direction::Out => reply = reply.saturating_add(bytes),
+                Direction::InOut => {
+                    call = call.saturating_add(bytes);
+                    reply = reply.saturating_add(bytes);
+                }
+            }
+        }
+        call.max(reply)
+    }
+
+    fn write(&self, text: &mut String, named: &mut NamedTypes) {
+        if self.idempotent {
+            text.push_str("idempotent ");
+        }
+        text.push_str(self.name);
+        text.push('(');
+        for (i, parameter) in self.parameters.iter().enumerate() {
+            if i > 0 {
+                text.push_str(", ");
+            }
+            parameter.write(text, named);
+        }
+        text.push_str(") -> ");
+        self.result.write(text, named);
+        text.push_str(" or ");
+        self.error.write(text, named);
+    }
+}
+
+impl Parameter {
+    fn write(&self, text: &mut String, named: &mut NamedTypes) {
+        text.push_str(match self.direction {
+            Direction::In => "in ",
+            Direction::Lent => "lent ",
+            Direction::Out => "out ",
+            Direction::InOut => "inout ",
+        });
+        text.push_str(self.name);
+        text.push_str(": ");
+        match (self.shape, self.ty) {
+            (Shape::One, ty) => ty.write(text, named),
+            (Shape::Buffer, Type::Text) => text.push_str("text"),
+            (Shape::Buffer, ty) => {
+                text.push('[');
+                ty.write(text, named);
+                text.push(']');
+            }
+        }
+        if let Some(max_len) = self.max_len {
+            let _ = write!(text, " max {max_len}");
+        }
+    }
+}
+
+impl Type {
+    /// The name of a type without parts.
+    const fn simple_name(&self) -> Option<&'static str> {
+        Some(match self {
+            Self::Unit => "unit",
+            Self::Bool => "bool",
+            Self::Char => "char",
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::U128 => "u128",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::I128 => "i128",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Text => "text",
+            _ => return None,
+        })
+    }
+
+    /// Bytes that any value of the type takes at most, alignment aside; `None` if unbounded.
+    pub fn bytes_max(&self) -> Option<usize> {
+        Some(match self {
+            Self::Unit => 0,
+            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::Char | Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
+            Self::U128 | Self::I128 => 16,
+            Self::Text => 1,
+            Self::Array(one, count) => one.bytes_max()?.saturating_mul(*count),
+            Self::Option(one) => one.bytes_max()?.saturating_add(16),
+            Self::Result(ok, err) => ok.bytes_max()?.max(err.bytes_max()?).saturating_add(16),
+            Self::Tuple(parts) => {
+                let mut sum = 0usize;
+                for part in *parts {
+                    sum = sum.saturating_add(part.bytes_max()?).saturating_add(15);
+                }
+                sum
+            }
+            Self::Named(named) => match (named.body)() {
+                Body::Plain { size, .. } => size,
+                Body::PlainEnum { repr, .. } => repr.bytes_max()?,
+                Body::Struct(_) | Body::Enum(_) => return None,
+            },
+            Self::Sequence(_) => return None,
+        })
+    }
+
+    fn write(&self, text: &mut String, named: &mut NamedTypes) {
+        if let Some(name) = self.simple_name() {
+            text.push_str(name);
+            return;
+        }
+        match self {
+            Self::Array(one, count) => {
+                text.push('[');
+                one.write(text, named);
+                let _ = write!(text, "; {count}]");
+            }
+            Self::Sequence(one) => named.list("sequence<", &[one], text),
+            Self::Option(one) => named.list("option<", &[one], text),
+            Self::Result(ok, err) => named.list("result<", &[ok, err], text),
+            Self::Tuple(parts) => named.list("tuple<", parts, text),
+            Self::Named(one) => {
+                let number = named.number(*one);
+                let _ = write!(text, "{}#{number}", one.name);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Named {
+    fn write(&self, number: usize, text: &mut String, named: &mut NamedTypes) {
+        let _ = write!(text, "{}#{number} = ", self.name);
+        match (self.body)() {
+            Body::Plain { size, align, fields } => {
+                let _ = write!(text, "plain {size} align {align} ");
+                write_fields(fields, text, named);
+            }
+            Body::PlainEnum { repr, variants } => {
+                text.push_str("plain enum ");
+                repr.write(text, named);
+                for (name, value) in variants {
+                    let _ = write!(text, " {name}={value}");
+                }
+            }
+            Body::Struct(fields) => {
+                text.push_str("struct ");
+                write_fields(fields, text, named);
+            }
+            Body::Enum(variants) => {
+                text.push_str("enum");
+                for variant in variants {
+                    let _ = write!(text, " {} ", variant.name);
+                    write_fields(variant.fields, text, named);
+                }
+            }
+        }
+    }
+}
+
+fn write_fields(fields: &[Field], text: &mut String, named: &mut NamedTypes) {
+    text.push('{');
+    for (i, field) in fields.iter().enumerate() {
+        let _ = write!(text, "{}{}: ", if i > 0 { ", " } else { "" }, field.name);
+        field.ty.write(text, named);
+    }
+    text.push('}');
+}
+
+/// The named types met so far, in the order of meeting: their position is their number, so two
+/// types of one name are told apart and recursion ends.
+#[derive(Default)]
+struct NamedTypes {
+    seen: Vec<Named>,
+}
+
+impl NamedTypes {
+    fn number(&mut self, one: Named) -> usize {
+        let path = (one.path)();
+        let known = self.seen.iter().position(|seen| (seen.path)() == path);
+        known.unwrap_or_else(|| {
+            self.seen.push(one);
+            self.seen.len() - 1
+        })
+    }
+
+    fn line(&mut self, text: &mut String, write: impl FnOnce(&mut String, &mut Self)) {
+        write(text, self);
+        text.push('\n');
+    }
+
+    fn list(&mut self, open: &str, parts: &[&'static Type], text: &mut String) {
+        text.push_str(open);
+        for (i, part) in parts.iter().enumerate() {
+            if i > 0 {
+                text.push_str(", ");
+            }
+            part.write(text, self);
+        }
+        text.push('>');
+    }
+}
+
+/// Where two interfaces differ, as a sentence for people; `None` if their identities are equal.
+pub fn difference(ours: &str, theirs: &str) -> Option<String> {
+    if ours == theirs {
+        return None;
+    }
+    let (mut a, mut b) = (ours.lines(), theirs.lines());
+    loop {
+        match (a.next(), b.next()) {
+            (Some(a), Some(b)) if a == b => {}
+            (Some(a), Some(b)) => return Some(format!("ours has `{a}`, the server has `{b}`")),
+            (Some(a), None) => return Some(format!("the server lacks `{a}`")),
+            (None, Some(b)) => return Some(format!("the server also has `{b}`")),
+            (None, None) => return Some("the descriptions differ in white space".into()),
+        }
+    }
+}
+
+/// A name that may be exported: 1 to 64 letters, digits, `-`, `_` or `.`, not beginning with a dot.
+pub fn valid_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    !name.is_empty()
+        && name.len() <= limits::NAME_BYTES_MAX
+        && !name.starts_with('.')
+        && name.chars().all(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list_body() -> Body {
+        Body::Struct(&[
+            Field { name: "value", ty: &Type::U32 },
+            Field { name: "next", ty: &Type::Option(&LIST) },
+        ])
+    }
+    const LIST: Type =
+        Type::Named(Named { name: "List", path: || "tests::List", body: list_body });
+
+    const LISTS: Interface = Interface {
+        name: "Lists",
+        version: 2,
+        docs: "not part of it",
+        procedures: &[Procedure {
+            name: "sum",
+            docs: "nor this",
+            idempotent: true,
+            parameters: &[
+                Parameter {
+                    name: "list",
+                    direction: Direction::In,
+                    shape: Shape::One,
+                    ty: &LIST,
+                    max_len: None,
+                },
+                Parameter {
+                    name: "into",
+                    direction: Direction::Out,
+                    shape: Shape::Buffer,
+                    ty: &Type::U8,
+                    max_len: Some(1 << 20),
+                },
+            ],
+            result: &Type::U64,
+            error: &Type::Text,
+        }],
+        digest: || LISTS.compute_digest(),
+    };
+
+    #[test]
+    fn the_canonical_text_is_fixed_and_ends_for_recursive_types() {
+        assert_eq!(
+            LISTS.canonical_text(),
+            "interface Lists version 2\n\
+             idempotent sum(in list: List#0, out into: [u8] max 1048576) -> u64 or text\n\
+             List#0 = struct {value: u32, next: option<List#0>}\n"
+        );
+        assert_eq!(LISTS.digest(), LISTS.digest());
+        let other = Interface { version: 3, digest: || Digest([0; 16]), ..LISTS };
+        assert_ne!(LISTS.digest(), other.compute_digest());
+        let documented = Interface { docs: "other docs", ..LISTS };
+        assert_eq!(LISTS.digest(), documented.compute_digest());
+    }
+
+    #[test]
+    fn differences_name_the_procedure() {
+        let text = difference("interface A\nf()\n", "interface A\nf(x)\n").unwrap();
+        assert_eq!(text, "ours has `f()`, the server has `f(x)`");
+        assert!(difference("a\n", "a\nb\n").unwrap().contains("also has `b`"));
+        assert!(difference("a\nb\n", "a\n").unwrap().contains("lacks `b`"));
+        assert_eq!(difference("a", "a"), None);
+    }
+
+    #[test]
+    fn bounded_parameters_size_the_a_stack() {
+        assert!(LISTS.message_bytes() >= 1 << 20);
+        assert!(LISTS.message_bytes() < (1 << 20) + 1024);
+    }
+
+    #[test]
+    fn names() {
+        assert!(valid_name("files") && valid_name("a.b-c_9"));
+        assert!(!valid_name("") && !valid_name(".x") && !valid_name("a/b"));
+        assert!(!valid_name(&"a".repeat(65)));
+    }
+}

@@ -1,0 +1,89 @@
+//! The in-process path: the same stubs and the same bytes, without another process.
+//!
+//! It is for users' tests, and the reference for the contract that every path must keep: the
+//! arguments are copied as they would be between two domains.
+
+use core::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+
+use crate::call::{
+    Call, CallPath, CallerInfo, EStack, FrameLayout, Frames, Incoming, PathKind, Returned, Serve,
+    enter, execute,
+};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::sys::Memory;
+use crate::value::align_up;
+
+/// Calls run on the caller's own thread.
+pub(crate) struct InProcess {
+    serve: Arc<dyn Serve>,
+    caller: Arc<CallerInfo>,
+}
+
+thread_local! {
+    /// Calls may nest: each takes an E-stack of its own.
+    static ESTACKS: RefCell<Vec<EStack>> = const { RefCell::new(Vec::new()) };
+}
+
+impl InProcess {
+    pub(crate) fn new(serve: Arc<dyn Serve>) -> Self {
+        let caller = CallerInfo {
+            path: PathKind::InProcess,
+            export: String::new(),
+            process: std::process::id(),
+            user: rustix::process::geteuid().as_raw(),
+            group: rustix::process::getegid().as_raw(),
+        };
+        Self { serve, caller: Arc::new(caller) }
+    }
+
+    /// Frames in private memory.
+    pub(crate) fn frames(count: u32, message_bytes: usize) -> io::Result<Frames> {
+        let bytes = align_up(message_bytes);
+        let stride = 2 * bytes;
+        let memory = Memory::private(stride * count as usize)?;
+        let layout =
+            FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
+        Ok(Frames::new(Arc::new(memory), layout))
+    }
+}
+
+impl CallPath for InProcess {
+    fn transport(&self, call: &mut Call<'_, '_>) -> Result<Returned, CallError> {
+        let layout = call.put().ok_or_else(CallError::too_large)?;
+        let mut estack = ESTACKS.with_borrow_mut(Vec::pop).unwrap_or_default();
+        estack.reserve(layout.copied);
+        let incoming = Incoming {
+            procedure: call.procedure,
+            space: call.frame.call_space().window(),
+            head_bytes: call.head_bytes,
+            copied: layout.copied,
+            total: layout.total,
+        };
+        let before = enter(Some(Arc::clone(&self.caller)));
+        let reply = call.frame.reply_to();
+        let (answer, head_at, head_bytes) = execute(&*self.serve, &incoming, reply, &mut estack);
+        enter(before);
+        ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
+        if answer == crate::call::Answer::Ok {
+            call.take_blocks().map_err(|invalid| {
+                CallError::new(Kind::BadResult, Executed::Maybe, invalid.to_string())
+                    .in_phase(Phase::Unmarshal)
+            })?;
+        }
+        Ok(Returned { answer, head_at, head_bytes })
+    }
+
+    fn kind(&self) -> PathKind {
+        PathKind::InProcess
+    }
+
+    fn is_alive(&self) -> bool {
+        true
+    }
+
+    fn let_go(&self, _frame: u32) -> bool {
+        true
+    }
+}

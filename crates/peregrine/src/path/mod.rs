@@ -1,0 +1,3 @@
+//! The paths that calls take. They meet only in [`CallPath`](crate::call::CallPath).
+
+pub(crate) mod in_process;

@@ -1,0 +1,340 @@
+//! The runtime under compiled stubs: take a frame, marshal, one virtual call, unmarshal.
+//!
+//! Firefly's Starter, Transporter and Ender in one straight line. The generated code is thin and
+//! typed; everything that does not depend on a type stands here, once.
+
+use crate::binding::Binding;
+use crate::call::{self, Answer, Call, Taken};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::value::{Invalid, Lent, Out, OutBlock, Overflow, Plain, Reader, Value, Window, Writer};
+
+/// The result type of a method of an interface.
+#[diagnostic::on_unimplemented(
+    message = "a method of an interface cannot return `{Self}`",
+    label = "must be a `Result` whose error is `From<CallError>`",
+    note = "a remote call can fail: return `peregrine::Result<T>`, or `Result<T, E>` where `E: Value + From<peregrine::CallError>`",
+    note = "`T` and `E` must be values: derive `peregrine::Plain` or `peregrine::Value` on your own types"
+)]
+pub trait Outcome: Sized {
+    /// What `Ok` carries.
+    type Ok: Value;
+    /// What `Err` carries.
+    type Err: Value + From<CallError>;
+    /// From the plain result.
+    fn from_result(result: Result<Self::Ok, Self::Err>) -> Self;
+    /// As the plain result.
+    fn as_result(&self) -> Result<&Self::Ok, &Self::Err>;
+}
+
+impl<T: Value, E: Value + From<CallError>> Outcome for Result<T, E> {
+    type Ok = T;
+    type Err = E;
+    #[inline]
+    fn from_result(result: Self) -> Self {
+        result
+    }
+    #[inline]
+    fn as_result(&self) -> Result<&T, &E> {
+        self.as_ref()
+    }
+}
+
+/// A call in the making: its frame is taken, its arguments go into the head one by one.
+#[derive(Debug)]
+pub struct Stub<'a> {
+    binding: &'a Binding,
+    frame: Taken<'a>,
+    head: Writer<'a>,
+    procedure: u32,
+}
+
+/// Makes a call; what `body` returns, or why it failed, becomes the method's result.
+///
+/// # Errors
+/// Those of the call, with the procedure and the address filled in.
+#[inline]
+pub fn call<'a, R: Outcome>(
+    binding: &'a Binding,
+    procedure: u32,
+    body: impl FnOnce(Stub<'a>) -> Result<R, CallError>,
+) -> R {
+    match Stub::begin(binding, procedure).and_then(body) {
+        Ok(result) => result,
+        Err(error) => R::from_result(Err(failed(binding, procedure, error).into())),
+    }
+}
+
+#[cold]
+fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
+    error.at(&binding.bound.address).of(binding.bound.procedure_name(procedure))
+}
+
+#[cold]
+fn forked() -> CallError {
+    let detail = format!("this is process {}, forked after the bind", std::process::id());
+    CallError::not_executed(Kind::Forked, Phase::Marshal, detail)
+}
+
+#[cold]
+fn no_frame() -> CallError {
+    CallError::not_executed(Kind::TimedOut, Phase::Marshal, "no A-stack became free in time")
+}
+
+#[cold]
+fn does_not_fit(overflow: Overflow) -> CallError {
+    CallError::not_executed(Kind::TooLarge, Phase::Marshal, overflow.to_string())
+}
+
+#[cold]
+fn too_long(length: usize, max_len: usize) -> CallError {
+    let detail = format!("{length} elements where the interface allows {max_len}");
+    CallError::not_executed(Kind::TooLarge, Phase::Marshal, detail)
+}
+
+impl<'a> Stub<'a> {
+    #[inline]
+    fn begin(binding: &'a Binding, procedure: u32) -> Result<Self, CallError> {
+        let bound = &*binding.bound;
+        if bound.mark.wiped() {
+            return Err(forked());
+        }
+        let deadline = || binding.limit.deadline();
+        let let_go = |frame| bound.path.let_go(frame);
+        let frame = bound.frames.take(deadline, let_go).ok_or_else(no_frame)?;
+        let head = Writer::new(frame.call_space());
+        Ok(Self { binding, frame, head, procedure })
+    }
+
+    /// A value, into the head.
+    ///
+    /// # Errors
+    /// If it does not fit.
+    #[inline]
+    pub fn value<T: Value>(&mut self, value: &T) -> Result<(), CallError> {
+        value.encode(&mut self.head).map_err(does_not_fit)
+    }
+
+    #[inline]
+    fn count(&mut self, count: usize, max_len: usize) -> Result<(), CallError> {
+        if count > max_len {
+            return Err(too_long(count, max_len));
+        }
+        self.head.count(count).map_err(does_not_fit)
+    }
+
+    /// Text: its length into the head, its bytes as a block.
+    ///
+    /// # Errors
+    /// If it is longer than `max_len` bytes.
+    #[inline]
+    pub fn text<'b>(&mut self, text: &'b str, max_len: usize) -> Result<Window<'b>, CallError> {
+        self.count(text.len(), max_len)?;
+        Ok(Window::from(text.as_bytes()))
+    }
+
+    /// A slice: its length into the head; as a block if it is plain, otherwise into the head too.
+    ///
+    /// # Errors
+    /// If it is longer than `max_len`, or does not fit.
+    #[inline]
+    pub fn slice<'b, T: Value>(
+        &mut self,
+        values: &'b [T],
+        max_len: usize,
+    ) -> Result<Window<'b>, CallError> {
+        self.count(values.len(), max_len)?;
+        if let Some(block) = T::as_block(values) {
+            return Ok(Window::from(block));
+        }
+        let head = &mut self.head;
+        head.deeper(|head| T::encode_all(values, head)).map_err(does_not_fit)?;
+        Ok(Window::empty())
+    }
+
+    /// A lent buffer: its length into the head, its memory as a block.
+    ///
+    /// # Errors
+    /// If it is longer than `max_len`.
+    #[inline]
+    pub fn lent<'b, T: Plain>(
+        &mut self,
+        lent: &Lent<'b, T>,
+        max_len: usize,
+    ) -> Result<Window<'b>, CallError> {
+        self.count(lent.len(), max_len)?;
+        Ok(lent.window())
+    }
+
+    /// An out buffer: how much of it the procedure may fill, into the head.
+    ///
+    /// # Errors
+    /// If its capacity cannot be said in 32 bits.
+    #[inline]
+    pub fn out<'b, T: Plain>(
+        &mut self,
+        out: &'b mut Out<'_, T>,
+        max_len: usize,
+    ) -> Result<OutBlock<'b>, CallError> {
+        let capacity = out.capacity().min(max_len);
+        self.head.count(capacity).map_err(does_not_fit)?;
+        Ok(out.block_of(capacity))
+    }
+
+    /// An in-out slice: as [`Stub::slice`], and a block for its way back.
+    ///
+    /// # Errors
+    /// If it is longer than `max_len`, or does not fit.
+    #[inline]
+    pub fn in_out<'b, T: Value>(
+        &mut self,
+        values: &'b mut [T],
+        max_len: usize,
+    ) -> Result<OutBlock<'b>, CallError> {
+        if T::PLAIN {
+            self.count(values.len(), max_len)?;
+        } else {
+            self.slice(values, max_len)?;
+        }
+        Ok(T::as_block_mut(values).unwrap_or_else(OutBlock::none))
+    }
+
+    /// Makes the call with these blocks.
+    ///
+    /// # Errors
+    /// If there is no result; the error says whether the call ran.
+    #[inline]
+    pub fn transport(
+        self,
+        ins: &[Window<'_>],
+        lent: &[Window<'_>],
+        outs: &mut [OutBlock<'_>],
+    ) -> Result<Returned<'a>, CallError> {
+        let Self { binding, frame, head, procedure } = self;
+        let mut call = Call {
+            procedure,
+            frame: &frame,
+            head_bytes: head.len(),
+            ins,
+            lent,
+            outs,
+            limit: binding.limit,
+        };
+        let returned = match binding.bound.path.transport(&mut call) {
+            Ok(returned) => returned,
+            Err(error) => {
+                // Nobody knows whether the server still uses the frame: it says so itself.
+                if error.executed() == Executed::Maybe {
+                    frame.capture();
+                }
+                return Err(error);
+            }
+        };
+        let call::Returned { answer, head_at, head_bytes } = returned;
+        let head = frame.reply_space().part(head_at as usize, head_bytes as usize);
+        let Some(head) = head else {
+            return Err(CallError::bad_result("its head lies outside the message"));
+        };
+        Ok(Returned { _frame: frame, answer, head: Reader::new(head) })
+    }
+}
+
+/// A result to be taken from its frame, which is given back at the end.
+#[derive(Debug)]
+pub struct Returned<'a> {
+    head: Reader<'a>,
+    answer: Answer,
+    _frame: Taken<'a>,
+}
+
+#[cold]
+fn unreadable(invalid: Invalid) -> CallError {
+    CallError::bad_result(invalid.to_string())
+}
+
+impl Returned<'_> {
+    /// The method's result. Behind the value of `Ok` stand the in-out values.
+    ///
+    /// # Errors
+    /// If the server answered without a result, or with one that is not readable.
+    #[inline]
+    pub fn result<R: Outcome>(&mut self) -> Result<R, CallError> {
+        match self.answer {
+            Answer::Ok => match R::Ok::decode(&mut self.head) {
+                Ok(value) => Ok(R::from_result(Ok(value))),
+                Err(invalid) => Err(unreadable(invalid)),
+            },
+            _ => self.no_value(),
+        }
+    }
+
+    #[cold]
+    fn no_value<R: Outcome>(&mut self) -> Result<R, CallError> {
+        if self.answer == Answer::Err {
+            let error = R::Err::decode(&mut self.head).map_err(unreadable)?;
+            return Ok(R::from_result(Err(error)));
+        }
+        Err(self.refused())
+    }
+
+    /// Why the server answered without a result.
+    fn refused(&mut self) -> CallError {
+        let executed = match self.answer {
+            Answer::NotExecuted => Executed::No,
+            _ => Executed::Maybe,
+        };
+        let kind = self.head.plain::<u32>().ok().and_then(Kind::from_number);
+        match (kind, String::decode(&mut self.head)) {
+            (Some(kind), Ok(text)) => CallError::new(kind, executed, text),
+            _ => CallError::bad_result("the refusal itself is not readable"),
+        }
+    }
+
+    /// An in-out value.
+    ///
+    /// # Errors
+    /// If it is not readable.
+    #[inline]
+    pub fn value<T: Value>(&mut self) -> Result<T, CallError> {
+        T::decode(&mut self.head).map_err(unreadable)
+    }
+
+    /// The values of an in-out slice that came back in the head; nothing if it was a block.
+    ///
+    /// # Errors
+    /// If they are not readable, or not as many as were sent.
+    #[inline]
+    pub fn values<T: Value>(&mut self, count: usize) -> Result<Vec<T>, CallError> {
+        if T::PLAIN {
+            return Ok(Vec::new());
+        }
+        let decode = |head: &mut Reader<'_>| {
+            if head.count()? != count {
+                return Err(Invalid::Block);
+            }
+            head.deeper(|head| T::decode_all(count, head))
+        };
+        decode(&mut self.head).map_err(unreadable)
+    }
+
+    /// Checks that the whole head was taken.
+    ///
+    /// # Errors
+    /// If something is left.
+    #[inline]
+    pub fn finish(&self) -> Result<(), CallError> {
+        self.head.finish().map_err(unreadable)
+    }
+
+    pub(crate) fn ping(mut self) -> Result<Result<(), CallError>, CallError> {
+        match self.answer {
+            Answer::Ok => Ok(Ok(())),
+            _ => Err(self.refused()),
+        }
+    }
+}
+
+/// Puts rebuilt values where the caller wants them: part of an in-out slice's way back.
+#[inline]
+pub fn assign<T>(to: &mut [T], from: Vec<T>) {
+    to.iter_mut().zip(from).for_each(|(to, from)| *to = from);
+}

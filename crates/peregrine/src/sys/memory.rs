@@ -1,0 +1,160 @@
+//! `Memory`: an owned mapping, private or shared with a peer, seen only through windows.
+
+#![allow(unsafe_code)]
+
+use core::ptr::{self, NonNull};
+use core::sync::atomic::AtomicU32;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::value::Space;
+
+/// Mapped memory that lives as long as this value; unmapped when dropped.
+pub struct Memory {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to no thread; it is only reached through windows and atomics.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// A region whose size nobody can change any more: touching it never faults.
+fn sealed() -> SealFlags {
+    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+}
+
+impl Memory {
+    /// Private zeroed memory of `bytes` bytes; pages are taken when first touched.
+    ///
+    /// # Errors
+    /// If the kernel has none.
+    pub fn private(bytes: usize) -> io::Result<Self> {
+        let bytes = bytes.max(1);
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh anonymous mapping replaces nothing.
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
+        Self::mapped(base?, bytes)
+    }
+
+    /// Zeroed memory to share: a sealed memfd, mapped, and the descriptor that a peer maps.
+    ///
+    /// # Errors
+    /// If the kernel has no memory or descriptor left.
+    pub fn shared(bytes: usize) -> io::Result<(Self, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create(c"peregrine", flags)?;
+        ftruncate(&file, bytes as u64)?;
+        fcntl_add_seals(&file, sealed())?;
+        Ok((Self::map(file.as_fd(), bytes)?, file))
+    }
+
+    /// Maps what a peer sent, after checking that it has `bytes` bytes and can neither shrink
+    /// nor grow, so that no later access can fault.
+    ///
+    /// # Errors
+    /// If it is no sealed memfd of that size.
+    pub fn received(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        let wrong = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
+        let seals = fcntl_get_seals(file).map_err(|_| wrong("the region is no memfd"))?;
+        if !seals.contains(sealed()) {
+            return Err(wrong("the region is not sealed"));
+        }
+        if u64::try_from(fstat(file)?.st_size).ok() != Some(bytes as u64) || bytes == 0 {
+            return Err(wrong("the region has another size than announced"));
+        }
+        Self::map(file, bytes)
+    }
+
+    fn map(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping replaces nothing; sealed, so it stays backed by memory.
+        let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) };
+        let memory = Self::mapped(base?, bytes)?;
+        // SAFETY: advice about the mapping just made: a child gets no part of the session.
+        unsafe { madvise(memory.base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
+        Ok(memory)
+    }
+
+    fn mapped(base: *mut core::ffi::c_void, bytes: usize) -> io::Result<Self> {
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { base, bytes })
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Never: there is always at least one byte.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// All of it.
+    #[inline]
+    pub const fn space(&self) -> Space<'_> {
+        // SAFETY: mapped for reading and writing for as long as `self` lives; no Rust
+        // reference other than to atomics is ever made to it.
+        unsafe { Space::new(self.base.as_ptr(), self.bytes) }
+    }
+
+    /// The word at byte `at`, a multiple of four.
+    ///
+    /// # Panics
+    /// If there is no such word.
+    #[inline]
+    pub fn word(&self, at: usize) -> &AtomicU32 {
+        assert!(at % 4 == 0 && at <= self.bytes.saturating_sub(4), "no word at {at}");
+        // SAFETY: inside the mapping, which is page-aligned, so the word is aligned.
+        let word = unsafe { self.base.add(at) };
+        // SAFETY: valid for as long as `self`; our side accesses it only as an atomic or
+        // through windows, whose copies may see any value.
+        unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping; whoever could reach it borrowed or owned this value.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({} bytes)", self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_must_be_sealed_and_of_the_size_announced() {
+        let (memory, file) = Memory::shared(8192).unwrap();
+        memory.space().write(100, b"falcon").unwrap();
+        let other = Memory::received(file.as_fd(), 8192).unwrap();
+        let mut copy = [0; 6];
+        other.space().read(100, &mut copy).unwrap();
+        assert_eq!(&copy, b"falcon");
+        assert!(Memory::received(file.as_fd(), 4096).is_err());
+        assert!(ftruncate(&file, 100).is_err(), "the size can still be changed");
+
+        let open = memfd_create(c"open", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&open, 4096).unwrap();
+        let error = Memory::received(open.as_fd(), 4096).unwrap_err();
+        assert!(error.to_string().contains("not sealed"));
+        let plain = tempfile::tempfile().unwrap();
+        assert!(Memory::received(plain.as_fd(), 4096).is_err());
+    }
+}

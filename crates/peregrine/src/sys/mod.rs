@@ -1,0 +1,22 @@
+//! Every raw system call, with safe signatures out.
+//!
+//! This is one of the rooms where `unsafe` may stand: what the rest of the house asks of the
+//! operating system, it asks here.
+
+mod cpu;
+mod file;
+mod fork;
+mod futex;
+mod memory;
+mod process;
+mod signal;
+mod socket;
+
+pub use cpu::{current_cpu, membarrier, pin_to};
+pub use file::{pread, pwrite};
+pub(crate) use fork::ForkMark;
+pub use futex::{futex_wait, futex_wake};
+pub use memory::Memory;
+pub(crate) use process::Process;
+pub(crate) use signal::on_stop_signals;
+pub(crate) use socket::{Credentials, Received, Seqpacket};

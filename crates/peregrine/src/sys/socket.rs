@@ -1,0 +1,128 @@
+//! Unix sockets that keep message borders, pass descriptors and tell who the peer is.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use core::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, sockopt,
+};
+
+/// A connected or listening `SOCK_SEQPACKET` socket; all its operations return at once.
+#[derive(Debug)]
+pub(crate) struct Seqpacket(OwnedFd);
+
+/// Who is at the other end, as the kernel saw it when the session began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// One message, cut off if it was longer than the buffer.
+#[derive(Debug)]
+pub(crate) struct Received {
+    pub(crate) bytes: usize,
+    pub(crate) whole: bool,
+    pub(crate) files: Vec<OwnedFd>,
+}
+
+fn address(path: &Path) -> io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).map_err(|_| {
+        let text = "the path is too long for a socket; set $PEREGRINE_DIR to a shorter directory";
+        io::Error::new(io::ErrorKind::InvalidInput, text)
+    })
+}
+
+impl Seqpacket {
+    fn new() -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        Ok(Self(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
+    }
+
+    /// Listens at a path where nothing may be yet.
+    pub(crate) fn listen(path: &Path) -> io::Result<Self> {
+        let socket = Self::new()?;
+        bind(&socket.0, &address(path)?)?;
+        listen(&socket.0, 1024)?;
+        Ok(socket)
+    }
+
+    /// Connects to a listening socket; never waits (a full backlog is `WouldBlock`).
+    pub(crate) fn connect(path: &Path) -> io::Result<Self> {
+        let socket = Self::new()?;
+        connect(&socket.0, &address(path)?)?;
+        Ok(socket)
+    }
+
+    /// The next session that asks to be let in, if there is one.
+    pub(crate) fn accept(&self) -> io::Result<Self> {
+        Ok(Self(accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?))
+    }
+
+    pub(crate) fn credentials(&self) -> io::Result<Credentials> {
+        let peer = sockopt::socket_peercred(&self.0)?;
+        let pid = peer.pid.as_raw_pid().cast_unsigned();
+        Ok(Credentials { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
+    }
+
+    /// Sends one message, with at most one descriptor.
+    pub(crate) fn send(&self, message: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let files = file.map(|file| [file]);
+        if let Some(files) = &files {
+            let pushed = ancillary.push(SendAncillaryMessage::ScmRights(files));
+            debug_assert!(pushed);
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = sendmsg(&self.0, &[IoSlice::new(message)], &mut ancillary, flags)?;
+        if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// Receives one message; 0 bytes if the peer has closed.
+    pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let message = recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
+        let mut files = Vec::new();
+        for one in ancillary.drain() {
+            if let RecvAncillaryMessage::ScmRights(received) = one {
+                files.extend(received);
+            }
+        }
+        let cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        Ok(Received { bytes: message.bytes, whole: !cut, files })
+    }
+
+    /// Waits until there is something to receive; false if there is nothing in time.
+    pub(crate) fn readable_within(&self, limit: Duration) -> io::Result<bool> {
+        let until = std::time::Instant::now() + limit;
+        loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            let left = rustix::time::Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+impl AsFd for Seqpacket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,583 @@
+//! Buffers whose place the caller decides: `Out` (filled by the result) and `Lent` (not copied).
+//!
+//! Peregrine and Firefly declare a pointer argument *in*, *out* or *in-out*, so that nothing
+//! travels in a direction where it is not needed; LRPC lets an argument be marked as one that
+//! need not be copied before the procedure sees it. Here both are types.
+
+#![allow(unsafe_code)]
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+use std::fs::File;
+use std::io::{self, Read, Write};
+
+use super::{Invalid, Plain, Space, Window, bytes_of};
+use crate::sys;
+
+/// How much goes through the stack at a time where bytes need a private copy on their way.
+const CHUNK_BYTES: usize = 4096;
+
+/// The caller's buffer, filled by the result; nothing of it travels on the call.
+///
+/// Make it from a slice or a vector, call, and ask [`Out::filled`]; only what was filled
+/// travels. A vector offers its capacity, loses what it held, and ends with as many elements
+/// as were filled. When the call fails, the contents are unspecified.
+///
+/// The procedure never gets a slice (the memory may be its caller's): it puts values.
+///
+/// ```
+/// use peregrine::Out;
+///
+/// fn primes(mut into: Out<'_, u32>) {
+///     into.put(&[2, 3, 5]).unwrap();
+/// }
+///
+/// let mut buffer = [0; 8];
+/// let mut out = Out::from(&mut buffer[..]);
+/// primes(out.by_ref());
+/// assert_eq!(out.filled(), 3);
+/// assert_eq!(buffer[..3], [2, 3, 5]);
+/// ```
+#[derive(Debug)]
+pub struct Out<'a, T: Plain> {
+    place: Place<'a, T>,
+    filled: Count<'a>,
+}
+
+#[derive(Debug)]
+enum Place<'a, T> {
+    Slice(&'a mut [T]),
+    Vec(&'a mut Vec<T>),
+    Space(Space<'a>),
+}
+
+#[derive(Debug)]
+enum Count<'a> {
+    Own(usize),
+    Lender(&'a mut usize),
+}
+
+impl Count<'_> {
+    const fn get(&self) -> usize {
+        match self {
+            Self::Own(count) => *count,
+            Self::Lender(count) => **count,
+        }
+    }
+
+    const fn set(&mut self, to: usize) {
+        match self {
+            Self::Own(count) => *count = to,
+            Self::Lender(count) => **count = to,
+        }
+    }
+}
+
+/// The buffer has no room for what should be put there. Nothing was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// Elements for which there is room.
+    pub remaining: usize,
+}
+
+impl core::fmt::Display for Full {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "the caller's buffer has room for {} more elements only", self.remaining)
+    }
+}
+
+impl std::error::Error for Full {}
+
+impl<'a, T: Plain> From<&'a mut [T]> for Out<'a, T> {
+    fn from(slice: &'a mut [T]) -> Self {
+        Self { place: Place::Slice(slice), filled: Count::Own(0) }
+    }
+}
+
+impl<'a, T: Plain, const N: usize> From<&'a mut [T; N]> for Out<'a, T> {
+    fn from(array: &'a mut [T; N]) -> Self {
+        Self::from(&mut array[..])
+    }
+}
+
+impl<'a, T: Plain> From<&'a mut Vec<T>> for Out<'a, T> {
+    /// Offers the vector's capacity and empties it.
+    fn from(vec: &'a mut Vec<T>) -> Self {
+        vec.clear();
+        Self { place: Place::Vec(vec), filled: Count::Own(0) }
+    }
+}
+
+impl<'a, T: Plain> Out<'a, T> {
+    /// The buffer of a caller in another domain; how much was filled is left in `filled`.
+    #[doc(hidden)]
+    #[inline]
+    pub fn of_space(space: Space<'a>, filled: &'a mut usize) -> Self {
+        *filled = 0;
+        Self { place: Place::Space(space), filled: Count::Lender(filled) }
+    }
+
+    /// Elements that fit altogether.
+    #[inline]
+    pub fn capacity(&self) -> usize {
+        match &self.place {
+            Place::Slice(slice) => slice.len(),
+            Place::Vec(vec) => vec.capacity(),
+            Place::Space(space) => space.len() / size_of::<T>(),
+        }
+    }
+
+    /// Elements filled so far; after a call, those that the procedure filled.
+    #[inline]
+    pub const fn filled(&self) -> usize {
+        self.filled.get()
+    }
+
+    /// Elements for which there still is room.
+    #[inline]
+    pub fn remaining(&self) -> usize {
+        self.capacity() - self.filled()
+    }
+
+    /// The same buffer for a shorter time, so that one can still ask what was filled.
+    #[inline]
+    pub fn by_ref(&mut self) -> Out<'_, T> {
+        let place = match &mut self.place {
+            Place::Slice(slice) => Place::Slice(slice),
+            Place::Vec(vec) => Place::Vec(vec),
+            Place::Space(space) => Place::Space(*space),
+        };
+        let filled = match &mut self.filled {
+            Count::Own(count) => count,
+            Count::Lender(count) => count,
+        };
+        Out { place, filled: Count::Lender(filled) }
+    }
+
+    /// Appends `values`, all of them or none.
+    ///
+    /// # Errors
+    /// [`Full`] if they do not fit.
+    #[inline]
+    pub fn put(&mut self, values: &[T]) -> Result<(), Full> {
+        let (filled, remaining) = (self.filled(), self.remaining());
+        if values.len() > remaining {
+            return Err(Full { remaining });
+        }
+        match &mut self.place {
+            Place::Slice(slice) => {
+                slice[filled..filled + values.len()].copy_from_slice(values);
+            }
+            Place::Vec(vec) => vec.extend_from_slice(values),
+            Place::Space(space) => {
+                let written = space.write(filled * size_of::<T>(), bytes_of(values));
+                debug_assert!(written.is_some(), "capacity was checked");
+            }
+        }
+        self.filled.set(filled + values.len());
+        Ok(())
+    }
+
+    /// Overwrites element `index` of those filled, or appends when `index` is their number.
+    ///
+    /// # Errors
+    /// [`Full`] if there is no room.
+    ///
+    /// # Panics
+    /// If `index` is beyond what was filled: a gap would travel as nobody's values.
+    pub fn set(&mut self, index: usize, value: T) -> Result<(), Full> {
+        let filled = self.filled();
+        assert!(index <= filled, "element {index} of an Out set when {filled} are filled");
+        if index == filled {
+            return self.put(&[value]);
+        }
+        match &mut self.place {
+            Place::Slice(slice) => slice[index] = value,
+            Place::Vec(vec) => vec[index] = value,
+            Place::Space(space) => {
+                let written = space.write_plain(index * size_of::<T>(), &value);
+                debug_assert!(written.is_some(), "the index was checked");
+            }
+        }
+        Ok(())
+    }
+
+    /// Empties the buffer, and lends the whole of it to a call that will fill it. What the call
+    /// fills is accepted at once: nothing remains to be done after it.
+    #[doc(hidden)]
+    #[inline]
+    pub fn block(&mut self) -> OutBlock<'_> {
+        self.block_of(self.capacity())
+    }
+
+    /// As [`Out::block`], for at most `capacity` elements.
+    #[doc(hidden)]
+    #[inline]
+    pub fn block_of(&mut self, capacity: usize) -> OutBlock<'_> {
+        let bytes = capacity.min(self.capacity()) * size_of::<T>();
+        self.filled.set(0);
+        let filled = match &mut self.filled {
+            Count::Own(count) => count,
+            Count::Lender(count) => &mut **count,
+        };
+        let (space, grow) = match &mut self.place {
+            Place::Slice(slice) => (super::plain::space_of(slice), None),
+            Place::Vec(vec) => {
+                vec.clear();
+                let base = vec.as_mut_ptr().cast();
+                // SAFETY: the vector's own buffer, borrowed for as long as the block lives. It
+                // is only written; only whole valid values get there (OutBlock::fill).
+                let space = unsafe { Space::new(base, vec.capacity() * size_of::<T>()) };
+                (space, Some(Grow { vec: NonNull::from(&mut **vec).cast(), to: grow_to::<T> }))
+            }
+            Place::Space(space) => (*space, None),
+        };
+        let space = space.part(0, bytes).unwrap_or(Space::none());
+        OutBlock { space, filled: Some(filled), grow, ..OutBlock::over::<T>(Space::none()) }
+    }
+}
+
+/// Sets the length of the `Vec<T>` at `vec`.
+///
+/// # Safety
+/// `vec` must point to a live `Vec<T>` to which nobody else has access, whose first `count`
+/// elements are initialised.
+unsafe fn grow_to<T>(vec: NonNull<()>, count: usize) {
+    let mut vec = vec.cast::<Vec<T>>();
+    // SAFETY: by the caller, a live vector, ours alone.
+    let vec = unsafe { vec.as_mut() };
+    debug_assert!(count <= vec.capacity());
+    // SAFETY: by the caller, that many elements are initialised.
+    unsafe { vec.set_len(count) };
+}
+
+impl Out<'_, u8> {
+    /// Fills from `reader` until the buffer is full or the reader at its end; returns how many
+    /// bytes were added.
+    ///
+    /// # Errors
+    /// Those of the reader; what was read before stays filled.
+    pub fn fill_from(&mut self, reader: &mut impl Read) -> io::Result<usize> {
+        let mut chunk = [0; CHUNK_BYTES];
+        let start = self.filled();
+        while self.remaining() > 0 {
+            let want = self.remaining().min(CHUNK_BYTES);
+            match reader.read(&mut chunk[..want]) {
+                Ok(0) => break,
+                Ok(bytes) => self.put(&chunk[..bytes]).map_err(io::Error::other)?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(self.filled() - start)
+    }
+
+    /// Fills from `file`, from its byte `offset` on, until the buffer is full or the file at its
+    /// end; returns how many bytes were added. The kernel puts them where they belong: no copy
+    /// of ours is made.
+    ///
+    /// # Errors
+    /// Those of `pread`; what was read before stays filled.
+    pub fn fill_from_file(&mut self, file: &File, offset: u64) -> io::Result<usize> {
+        let start = self.filled();
+        while self.remaining() > 0 {
+            let (filled, at) = (self.filled(), offset + (self.filled() - start) as u64);
+            let bytes = match &mut self.place {
+                Place::Slice(slice) => sys::pread(file, Space::of_mut(&mut slice[filled..]), at)?,
+                Place::Vec(vec) => {
+                    let spare = vec.spare_capacity_mut();
+                    // SAFETY: the spare capacity is ours; the space is only written.
+                    let space = unsafe { Space::new(spare.as_mut_ptr().cast(), spare.len()) };
+                    let bytes = sys::pread(file, space, at)?;
+                    // SAFETY: the kernel has just written that many bytes behind the length.
+                    unsafe { vec.set_len(filled + bytes) };
+                    bytes
+                }
+                Place::Space(space) => {
+                    let rest = space.part(filled, space.len() - filled);
+                    sys::pread(file, rest.unwrap_or(Space::none()), at)?
+                }
+            };
+            if bytes == 0 {
+                break;
+            }
+            self.filled.set(filled + bytes);
+        }
+        Ok(self.filled() - start)
+    }
+}
+
+/// Where one block of a result goes: the caller's memory, without its type.
+///
+/// A path fills it; what arrives is checked before it reaches memory of a type that has
+/// invalid bit patterns.
+#[derive(Debug)]
+pub struct OutBlock<'a> {
+    space: Space<'a>,
+    unit: usize,
+    valid: Option<fn(&[u8]) -> bool>,
+    /// Told how many elements were filled.
+    filled: Option<&'a mut usize>,
+    /// The vector that owns the memory and must learn its new length.
+    grow: Option<Grow>,
+}
+
+#[derive(Debug)]
+struct Grow {
+    vec: NonNull<()>,
+    to: unsafe fn(NonNull<()>, usize),
+}
+
+impl<'a> OutBlock<'a> {
+    /// A block over memory that holds values of `T`, all of it initialised or only written.
+    #[inline]
+    pub(super) const fn over<T: Plain>(space: Space<'a>) -> Self {
+        let valid: Option<fn(&[u8]) -> bool> = if T::ANY_BITS { None } else { Some(T::valid) };
+        Self { space, unit: size_of::<T>(), valid, filled: None, grow: None }
+    }
+
+    /// A block of no bytes, for a slice that travels in the head.
+    #[doc(hidden)]
+    #[inline]
+    pub const fn none() -> Self {
+        Self { space: Space::none(), unit: 1, valid: None, filled: None, grow: None }
+    }
+
+    /// Bytes for which there is room.
+    #[inline]
+    pub const fn capacity(&self) -> usize {
+        self.space.window().len()
+    }
+
+    /// What lies there now: the *in* half of an in-out block.
+    #[doc(hidden)]
+    #[inline]
+    pub const fn contents(&self) -> Window<'a> {
+        self.space.window()
+    }
+
+    /// Copies `from`, the whole block as the result brought it.
+    ///
+    /// # Errors
+    /// If it does not fit, is no whole number of values, or a value's bits are invalid.
+    #[inline]
+    pub fn fill(&mut self, from: Window<'_>) -> Result<(), Invalid> {
+        if from.len() > self.capacity() {
+            return Err(Invalid::TooLong);
+        }
+        if from.len() % self.unit != 0 {
+            return Err(Invalid::Block);
+        }
+        match self.valid {
+            None => self.space.copy_from(from),
+            Some(valid) => self.fill_checked(from, valid)?,
+        }
+        let count = from.len() / self.unit;
+        if let Some(filled) = &mut self.filled {
+            **filled = count;
+        }
+        if let Some(Grow { vec, to }) = self.grow {
+            // SAFETY: the vector is borrowed for as long as this block lives, its capacity is
+            // that of the space, and `count` whole valid values were just written.
+            unsafe { to(vec, count) };
+        }
+        Ok(())
+    }
+
+    /// Chunk by chunk through private memory, where values are looked at.
+    fn fill_checked(&self, from: Window<'_>, valid: fn(&[u8]) -> bool) -> Result<(), Invalid> {
+        let mut stack = [0; CHUNK_BYTES];
+        let mut heap = Vec::new();
+        let chunk: &mut [u8] = if self.unit > CHUNK_BYTES {
+            heap.resize(self.unit, 0);
+            &mut heap
+        } else {
+            &mut stack[..CHUNK_BYTES / self.unit * self.unit]
+        };
+        let mut at = 0;
+        while at < from.len() {
+            let bytes = chunk.len().min(from.len() - at);
+            let private = &mut chunk[..bytes];
+            from.read(at, private).ok_or(Invalid::Short)?;
+            if !private.chunks_exact(self.unit).all(valid) {
+                return Err(Invalid::Bits);
+            }
+            self.space.write(at, private).ok_or(Invalid::TooLong)?;
+            at += bytes;
+        }
+        Ok(())
+    }
+}
+
+/// Fills an empty vector with the values of a block of any-bits values.
+pub(super) fn fill_vec<T: Plain>(values: &mut Vec<T>, block: Window<'_>) {
+    debug_assert!(T::ANY_BITS);
+    let mut out = Out::from(values);
+    let mut to = out.block();
+    let part = block.part(0, block.len().min(to.capacity())).unwrap_or(Window::empty());
+    let filled = to.fill(part);
+    debug_assert!(filled.is_ok());
+}
+
+/// An *in* buffer that is not copied for the procedure (LRPC's mark for such arguments).
+///
+/// The caller makes it from a slice. The procedure gets copying accessors only, for its caller
+/// may change the memory while it looks: what was copied twice may differ.
+///
+/// ```
+/// use peregrine::Lent;
+///
+/// let samples = [1.0f32, 2.0, 4.0];
+/// let lent = Lent::from(&samples[..]);
+/// let mut two = [0.0; 2];
+/// lent.copy_to(1, &mut two).unwrap();
+/// assert_eq!(two, [2.0, 4.0]);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Lent<'a, T: Plain> {
+    window: Window<'a>,
+    values: PhantomData<&'a [T]>,
+}
+
+impl<'a, T: Plain> From<&'a [T]> for Lent<'a, T> {
+    #[inline]
+    fn from(values: &'a [T]) -> Self {
+        Self { window: Window::from(bytes_of(values)), values: PhantomData }
+    }
+}
+
+impl<'a, T: Plain, const N: usize> From<&'a [T; N]> for Lent<'a, T> {
+    #[inline]
+    fn from(values: &'a [T; N]) -> Self {
+        Self::from(&values[..])
+    }
+}
+
+impl<'a, T: Plain> Lent<'a, T> {
+    #[doc(hidden)]
+    #[inline]
+    pub const fn of_window(window: Window<'a>) -> Self {
+        Self { window, values: PhantomData }
+    }
+
+    #[doc(hidden)]
+    #[inline]
+    pub const fn window(&self) -> Window<'a> {
+        self.window
+    }
+
+    /// How many elements there are.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.window.len() / size_of::<T>()
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies elements, from `index` on, until `to` is full.
+    ///
+    /// # Errors
+    /// [`Invalid::Short`] if there are not so many, [`Invalid::Bits`] if one is no value of `T`
+    /// (then `to` is filled in part).
+    pub fn copy_to(&self, index: usize, to: &mut [T]) -> Result<(), Invalid> {
+        let at = index.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
+        let part = self.window.part(at, size_of_val(to)).ok_or(Invalid::Short)?;
+        super::bytes_of_mut(to).fill(part)
+    }
+}
+
+impl Lent<'_, u8> {
+    /// Writes all of it to `writer`.
+    ///
+    /// # Errors
+    /// Those of the writer.
+    pub fn write_to(&self, writer: &mut impl Write) -> io::Result<()> {
+        let mut chunk = [0; CHUNK_BYTES];
+        let mut at = 0;
+        while at < self.len() {
+            let bytes = (self.len() - at).min(CHUNK_BYTES);
+            self.copy_to(at, &mut chunk[..bytes]).map_err(io::Error::other)?;
+            writer.write_all(&chunk[..bytes])?;
+            at += bytes;
+        }
+        Ok(())
+    }
+
+    /// Writes all of it to `file` at its byte `offset`, straight from where it lies.
+    ///
+    /// # Errors
+    /// Those of `pwrite`; [`io::ErrorKind::WriteZero`] if the file takes no more.
+    pub fn write_to_file(&self, file: &File, offset: u64) -> io::Result<()> {
+        let mut at = 0;
+        while let Some(rest) = self.window.part(at, self.len() - at).filter(|w| !w.is_empty()) {
+            match sys::pwrite(file, rest, offset + at as u64)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                bytes => at += bytes,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn out_of_a_slice_a_vector_and_a_space() {
+        fn fill(mut out: Out<'_, u16>) {
+            out.put(&[1, 2]).unwrap();
+            out.set(2, 9).unwrap();
+            out.set(0, 7).unwrap();
+            assert_eq!(out.put(&[1, 1]), Err(Full { remaining: 1 }));
+        }
+        let mut slice = [0u16; 4];
+        let mut out = Out::from(&mut slice);
+        fill(out.by_ref());
+        assert_eq!((out.filled(), out.remaining()), (3, 1));
+        assert_eq!(slice, [7, 2, 9, 0]);
+
+        let mut vec = Vec::with_capacity(4);
+        vec.push(55u16);
+        assert_eq!(vec.capacity(), 4);
+        fill(Out::from(&mut vec));
+        assert_eq!(vec, [7, 2, 9]);
+
+        let (mut memory, mut filled) = ([0u8; 8], 0);
+        fill(Out::of_space(Space::of_mut(&mut memory), &mut filled));
+        assert_eq!((filled, memory[0], memory[4]), (3, 7, 9));
+    }
+
+    #[test]
+    fn a_block_takes_only_valid_whole_values_that_fit() {
+        let mut values = [false; 3];
+        let mut out = Out::from(&mut values);
+        let mut block = out.block();
+        assert_eq!(block.fill(Window::from(&[1u8, 1, 1, 1][..])), Err(Invalid::TooLong));
+        assert_eq!(block.fill(Window::from(&[1u8, 3][..])), Err(Invalid::Bits));
+        assert_eq!(block.fill(Window::from(&[1u8, 0][..])), Ok(()));
+        assert_eq!(out.filled(), 2);
+        let mut vec = Vec::<char>::with_capacity(4);
+        let mut out = Out::from(&mut vec);
+        let text: Vec<u8> = "ab".chars().flat_map(|c| u32::from(c).to_ne_bytes()).collect();
+        assert_eq!(out.block().fill(Window::from(&text[..])), Ok(()));
+        assert_eq!(vec, ['a', 'b']);
+        let mut words = [0u32; 2];
+        let mut out = Out::from(&mut words);
+        assert_eq!(out.block().fill(Window::from(&[1u8, 2, 3][..])), Err(Invalid::Block));
+    }
+
+    #[test]
+    fn lent_copies_and_refuses_what_is_not_there() {
+        let lent = Lent::from(&[1u32, 2, 3]);
+        let mut two = [0; 2];
+        assert_eq!(lent.copy_to(2, &mut two), Err(Invalid::Short));
+        assert_eq!(lent.copy_to(usize::MAX, &mut two), Err(Invalid::Short));
+        assert_eq!(lent.copy_to(0, &mut two), Ok(()));
+        assert_eq!(two, [1, 2]);
+    }
+}

@@ -1,0 +1,97 @@
+//! Typed values to bytes and back: plain blocks, structured values, buffers in and out.
+//!
+//! What stands here is the *native representation*: both sides lay data out alike, so a plain
+//! value travels as its own bytes (Peregrine's first observation: most calls need no
+//! conversion). Nothing here knows a socket, a clock or a thread. Every byte is fixed in
+//! `docs/REPRESENTATION.md`.
+
+mod buffer;
+mod plain;
+mod primitive;
+mod relayed;
+mod reader;
+mod structured;
+mod window;
+mod writer;
+
+pub use buffer::{Full, Lent, Out, OutBlock};
+pub(crate) use plain::bytes_of_blocks;
+pub use plain::{Plain, bytes_of, bytes_of_mut, plain_mut, plain_slice};
+pub use reader::{Invalid, Reader};
+pub use window::{Space, Window};
+pub use writer::{Overflow, Writer};
+
+use crate::interface::Type;
+
+/// Buffers and heads begin at multiples of this many bytes; no plain type may need more.
+pub const ALIGN: usize = 16;
+
+/// `bytes` rounded up to a multiple of [`ALIGN`]; saturates, so that a hostile length stays too large.
+#[inline]
+pub const fn align_up(bytes: usize) -> usize {
+    bytes.saturating_add(ALIGN - 1) & !(ALIGN - 1)
+}
+
+/// A type that can travel with a call: an argument, a result, an element of either.
+///
+/// Implemented for the primitive types, arrays, tuples, `String`, `Vec`, `Option`, `Result` and
+/// `Box`, and derived for your own: `#[derive(Plain)]` for fixed layouts that are copied as they
+/// lie in memory, `#[derive(Value)]` for everything else.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot travel with a call",
+    label = "not a Peregrine value",
+    note = "derive `peregrine::Plain` (fixed layout, copied as one block) or `peregrine::Value` (structured) on your own types",
+    note = "`usize` and `isize` differ between machines: use `u64` or `u32`"
+)]
+pub trait Value: Sized {
+    /// How the interface describes the type.
+    const TYPE: Type;
+
+    /// Whether the type is [`Plain`]: its slices are blocks, copied as they lie in memory.
+    const PLAIN: bool = false;
+
+    /// Bytes the value takes at the start of a head, if every value of the type takes the same.
+    const FIXED_BYTES: Option<usize> = None;
+
+    /// Appends the value to a head.
+    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow>;
+
+    /// Takes the value from a head that a peer wrote.
+    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid>;
+
+    /// Appends every value of a slice (not its length).
+    #[inline]
+    fn encode_all(values: &[Self], head: &mut Writer<'_>) -> Result<(), Overflow> {
+        values.iter().try_for_each(|value| value.encode(head))
+    }
+
+    /// Takes `count` values. Memory grows with what was really sent, never with what was claimed.
+    fn decode_all(count: usize, head: &mut Reader<'_>) -> Result<Vec<Self>, Invalid> {
+        let mut values = Vec::with_capacity(count.min(head.remaining() / size_of::<Self>().max(1)));
+        for _ in 0..count {
+            if size_of::<Self>() != 0 && head.remaining() == 0 {
+                return Err(Invalid::Short);
+            }
+            values.push(Self::decode(head)?);
+        }
+        Ok(values)
+    }
+
+    /// The slice as one plain block; `None` for structured types, whose slices go into the head.
+    #[inline]
+    fn as_block(_values: &[Self]) -> Option<&[u8]> {
+        None
+    }
+
+    /// As [`Value::as_block`], to be written by a result.
+    #[inline]
+    fn as_block_mut(_values: &mut [Self]) -> Option<OutBlock<'_>> {
+        None
+    }
+
+    /// A received block seen as values, in place. `None` for structured types.
+    #[inline]
+    fn from_block(_block: &mut [u8]) -> Option<Result<&mut [Self], Invalid>> {
+        None
+    }
+}

@@ -1,0 +1,145 @@
+//! `Plain`: types that are copied as they lie in memory, and the casts that this allows.
+
+#![allow(unsafe_code)]
+
+use super::{Invalid, OutBlock, Space};
+
+/// A type of fixed layout without padding, copied as one block.
+///
+/// Derive it: `#[derive(Plain)]` proves by constant assertions that there is no padding and
+/// that all fields are plain.
+///
+/// # Safety
+/// The type must be `repr(C)`, `repr(transparent)` or primitive, with no padding byte, no
+/// pointer, no interior mutability, and an alignment of at most 16. If `ANY_BITS` is true every
+/// bit pattern must be a value; otherwise `valid` must be true only of patterns that are.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not plain: it cannot be copied as one block",
+    label = "needs a fixed layout without padding or pointers",
+    note = "derive `peregrine::Plain` on it, or use `Vec<{Self}>` by value instead of a buffer"
+)]
+pub unsafe trait Plain: Copy + Send + Sync + 'static {
+    /// Whether every bit pattern is a value of the type (as for integers, not for `bool`).
+    const ANY_BITS: bool;
+
+    /// Whether these bytes, `size_of::<Self>()` of them, are a value of the type.
+    fn valid(bytes: &[u8]) -> bool;
+}
+
+/// The bytes of a slice of plain values.
+#[inline]
+pub fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
+    // SAFETY: Plain types have no padding, so all size_of_val bytes are initialised.
+    unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// A block into which a result may put values of `T`; what is not valid never gets there.
+#[inline]
+pub fn bytes_of_mut<T: Plain>(values: &mut [T]) -> OutBlock<'_> {
+    OutBlock::over::<T>(space_of(values))
+}
+
+/// Aligned blocks as bytes: an E-stack.
+#[inline]
+pub fn bytes_of_blocks(blocks: &mut [u128]) -> &mut [u8] {
+    let bytes = size_of_val(blocks);
+    // SAFETY: integers have no padding and no invalid bits, and the view borrows them alone.
+    unsafe { core::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), bytes) }
+}
+
+/// The memory of a slice, to be written with whole valid values only.
+#[inline]
+pub(super) fn space_of<T: Plain>(values: &mut [T]) -> Space<'_> {
+    let bytes = size_of_val(values);
+    // SAFETY: the memory is ours alone for the lifetime of `values`, and initialised.
+    unsafe { Space::new(values.as_mut_ptr().cast(), bytes) }
+}
+
+/// A private block seen as values, if it is aligned, whole, and every value valid.
+#[inline]
+pub fn plain_slice<T: Plain>(block: &[u8]) -> Result<&[T], Invalid> {
+    let count = check::<T>(block)?;
+    // SAFETY: checked: alignment, a whole number of values, every one of them valid.
+    Ok(unsafe { core::slice::from_raw_parts(block.as_ptr().cast(), count) })
+}
+
+/// As [`plain_slice`], for changing in place.
+#[inline]
+pub fn plain_mut<T: Plain>(block: &mut [u8]) -> Result<&mut [T], Invalid> {
+    let count = check::<T>(block)?;
+    // SAFETY: checked as above; T has no padding, so whatever is written stays initialised.
+    Ok(unsafe { core::slice::from_raw_parts_mut(block.as_mut_ptr().cast(), count) })
+}
+
+#[inline]
+fn check<T: Plain>(block: &[u8]) -> Result<usize, Invalid> {
+    let size = size_of::<T>();
+    if size == 0 || block.len() % size != 0 || block.as_ptr().align_offset(align_of::<T>()) != 0 {
+        return Err(Invalid::Block);
+    }
+    if !T::ANY_BITS && !block.chunks_exact(size).all(T::valid) {
+        return Err(Invalid::Bits);
+    }
+    Ok(block.len() / size)
+}
+
+macro_rules! any_bits {
+    ($($type:ty)*) => {$(
+        // SAFETY: a primitive number: no padding, every bit pattern is a value.
+        unsafe impl Plain for $type {
+            const ANY_BITS: bool = true;
+            #[inline]
+            fn valid(_: &[u8]) -> bool {
+                true
+            }
+        }
+    )*};
+}
+any_bits!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
+
+// SAFETY: one byte; only 0 and 1 are values.
+unsafe impl Plain for bool {
+    const ANY_BITS: bool = false;
+    #[inline]
+    fn valid(bytes: &[u8]) -> bool {
+        bytes[0] <= 1
+    }
+}
+
+// SAFETY: four bytes; exactly the Unicode scalar values are values.
+unsafe impl Plain for char {
+    const ANY_BITS: bool = false;
+    #[inline]
+    fn valid(bytes: &[u8]) -> bool {
+        let bits = <[u8; 4]>::try_from(bytes).map(u32::from_ne_bytes);
+        bits.is_ok_and(|bits| Self::from_u32(bits).is_some())
+    }
+}
+
+// SAFETY: an array has no padding between elements of a type that has none itself.
+unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
+    const ANY_BITS: bool = T::ANY_BITS;
+    #[inline]
+    fn valid(bytes: &[u8]) -> bool {
+        bytes.chunks_exact(size_of::<T>().max(1)).all(T::valid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_are_checked_before_they_are_values() {
+        #[repr(align(16))]
+        struct Aligned([u8; 16]);
+        let mut block = Aligned([1; 16]);
+        assert_eq!(plain_slice::<u32>(&block.0), Ok(&[0x0101_0101; 4][..]));
+        assert_eq!(plain_slice::<u32>(&block.0[..7]), Err(Invalid::Block));
+        assert_eq!(plain_slice::<u32>(&block.0[1..5]), Err(Invalid::Block));
+        assert_eq!(plain_slice::<bool>(&block.0), Ok(&[true; 16][..]));
+        block.0[9] = 2;
+        assert_eq!(plain_slice::<bool>(&block.0), Err(Invalid::Bits));
+        assert_eq!(plain_mut::<[bool; 8]>(&mut block.0), Err(Invalid::Bits));
+    }
+}

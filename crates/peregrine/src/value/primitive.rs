@@ -1,0 +1,131 @@
+//! `Value` of the plain built-in types: numbers, `bool`, `char`, arrays of them.
+
+use super::{Invalid, OutBlock, Overflow, Plain, Reader, Value, Writer};
+use crate::interface::Type;
+
+/// The methods of [`Value`] that every plain type shares: copied as it lies in memory.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __plain_value {
+    () => {
+        const PLAIN: bool = true;
+        const FIXED_BYTES: ::core::option::Option<usize> =
+            ::core::option::Option::Some(::core::mem::size_of::<Self>());
+        #[inline]
+        fn encode(
+            &self,
+            head: &mut $crate::value::Writer<'_>,
+        ) -> ::core::result::Result<(), $crate::value::Overflow> {
+            head.plain(self)
+        }
+        #[inline]
+        fn decode(
+            head: &mut $crate::value::Reader<'_>,
+        ) -> ::core::result::Result<Self, $crate::value::Invalid> {
+            head.plain()
+        }
+        #[inline]
+        fn encode_all(
+            values: &[Self],
+            head: &mut $crate::value::Writer<'_>,
+        ) -> ::core::result::Result<(), $crate::value::Overflow> {
+            head.plain_all(values)
+        }
+        #[inline]
+        fn decode_all(
+            count: usize,
+            head: &mut $crate::value::Reader<'_>,
+        ) -> ::core::result::Result<::std::vec::Vec<Self>, $crate::value::Invalid> {
+            head.plain_vec(count)
+        }
+        #[inline]
+        fn as_block(values: &[Self]) -> ::core::option::Option<&[u8]> {
+            ::core::option::Option::Some($crate::value::bytes_of(values))
+        }
+        #[inline]
+        fn as_block_mut(
+            values: &mut [Self],
+        ) -> ::core::option::Option<$crate::value::OutBlock<'_>> {
+            ::core::option::Option::Some($crate::value::bytes_of_mut(values))
+        }
+        #[inline]
+        fn from_block(
+            block: &mut [u8],
+        ) -> ::core::option::Option<
+            ::core::result::Result<&mut [Self], $crate::value::Invalid>,
+        > {
+            ::core::option::Option::Some($crate::value::plain_mut(block))
+        }
+    };
+}
+
+macro_rules! primitives {
+    ($($type:ty: $name:ident),* $(,)?) => {$(
+        impl Value for $type {
+            const TYPE: Type = Type::$name;
+            $crate::__plain_value!();
+        }
+    )*};
+}
+primitives! {
+    bool: Bool, char: Char,
+    u8: U8, u16: U16, u32: U32, u64: U64, u128: U128,
+    i8: I8, i16: I16, i32: I32, i64: I64, i128: I128,
+    f32: F32, f64: F64,
+}
+
+/// An array is as plain as its elements, which stand one after the other.
+impl<T: Value, const N: usize> Value for [T; N] {
+    const TYPE: Type = Type::Array(&T::TYPE, N);
+    const PLAIN: bool = T::PLAIN && N > 0;
+    const FIXED_BYTES: Option<usize> = match T::FIXED_BYTES {
+        Some(bytes) if T::PLAIN => Some(bytes * N),
+        _ => None,
+    };
+
+    #[inline]
+    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+        T::encode_all(self, head)
+    }
+
+    #[inline]
+    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+        // One by one: an array of plain elements is read in place by the compiler.
+        let mut failed = None;
+        let mut slots: [Option<T>; N] = core::array::from_fn(|_| match failed {
+            Some(_) => None,
+            None => T::decode(head).map_err(|invalid| failed = Some(invalid)).ok(),
+        });
+        match failed {
+            Some(invalid) => Err(invalid),
+            None => Ok(core::array::from_fn(|i| slots[i].take().expect("none failed"))),
+        }
+    }
+
+    #[inline]
+    fn as_block(values: &[Self]) -> Option<&[u8]> {
+        if Self::PLAIN { T::as_block(values.as_flattened()) } else { None }
+    }
+
+    #[inline]
+    fn as_block_mut(values: &mut [Self]) -> Option<OutBlock<'_>> {
+        if Self::PLAIN { T::as_block_mut(values.as_flattened_mut()) } else { None }
+    }
+
+    #[inline]
+    fn from_block(block: &mut [u8]) -> Option<Result<&mut [Self], Invalid>> {
+        if !Self::PLAIN {
+            return None;
+        }
+        T::from_block(block).map(|values| {
+            let (arrays, rest) = values?.as_chunks_mut::<N>();
+            if rest.is_empty() { Ok(arrays) } else { Err(Invalid::Block) }
+        })
+    }
+}
+
+/// Plain types are values; this is only a reminder for the reader of bounds.
+const _: fn() = || {
+    fn plain_is_value<T: Plain + Value>() {}
+    plain_is_value::<u8>();
+};

@@ -1,0 +1,119 @@
+//! `Reader`: takes values from a head that a peer wrote; every byte is fetched once.
+
+use super::{Plain, Window};
+
+/// Why received bytes are not the values they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Invalid {
+    /// The message ends before the value does.
+    Short,
+    /// Something is left over after the last value.
+    Long,
+    /// Bits that are no value of the type (a `bool` of 2, a surrogate `char`, an unknown variant).
+    Bits,
+    /// Text that is not UTF-8.
+    Utf8,
+    /// A block of the wrong length or alignment.
+    Block,
+    /// More than is allowed: a `max_len` of the interface, or the other side's buffer.
+    TooLong,
+    /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    TooDeep,
+}
+
+impl core::fmt::Display for Invalid {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Short => "the message ends before its last value",
+            Self::Long => "the message goes on after its last value",
+            Self::Bits => "bits that are no value of the declared type",
+            Self::Utf8 => "text that is not UTF-8",
+            Self::Block => "a buffer of the wrong length or alignment",
+            Self::TooLong => "more elements than the interface allows",
+            Self::TooDeep => "structures nested too deeply",
+        })
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// A cursor over a received head. Positions are aligned as in memory, relative to the start.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    head: Window<'a>,
+    at: usize,
+    depth: u32,
+}
+
+impl<'a> Reader<'a> {
+    /// Begins at the start of `head`.
+    #[inline]
+    pub const fn new(head: Window<'a>) -> Self {
+        Self { head, at: 0, depth: 0 }
+    }
+
+    /// Bytes not yet taken.
+    #[inline]
+    pub const fn remaining(&self) -> usize {
+        self.head.len() - self.at
+    }
+
+    /// Takes one plain value at its natural alignment.
+    #[inline]
+    pub fn plain<T: Plain>(&mut self) -> Result<T, Invalid> {
+        let at = self.at.next_multiple_of(align_of::<T>());
+        match self.head.read_plain(at) {
+            Some(value) => {
+                self.at = at + size_of::<T>();
+                Ok(value)
+            }
+            None if self.head.part(at, size_of::<T>()).is_none() => Err(Invalid::Short),
+            None => Err(Invalid::Bits),
+        }
+    }
+
+    /// Takes a count of elements or bytes.
+    #[inline]
+    pub fn count(&mut self) -> Result<usize, Invalid> {
+        self.plain::<u32>().map(|count| count as usize)
+    }
+
+    /// Takes `count` plain values that stand one after the other.
+    pub fn plain_vec<T: Plain>(&mut self, count: usize) -> Result<Vec<T>, Invalid> {
+        let at = self.at.next_multiple_of(align_of::<T>());
+        let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
+        let block = self.head.part(at, bytes).ok_or(Invalid::Short)?;
+        let values = if T::ANY_BITS {
+            let mut values = Vec::with_capacity(count);
+            super::buffer::fill_vec(&mut values, block);
+            values
+        } else {
+            let value = |i| block.read_plain(i * size_of::<T>()).ok_or(Invalid::Bits);
+            (0..count).map(value).collect::<Result<_, _>>()?
+        };
+        self.at = at + bytes;
+        Ok(values)
+    }
+
+    /// Goes one structure deeper for as long as `inner` runs.
+    #[inline]
+    pub fn deeper<T>(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<T, Invalid>,
+    ) -> Result<T, Invalid> {
+        if self.depth >= crate::limits::DEPTH_MAX {
+            return Err(Invalid::TooDeep);
+        }
+        self.depth += 1;
+        let value = inner(self);
+        self.depth -= 1;
+        value
+    }
+
+    /// Checks that nothing is left.
+    #[inline]
+    pub const fn finish(&self) -> Result<(), Invalid> {
+        if self.remaining() == 0 { Ok(()) } else { Err(Invalid::Long) }
+    }
+}

@@ -1,0 +1,211 @@
+//! `Value` of the structured built-in types: text, sequences, options, results, boxes, tuples.
+
+use super::{Invalid, Overflow, Reader, Value, Writer};
+use crate::interface::Type;
+
+impl Value for () {
+    const TYPE: Type = Type::Unit;
+    const FIXED_BYTES: Option<usize> = Some(0);
+
+    #[inline]
+    fn encode(&self, _: &mut Writer<'_>) -> Result<(), Overflow> {
+        Ok(())
+    }
+
+    #[inline]
+    fn decode(_: &mut Reader<'_>) -> Result<Self, Invalid> {
+        Ok(())
+    }
+
+    /// Nothing stands for nothing, so a count alone could claim any number of them.
+    fn decode_all(count: usize, _: &mut Reader<'_>) -> Result<Vec<Self>, Invalid> {
+        Ok(vec![(); count])
+    }
+}
+
+impl Value for String {
+    const TYPE: Type = Type::Text;
+
+    #[inline]
+    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+        head.count(self.len())?;
+        head.plain_all(self.as_bytes())
+    }
+
+    #[inline]
+    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let bytes = head.count()?;
+        Self::from_utf8(head.plain_vec(bytes)?).map_err(|_| Invalid::Utf8)
+    }
+}
+
+impl<T: Value> Value for Vec<T> {
+    const TYPE: Type = Type::Sequence(&T::TYPE);
+
+    #[inline]
+    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+        head.count(self.len())?;
+        head.deeper(|head| T::encode_all(self, head))
+    }
+
+    #[inline]
+    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let count = head.count()?;
+        head.deeper(|head| T::decode_all(count, head))
+    }
+}
+
+impl<T: Value> Value for Option<T> {
+    const TYPE: Type = Type::Option(&T::TYPE);
+
+    #[inline]
+    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+        head.plain(&self.is_some())?;
+        match self {
+            Some(value) => head.deeper(|head| value.encode(head)),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let some = head.plain()?;
+        if some { head.deeper(T::decode).map(Some) } else { Ok(None) }
+    }
+}
+
+impl<T: Value, E: Value> Value for Result<T, E> {
+    const TYPE: Type = Type::Result(&T::TYPE, &E::TYPE);
+
+    #[inline]
+    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+        head.plain(&self.is_err())?;
+        head.deeper(|head| match self {
+            Ok(value) => value.encode(head),
+            Err(error) => error.encode(head),
+        })
+    }
+
+    #[inline]
+    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+        let error = head.plain()?;
+        head.deeper(|head| if error { E::decode(head).map(Err) } else { T::decode(head).map(Ok) })
+    }
+}
+
+/// A box is its content: it exists so that types can be linked. Depth is bounded both ways.
+impl<T: Value> Value for Box<T> {
+    const TYPE: Type = T::TYPE;
+    const FIXED_BYTES: Option<usize> = None;
+
+    #[inline]
+    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+        head.deeper(|head| T::encode(self, head))
+    }
+
+    #[inline]
+    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+        head.deeper(T::decode).map(Self::new)
+    }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident $index:tt),+))*) => {$(
+        impl<$($name: Value),+> Value for ($($name,)+) {
+            const TYPE: Type = Type::Tuple(&[$(&$name::TYPE),+]);
+
+            #[inline]
+            fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+                $(self.$index.encode(head)?;)+
+                Ok(())
+            }
+
+            #[inline]
+            fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+                Ok(($($name::decode(head)?,)+))
+            }
+        }
+    )*};
+}
+tuples! {
+    (A 0)
+    (A 0, B 1)
+    (A 0, B 1, C 2)
+    (A 0, B 1, C 2, D 3)
+    (A 0, B 1, C 2, D 3, E 4)
+    (A 0, B 1, C 2, D 3, E 4, F 5)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6)
+    (A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Reader, Space, Value, Window, Writer};
+    use super::{Invalid, Overflow};
+
+    fn round_trip<T: Value + PartialEq + core::fmt::Debug>(value: T) -> Vec<u8> {
+        let mut memory = [0xaau8; 4096];
+        let mut writer = Writer::new(Space::of_mut(&mut memory));
+        value.encode(&mut writer).unwrap();
+        let bytes = writer.len();
+        let head = memory[..bytes].to_vec();
+        let mut reader = Reader::new(Window::from(&head[..]));
+        assert_eq!(T::decode(&mut reader).unwrap(), value);
+        reader.finish().unwrap();
+        for short in 0..bytes {
+            let mut reader = Reader::new(Window::from(&head[..short]));
+            let taken = T::decode(&mut reader);
+            assert!(taken.is_err(), "{short} of {bytes} bytes gave {taken:?}");
+        }
+        head
+    }
+
+    #[test]
+    fn padding_is_zero_and_positions_are_natural() {
+        let head = round_trip((1u8, 2u32, 3u16, 4u64));
+        assert_eq!(head[..8], [1, 0, 0, 0, 2, 0, 0, 0]);
+        assert_eq!(head[8..], [3, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn structures_round_trip_and_never_decode_from_less() {
+        round_trip(String::from("falcon"));
+        round_trip(vec![Some(3u16), None, Some(4)]);
+        round_trip((Ok::<u8, String>(1), Err::<u8, String>("no".into())));
+        round_trip(vec![vec![1u64, 2], vec![], vec![3]]);
+        round_trip([vec![true, false], vec![]]);
+        round_trip(Box::new((1i128, 'x', -1.5f64)));
+        assert_eq!(round_trip([7u16, 8]), [7, 0, 8, 0]);
+    }
+
+    #[test]
+    fn a_claimed_count_takes_no_memory() {
+        let head = [0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4];
+        let reader = || Reader::new(Window::from(&head[..]));
+        assert_eq!(Vec::<u64>::decode(&mut reader()), Err(Invalid::Short));
+        assert_eq!(Vec::<String>::decode(&mut reader()), Err(Invalid::Short));
+        assert_eq!(String::decode(&mut reader()), Err(Invalid::Short));
+    }
+
+    #[test]
+    fn depth_is_bounded_both_ways() {
+        #[derive(Debug)]
+        struct List(Option<Box<List>>);
+        impl Value for List {
+            const TYPE: crate::interface::Type = crate::interface::Type::Unit;
+            fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+                self.0.encode(head)
+            }
+            fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+                Option::decode(head).map(Self)
+            }
+        }
+        let list = (0..1000).fold(List(None), |list, _| List(Some(Box::new(list))));
+        let mut memory = [1u8; 4096];
+        let mut writer = Writer::new(Space::of_mut(&mut memory));
+        assert_eq!(list.encode(&mut writer), Err(Overflow::TooDeep));
+        let memory = [1u8; 4096];
+        let mut reader = Reader::new(Window::from(&memory[..]));
+        assert_eq!(List::decode(&mut reader).unwrap_err(), Invalid::TooDeep);
+    }
+}

@@ -1,0 +1,250 @@
+//! `Window` and `Space`: memory that a peer may write, with copying accessors only.
+//!
+//! No reference to such memory ever exists: a `&T` promises that nobody writes, and a
+//! neighbour keeps no promises. A window fetches each byte at most once, into private memory,
+//! and only the private copy is looked at (LRPC's argument copy E; Peregrine remaps instead,
+//! which today costs a hundred times a packet's copy).
+
+#![allow(unsafe_code)]
+
+use core::marker::PhantomData;
+use core::mem::MaybeUninit;
+use core::ptr;
+
+use super::Plain;
+
+/// A stretch of memory that may be shared with a peer. Lengths and offsets are in bytes.
+///
+/// Accessors return `None` (or `false`) when asked to reach outside; they never panic.
+#[derive(Clone, Copy)]
+pub struct Window<'a> {
+    base: *mut u8,
+    bytes: usize,
+    memory: PhantomData<&'a ()>,
+}
+
+// SAFETY: a window is an address and a length; every access copies through raw pointers, and
+// the memory outlives 'a whichever thread looks. Two threads that write the same bytes get
+// garbage, as with any peer, never a broken Rust value.
+unsafe impl Send for Window<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Window<'_> {}
+
+impl<'a> Window<'a> {
+    /// An empty window.
+    #[inline]
+    pub const fn empty() -> Self {
+        Self { base: ptr::dangling_mut::<u128>().cast(), bytes: 0, memory: PhantomData }
+    }
+
+    /// How many bytes there are.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether there is none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// The part of `bytes` bytes that begins at `at`.
+    #[inline]
+    pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
+        if at > self.bytes || bytes > self.bytes - at {
+            return None;
+        }
+        // SAFETY: at <= self.bytes was checked, so the sum stays inside or one past the end.
+        let base = unsafe { self.base.add(at) };
+        Some(Self { base, bytes, memory: PhantomData })
+    }
+
+    /// Copies from the window, beginning at `at`, until `private` is full.
+    #[inline]
+    pub fn read(&self, at: usize, private: &mut [u8]) -> Option<()> {
+        let part = self.part(at, private.len())?;
+        // SAFETY: `part` has private.len() bytes; private memory never overlaps shared memory.
+        unsafe { fetch(part.base, private.as_mut_ptr(), private.len()) };
+        Some(())
+    }
+
+    /// Fetches one plain value, once. `None` outside the window or if its bits are not a `T`.
+    #[inline]
+    pub fn read_plain<T: Plain>(&self, at: usize) -> Option<T> {
+        let part = self.part(at, size_of::<T>())?;
+        let mut private = MaybeUninit::<T>::uninit();
+        // SAFETY: `part` and `private` both have size_of::<T>() bytes.
+        unsafe { fetch(part.base, private.as_mut_ptr().cast(), size_of::<T>()) };
+        if !T::ANY_BITS {
+            let start = private.as_ptr().cast::<u8>();
+            // SAFETY: all bytes of `private` were just written, and it is our own memory.
+            let bytes = unsafe { core::slice::from_raw_parts(start, size_of::<T>()) };
+            if !T::valid(bytes) {
+                return None;
+            }
+        }
+        // SAFETY: all bytes are written, and they are a valid T: any are, or these were checked.
+        Some(unsafe { private.assume_init() })
+    }
+
+    /// Where the window begins, for the kernel to read (never to be dereferenced here).
+    #[inline]
+    pub const fn as_ptr(&self) -> *const u8 {
+        self.base
+    }
+}
+
+/// A window that may also be written.
+#[derive(Clone, Copy)]
+pub struct Space<'a>(Window<'a>);
+
+impl<'a> Space<'a> {
+    /// The space of `bytes` bytes at `base`.
+    ///
+    /// # Safety
+    /// For all of `'a`, the memory must stay mapped for reading and writing, and no Rust
+    /// reference to it may be alive.
+    #[inline]
+    pub const unsafe fn new(base: *mut u8, bytes: usize) -> Self {
+        Self(Window { base, bytes, memory: PhantomData })
+    }
+
+    /// A space in private memory, for paths that share none.
+    #[inline]
+    pub const fn of_mut(memory: &'a mut [u8]) -> Self {
+        Self(Window { base: memory.as_mut_ptr(), bytes: memory.len(), memory: PhantomData })
+    }
+
+    /// A space of no bytes.
+    #[inline]
+    pub const fn none() -> Self {
+        Self(Window::empty())
+    }
+
+    /// The space to be looked at only.
+    #[inline]
+    pub const fn window(&self) -> Window<'a> {
+        self.0
+    }
+
+    /// The part of `bytes` bytes that begins at `at`.
+    #[inline]
+    pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
+        self.0.part(at, bytes).map(Self)
+    }
+
+    /// Copies `private` into the space at `at`.
+    #[inline]
+    pub fn write(&self, at: usize, private: &[u8]) -> Option<()> {
+        let part = self.part(at, private.len())?;
+        // SAFETY: `part` has private.len() bytes; private memory never overlaps shared memory.
+        unsafe { ptr::copy_nonoverlapping(private.as_ptr(), part.as_mut_ptr(), private.len()) };
+        Some(())
+    }
+
+    /// Copies a plain value into the space at `at`.
+    #[inline]
+    pub fn write_plain<T: Plain>(&self, at: usize, value: &T) -> Option<()> {
+        let part = self.part(at, size_of::<T>())?;
+        // SAFETY: `part` has size_of::<T>() bytes, a Plain type has no padding, and unaligned
+        // writes ask for no alignment.
+        unsafe { part.as_mut_ptr().cast::<T>().write_unaligned(*value) };
+        Some(())
+    }
+
+    /// Copies the whole of `from`, which must not be longer, to the start of this space.
+    #[inline]
+    pub(crate) fn copy_from(&self, from: Window<'_>) {
+        let bytes = from.bytes.min(self.0.bytes);
+        // SAFETY: both have that many bytes, and memory of a caller never overlaps a message.
+        unsafe { fetch(from.base, self.0.base, bytes) };
+    }
+
+    /// Writes zeros over `bytes` bytes from `at`.
+    #[inline]
+    pub fn zero(&self, at: usize, bytes: usize) -> Option<()> {
+        let part = self.part(at, bytes)?;
+        // SAFETY: `part` has `bytes` bytes.
+        unsafe { ptr::write_bytes(part.as_mut_ptr(), 0, bytes) };
+        Some(())
+    }
+
+    /// Where the space begins, for the kernel to write (never to be dereferenced here).
+    #[inline]
+    pub const fn as_mut_ptr(&self) -> *mut u8 {
+        self.0.base
+    }
+}
+
+impl<'a> core::ops::Deref for Space<'a> {
+    type Target = Window<'a>;
+    #[inline]
+    fn deref(&self) -> &Window<'a> {
+        &self.0
+    }
+}
+
+impl core::fmt::Debug for Space<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Space({} bytes)", self.0.bytes)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Window<'a> {
+    #[inline]
+    fn from(memory: &'a [u8]) -> Self {
+        Self { base: memory.as_ptr().cast_mut(), bytes: memory.len(), memory: PhantomData }
+    }
+}
+
+impl core::fmt::Debug for Window<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Window({} bytes)", self.bytes)
+    }
+}
+
+/// Copies `bytes` bytes from shared to private memory so that the compiler can neither read
+/// the source again later nor look through the copy.
+///
+/// # Safety
+/// As for [`ptr::copy_nonoverlapping`], save that a peer may write `from` at the same time.
+#[inline(always)]
+unsafe fn fetch(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: by the caller. A racing peer can make the copied bytes anything, which every
+    // reader of the copy allows for; the barrier below keeps the compiler from assuming that
+    // source and copy are still equal.
+    unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
+    // SAFETY: empty; it only makes the compiler believe that the copy may have changed.
+    unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Space;
+
+    #[test]
+    fn reaches_nothing_outside() {
+        let mut memory = [7u8; 8];
+        let window = Space::of_mut(&mut memory);
+        assert!(window.part(8, 0).is_some());
+        assert!(window.part(8, 1).is_none());
+        assert!(window.part(9, 0).is_none());
+        assert!(window.part(1, usize::MAX).is_none());
+        assert!(window.read(1, &mut [0; 8]).is_none());
+        assert!(window.write(7, &[1, 2]).is_none());
+        assert!(window.read_plain::<u64>(1).is_none());
+        assert!(window.zero(0, 9).is_none());
+        assert_eq!(window.read_plain::<u32>(4), Some(0x0707_0707));
+    }
+
+    #[test]
+    fn invalid_bits_never_become_a_value() {
+        let mut memory = [2u8, 0, 0, 0, 0xd8, 0, 0, 0];
+        let window = Space::of_mut(&mut memory);
+        assert_eq!(window.read_plain::<bool>(0), None);
+        assert_eq!(window.read_plain::<bool>(1), Some(false));
+        window.write_plain(0, &0xd800_u32).unwrap();
+        assert_eq!(window.read_plain::<char>(0), None);
+    }
+}

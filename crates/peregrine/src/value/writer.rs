@@ -1,0 +1,104 @@
+//! `Writer`: puts values into a head that is already in its place.
+
+use super::{Plain, Space};
+
+/// The value does not fit: the head is full, or a structure is nested too deeply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Overflow {
+    /// The head has no room left.
+    Full,
+    /// More elements than a count can say, or than the interface allows.
+    TooLong,
+    /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
+    TooDeep,
+}
+
+impl core::fmt::Display for Overflow {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Full => "the values do not fit the message",
+            Self::TooLong => "more elements than the interface allows",
+            Self::TooDeep => "structures nested too deeply",
+        })
+    }
+}
+
+impl std::error::Error for Overflow {}
+
+/// A cursor that appends values to a head; padding is written as zeros.
+#[derive(Debug)]
+pub struct Writer<'a> {
+    head: Space<'a>,
+    at: usize,
+    depth: u32,
+}
+
+impl<'a> Writer<'a> {
+    /// Begins at the start of `head`.
+    #[inline]
+    pub const fn new(head: Space<'a>) -> Self {
+        Self { head, at: 0, depth: 0 }
+    }
+
+    /// Bytes written so far.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.at
+    }
+
+    /// Whether nothing was written yet.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.at == 0
+    }
+
+    #[inline]
+    fn align(&mut self, align: usize) -> Result<(), Overflow> {
+        let at = self.at.next_multiple_of(align);
+        if at != self.at {
+            self.head.zero(self.at, at - self.at).ok_or(Overflow::Full)?;
+            self.at = at;
+        }
+        Ok(())
+    }
+
+    /// Appends one plain value at its natural alignment.
+    #[inline]
+    pub fn plain<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
+        self.align(align_of::<T>())?;
+        self.head.write_plain(self.at, value).ok_or(Overflow::Full)?;
+        self.at += size_of::<T>();
+        Ok(())
+    }
+
+    /// Appends a count of elements or bytes.
+    #[inline]
+    pub fn count(&mut self, count: usize) -> Result<(), Overflow> {
+        self.plain(&u32::try_from(count).map_err(|_| Overflow::TooLong)?)
+    }
+
+    /// Appends plain values one after the other.
+    #[inline]
+    pub fn plain_all<T: Plain>(&mut self, values: &[T]) -> Result<(), Overflow> {
+        self.align(align_of::<T>())?;
+        self.head.write(self.at, super::bytes_of(values)).ok_or(Overflow::Full)?;
+        self.at += size_of_val(values);
+        Ok(())
+    }
+
+    /// Goes one structure deeper for as long as `inner` runs.
+    #[inline]
+    pub fn deeper(
+        &mut self,
+        inner: impl FnOnce(&mut Self) -> Result<(), Overflow>,
+    ) -> Result<(), Overflow> {
+        if self.depth >= crate::limits::DEPTH_MAX {
+            return Err(Overflow::TooDeep);
+        }
+        self.depth += 1;
+        let done = inner(self);
+        self.depth -= 1;
+        done
+    }
+}
