@@ -40,7 +40,16 @@ impl Binding {
         let mark = ForkMark::for_binding().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
         })?;
-        Ok(Self { bound: Arc::new(Bound { path, frames, interface, address, mark }), limit })
+        Ok(Self {
+            bound: Arc::new(Bound {
+                path,
+                frames,
+                interface,
+                address,
+                mark,
+            }),
+            limit,
+        })
     }
 
     /// A binding to an object of this process.
@@ -60,7 +69,10 @@ impl Binding {
     /// The same binding with another limit to how long calls wait.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
-        Self { bound: Arc::clone(&self.bound), limit }
+        Self {
+            bound: Arc::clone(&self.bound),
+            limit,
+        }
     }
 
     /// The interface that the client was compiled with.
@@ -115,7 +127,11 @@ impl fmt::Debug for Binding {
 impl CallError {
     #[cold]
     pub(crate) fn too_large() -> Self {
-        Self::not_executed(Kind::TooLarge, Phase::Marshal, "it does not fit the A-stack")
+        Self::not_executed(
+            Kind::TooLarge,
+            Phase::Marshal,
+            "it does not fit the A-stack",
+        )
     }
 
     #[cold]

@@ -36,7 +36,10 @@ impl BindOptions {
     /// # Panics
     /// If it is out of that range.
     pub const fn astacks(mut self, count: u32) -> Self {
-        assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
+        assert!(
+            count >= 1 && count <= limits::ASTACKS_MAX,
+            "A-stacks out of range"
+        );
         self.astacks = count;
         self
     }
@@ -68,7 +71,9 @@ impl BindOptions {
     /// The size of A-stack that an interface needs under these options.
     pub(crate) fn message_bytes_for(&self, interface: &Interface) -> usize {
         let wanted = self.message_bytes.unwrap_or(limits::MESSAGE_BYTES);
-        wanted.max(interface.message_bytes()).clamp(limits::MESSAGE_BYTES_MIN, limits::MESSAGE_BYTES_MAX)
+        wanted
+            .max(interface.message_bytes())
+            .clamp(limits::MESSAGE_BYTES_MIN, limits::MESSAGE_BYTES_MAX)
     }
 
     #[doc(hidden)]

@@ -128,7 +128,10 @@ impl Call<'_, '_> {
     #[inline]
     pub fn put(&self) -> Option<Layout> {
         if self.ins.is_empty() && self.lent.is_empty() {
-            return Some(Layout { copied: self.head_bytes, total: self.head_bytes });
+            return Some(Layout {
+                copied: self.head_bytes,
+                total: self.head_bytes,
+            });
         }
         let space = self.frame.call_space();
         let (mut at, mut copied) = (self.head_bytes, self.head_bytes);
@@ -143,7 +146,10 @@ impl Call<'_, '_> {
             at = put_block(space, at, *block)?;
         }
         // Empty blocks at the end leave nothing behind them.
-        Some(Layout { copied: copied.min(space.len()), total: at.max(copied) })
+        Some(Layout {
+            copied: copied.min(space.len()),
+            total: at.max(copied),
+        })
     }
 
     /// Fills the out blocks from a reply (copy F), as the table at its start says.

@@ -1,7 +1,7 @@
 //! `Reply`: where a server stub puts the result, already in its place.
 
-use super::{Answer, blocks_at};
 use super::request::Refusal;
+use super::{Answer, blocks_at};
 use crate::error::{Executed, Kind};
 use crate::limits;
 use crate::value::{Overflow, Space, Value, Writer, align_up};
@@ -20,7 +20,14 @@ pub struct Reply<'a> {
 
 impl<'a> Reply<'a> {
     pub(super) const fn new(space: Space<'a>) -> Self {
-        Self { space, outs: 0, next: 0, answer: Answer::Ok, head_at: 0, head_bytes: 0 }
+        Self {
+            space,
+            outs: 0,
+            next: 0,
+            answer: Answer::Ok,
+            head_at: 0,
+            head_bytes: 0,
+        }
     }
 
     /// Makes room for so many out and in-out blocks; to be called before any of them.
@@ -46,7 +53,9 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn in_out<T: Value>(&mut self, index: usize, values: &[T]) -> Result<(), Refusal> {
         let bytes = T::as_block(values).unwrap_or(&[]);
-        let written = self.block(bytes.len()).and_then(|block| block.write(0, bytes));
+        let written = self
+            .block(bytes.len())
+            .and_then(|block| block.write(0, bytes));
         if written.is_none() {
             return Err(too_large());
         }
@@ -137,7 +146,11 @@ impl<'a> Reply<'a> {
             Executed::No => Answer::NotExecuted,
             Executed::Maybe => Answer::MayHaveExecuted,
         };
-        let room = self.space.len().saturating_sub(8).min(limits::TEXT_BYTES_MAX);
+        let room = self
+            .space
+            .len()
+            .saturating_sub(8)
+            .min(limits::TEXT_BYTES_MAX);
         let text = &refusal.text[..refusal.text.floor_char_boundary(room)];
         let mut head = Writer::new(self.space);
         // There is room: A-stacks are never smaller than this, and the text was cut.

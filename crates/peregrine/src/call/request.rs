@@ -18,14 +18,22 @@ impl Refusal {
     /// A refusal before the procedure began.
     #[cold]
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self { kind, executed: Executed::No, text: text.into() }
+        Self {
+            kind,
+            executed: Executed::No,
+            text: text.into(),
+        }
     }
 }
 
 impl From<Invalid> for Refusal {
     #[cold]
     fn from(invalid: Invalid) -> Self {
-        let kind = if invalid == Invalid::TooLong { Kind::TooLarge } else { Kind::BadArguments };
+        let kind = if invalid == Invalid::TooLong {
+            Kind::TooLarge
+        } else {
+            Kind::BadArguments
+        };
         Self::new(kind, invalid.to_string())
     }
 }
@@ -81,7 +89,12 @@ impl<'a> Request<'a> {
         let (head, blocks) = message.split_at_mut_checked(head_bytes)?;
         let padding = (align_up(head_bytes) - head_bytes).min(blocks.len());
         let head = Reader::new(Window::from(&*head));
-        Some(Self { procedure, head, blocks: &mut blocks[padding..], lent })
+        Some(Self {
+            procedure,
+            head,
+            blocks: &mut blocks[padding..],
+            lent,
+        })
     }
 
     /// The procedure's number.
@@ -102,7 +115,11 @@ impl<'a> Request<'a> {
     #[inline]
     fn count(&mut self, max_len: usize) -> Result<usize, Invalid> {
         let count = self.head.count()?;
-        if count > max_len { Err(Invalid::TooLong) } else { Ok(count) }
+        if count > max_len {
+            Err(Invalid::TooLong)
+        } else {
+            Ok(count)
+        }
     }
 
     #[inline]
@@ -133,7 +150,9 @@ impl<'a> Request<'a> {
     pub fn slice<T: Value>(&mut self, max_len: usize) -> Result<Slice<'a, T>, Refusal> {
         let count = self.count(max_len)?;
         if !T::PLAIN {
-            return Ok(Slice::Rebuilt(self.head.deeper(|head| T::decode_all(count, head))?));
+            return Ok(Slice::Rebuilt(
+                self.head.deeper(|head| T::decode_all(count, head))?,
+            ));
         }
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
         match T::from_block(self.block(bytes)?) {
@@ -152,7 +171,10 @@ impl<'a> Request<'a> {
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
         let block = self.lent.part(0, bytes).ok_or(Invalid::Short)?;
         let next = align_up(bytes).min(self.lent.len());
-        self.lent = self.lent.part(next, self.lent.len() - next).ok_or(Invalid::Short)?;
+        self.lent = self
+            .lent
+            .part(next, self.lent.len() - next)
+            .ok_or(Invalid::Short)?;
         Ok(Lent::of_window(block))
     }
 
@@ -172,7 +194,9 @@ impl<'a> Request<'a> {
         'a: 'f,
     {
         let capacity = self.head.count()?;
-        let bytes = capacity.checked_mul(size_of::<T>()).ok_or(Invalid::TooLong)?;
+        let bytes = capacity
+            .checked_mul(size_of::<T>())
+            .ok_or(Invalid::TooLong)?;
         let block = reply.block(bytes).ok_or(Invalid::TooLong)?;
         // More room than the interface allows to fill is no fault, only of no use.
         let usable = bytes.min(max_len.saturating_mul(size_of::<T>()));

@@ -106,14 +106,24 @@ fn run<'a>(
     reply: &mut Reply<'a>,
     estack: &'a mut EStack,
 ) -> Served {
-    let &Incoming { procedure, space, head_bytes, copied, total } = incoming;
+    let &Incoming {
+        procedure,
+        space,
+        head_bytes,
+        copied,
+        total,
+    } = incoming;
     let unreadable = || Refusal::new(Kind::BadArguments, "the lengths of the message contradict");
-    let message = bytes_of_blocks(&mut estack.0).get_mut(..copied).ok_or_else(unreadable)?;
+    let message = bytes_of_blocks(&mut estack.0)
+        .get_mut(..copied)
+        .ok_or_else(unreadable)?;
     if copied > 0 {
         space.read(0, message).ok_or_else(unreadable)?;
         stats::count(Copy::E, copied - head_bytes.min(copied));
     }
-    let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
+    let lent = total
+        .checked_sub(copied)
+        .and_then(|bytes| space.part(copied, bytes));
     let lent = lent.ok_or_else(unreadable)?;
     let request = Request::new(procedure, message, head_bytes, lent);
     let mut request = request.ok_or_else(unreadable)?;
@@ -135,5 +145,9 @@ fn panicked(panic: &(dyn core::any::Any + Send)) -> Refusal {
         (_, Some(text)) => text.clone(),
         _ => String::new(),
     };
-    Refusal { kind: Kind::Panicked, executed: Executed::Maybe, text }
+    Refusal {
+        kind: Kind::Panicked,
+        executed: Executed::Maybe,
+        text,
+    }
 }

@@ -35,7 +35,10 @@ impl InProcess {
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
         };
-        Self { serve, caller: Arc::new(caller) }
+        Self {
+            serve,
+            caller: Arc::new(caller),
+        }
     }
 
     /// Frames in private memory.
@@ -43,8 +46,14 @@ impl InProcess {
         let bytes = align_up(message_bytes);
         let stride = 2 * bytes;
         let memory = Memory::private(stride * count as usize)?;
-        let layout =
-            FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
+        let layout = FrameLayout {
+            count,
+            first: 0,
+            stride,
+            call_at: 0,
+            reply_at: bytes,
+            bytes,
+        };
         Ok(Frames::new(Arc::new(memory), layout))
     }
 }
@@ -72,7 +81,11 @@ impl CallPath for InProcess {
                     .in_phase(Phase::Unmarshal)
             })?;
         }
-        Ok(Returned { answer, head_at, head_bytes })
+        Ok(Returned {
+            answer,
+            head_at,
+            head_bytes,
+        })
     }
 
     fn kind(&self) -> PathKind {

@@ -66,18 +66,27 @@ pub fn call<'a, R: Outcome>(
 
 #[cold]
 fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
-    error.at(&binding.bound.address).of(binding.bound.procedure_name(procedure))
+    error
+        .at(&binding.bound.address)
+        .of(binding.bound.procedure_name(procedure))
 }
 
 #[cold]
 fn forked() -> CallError {
-    let detail = format!("this is process {}, forked after the bind", std::process::id());
+    let detail = format!(
+        "this is process {}, forked after the bind",
+        std::process::id()
+    );
     CallError::not_executed(Kind::Forked, Phase::Marshal, detail)
 }
 
 #[cold]
 fn no_frame() -> CallError {
-    CallError::not_executed(Kind::TimedOut, Phase::Marshal, "no A-stack became free in time")
+    CallError::not_executed(
+        Kind::TimedOut,
+        Phase::Marshal,
+        "no A-stack became free in time",
+    )
 }
 
 #[cold]
@@ -102,7 +111,12 @@ impl<'a> Stub<'a> {
         let let_go = |frame| bound.path.let_go(frame);
         let frame = bound.frames.take(deadline, let_go).ok_or_else(no_frame)?;
         let head = Writer::new(frame.call_space());
-        Ok(Self { binding, frame, head, procedure })
+        Ok(Self {
+            binding,
+            frame,
+            head,
+            procedure,
+        })
     }
 
     /// A value, into the head.
@@ -147,7 +161,8 @@ impl<'a> Stub<'a> {
             return Ok(Window::from(block));
         }
         let head = &mut self.head;
-        head.deeper(|head| T::encode_all(values, head)).map_err(does_not_fit)?;
+        head.deeper(|head| T::encode_all(values, head))
+            .map_err(does_not_fit)?;
         Ok(Window::empty())
     }
 
@@ -209,7 +224,12 @@ impl<'a> Stub<'a> {
         lent: &[Window<'_>],
         outs: &mut [OutBlock<'_>],
     ) -> Result<Returned<'a>, CallError> {
-        let Self { binding, frame, head, procedure } = self;
+        let Self {
+            binding,
+            frame,
+            head,
+            procedure,
+        } = self;
         let mut call = Call {
             procedure,
             frame: &frame,
@@ -229,12 +249,22 @@ impl<'a> Stub<'a> {
                 return Err(error);
             }
         };
-        let call::Returned { answer, head_at, head_bytes } = returned;
-        let head = frame.reply_space().part(head_at as usize, head_bytes as usize);
+        let call::Returned {
+            answer,
+            head_at,
+            head_bytes,
+        } = returned;
+        let head = frame
+            .reply_space()
+            .part(head_at as usize, head_bytes as usize);
         let Some(head) = head else {
             return Err(CallError::bad_result("its head lies outside the message"));
         };
-        Ok(Returned { _frame: frame, answer, head: Reader::new(head) })
+        Ok(Returned {
+            _frame: frame,
+            answer,
+            head: Reader::new(head),
+        })
     }
 }
 

@@ -8,8 +8,8 @@
 mod buffer;
 mod plain;
 mod primitive;
-mod relayed;
 mod reader;
+mod relayed;
 mod structured;
 mod window;
 mod writer;

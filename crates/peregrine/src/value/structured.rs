@@ -70,7 +70,11 @@ impl<T: Value> Value for Option<T> {
     #[inline]
     fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
         let some = head.plain()?;
-        if some { head.deeper(T::decode).map(Some) } else { Ok(None) }
+        if some {
+            head.deeper(T::decode).map(Some)
+        } else {
+            Ok(None)
+        }
     }
 }
 
@@ -89,7 +93,13 @@ impl<T: Value, E: Value> Value for Result<T, E> {
     #[inline]
     fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
         let error = head.plain()?;
-        head.deeper(|head| if error { E::decode(head).map(Err) } else { T::decode(head).map(Ok) })
+        head.deeper(|head| {
+            if error {
+                E::decode(head).map(Err)
+            } else {
+                T::decode(head).map(Ok)
+            }
+        })
     }
 }
 

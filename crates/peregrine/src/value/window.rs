@@ -34,7 +34,11 @@ impl<'a> Window<'a> {
     /// An empty window.
     #[inline]
     pub const fn empty() -> Self {
-        Self { base: ptr::dangling_mut::<u128>().cast(), bytes: 0, memory: PhantomData }
+        Self {
+            base: ptr::dangling_mut::<u128>().cast(),
+            bytes: 0,
+            memory: PhantomData,
+        }
     }
 
     /// How many bytes there are.
@@ -57,7 +61,11 @@ impl<'a> Window<'a> {
         }
         // SAFETY: at <= self.bytes was checked, so the sum stays inside or one past the end.
         let base = unsafe { self.base.add(at) };
-        Some(Self { base, bytes, memory: PhantomData })
+        Some(Self {
+            base,
+            bytes,
+            memory: PhantomData,
+        })
     }
 
     /// Copies from the window, beginning at `at`, until `private` is full.
@@ -107,13 +115,21 @@ impl<'a> Space<'a> {
     /// reference to it may be alive.
     #[inline]
     pub const unsafe fn new(base: *mut u8, bytes: usize) -> Self {
-        Self(Window { base, bytes, memory: PhantomData })
+        Self(Window {
+            base,
+            bytes,
+            memory: PhantomData,
+        })
     }
 
     /// A space in private memory, for paths that share none.
     #[inline]
     pub const fn of_mut(memory: &'a mut [u8]) -> Self {
-        Self(Window { base: memory.as_mut_ptr(), bytes: memory.len(), memory: PhantomData })
+        Self(Window {
+            base: memory.as_mut_ptr(),
+            bytes: memory.len(),
+            memory: PhantomData,
+        })
     }
 
     /// A space of no bytes.
@@ -194,7 +210,11 @@ impl core::fmt::Debug for Space<'_> {
 impl<'a> From<&'a [u8]> for Window<'a> {
     #[inline]
     fn from(memory: &'a [u8]) -> Self {
-        Self { base: memory.as_ptr().cast_mut(), bytes: memory.len(), memory: PhantomData }
+        Self {
+            base: memory.as_ptr().cast_mut(),
+            bytes: memory.len(),
+            memory: PhantomData,
+        }
     }
 }
 

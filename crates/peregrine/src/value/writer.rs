@@ -38,7 +38,11 @@ impl<'a> Writer<'a> {
     /// Begins at the start of `head`.
     #[inline]
     pub const fn new(head: Space<'a>) -> Self {
-        Self { head, at: 0, depth: 0 }
+        Self {
+            head,
+            at: 0,
+            depth: 0,
+        }
     }
 
     /// Bytes written so far.
@@ -57,7 +61,9 @@ impl<'a> Writer<'a> {
     fn align(&mut self, align: usize) -> Result<(), Overflow> {
         let at = self.at.next_multiple_of(align);
         if at != self.at {
-            self.head.zero(self.at, at - self.at).ok_or(Overflow::Full)?;
+            self.head
+                .zero(self.at, at - self.at)
+                .ok_or(Overflow::Full)?;
             self.at = at;
         }
         Ok(())
@@ -67,7 +73,9 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn plain<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
         self.align(align_of::<T>())?;
-        self.head.write_plain(self.at, value).ok_or(Overflow::Full)?;
+        self.head
+            .write_plain(self.at, value)
+            .ok_or(Overflow::Full)?;
         self.at += size_of::<T>();
         Ok(())
     }
@@ -82,7 +90,9 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn plain_all<T: Plain>(&mut self, values: &[T]) -> Result<(), Overflow> {
         self.align(align_of::<T>())?;
-        self.head.write(self.at, super::bytes_of(values)).ok_or(Overflow::Full)?;
+        self.head
+            .write(self.at, super::bytes_of(values))
+            .ok_or(Overflow::Full)?;
         self.at += size_of_val(values);
         Ok(())
     }

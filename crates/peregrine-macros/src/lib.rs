@@ -1,0 +1,1 @@
+//! The `#[interface]` attribute and the derives of Peregrine; use them through `peregrine`.
