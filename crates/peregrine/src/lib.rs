@@ -4,19 +4,23 @@
 mod binding;
 pub mod call;
 pub mod digest;
+pub mod directory;
 pub mod error;
 pub mod interface;
+mod keeper;
 pub mod limits;
 mod path;
+mod server;
 pub mod stats;
 pub mod stub;
 pub mod sys;
 pub mod value;
 
-pub use binding::{BindOptions, Binding};
+pub use binding::{BindOptions, Binding, Description, describe};
 pub use call::{Caller, Limit, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
-pub use peregrine_macros as _;
+pub use peregrine_macros::{Plain, Value, interface};
+pub use server::{ExportOptions, Running, Server, StopHandle};
 pub use value::{Full, Invalid, Lent, Out, Plain, Value};
 
 /// What generated code needs; no part of the public interface.

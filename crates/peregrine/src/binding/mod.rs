@@ -1,6 +1,7 @@
 //! `Binding`: what a client holds once who, what and how have been decided.
 
 mod options;
+mod session;
 
 pub use options::BindOptions;
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use crate::call::{CallPath, Frames, Limit, PathKind, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::Interface;
+pub use crate::path::local::Description;
 use crate::path::in_process::InProcess;
 use crate::sys::ForkMark;
 
@@ -27,6 +29,15 @@ pub(crate) struct Bound {
     pub(crate) interface: &'static Interface,
     pub(crate) address: String,
     pub(crate) mark: ForkMark,
+}
+
+/// What the export at an address says of itself: nothing need be known of its interface.
+///
+/// # Errors
+/// If there is no such export, it does not serve this user, or does not answer within 5 seconds.
+pub fn describe(address: &str) -> Result<Description, CallError> {
+    let name = address.strip_prefix("local:").unwrap_or(address);
+    session::describe(name, BindOptions::default().bind_limit)
 }
 
 impl Binding {
@@ -50,6 +61,28 @@ impl Binding {
             }),
             limit,
         })
+    }
+
+    /// Binds to an export: `NAME` or `local:NAME`, a server of this machine.
+    ///
+    /// # Errors
+    /// If there is no such export, it does not serve this user, or its interface differs.
+    pub fn bind(
+        address: &str,
+        interface: &'static Interface,
+        options: &BindOptions,
+    ) -> Result<Self, CallError> {
+        let name = address.strip_prefix("local:").unwrap_or(address);
+        session::bind(name, interface, Some(interface.digest()), options)
+    }
+
+    /// Binds to an export without knowing its interface: it can be pinged.
+    ///
+    /// # Errors
+    /// As [`Binding::bind`].
+    pub fn bind_any(address: &str, options: &BindOptions) -> Result<Self, CallError> {
+        let name = address.strip_prefix("local:").unwrap_or(address);
+        session::bind(name, &NO_INTERFACE, None, options)
     }
 
     /// A binding to an object of this process.
@@ -105,6 +138,15 @@ impl Binding {
         })
     }
 }
+
+/// The interface of a client that only knows what every export has.
+static NO_INTERFACE: Interface = Interface {
+    name: "",
+    version: 0,
+    docs: "",
+    procedures: &[],
+    digest: || crate::interface::Digest([0; 16]),
+};
 
 impl Bound {
     /// The name of a procedure, for errors.

@@ -3,7 +3,6 @@
 use core::time::Duration;
 
 use crate::call::{Limit, Wait};
-use crate::error::CallError;
 use crate::interface::Interface;
 use crate::limits;
 
@@ -75,14 +74,4 @@ impl BindOptions {
             .max(interface.message_bytes())
             .clamp(limits::MESSAGE_BYTES_MIN, limits::MESSAGE_BYTES_MAX)
     }
-
-    #[doc(hidden)]
-    pub fn in_process<S: crate::call::Serve + 'static>(&self, serve: S) -> crate::Binding {
-        crate::Binding::in_process(std::sync::Arc::new(serve), self)
-    }
-}
-
-/// Errors of binding name the address once.
-pub(crate) fn at<T>(result: Result<T, CallError>, address: &str) -> Result<T, CallError> {
-    result.map_err(|error| error.at(address))
 }

@@ -15,7 +15,8 @@ pub use caller::{Caller, PathKind, caller};
 pub(crate) use caller::{CallerInfo, enter};
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
-pub use request::{Refusal, Request, Slice};
+pub use request::{InOut, Refusal, Request, Slice};
+pub(crate) use serve::refuse;
 pub use serve::{Answer, EStack, Incoming, Serve, Served, execute};
 
 use core::time::Duration;

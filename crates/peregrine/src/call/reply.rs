@@ -1,6 +1,6 @@
 //! `Reply`: where a server stub puts the result, already in its place.
 
-use super::request::Refusal;
+use super::request::{InOut, Refusal};
 use super::{Answer, blocks_at};
 use crate::error::{Executed, Kind};
 use crate::limits;
@@ -45,20 +45,19 @@ impl<'a> Reply<'a> {
         Some(block)
     }
 
-    /// Copies the result of an in-out slice to the next block, if its values are plain; those
-    /// that are not go into the head.
+    /// Copies an in-out slice to the block that waits for it, if its values are plain; those that
+    /// are not go into the head.
     ///
     /// # Errors
-    /// If there is no room.
+    /// If there is no room for the table.
     #[inline]
-    pub fn in_out<T: Value>(&mut self, index: usize, values: &[T]) -> Result<(), Refusal> {
+    pub fn in_out<T: Value>(
+        &mut self,
+        index: usize,
+        values: &InOut<'_, 'a, T>,
+    ) -> Result<(), Refusal> {
         let bytes = T::as_block(values).unwrap_or(&[]);
-        let written = self
-            .block(bytes.len())
-            .and_then(|block| block.write(0, bytes));
-        if written.is_none() {
-            return Err(too_large());
-        }
+        values.block.write(0, bytes).ok_or_else(too_large)?;
         self.filled(index, bytes.len())
     }
 

@@ -4,7 +4,9 @@ use core::ops::{Deref, DerefMut};
 
 use super::Reply;
 use crate::error::{Executed, Kind};
-use crate::value::{Invalid, Lent, Out, Plain, Reader, Value, Window, align_up};
+use crate::value::{
+    Invalid, Lent, Out, Overflow, Plain, Reader, Space, Value, Window, Writer, align_up,
+};
 
 /// Why the server answers without a result.
 #[derive(Debug, Clone)]
@@ -74,6 +76,43 @@ impl<T> DerefMut for Slice<'_, T> {
             Self::Block(block) => block,
             Self::Rebuilt(values) => values,
         }
+    }
+}
+
+/// An in-out slice, and the block of the reply that waits for it.
+#[derive(Debug)]
+pub struct InOut<'a, 'r, T> {
+    values: Slice<'a, T>,
+    pub(super) block: Space<'r>,
+}
+
+impl<T: Value> InOut<'_, '_, T> {
+    /// Appends structured values to the head; plain ones go back as a block.
+    ///
+    /// # Errors
+    /// If there is no room.
+    #[inline]
+    pub fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+        if T::PLAIN {
+            return Ok(());
+        }
+        head.count(self.len())?;
+        head.deeper(|head| T::encode_all(self, head))
+    }
+}
+
+impl<T> Deref for InOut<'_, '_, T> {
+    type Target = [T];
+    #[inline]
+    fn deref(&self) -> &[T] {
+        &self.values
+    }
+}
+
+impl<T> DerefMut for InOut<'_, '_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.values
     }
 }
 
@@ -184,24 +223,38 @@ impl<'a> Request<'a> {
     /// # Errors
     /// If the caller offers more than there is room for.
     #[inline]
-    pub fn out<'f, T: Plain>(
+    pub fn out<'f, 'r: 'f, T: Plain>(
         &mut self,
-        reply: &mut Reply<'a>,
+        reply: &mut Reply<'r>,
         filled: &'f mut usize,
         max_len: usize,
-    ) -> Result<Out<'f, T>, Refusal>
-    where
-        'a: 'f,
-    {
+    ) -> Result<Out<'f, T>, Refusal> {
         let capacity = self.head.count()?;
         let bytes = capacity
             .checked_mul(size_of::<T>())
             .ok_or(Invalid::TooLong)?;
-        let block = reply.block(bytes).ok_or(Invalid::TooLong)?;
+        let block = reply.block(bytes).ok_or_else(no_room)?;
         // More room than the interface allows to fill is no fault, only of no use.
         let usable = bytes.min(max_len.saturating_mul(size_of::<T>()));
         let block = block.part(0, usable).ok_or(Invalid::TooLong)?;
         Ok(Out::of_space(block, filled))
+    }
+
+    /// An in-out slice of at most `max_len` values, with its block of the reply: blocks are taken
+    /// in the order of the parameters, and before the procedure runs.
+    ///
+    /// # Errors
+    /// If there are more, one is none, or there is no room for their way back.
+    #[inline]
+    pub fn in_out<'r, T: Value>(
+        &mut self,
+        reply: &mut Reply<'r>,
+        max_len: usize,
+    ) -> Result<InOut<'a, 'r, T>, Refusal> {
+        let values = self.slice(max_len)?;
+        let bytes = if T::PLAIN { size_of_val(&*values) } else { 0 };
+        let block = reply.block(bytes).ok_or_else(no_room)?;
+        Ok(InOut { values, block })
     }
 
     /// Checks that the whole message was taken.
@@ -223,4 +276,12 @@ impl Refusal {
     pub fn no_such_procedure(number: u32) -> Self {
         Self::new(Kind::NoSuchProcedure, format!("number {number}"))
     }
+}
+
+#[cold]
+fn no_room() -> Refusal {
+    Refusal::new(
+        Kind::TooLarge,
+        "the buffers of the result do not fit the A-stack",
+    )
 }

@@ -59,6 +59,7 @@ pub struct EStack(Vec<u128>);
 
 impl EStack {
     /// Makes it hold messages of so many bytes.
+    #[inline]
     pub fn reserve(&mut self, bytes: usize) {
         let blocks = bytes.div_ceil(16) + 1;
         if self.0.len() < blocks {
@@ -99,6 +100,14 @@ pub fn execute<'a>(
     (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
 }
 
+/// Answers without running anything.
+#[cold]
+pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> (Answer, u32, u32) {
+    let mut reply = Reply::new(reply);
+    reply.refuse(refusal);
+    (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
+}
+
 #[inline]
 fn run<'a>(
     serve: &dyn Serve,
@@ -114,6 +123,10 @@ fn run<'a>(
         total,
     } = incoming;
     let unreadable = || Refusal::new(Kind::BadArguments, "the lengths of the message contradict");
+    if copied > space.len() {
+        return Err(unreadable());
+    }
+    estack.reserve(copied);
     let message = bytes_of_blocks(&mut estack.0)
         .get_mut(..copied)
         .ok_or_else(unreadable)?;

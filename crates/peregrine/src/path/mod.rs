@@ -1,3 +1,4 @@
 //! The paths that calls take. They meet only in [`CallPath`](crate::call::CallPath).
 
 pub(crate) mod in_process;
+pub(crate) mod local;

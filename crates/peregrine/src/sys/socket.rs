@@ -52,6 +52,11 @@ impl Seqpacket {
         )?))
     }
 
+    /// A socket that is good for nothing but its descriptor.
+    pub(crate) fn unconnected() -> io::Result<Self> {
+        Self::new()
+    }
+
     /// Listens at a path where nothing may be yet.
     pub(crate) fn listen(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;

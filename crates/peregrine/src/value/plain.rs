@@ -41,7 +41,7 @@ pub fn bytes_of_mut<T: Plain>(values: &mut [T]) -> OutBlock<'_> {
 
 /// Aligned blocks as bytes: an E-stack.
 #[inline]
-pub fn bytes_of_blocks(blocks: &mut [u128]) -> &mut [u8] {
+pub(crate) fn bytes_of_blocks(blocks: &mut [u128]) -> &mut [u8] {
     let bytes = size_of_val(blocks);
     // SAFETY: integers have no padding and no invalid bits, and the view borrows them alone.
     unsafe { core::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), bytes) }

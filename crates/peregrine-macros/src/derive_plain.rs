@@ -1,0 +1,256 @@
+//! `#[derive(Plain)]`: a layout without padding, proven by constant assertions.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt as _;
+use syn::spanned::Spanned as _;
+use syn::{Data, DataEnum, DeriveInput, Error, Fields, Member, Type};
+
+pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
+    if !input.generics.params.is_empty() {
+        return Err(Error::new_spanned(
+            &input.generics.params,
+            "a plain type cannot be generic, for its layout must be known here: name the types of its fields",
+        ));
+    }
+    match &input.data {
+        Data::Struct(data) => of_struct(input, &data.fields),
+        Data::Enum(data) => of_enum(input, data),
+        Data::Union(data) => Err(Error::new_spanned(
+            data.union_token,
+            "a union cannot be plain, for nobody knows which of its fields holds: use a struct, or an enum with `#[derive(Value)]`",
+        )),
+    }
+}
+
+/// What stands in `#[repr(...)]`, all of it.
+fn representations(input: &DeriveInput) -> syn::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for attribute in input.attrs.iter().filter(|one| one.path().is_ident("repr")) {
+        attribute.parse_nested_meta(|meta| {
+            found.extend(meta.path.get_ident().map(Ident::to_string));
+            // `align(16)`, `packed(2)`: the assertions see what they do.
+            if meta.input.peek(syn::token::Paren) {
+                let inner;
+                syn::parenthesized!(inner in meta.input);
+                inner.parse::<TokenStream>()?;
+            }
+            Ok(())
+        })?;
+    }
+    Ok(found)
+}
+
+struct PlainField<'a> {
+    member: Member,
+    name: String,
+    ty: &'a Type,
+}
+
+fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
+    let ident = &input.ident;
+    if !representations(input)?
+        .iter()
+        .any(|one| one == "C" || one == "transparent")
+    {
+        return Err(Error::new_spanned(
+            ident,
+            "a plain struct needs a layout that is the same everywhere: add `#[repr(C)]`, or `#[repr(transparent)]` if it has one field",
+        ));
+    }
+    let fields: Vec<_> = fields
+        .members()
+        .zip(fields)
+        .map(|(member, field)| PlainField {
+            name: member_name(&member),
+            member,
+            ty: &field.ty,
+        })
+        .collect();
+    if fields.is_empty() {
+        return Err(Error::new_spanned(
+            ident,
+            "a plain type has at least one byte: derive `Value` instead",
+        ));
+    }
+    let proof = layout_proof(ident, &fields);
+    let any_bits = fields
+        .iter()
+        .map(|PlainField { ty, .. }| quote!(<#ty as ::peregrine::__rt::Plain>::ANY_BITS));
+    let valid = fields.iter().map(|PlainField { member, ty, .. }| {
+        quote! {
+            (<#ty as ::peregrine::__rt::Plain>::ANY_BITS || {
+                const AT: usize = ::core::mem::offset_of!(#ident, #member);
+                const END: usize = AT + ::core::mem::size_of::<#ty>();
+                <#ty as ::peregrine::__rt::Plain>::valid(&bytes[AT..END])
+            })
+        }
+    });
+    let described = fields.iter().map(|PlainField { name, ty, .. }| {
+        quote! {
+            ::peregrine::__rt::Field {
+                name: #name,
+                ty: &<#ty as ::peregrine::__rt::Value>::TYPE,
+            }
+        }
+    });
+    let body = quote! {
+        ::peregrine::__rt::Body::Plain {
+            size: ::core::mem::size_of::<#ident>(),
+            align: ::core::mem::align_of::<#ident>(),
+            fields: const { &[#(#described),*] },
+        }
+    };
+    let value = value(ident, &body);
+    Ok(quote! {
+        #proof
+
+        #[allow(unsafe_code)]
+        unsafe impl ::peregrine::__rt::Plain for #ident {
+            const ANY_BITS: bool = #(#any_bits)&&*;
+
+            #[inline]
+            fn valid(bytes: &[u8]) -> bool {
+                #(#valid)&&*
+            }
+        }
+
+        #value
+    })
+}
+
+/// Fields are plain and follow each other without a gap, from the first byte to the last.
+fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
+    let plain = fields
+        .iter()
+        .map(|PlainField { ty, .. }| quote_spanned!(generated_at(ty.span())=> __plain::<#ty>();));
+    let gaps = fields.windows(2).map(|pair| {
+        let [
+            PlainField { member: a, ty, .. },
+            PlainField {
+                member: b,
+                name,
+                ty: next,
+            },
+        ] = pair
+        else {
+            return TokenStream::new();
+        };
+        let text = format!(
+            "padding before field `{name}` of `{ident}` would carry whatever memory held: order \
+             the fields by size, or fill the gap with a `[u8; N]` field"
+        );
+        quote_spanned! {generated_at(next.span())=>
+            const _: () = ::core::assert!(
+                ::core::mem::offset_of!(#ident, #b)
+                    == ::core::mem::offset_of!(#ident, #a) + ::core::mem::size_of::<#ty>(),
+                #text
+            );
+        }
+    });
+    let end = fields.last().map(|PlainField { member, name, ty }| {
+        let text = format!(
+            "padding behind the last field `{name}` of `{ident}` would carry whatever memory \
+             held: order the fields by size, or fill the gap with a `[u8; N]` field"
+        );
+        quote_spanned! {generated_at(ty.span())=>
+            const _: () = ::core::assert!(
+                ::core::mem::size_of::<#ident>()
+                    == ::core::mem::offset_of!(#ident, #member) + ::core::mem::size_of::<#ty>(),
+                #text
+            );
+        }
+    });
+    let empty = format!("`{ident}` has no bytes: derive `Value` instead");
+    let aligned = format!("`{ident}` is aligned to more than 16 bytes, more than a message is");
+    quote_spanned! {generated_at(ident.span())=>
+        const _: () = {
+            const fn __plain<__T: ::peregrine::__rt::Plain>() {}
+            #(#plain)*
+        };
+        #(#gaps)*
+        #end
+        const _: () = ::core::assert!(::core::mem::size_of::<#ident>() > 0, #empty);
+        const _: () = ::core::assert!(::core::mem::align_of::<#ident>() <= 16, #aligned);
+    }
+}
+
+fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
+    const INTEGERS: &[&str] = &["u8", "u16", "u32", "u64", "i8", "i16", "i32", "i64"];
+    let ident = &input.ident;
+    if let Some(variant) = data.variants.iter().find(|one| !one.fields.is_empty()) {
+        return Err(Error::new_spanned(
+            variant,
+            "a plain enum has no payload: derive `Value` instead",
+        ));
+    }
+    if data.variants.is_empty() {
+        return Err(Error::new_spanned(
+            ident,
+            "an enum without variants has no value to send",
+        ));
+    }
+    let found = representations(input)?;
+    let Some(repr) = found.iter().find(|one| INTEGERS.contains(&one.as_str())) else {
+        return Err(Error::new_spanned(
+            ident,
+            "a plain enum needs an integer that is the same everywhere: add `#[repr(u8)]`, or `u16`, `u32`, `u64`, `i8`, `i16`, `i32`, `i64`",
+        ));
+    };
+    let tag = format_ident!("{}", repr.to_uppercase());
+    let repr = format_ident!("{}", repr);
+    let repr = quote!(::core::primitive::#repr);
+    let variants: Vec<_> = data.variants.iter().map(|one| &one.ident).collect();
+    let names = variants.iter().map(|one| one.unraw().to_string());
+    let body = quote! {
+        ::peregrine::__rt::Body::PlainEnum {
+            repr: &::peregrine::__rt::Type::#tag,
+            variants: const { &[#((#names, #ident::#variants as #repr as i128)),*] },
+        }
+    };
+    let value = value(ident, &body);
+    Ok(quote! {
+        #[allow(unsafe_code)]
+        unsafe impl ::peregrine::__rt::Plain for #ident {
+            const ANY_BITS: bool = false;
+
+            #[inline]
+            fn valid(bytes: &[u8]) -> bool {
+                let ::core::result::Result::Ok(bytes) = ::core::convert::TryFrom::try_from(bytes) else {
+                    return false;
+                };
+                let bits = #repr::from_ne_bytes(bytes);
+                #(bits == #ident::#variants as #repr)||*
+            }
+        }
+
+        #value
+    })
+}
+
+/// A plain type is a value that describes itself by its body.
+fn value(ident: &Ident, body: &TokenStream) -> TokenStream {
+    let name = ident.unraw().to_string();
+    quote! {
+        impl ::peregrine::__rt::Value for #ident {
+            const TYPE: ::peregrine::__rt::Type =
+                ::peregrine::__rt::Type::Named(::peregrine::__rt::Named {
+                    name: #name,
+                    path: ::core::any::type_name::<Self>,
+                    body: || #body,
+                });
+            ::peregrine::__plain_value!();
+        }
+    }
+}
+
+fn member_name(member: &Member) -> String {
+    match member {
+        Member::Named(ident) => ident.unraw().to_string(),
+        Member::Unnamed(index) => index.index.to_string(),
+    }
+}
+
+fn generated_at(span: Span) -> Span {
+    Span::call_site().located_at(span)
+}

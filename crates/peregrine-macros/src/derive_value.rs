@@ -1,0 +1,178 @@
+//! `#[derive(Value)]`: fields one after the other; before them, for an enum, the variant's number.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote, quote_spanned};
+use syn::ext::IdentExt as _;
+use syn::spanned::Spanned as _;
+use syn::{Data, DeriveInput, Error, Fields, GenericParam, Generics, Member};
+
+pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
+    bound_parameters(&mut input.generics)?;
+    let ident = &input.ident;
+    let Codec {
+        encode,
+        decode,
+        body,
+    } = match &input.data {
+        Data::Struct(data) => of_struct(&data.fields),
+        Data::Enum(data) if data.variants.is_empty() => {
+            return Err(Error::new_spanned(
+                ident,
+                "an enum without variants has no value to send",
+            ));
+        }
+        Data::Enum(data) => of_enum(data),
+        Data::Union(data) => {
+            return Err(Error::new_spanned(
+                data.union_token,
+                "a union cannot travel, for nobody knows which of its fields holds: use an enum",
+            ));
+        }
+    };
+    let name = ident.unraw().to_string();
+    let (impl_generics, ty_generics, where_clause) = input.generics.split_for_impl();
+    Ok(quote! {
+        impl #impl_generics ::peregrine::__rt::Value for #ident #ty_generics #where_clause {
+            const TYPE: ::peregrine::__rt::Type =
+                ::peregrine::__rt::Type::Named(::peregrine::__rt::Named {
+                    name: #name,
+                    path: ::core::any::type_name::<Self>,
+                    body: || #body,
+                });
+
+            #[inline]
+            fn encode(
+                &self,
+                __head: &mut ::peregrine::__rt::Writer<'_>,
+            ) -> ::core::result::Result<(), ::peregrine::__rt::Overflow> {
+                #encode
+                ::core::result::Result::Ok(())
+            }
+
+            #[inline]
+            fn decode(
+                __head: &mut ::peregrine::__rt::Reader<'_>,
+            ) -> ::core::result::Result<Self, ::peregrine::__rt::Invalid> {
+                #decode
+            }
+        }
+    })
+}
+
+/// Every type parameter must be a value; nothing may be borrowed.
+fn bound_parameters(generics: &mut Generics) -> syn::Result<()> {
+    for parameter in &mut generics.params {
+        match parameter {
+            GenericParam::Type(ty) => ty.bounds.push(syn::parse_quote!(::peregrine::__rt::Value)),
+            GenericParam::Lifetime(lifetime) => {
+                return Err(Error::new_spanned(
+                    lifetime,
+                    "a value owns its parts, for its receiver has nobody to borrow from: use `String`, `Vec<T>` or `Box<T>`",
+                ));
+            }
+            GenericParam::Const(_) => {}
+        }
+    }
+    Ok(())
+}
+
+struct Codec {
+    encode: TokenStream,
+    decode: TokenStream,
+    body: TokenStream,
+}
+
+fn of_struct(fields: &Fields) -> Codec {
+    let parts = Parts::new(fields);
+    let Parts {
+        pattern,
+        encode,
+        build,
+        described,
+    } = &parts;
+    Codec {
+        encode: quote! {
+            let Self { #pattern } = self;
+            #encode
+        },
+        decode: quote!(::core::result::Result::Ok(Self { #build })),
+        body: quote!(::peregrine::__rt::Body::Struct(const { &[#described] })),
+    }
+}
+
+fn of_enum(data: &syn::DataEnum) -> Codec {
+    let variants = || {
+        (0u32..)
+            .zip(&data.variants)
+            .map(|(number, variant)| (number, &variant.ident, Parts::new(&variant.fields)))
+    };
+    let encode = variants().map(|(number, ident, parts)| {
+        let Parts {
+            pattern, encode, ..
+        } = parts;
+        quote! {
+            Self::#ident { #pattern } => {
+                __head.plain(&#number)?;
+                #encode
+            }
+        }
+    });
+    let decode = variants().map(|(number, ident, parts)| {
+        let build = parts.build;
+        quote!(#number => Self::#ident { #build },)
+    });
+    let described = variants().map(|(_, ident, parts)| {
+        let (name, described) = (ident.unraw().to_string(), parts.described);
+        quote!(::peregrine::__rt::Variant { name: #name, fields: &[#described] })
+    });
+    Codec {
+        encode: quote!(match self { #(#encode)* }),
+        body: quote!(::peregrine::__rt::Body::Enum(const { &[#(#described),*] })),
+        decode: quote! {
+            ::core::result::Result::Ok(match __head.plain::<u32>()? {
+                #(#decode)*
+                _ => return ::core::result::Result::Err(::peregrine::__rt::Invalid::Bits),
+            })
+        },
+    }
+}
+
+/// The fields of a struct or a variant, in each of the ways they are written.
+struct Parts {
+    pattern: TokenStream,
+    encode: TokenStream,
+    build: TokenStream,
+    described: TokenStream,
+}
+
+impl Parts {
+    fn new(fields: &Fields) -> Self {
+        let mut parts = Self {
+            pattern: TokenStream::new(),
+            encode: TokenStream::new(),
+            build: TokenStream::new(),
+            described: TokenStream::new(),
+        };
+        for (member, field) in fields.members().zip(fields) {
+            let ty = &field.ty;
+            let (own, name): (Ident, String) = match &member {
+                Member::Named(ident) => (format_ident!("__{}", ident), ident.unraw().to_string()),
+                Member::Unnamed(index) => {
+                    (format_ident!("__{}", index.index), index.index.to_string())
+                }
+            };
+            // Where the type stands is where the compiler shall say that it is no value.
+            let at = Span::call_site().located_at(ty.span());
+            let value = quote_spanned!(at=> <#ty as ::peregrine::__rt::Value>);
+            parts.pattern.extend(quote!(#member: #own,));
+            parts.encode.extend(quote!(#value::encode(#own, __head)?;));
+            parts
+                .build
+                .extend(quote!(#member: #value::decode(__head)?,));
+            parts.described.extend(quote! {
+                ::peregrine::__rt::Field { name: #name, ty: &#value::TYPE },
+            });
+        }
+        parts
+    }
+}

@@ -1,0 +1,164 @@
+//! Tokens to syntax: the attribute's arguments, the item below it, the attributes within.
+
+use proc_macro2::TokenStream;
+use syn::ext::IdentExt as _;
+use syn::parse::{ParseStream, Parser as _};
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Error, Expr, ExprLit, Item, ItemTrait, Lit, LitStr, Meta, Token};
+
+/// What stands in `#[interface(...)]`.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub(crate) name: Option<LitStr>,
+    pub(crate) version: Option<u32>,
+    pub(crate) max_len: Option<Expr>,
+}
+
+/// Reads the arguments; those that are wrong are noted and left out.
+pub(crate) fn arguments(tokens: TokenStream, errors: &mut Errors) -> Arguments {
+    let mut arguments = Arguments::default();
+    let parser = Punctuated::<Argument, Token![,]>::parse_terminated;
+    match parser.parse2(tokens) {
+        Ok(list) => list
+            .into_iter()
+            .for_each(|one| argument(one, &mut arguments, errors)),
+        Err(error) => errors.push(error),
+    }
+    arguments
+}
+
+struct Argument {
+    name: syn::Ident,
+    value: Option<Expr>,
+}
+
+impl syn::parse::Parse for Argument {
+    fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
+        let name = input.call(syn::Ident::parse_any)?;
+        let value = match input.parse::<Option<Token![=]>>()? {
+            Some(_) => Some(input.parse()?),
+            None => None,
+        };
+        Ok(Self { name, value })
+    }
+}
+
+fn argument(one: Argument, arguments: &mut Arguments, errors: &mut Errors) {
+    let Argument { name, value } = one;
+    let twice = match name.to_string().as_str() {
+        "name" => match string(value.as_ref()) {
+            Some(text) => arguments.name.replace(text).is_some(),
+            None => return errors.at(name, "write `name = \"...\"`, a string"),
+        },
+        "version" => match number(value.as_ref()) {
+            Some(version) => arguments.version.replace(version).is_some(),
+            None => return errors.at(name, "write `version = N`, a number of 32 bits"),
+        },
+        "max_len" => match value {
+            Some(max_len) => arguments.max_len.replace(max_len).is_some(),
+            None => return errors.at(name, "write `max_len = N`, a constant of type `u32`"),
+        },
+        _ => {
+            return errors.at(
+                name,
+                "unknown argument: `#[interface]` takes `name = \"...\"`, `version = N` and `max_len = N`",
+            );
+        }
+    };
+    if twice {
+        errors.at(&name, format!("`{name}` is given twice: keep one"));
+    }
+}
+
+fn string(value: Option<&Expr>) -> Option<LitStr> {
+    match value {
+        Some(Expr::Lit(ExprLit {
+            lit: Lit::Str(text),
+            ..
+        })) => Some(text.clone()),
+        _ => None,
+    }
+}
+
+fn number(value: Option<&Expr>) -> Option<u32> {
+    match value {
+        Some(Expr::Lit(ExprLit {
+            lit: Lit::Int(number),
+            ..
+        })) => number.base10_parse().ok(),
+        _ => None,
+    }
+}
+
+/// The trait below the attribute.
+pub(crate) fn item_trait(tokens: TokenStream) -> syn::Result<ItemTrait> {
+    match syn::parse2(tokens)? {
+        Item::Trait(item) => Ok(item),
+        other => Err(Error::new_spanned(
+            other,
+            "`#[interface]` goes on a trait: its methods are the procedures",
+        )),
+    }
+}
+
+/// What the doc comments say, without the space that usually begins a line.
+pub(crate) fn docs(attributes: &[Attribute]) -> String {
+    let lines = attributes
+        .iter()
+        .filter_map(|attribute| match &attribute.meta {
+            Meta::NameValue(pair) if pair.path.is_ident("doc") => string(Some(&pair.value)),
+            _ => None,
+        });
+    let lines = lines.map(|line| {
+        let line = line.value();
+        line.strip_prefix(' ').unwrap_or(&line).to_owned()
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Takes the attributes of this name out of the list.
+pub(crate) fn take(attributes: &mut Vec<Attribute>, name: &str) -> Vec<Attribute> {
+    attributes
+        .extract_if(.., |attribute| attribute.path().is_ident(name))
+        .collect()
+}
+
+/// The bound in `#[max_len(N)]`.
+pub(crate) fn max_len(attribute: &Attribute) -> syn::Result<Expr> {
+    match &attribute.meta {
+        Meta::List(list) => list.parse_args(),
+        _ => Err(Error::new_spanned(
+            attribute,
+            "write `#[max_len(N)]`, where N is a constant of type `u32`",
+        )),
+    }
+}
+
+/// Everything that is wrong, told at once.
+#[derive(Default)]
+pub(crate) struct Errors(Option<Error>);
+
+impl Errors {
+    pub(crate) fn at(&mut self, tokens: impl quote::ToTokens, text: impl std::fmt::Display) {
+        self.push(Error::new_spanned(tokens, text));
+    }
+
+    pub(crate) fn push(&mut self, error: Error) {
+        match &mut self.0 {
+            Some(errors) => errors.combine(error),
+            None => self.0 = Some(error),
+        }
+    }
+
+    /// How many there are so far.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().flatten().count()
+    }
+
+    pub(crate) fn or<T>(self, value: T) -> syn::Result<T> {
+        match self.0 {
+            Some(errors) => Err(errors),
+            None => Ok(value),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! The embedded directory: a name is a socket in a runtime directory. No daemon.
+//!
+//! | directory | when |
+//! |---|---|
+//! | `$PEREGRINE_DIR` | if set |
+//! | `$XDG_RUNTIME_DIR/peregrine` | if `$XDG_RUNTIME_DIR` is set |
+//! | `/run/peregrine` | always; only root may export there |
+//!
+//! A server exports in the first of them that it may write, a client searches all in that order.
+//! Beside each socket stands a lock file; while its lock is held the name is alive. A dead
+//! server's leftovers are replaced: bound aside, then renamed, so that a name is never half there.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{CallError, Kind, Phase};
+use crate::interface::valid_name;
+use crate::sys::Seqpacket;
+
+/// The runtime directories in the order in which clients search them.
+pub fn search_path() -> Vec<PathBuf> {
+    let mut path = Vec::new();
+    if let Some(own) = std::env::var_os("PEREGRINE_DIR").filter(|dir| !dir.is_empty()) {
+        path.push(PathBuf::from(own));
+    }
+    if let Some(user) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+        path.push(PathBuf::from(user).join("peregrine"));
+    }
+    path.push(PathBuf::from("/run/peregrine"));
+    path
+}
+
+/// Where this process exports: `$PEREGRINE_DIR`, the user's runtime directory, or root's.
+fn export_directory() -> PathBuf {
+    search_path().swap_remove(0)
+}
+
+fn check_name(name: &str, phase: Phase) -> Result<(), CallError> {
+    if valid_name(name) {
+        return Ok(());
+    }
+    Err(CallError::not_executed(Kind::BadName, phase, format!("`{name}`")))
+}
+
+/// A name that is published for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) socket: Seqpacket,
+    path: PathBuf,
+    /// Its lock says that the name is alive.
+    lock: File,
+    pid: u32,
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        // A forked child owns nothing of it.
+        if self.pid == std::process::id() {
+            // First the name, then the lock: whoever gets the lock finds no name of ours.
+            let _ = fs::remove_file(&self.path);
+            let _ = flock(&self.lock, FlockOperation::Unlock);
+        }
+    }
+}
+
+/// Who may connect to an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// The server's own user, and root.
+    #[default]
+    Private,
+    /// Every user of the machine.
+    Public,
+}
+
+/// Publishes a name: the socket listens, then the name appears.
+pub(crate) fn publish(name: &str, audience: Audience) -> Result<Published, CallError> {
+    check_name(name, Phase::Export)?;
+    publish_in(&export_directory(), name, audience).map_err(|error| error.at(name))
+}
+
+fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, CallError> {
+    let failed = |what: &str, path: &Path, error| {
+        CallError::system(Phase::Export, format!("{what} {}", path.display()), error)
+    };
+    let mode = if audience == Audience::Public { 0o755 } else { 0o700 };
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(dir)
+        .map_err(|error| failed("creating", dir, error))?;
+    let lock_path = dir.join(format!(".{name}.lock"));
+    let lock = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&lock_path)
+        .map_err(|error| failed("opening", &lock_path, error))?;
+    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let text = format!("a live server holds {}", lock_path.display());
+        return Err(CallError::not_executed(Kind::NameTaken, Phase::Export, text));
+    }
+    // Only the holder of the lock binds here, so what lies aside is a dead server's.
+    let aside = dir.join(format!(".{name}.new"));
+    let _ = fs::remove_file(&aside);
+    let socket = Seqpacket::listen(&aside).map_err(|error| failed("binding", &aside, error))?;
+    let mode = if audience == Audience::Public { 0o666 } else { 0o600 };
+    fs::set_permissions(&aside, fs::Permissions::from_mode(mode))
+        .map_err(|error| failed("opening up", &aside, error))?;
+    let path = dir.join(name);
+    fs::rename(&aside, &path).map_err(|error| failed("naming", &path, error))?;
+    Ok(Published { socket, path, lock, pid: std::process::id() })
+}
+
+/// Connects to the export of a name, before `until`.
+pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError> {
+    check_name(name, Phase::Resolve)?;
+    let mut why = Vec::new();
+    for dir in search_path() {
+        match connect(&dir.join(name), until) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ENOENT | libc::ENOTDIR) => {
+                    why.push(format!("nothing in {}", dir.display()));
+                }
+                Some(libc::ECONNREFUSED) => {
+                    why.push(format!("the server that exported it in {} is dead", dir.display()));
+                }
+                _ => {
+                    let what = format!("connecting in {}", dir.display());
+                    return Err(CallError::system(Phase::Resolve, what, error).at(name));
+                }
+            },
+        }
+    }
+    let text = format!("`{name}`: {}", why.join(", "));
+    Err(CallError::not_executed(Kind::NotFound, Phase::Resolve, text).at(name))
+}
+
+fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {
+    loop {
+        match Seqpacket::connect(path) {
+            // Many clients came at once: the server has not let all of them in yet.
+            Err(error)
+                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// A name as it is found in a runtime directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name.
+    pub name: String,
+    /// The socket that stands for it.
+    pub socket: PathBuf,
+    /// Whether a server holds it now; otherwise it is the leftover of a dead one.
+    pub alive: bool,
+}
+
+/// All names in the runtime directories, in the order of searching, then by name. Of names that
+/// occur twice the first is the one that clients find.
+pub fn list() -> Vec<Entry> {
+    let mut all: Vec<Entry> = Vec::new();
+    for dir in search_path() {
+        let Ok(files) = fs::read_dir(&dir) else { continue };
+        let mut here: Vec<Entry> = files
+            .filter_map(Result::ok)
+            .filter(|file| file.file_type().is_ok_and(|kind| kind.is_socket()))
+            .filter_map(|file| {
+                let name = file.file_name().into_string().ok().filter(|name| valid_name(name))?;
+                let alive = is_locked(&dir.join(format!(".{name}.lock")));
+                Some(Entry { name, socket: file.path(), alive })
+            })
+            .collect();
+        here.sort_by(|a, b| a.name.cmp(&b.name));
+        for entry in here {
+            if all.iter().all(|known| known.socket != entry.socket) {
+                all.push(entry);
+            }
+        }
+    }
+    all
+}
+
+fn is_locked(path: &Path) -> bool {
+    // A shared lock, and only for a moment: two listings do not take each other for servers.
+    File::open(path).is_ok_and(|lock| {
+        flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_live_name_is_not_taken_and_a_leftover_is_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = publish_in(dir.path(), "files", Audience::Private).unwrap();
+        let error = publish_in(dir.path(), "files", Audience::Private).unwrap_err();
+        assert_eq!(error.kind(), Kind::NameTaken);
+        let path = dir.path().join("files");
+        assert!(is_locked(&dir.path().join(".files.lock")));
+        Seqpacket::connect(&path).unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o600);
+
+        // What a killed server leaves: the socket, a stale one aside, and a lock nobody holds.
+        fs::rename(&path, dir.path().join("kept")).unwrap();
+        drop(first);
+        fs::rename(dir.path().join("kept"), &path).unwrap();
+        assert!(!is_locked(&dir.path().join(".files.lock")));
+        let error = Seqpacket::connect(&path).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
+        fs::write(dir.path().join(".files.new"), "").unwrap();
+        let second = publish_in(dir.path(), "files", Audience::Public).unwrap();
+        Seqpacket::connect(&path).unwrap();
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn names_are_checked_before_they_are_paths() {
+        for name in ["", "../x", "a/b", ".hidden"] {
+            let error = publish(name, Audience::Private).unwrap_err();
+            assert_eq!(error.kind(), Kind::BadName);
+            let error = resolve(name, Instant::now()).unwrap_err();
+            assert_eq!(error.kind(), Kind::BadName);
+        }
+    }
+}

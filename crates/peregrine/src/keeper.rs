@@ -1,0 +1,226 @@
+//! The keeper: one thread a process, asleep unless something is owed.
+//!
+//! It watches sockets for death and for requests, so that threads inside calls need only look at
+//! memory. It starts with the first bind or export; a forked child that binds gets its own.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+/// Something that the keeper looks after. Called on the keeper's thread: it must not wait.
+pub(crate) trait Watched: Send + Sync {
+    /// Its descriptor is readable, or its other end was closed.
+    fn ready(&self) -> Next;
+
+    /// A moment that it asked for has come.
+    fn tick(&self) -> Next {
+        Next::Sleep
+    }
+}
+
+/// What the keeper does next about something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// Look again when its descriptor is readable.
+    Sleep,
+    /// Not look at the descriptor any more.
+    Forget,
+    /// As `Forget`, but call [`Watched::tick`] after this time.
+    Tick(Duration),
+}
+
+/// The process's keeper.
+pub(crate) struct Keeper {
+    epoll: OwnedFd,
+    /// Wakes the thread when a tick is due earlier than it thinks.
+    nudge: OwnedFd,
+    watched: Mutex<HashMap<u64, Entry>>,
+    next_key: AtomicU64,
+    pid: u32,
+}
+
+struct Entry {
+    what: Arc<dyn Watched>,
+    fd: Option<OwnedFd>,
+    tick: Option<Instant>,
+}
+
+const NUDGE: u64 = 0;
+
+/// Watching ends when this is dropped.
+pub(crate) struct Watch {
+    keeper: Arc<Keeper>,
+    key: u64,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.keeper.forget(self.key);
+    }
+}
+
+impl Keeper {
+    /// The keeper of this process, started if there is none yet.
+    pub(crate) fn of_process() -> io::Result<Arc<Self>> {
+        static KEEPER: Mutex<Option<Arc<Keeper>>> = Mutex::new(None);
+        let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
+        let pid = std::process::id();
+        if let Some(keeper) = keeper.as_ref().filter(|keeper| keeper.pid == pid) {
+            return Ok(Arc::clone(keeper));
+        }
+        let new = Arc::new(Self {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            nudge: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            watched: Mutex::new(HashMap::new()),
+            next_key: AtomicU64::new(NUDGE + 1),
+            pid,
+        });
+        epoll::add(&new.epoll, &new.nudge, EventData::new_u64(NUDGE), EventFlags::IN)?;
+        let runs = Arc::clone(&new);
+        std::thread::Builder::new().name("peregrine-keeper".into()).spawn(move || runs.run())?;
+        // A keeper inherited from a parent process has no thread here; its descriptors stay open,
+        // for closing them would touch the parent's interest list.
+        core::mem::forget(keeper.replace(Arc::clone(&new)));
+        Ok(new)
+    }
+
+    fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Entry>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a descriptor (a duplicate of it) on behalf of `what`.
+    pub(crate) fn watch(
+        self: &Arc<Self>,
+        fd: BorrowedFd<'_>,
+        what: Arc<dyn Watched>,
+    ) -> io::Result<Watch> {
+        let key = self.next_key.fetch_add(1, Ordering::Relaxed);
+        let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
+        let mut entries = self.entries();
+        epoll::add(&self.epoll, &fd, EventData::new_u64(key), EventFlags::IN | EventFlags::RDHUP)?;
+        entries.insert(key, Entry { what, fd: Some(fd), tick: None });
+        Ok(Watch { keeper: Arc::clone(self), key })
+    }
+
+    fn forget(&self, key: u64) {
+        let entry = self.entries().remove(&key);
+        // In a forked child the interest list is the parent's: it must stay as it is.
+        if let Some(fd) = entry.and_then(|entry| entry.fd)
+            && self.pid == std::process::id()
+        {
+            let _ = epoll::delete(&self.epoll, &fd);
+        }
+    }
+
+    fn run(&self) {
+        let mut events = Vec::with_capacity(64);
+        loop {
+            let timeout = self.next_tick().map(|tick| {
+                let left = tick.saturating_duration_since(Instant::now());
+                rustix::time::Timespec {
+                    tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: left.subsec_nanos().into(),
+                }
+            });
+            let room = rustix::buffer::spare_capacity(&mut events);
+            match epoll::wait(&self.epoll, room, timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                // The descriptor is ours and open: nothing else can happen.
+                Err(error) => panic!("the keeper cannot wait: {error}"),
+            }
+            for event in events.drain(..) {
+                self.ready(event.data.u64());
+            }
+            self.ticks();
+        }
+    }
+
+    fn next_tick(&self) -> Option<Instant> {
+        self.entries().values().filter_map(|entry| entry.tick).min()
+    }
+
+    fn ready(&self, key: u64) {
+        if key == NUDGE {
+            let _ = rustix::io::read(&self.nudge, &mut [0; 8]);
+            return;
+        }
+        // Not called under the lock: it may watch and forget others, or itself.
+        let what = self.entries().get(&key).map(|entry| Arc::clone(&entry.what));
+        if let Some(what) = what {
+            let next = what.ready();
+            self.settle(key, next);
+        }
+    }
+
+    fn ticks(&self) {
+        let now = Instant::now();
+        let due: Vec<_> = self
+            .entries()
+            .iter_mut()
+            .filter(|(_, entry)| entry.tick.is_some_and(|tick| tick <= now))
+            .map(|(key, entry)| {
+                entry.tick = None;
+                (*key, Arc::clone(&entry.what))
+            })
+            .collect();
+        for (key, what) in due {
+            let next = what.tick();
+            self.settle(key, next);
+        }
+    }
+
+    fn settle(&self, key: u64, next: Next) {
+        if next == Next::Sleep {
+            return;
+        }
+        if let Some(entry) = self.entries().get_mut(&key) {
+            if let Some(fd) = entry.fd.take() {
+                let _ = epoll::delete(&self.epoll, fd.as_fd());
+            }
+            if let Next::Tick(after) = next {
+                entry.tick = Some(Instant::now() + after);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    struct Note(Mutex<mpsc::Sender<&'static str>>);
+
+    impl Watched for Note {
+        fn ready(&self) -> Next {
+            let _ = self.0.lock().unwrap().send("ready");
+            Next::Tick(Duration::from_millis(1))
+        }
+        fn tick(&self) -> Next {
+            let _ = self.0.lock().unwrap().send("tick");
+            Next::Forget
+        }
+    }
+
+    #[test]
+    fn it_notices_and_ticks() {
+        let keeper = Keeper::of_process().unwrap();
+        let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        let (sender, notes) = mpsc::channel();
+        let note = Arc::new(Note(Mutex::new(sender)));
+        let watch = keeper.watch(event.as_fd(), note).unwrap();
+        rustix::io::write(&event, &1u64.to_ne_bytes()).unwrap();
+        let limit = Duration::from_secs(10);
+        assert_eq!(notes.recv_timeout(limit), Ok("ready"));
+        assert_eq!(notes.recv_timeout(limit), Ok("tick"));
+        drop(watch);
+        assert_eq!(notes.recv_timeout(limit), Err(mpsc::RecvTimeoutError::Disconnected));
+    }
+}

@@ -1,0 +1,171 @@
+//! The client's half of a local call: write the call line, post, wait, read the reply line.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::io;
+use std::sync::Arc;
+
+use super::region::{CallHeader, RegionLayout, ReplyHeader};
+use super::session::Session;
+use super::wait::{Event, Terms, wait};
+use super::word::{self, Owed, posted};
+use crate::call::{Answer, Call, CallPath, Frames, PathKind, Returned, Wait};
+use crate::error::{CallError, Executed, Kind};
+use crate::sys::{self, Memory};
+
+/// A binding's A-stacks, seen from the client.
+#[derive(Debug)]
+pub(crate) struct LocalPath {
+    memory: Arc<Memory>,
+    layout: RegionLayout,
+    astacks: Box<[AStack]>,
+    session: Arc<Session>,
+    wait: Wait,
+}
+
+/// What the client alone knows of an A-stack; only the call that took its frame uses it, so
+/// nothing here is contended: the atomics are plain memory to the processor.
+#[derive(Debug)]
+#[repr(align(128))]
+struct AStack {
+    sequence: AtomicU32,
+    /// The last reply word that was taken.
+    seen: AtomicU32,
+    /// Where the server's thread last ran.
+    server_cpu: AtomicU32,
+}
+
+impl LocalPath {
+    /// The path over a region that the server sent, and the frames in it.
+    pub(crate) fn new(
+        memory: Memory,
+        layout: RegionLayout,
+        session: Arc<Session>,
+        wait: Wait,
+    ) -> io::Result<(Self, Frames)> {
+        if memory.len() < layout.region_bytes() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let memory = Arc::new(memory);
+        let frames = Frames::new(Arc::clone(&memory), layout.frames());
+        let astack = |_| AStack {
+            sequence: AtomicU32::new(0),
+            seen: AtomicU32::new(word::AWAY),
+            server_cpu: AtomicU32::new(u32::MAX),
+        };
+        let astacks = (0..layout.count).map(astack).collect();
+        Ok((Self { memory, layout, astacks, session, wait }, frames))
+    }
+
+    /// Tells every caller inside that the session has ended; to be called after it was noted.
+    pub(crate) fn wake_all(memory: &Memory, layout: RegionLayout) {
+        for index in 0..layout.count {
+            let reply = memory.word(layout.reply_word(index));
+            reply.swap(word::DEAD, Ordering::AcqRel);
+            sys::futex_wake(reply);
+        }
+    }
+
+    /// The memory and its layout, for whoever watches the session.
+    pub(crate) fn region(&self) -> (Arc<Memory>, RegionLayout) {
+        (Arc::clone(&self.memory), self.layout)
+    }
+
+    /// There is no reply, and none will be waited for.
+    #[cold]
+    fn no_reply(&self, index: u32, call: u32, event: Event) -> CallError {
+        if event == Event::Late && self.session.is_alive() {
+            return CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered");
+        }
+        // Written only by the server, and read only now that it writes no more.
+        let taken = self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == call;
+        self.session.failure(taken)
+    }
+}
+
+impl CallPath for LocalPath {
+    #[inline]
+    fn transport(&self, call: &mut Call<'_, '_>) -> Result<Returned, CallError> {
+        let index = call.frame.index();
+        let astack = &self.astacks[index as usize];
+        let Some(layout) = call.put() else { return Err(CallError::too_large()) };
+        let header = CallHeader {
+            procedure: call.procedure,
+            head_bytes: call.head_bytes as u32,
+            copied: layout.copied as u32,
+            total: layout.total as u32,
+            cpu: sys::current_cpu(),
+        };
+        let (call_at, reply_at) = (self.layout.call_word(index), self.layout.reply_word(index));
+        let space = self.memory.space();
+        // The layout was checked against the region's size, so no write below can miss.
+        let _ = space.write_plain(call_at + 4, &header.words());
+        let sequence = astack.sequence.load(Ordering::Relaxed).wrapping_add(1);
+        astack.sequence.store(sequence, Ordering::Relaxed);
+        let message = posted(sequence);
+
+        // The point of no return: from here on the server may run the call.
+        let call_word = self.memory.word(call_at);
+        match word::post(call_word, message) {
+            Owed::Nothing => {}
+            Owed::Wake => sys::futex_wake(call_word),
+            Owed::Ring => self.session.ring(index),
+        }
+
+        let seen = astack.seen.load(Ordering::Relaxed);
+        let terms =
+            Terms { wait: self.wait, peer_cpu: astack.server_cpu.load(Ordering::Relaxed) };
+        let (limit, session) = (call.limit, &*self.session);
+        let reply_word = self.memory.word(reply_at);
+        let event = wait(reply_word, seen, terms, || limit.deadline(), || !session.is_alive());
+        match event {
+            Event::Posted(reply) if reply == message => astack.seen.store(reply, Ordering::Relaxed),
+            Event::Posted(reply) => return Err(self.foreign_reply(astack, reply)),
+            event => return Err(self.no_reply(index, message, event)),
+        }
+
+        let words = space.read_plain(reply_at + 4);
+        let header = ReplyHeader::of(words.unwrap_or([u32::MAX; 4]));
+        astack.server_cpu.store(header.cpu, Ordering::Relaxed);
+        let Some(answer) = Answer::from_number(header.answer) else {
+            return Err(CallError::bad_result("unknown kind of answer"));
+        };
+        if answer == Answer::Ok {
+            call.take_blocks().map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
+        }
+        Ok(Returned { answer, head_at: header.head_at, head_bytes: header.head_bytes })
+    }
+
+    fn kind(&self) -> PathKind {
+        PathKind::Local
+    }
+
+    fn is_alive(&self) -> bool {
+        self.session.is_alive()
+    }
+
+    fn let_go(&self, frame: u32) -> bool {
+        let astack = &self.astacks[frame as usize];
+        let reply = self.memory.word(self.layout.reply_word(frame));
+        match word::look(reply, astack.seen.load(Ordering::Relaxed)) {
+            word::Look::Posted(late) => {
+                // The next call waits for another word than this late one.
+                astack.seen.store(late, Ordering::Relaxed);
+                true
+            }
+            word::Look::Dead => true,
+            word::Look::Nothing(_) => {
+                let last = posted(astack.sequence.load(Ordering::Relaxed));
+                // The reply was taken but could not be read.
+                astack.seen.load(Ordering::Relaxed) == last || !self.session.is_alive()
+            }
+        }
+    }
+}
+
+impl LocalPath {
+    #[cold]
+    fn foreign_reply(&self, astack: &AStack, reply: u32) -> CallError {
+        astack.seen.store(reply, Ordering::Relaxed);
+        CallError::bad_result("the reply belongs to another call")
+    }
+}

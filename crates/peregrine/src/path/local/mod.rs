@@ -1,0 +1,22 @@
+//! The local path (LRPC): a call between two processes that share A-stacks, without a kernel
+//! entry while both look, and with as few as can be while they sleep.
+//!
+//! Set-up and data path are apart: `handshake` and `region` say what is agreed on once; `client`
+//! and `server` are the two halves of a call; `word` is the state machine between them and `wait`
+//! how one waits. `session` is what both know about each other's life.
+
+mod client;
+mod handshake;
+mod region;
+mod server;
+mod session;
+mod wait;
+mod word;
+
+pub(crate) use client::LocalPath;
+pub(crate) use handshake::{Answer, Bind, Request};
+pub use handshake::Description;
+pub(crate) use region::RegionLayout;
+pub(crate) use server::{Left, ServerRegion};
+pub(crate) use session::Session;
+pub(crate) use wait::block_cost;

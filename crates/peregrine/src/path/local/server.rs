@@ -1,0 +1,233 @@
+//! The server's half of a local call: see the call, copy it, run it, post the reply.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use super::region::{CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
+use super::wait::{Event, Terms, wait};
+use super::word::{self, Look, Owed};
+use crate::call::{
+    Answer, CallerInfo, EStack, Incoming, Refusal, Serve, Wait, execute, refuse,
+};
+use crate::sys::{self, Memory};
+use crate::value::{Space, Window};
+
+/// Nobody attends the A-stack, nor is anybody called to.
+const IDLE: u32 = 0;
+/// It waits in the pool's queue.
+const QUEUED: u32 = 1;
+/// A thread attends it.
+const ATTENDED: u32 = 2;
+
+/// Calls of one A-stack that a thread serves in a row while others wait for a thread.
+const FAIR_CALLS: u32 = 8;
+
+/// A binding's A-stacks, seen from the server.
+pub(crate) struct ServerRegion {
+    memory: Memory,
+    layout: RegionLayout,
+    astacks: Box<[AStack]>,
+    serve: Arc<dyn Serve>,
+    pub(crate) caller: Arc<CallerInfo>,
+    closed: AtomicBool,
+}
+
+/// What the server alone knows of an A-stack.
+#[repr(align(64))]
+struct AStack {
+    /// The last call word that was taken.
+    seen: AtomicU32,
+    attendance: AtomicU32,
+}
+
+/// How a thread left an A-stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// Nothing is posted there, or whoever posts rings.
+    Idle,
+    /// More calls are posted; it was put back to the queue's end.
+    Queued,
+}
+
+impl ServerRegion {
+    /// A region for one binding, and the descriptor that the client maps.
+    pub(crate) fn new(
+        layout: RegionLayout,
+        serve: Arc<dyn Serve>,
+        caller: CallerInfo,
+    ) -> io::Result<(Self, OwnedFd)> {
+        let (memory, file) = Memory::shared(layout.region_bytes())?;
+        let astack = |_| AStack { seen: AtomicU32::new(0), attendance: AtomicU32::new(IDLE) };
+        let astacks = (0..layout.count).map(astack).collect();
+        let closed = AtomicBool::new(false);
+        let caller = Arc::new(caller);
+        Ok((Self { memory, layout, astacks, serve, caller, closed }, file))
+    }
+
+    /// A ring came for an A-stack: whether it must be put into the queue. Rings for A-stacks that
+    /// do not exist, or that somebody attends to, mean nothing.
+    pub(crate) fn rung(&self, index: u32) -> bool {
+        let Some(astack) = self.astacks.get(index as usize) else { return false };
+        let exchange = astack.attendance.compare_exchange(
+            IDLE,
+            QUEUED,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        exchange.is_ok() && !self.closed.load(Ordering::Acquire)
+    }
+
+    /// Serves an A-stack until the thread is `wanted` elsewhere or the session ends.
+    pub(crate) fn attend(
+        &self,
+        index: u32,
+        how: Wait,
+        estack: &mut EStack,
+        wanted: &dyn Fn() -> bool,
+    ) -> Left {
+        let astack = &self.astacks[index as usize];
+        let call = self.memory.word(self.layout.call_word(index));
+        astack.attendance.store(ATTENDED, Ordering::Release);
+        word::come(call);
+        let mut terms = Terms { wait: how, peer_cpu: u32::MAX };
+        let mut in_a_row = 0;
+        loop {
+            let seen = astack.seen.load(Ordering::Relaxed);
+            let leave = || wanted() || self.closed.load(Ordering::Relaxed);
+            let value = match wait(call, seen, terms, || None, leave) {
+                Event::Posted(message) => {
+                    terms.peer_cpu = self.answer(index, message, estack);
+                    if !wanted() {
+                        in_a_row = 0;
+                        continue;
+                    }
+                    in_a_row += 1;
+                    message
+                }
+                Event::Interrupted(value) => value,
+                // Only a client that scribbles on its own words can have written this.
+                Event::Dead | Event::Late => word::DEAD,
+            };
+            if self.closed.load(Ordering::Acquire) {
+                astack.attendance.store(IDLE, Ordering::Release);
+                return Left::Idle;
+            }
+            if self.leave(astack, call, value) {
+                return Left::Idle;
+            }
+            if in_a_row >= FAIR_CALLS {
+                astack.attendance.store(QUEUED, Ordering::Release);
+                return Left::Queued;
+            }
+        }
+    }
+
+    /// Leaves the A-stack to the next ring; false if a call has come meanwhile.
+    fn leave(&self, astack: &AStack, call: &AtomicU32, value: u32) -> bool {
+        // Before the word says so: a ring may come at once.
+        astack.attendance.store(IDLE, Ordering::Release);
+        if word::leave(call, value) {
+            return true;
+        }
+        let back = astack.attendance.compare_exchange(
+            IDLE,
+            ATTENDED,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        // If it is in the queue already, whoever takes it from there attends to it.
+        back.is_err()
+    }
+
+    fn spaces(&self, index: u32) -> (Window<'_>, Space<'_>) {
+        let part = |at| self.memory.space().part(at + HEADER_BYTES, self.layout.bytes);
+        let call = part(self.layout.call_word(index)).unwrap_or(Space::none());
+        (call.window(), part(self.layout.reply_word(index)).unwrap_or(Space::none()))
+    }
+
+    /// Takes a call, runs it, posts the reply; returns where the client ran.
+    #[inline]
+    fn answer(&self, index: u32, message: u32, estack: &mut EStack) -> u32 {
+        let astack = &self.astacks[index as usize];
+        astack.seen.store(message, Ordering::Relaxed);
+        // Before anything of the call runs: after our death it tells that it may have run.
+        self.memory.word(self.layout.taken_word(index)).store(message, Ordering::Relaxed);
+        let words = self.memory.space().read_plain(self.layout.call_word(index) + 4);
+        let header = CallHeader::of(words.unwrap_or([u32::MAX; 7]));
+        let (space, reply) = self.spaces(index);
+        let incoming = Incoming {
+            procedure: header.procedure,
+            space,
+            head_bytes: header.head_bytes as usize,
+            copied: (header.copied as usize).min(space.len()),
+            total: header.total as usize,
+        };
+        let (answer, head_at, head_bytes) = execute(&*self.serve, &incoming, reply, estack);
+        self.post(index, message, answer, head_at, head_bytes);
+        header.cpu
+    }
+
+    #[inline]
+    fn post(&self, index: u32, message: u32, answer: Answer, head_at: u32, head_bytes: u32) {
+        let header =
+            ReplyHeader { answer: answer as u32, cpu: sys::current_cpu(), head_at, head_bytes };
+        let reply_at = self.layout.reply_word(index);
+        // Inside the region by its layout.
+        let _ = self.memory.space().write_plain(reply_at + 4, &header.words());
+        let reply = self.memory.word(reply_at);
+        if word::post(reply, message) == Owed::Wake {
+            sys::futex_wake(reply);
+        }
+    }
+
+    /// Answers a posted call without running it. For A-stacks that nobody attends to.
+    pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) {
+        let Some(astack) = self.astacks.get(index as usize) else { return };
+        let call = self.memory.word(self.layout.call_word(index));
+        let seen = astack.seen.load(Ordering::Relaxed);
+        if let Look::Posted(message) = word::look(call, seen) {
+            astack.seen.store(message, Ordering::Relaxed);
+            let (_, reply) = self.spaces(index);
+            let (answer, head_at, head_bytes) = refuse(reply, refusal);
+            self.post(index, message, answer, head_at, head_bytes);
+            self.leave(astack, call, message);
+        } else {
+            astack.attendance.store(IDLE, Ordering::Release);
+        }
+    }
+
+    /// Ends the session's use of it: threads leave, queued A-stacks are skipped.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        for index in 0..self.layout.count {
+            self.rouse(index);
+        }
+    }
+
+    /// Whether the session has ended.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Makes a thread that sleeps at an A-stack look around; false if none sleeps there.
+    pub(crate) fn rouse(&self, index: u32) -> bool {
+        let call = self.memory.word(self.layout.call_word(index));
+        let asleep = word::rouse(call);
+        if asleep {
+            sys::futex_wake(call);
+        }
+        asleep
+    }
+
+    /// How many A-stacks there are.
+    pub(crate) const fn count(&self) -> u32 {
+        self.layout.count
+    }
+
+    /// Whether a thread attends to any A-stack.
+    pub(crate) fn is_attended(&self) -> bool {
+        self.astacks.iter().any(|a| a.attendance.load(Ordering::Acquire) == ATTENDED)
+    }
+}

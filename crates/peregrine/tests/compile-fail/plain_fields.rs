@@ -1,0 +1,17 @@
+//! Fields that are not plain, and a type that is not `Copy`.
+
+use peregrine::Plain;
+
+#[derive(Clone, Copy, Plain)]
+#[repr(C)]
+struct Holds {
+    a: &'static str,
+}
+
+#[derive(Plain)]
+#[repr(C)]
+struct Moved {
+    a: u8,
+}
+
+fn main() {}

@@ -1,0 +1,56 @@
+//! What a trait must not be.
+
+use peregrine::interface;
+
+#[interface]
+trait Generic<'a, T, const N: usize> {
+    fn call(&self) -> peregrine::Result<()>;
+}
+
+#[interface]
+trait Where
+where
+    u8: Copy,
+{
+    fn call(&self) -> peregrine::Result<()>;
+}
+
+trait Base {}
+
+#[interface]
+trait Super: Send + Sync + 'static + Base + ?Sized {
+    fn call(&self) -> peregrine::Result<()>;
+}
+
+#[interface]
+unsafe trait Unsafe {
+    fn call(&self) -> peregrine::Result<()>;
+}
+
+#[interface]
+#[cfg(unix)]
+#[cfg_attr(unix, allow(unused))]
+trait Conditional {
+    fn call(&self) -> peregrine::Result<()>;
+}
+
+macro_rules! methods {
+    () => {};
+}
+
+#[interface]
+trait Items {
+    type Item;
+    const NUMBER: u32;
+    methods!();
+    fn twice(&self) -> peregrine::Result<()>;
+    fn twice(&self, a: u8) -> peregrine::Result<()>;
+}
+
+#[interface]
+struct NoTrait;
+
+#[interface]
+fn no_trait() {}
+
+fn main() {}
