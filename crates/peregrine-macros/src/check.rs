@@ -141,11 +141,6 @@ fn interface_name(name: &syn::LitStr, errors: &mut Errors) {
 }
 
 fn trait_head(item: &ItemTrait, errors: &mut Errors) {
-    conditional(
-        &item.attrs,
-        "put it above `#[interface]`, so that it covers the stubs too",
-        errors,
-    );
     if let Some(auto) = &item.modifiers.auto_token {
         errors.at(auto, "an interface cannot be an auto trait: remove `auto`");
     }
@@ -231,8 +226,8 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
     signature(function, errors);
     let mut inputs = function.sig.inputs.iter_mut();
     let first = match inputs.next() {
-        Some(FnArg::Receiver(self_)) => {
-            receiver(self_, errors);
+        Some(FnArg::Receiver(own)) => {
+            receiver(own, errors);
             None
         }
         other => {

@@ -34,10 +34,9 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
         client: format_ident!("{}Client", model.ident),
         server: format_ident!("{}Server", model.ident),
     };
-    let checks = type_checks(model);
     let client = client(model, &names);
     let server = server(model, &names);
-    quote!(#item_trait #checks #client #server)
+    quote!(#item_trait #client #server)
 }
 
 struct Names {
@@ -45,39 +44,9 @@ struct Names {
     server: Ident,
 }
 
-/// Errors of generated code are shown at `span`, but resolved and linted as generated code.
+/// Where the compiler shall say that a type is no value: at the type, although the code is ours.
 fn generated_at(span: Span) -> Span {
     Span::call_site().located_at(span)
-}
-
-/// Bound checks where the types stand: one clear error each, before any that follows from it.
-fn type_checks(model: &Interface) -> TokenStream {
-    let checks = model.methods.iter().flat_map(|method| {
-        let parameters = method.parameters.iter().map(|one| {
-            let ty = &one.ty;
-            match one.form {
-                Form::Text => TokenStream::new(),
-                Form::Out | Form::Lent => {
-                    quote_spanned!(generated_at(ty.span())=> __plain_and_value::<#ty>();)
-                }
-                _ => quote_spanned!(generated_at(ty.span())=> __value::<#ty>();),
-            }
-        });
-        let returns = &method.returns;
-        let outcome = quote_spanned!(generated_at(returns.span())=> __outcome::<#returns>(););
-        parameters.chain([outcome])
-    });
-    quote! {
-        const _: () = {
-            #[allow(dead_code)]
-            const fn __value<__T: ::peregrine::__rt::Value>() {}
-            #[allow(dead_code)]
-            const fn __plain_and_value<__T: ::peregrine::__rt::Plain + ::peregrine::__rt::Value>() {}
-            #[allow(dead_code)]
-            const fn __outcome<__T: ::peregrine::__rt::Outcome>() {}
-            #(#checks)*
-        };
-    }
 }
 
 fn client(model: &Interface, names: &Names) -> TokenStream {
@@ -211,14 +180,18 @@ fn description(model: &Interface, client: &Ident) -> TokenStream {
         } = method;
         let name = ident.unraw().to_string();
         let parameters = parameters.iter().map(described_parameter);
+        let at = generated_at(returns.span());
+        let outcome = quote_spanned!(at=> <#returns as ::peregrine::__rt::Outcome>);
+        let result = quote_spanned!(at=> <#outcome::Ok as ::peregrine::__rt::Value>::TYPE);
+        let error = quote_spanned!(at=> <#outcome::Err as ::peregrine::__rt::Value>::TYPE);
         quote! {
             ::peregrine::__rt::Procedure {
                 name: #name,
                 docs: #docs,
                 idempotent: #idempotent,
                 parameters: &[#(#parameters),*],
-                result: &<<#returns as ::peregrine::__rt::Outcome>::Ok as ::peregrine::__rt::Value>::TYPE,
-                error: &<<#returns as ::peregrine::__rt::Outcome>::Err as ::peregrine::__rt::Value>::TYPE,
+                result: &#result,
+                error: &#error,
             }
         }
     });
@@ -251,7 +224,9 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
     let (direction, shape) = (format_ident!("{direction}"), format_ident!("{shape}"));
     let ty = match parameter.form {
         Form::Text => quote!(::peregrine::__rt::Type::Text),
-        _ => quote!(<#ty as ::peregrine::__rt::Value>::TYPE),
+        _ => {
+            quote_spanned!(generated_at(ty.span())=> <#ty as ::peregrine::__rt::Value>::TYPE)
+        }
     };
     let max_len = match &parameter.max_len {
         Some(max_len) => quote!(::core::option::Option::Some(#max_len)),
@@ -301,11 +276,11 @@ impl Sent {
         let none = Self::default();
         match parameter.form {
             Form::Value => Self {
-                marshal: quote!(__stub.value(&#ident)?;),
+                marshal: quote!(__stub.value::<#ty>(&#ident)?;),
                 ..none
             },
             Form::Borrowed => Self {
-                marshal: quote!(__stub.value(#ident)?;),
+                marshal: quote!(__stub.value::<#ty>(#ident)?;),
                 ..none
             },
             Form::Text => Self {
@@ -314,28 +289,28 @@ impl Sent {
                 ..none
             },
             Form::Slice => Self {
-                marshal: quote!(let #block = __stub.slice(#ident, #limit)?;),
+                marshal: quote!(let #block = __stub.slice::<#ty>(#ident, #limit)?;),
                 ins: quote!(#block,),
                 ..none
             },
             Form::Lent => Self {
-                marshal: quote!(let #block = __stub.lent(&#ident, #limit)?;),
+                marshal: quote!(let #block = __stub.lent::<#ty>(&#ident, #limit)?;),
                 lent: quote!(#block,),
                 ..none
             },
             Form::Out => Self {
-                marshal: quote!(let #block = __stub.out(&mut #ident, #limit)?;),
+                marshal: quote!(let #block = __stub.out::<#ty>(&mut #ident, #limit)?;),
                 outs: quote!(#block,),
                 ..none
             },
             Form::InOut => Self {
-                marshal: quote!(__stub.value(&*#ident)?;),
+                marshal: quote!(__stub.value::<#ty>(&*#ident)?;),
                 take: quote!(let #back = __returned.value::<#ty>()?;),
                 assign: quote!(*#ident = #back;),
                 ..none
             },
             Form::InOutSlice => Self {
-                marshal: quote!(let #block = __stub.in_out(&mut *#ident, #limit)?;),
+                marshal: quote!(let #block = __stub.in_out::<#ty>(&mut *#ident, #limit)?;),
                 ins: quote!(#block.contents(),),
                 outs: quote!(#block,),
                 take: quote!(let #back = __returned.values::<#ty>(#ident.len())?;),
@@ -390,7 +365,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
                 #(#marshal)*
                 let mut __returned =
                     __stub.transport(&[#(#ins)*], &[#(#lent)*], &mut [#(#outs)*])?;
-                let __result: #returns = __returned.result()?;
+                let __result = __returned.result::<#returns>()?;
                 #finish
                 ::core::result::Result::Ok(__result)
             })

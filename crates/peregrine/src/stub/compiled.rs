@@ -8,6 +8,17 @@ use crate::call::{self, Answer, Call, Taken};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::value::{Invalid, Lent, Out, OutBlock, Overflow, Plain, Reader, Value, Window, Writer};
 
+/// An error that can hold a failed call: whatever is `From<CallError>`.
+#[diagnostic::on_unimplemented(
+    message = "a method of an interface cannot fail with `{Self}`",
+    label = "cannot hold a failed call",
+    note = "a remote call can fail: return `peregrine::Result<T>`, or implement `From<peregrine::CallError>` for `{Self}`"
+)]
+pub trait Failure: From<CallError> {}
+
+#[diagnostic::do_not_recommend]
+impl<E: From<CallError>> Failure for E {}
+
 /// The result type of a method of an interface.
 #[diagnostic::on_unimplemented(
     message = "a method of an interface cannot return `{Self}`",
@@ -19,14 +30,14 @@ pub trait Outcome: Sized {
     /// What `Ok` carries.
     type Ok: Value;
     /// What `Err` carries.
-    type Err: Value + From<CallError>;
+    type Err: Value + Failure;
     /// From the plain result.
     fn from_result(result: Result<Self::Ok, Self::Err>) -> Self;
     /// As the plain result.
     fn as_result(&self) -> Result<&Self::Ok, &Self::Err>;
 }
 
-impl<T: Value, E: Value + From<CallError>> Outcome for Result<T, E> {
+impl<T: Value, E: Value + Failure> Outcome for Result<T, E> {
     type Ok = T;
     type Err = E;
     #[inline]

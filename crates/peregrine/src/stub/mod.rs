@@ -2,4 +2,4 @@
 
 mod compiled;
 
-pub use compiled::{Outcome, Returned, Stub, assign, call};
+pub use compiled::{Failure, Outcome, Returned, Stub, assign, call};

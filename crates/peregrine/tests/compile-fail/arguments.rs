@@ -42,7 +42,19 @@ trait Attributes {
     fn bounded(&self) -> peregrine::Result<()>;
     fn one(&self, #[max_len(4)] value: &u32, #[max_len(4)] text: String) -> peregrine::Result<()>;
     fn unsaid(&self, #[max_len] a: &str, #[max_len = 4] b: &str) -> peregrine::Result<()>;
+    fn receiver(#[cfg(unix)] &self) -> peregrine::Result<()>;
     fn twice(&self, #[max_len(4)] #[max_len(5)] a: &str) -> peregrine::Result<()>;
+}
+
+#[interface]
+#[idempotent]
+trait Outside {
+    fn parameter(&self, #[idempotent] a: u8) -> peregrine::Result<()>;
+}
+
+#[interface(max_len = 1 << 40)]
+trait TooLong {
+    fn buffer(&self, a: &[u8], #[max_len("four")] b: &str) -> peregrine::Result<()>;
 }
 
 fn main() {}

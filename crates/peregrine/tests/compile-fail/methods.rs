@@ -13,7 +13,6 @@ trait Methods {
     async fn asynchronous(&self) -> peregrine::Result<()>;
     unsafe fn unsafe_(&self) -> peregrine::Result<()>;
     extern "C" fn extern_(&self) -> peregrine::Result<()>;
-    const fn const_(&self) -> peregrine::Result<()>;
     fn body(&self) -> peregrine::Result<()> {
         Ok(())
     }

@@ -18,19 +18,12 @@ where
 trait Base {}
 
 #[interface]
-trait Super: Send + Sync + 'static + Base + ?Sized {
+trait Super: Send + Sync + 'static + Base {
     fn call(&self) -> peregrine::Result<()>;
 }
 
 #[interface]
 unsafe trait Unsafe {
-    fn call(&self) -> peregrine::Result<()>;
-}
-
-#[interface]
-#[cfg(unix)]
-#[cfg_attr(unix, allow(unused))]
-trait Conditional {
     fn call(&self) -> peregrine::Result<()>;
 }
 
@@ -43,8 +36,6 @@ trait Items {
     type Item;
     const NUMBER: u32;
     methods!();
-    fn twice(&self) -> peregrine::Result<()>;
-    fn twice(&self, a: u8) -> peregrine::Result<()>;
 }
 
 #[interface]
