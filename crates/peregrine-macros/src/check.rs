@@ -112,10 +112,7 @@ pub(crate) fn interface(
         };
         let ident = &function.sig.ident;
         if methods.iter().any(|method| method.ident == *ident) {
-            errors.at(
-                ident,
-                format!("a second method `{ident}`: rename one of them"),
-            );
+            errors.at(ident, format!("a second method `{ident}`: rename one of them"));
         }
         methods.push(method(function, arguments.max_len.as_ref(), &mut errors));
     }
@@ -133,10 +130,7 @@ fn interface_name(name: &syn::LitStr, errors: &mut Errors) {
     let text = name.value();
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(allowed) {
-        errors.at(
-            name,
-            "no valid name: use 1 to 64 letters, digits, `-`, `_` or `.`",
-        );
+        errors.at(name, "no valid name: use 1 to 64 letters, digits, `-`, `_` or `.`");
     }
 }
 
@@ -160,11 +154,7 @@ fn trait_head(item: &ItemTrait, errors: &mut Errors) {
         let allowed = match bound {
             TypeParamBound::Lifetime(lifetime) => lifetime.ident == "static",
             TypeParamBound::Trait(bound) => {
-                let name = bound
-                    .path
-                    .segments
-                    .last()
-                    .map(|last| last.ident.to_string());
+                let name = bound.path.segments.last().map(|last| last.ident.to_string());
                 bound.maybe.is_none() && matches!(name.as_deref(), Some("Send" | "Sync"))
             }
             _ => false,
@@ -209,11 +199,7 @@ fn conditional(attributes: &[Attribute], cure: &str, errors: &mut Errors) {
 }
 
 fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Errors) -> Method {
-    conditional(
-        &function.attrs,
-        "remove the condition, or write two traits",
-        errors,
-    );
+    conditional(&function.attrs, "remove the condition, or write two traits", errors);
     for attribute in parse::take(&mut function.attrs, "max_len") {
         errors.at(attribute, "`#[max_len(N)]` goes before a buffer parameter");
     }
@@ -238,20 +224,14 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
             other
         }
     };
-    let typed = first
-        .into_iter()
-        .chain(inputs)
-        .filter_map(|input| match input {
-            FnArg::Typed(typed) => Some(typed),
-            FnArg::Receiver(_) => None,
-        });
-    let parameters: Vec<_> = typed
-        .filter_map(|typed| parameter(typed, max_len, errors))
-        .collect();
-    if let (Some(attribute), Some(both_ways)) = (
-        idempotent.first(),
-        parameters.iter().find(|one| one.form.is_in_out()),
-    ) {
+    let typed = first.into_iter().chain(inputs).filter_map(|input| match input {
+        FnArg::Typed(typed) => Some(typed),
+        FnArg::Receiver(_) => None,
+    });
+    let parameters: Vec<_> = typed.filter_map(|typed| parameter(typed, max_len, errors)).collect();
+    if let (Some(attribute), Some(both_ways)) =
+        (idempotent.first(), parameters.iter().find(|one| one.form.is_in_out()))
+    {
         errors.at(
             attribute,
             format!(
@@ -274,17 +254,11 @@ fn signature(function: &TraitItemFn, errors: &mut Errors) {
     if TAKEN.iter().any(|name| sig.ident == name) {
         errors.at(
             &sig.ident,
-            format!(
-                "the client has a method `{}` of its own: choose another name",
-                sig.ident
-            ),
+            format!("the client has a method `{}` of its own: choose another name", sig.ident),
         );
     }
     if let Some(token) = &sig.constness {
-        errors.at(
-            token,
-            "a remote call does not happen when compiling: remove `const`",
-        );
+        errors.at(token, "a remote call does not happen when compiling: remove `const`");
     }
     if let Some(token) = &sig.asyncness {
         errors.at(
@@ -294,19 +268,13 @@ fn signature(function: &TraitItemFn, errors: &mut Errors) {
     }
     match &sig.safety {
         Safety::Unsafe(token) => {
-            errors.at(
-                token,
-                "no caller can vouch across a binding: remove `unsafe`",
-            );
+            errors.at(token, "no caller can vouch across a binding: remove `unsafe`");
         }
         Safety::Safe(token) => errors.at(token, "remove `safe`: every method of an interface is"),
         _ => {}
     }
     if let Some(abi) = &sig.abi {
-        errors.at(
-            abi,
-            "methods of an interface have Rust's calling convention: remove `extern`",
-        );
+        errors.at(abi, "methods of an interface have Rust's calling convention: remove `extern`");
     }
     if !sig.generics.params.is_empty() {
         errors.at(
@@ -315,10 +283,7 @@ fn signature(function: &TraitItemFn, errors: &mut Errors) {
         );
     }
     if let Some(clause) = &sig.generics.where_clause {
-        errors.at(
-            clause,
-            "a method of an interface cannot have a where clause: remove it",
-        );
+        errors.at(clause, "a method of an interface cannot have a where clause: remove it");
     }
     if let Some(variadic) = &sig.variadic {
         errors.at(
@@ -369,11 +334,7 @@ fn parameter(
     default_max_len: Option<&Expr>,
     errors: &mut Errors,
 ) -> Option<Parameter> {
-    conditional(
-        &typed.attrs,
-        "remove the condition, or write two methods",
-        errors,
-    );
+    conditional(&typed.attrs, "remove the condition, or write two methods", errors);
     let bounds = parse::take(&mut typed.attrs, "max_len");
     let ident = match &*typed.pat {
         Pat::Ident(one)
@@ -404,13 +365,7 @@ fn parameter(
     if let Some(second) = bounds.get(1) {
         errors.at(second, "`max_len` is given twice: keep one");
     }
-    Some(Parameter {
-        ident: ident?,
-        written: (*typed.ty).clone(),
-        form,
-        ty,
-        max_len,
-    })
+    Some(Parameter { ident: ident?, written: (*typed.ty).clone(), form, ty, max_len })
 }
 
 /// How the parameter travels, and the type of its value or element.
@@ -428,19 +383,13 @@ fn form(written: &Type, errors: &mut Errors) -> Option<(Form, Type)> {
 
 fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Type)> {
     if let Some(lifetime) = &reference.lifetime {
-        errors.at(
-            lifetime,
-            "a parameter is borrowed for the call only: leave the lifetime out",
-        );
+        errors.at(lifetime, "a parameter is borrowed for the call only: leave the lifetime out");
     }
     let mutable = reference.mutability.is_some();
     let (form, ty) = match bare(&reference.elem) {
         Type::Path(path) if path.path.is_ident("str") => {
             if mutable {
-                errors.at(
-                    reference,
-                    "text cannot travel both ways in place: take `&mut String`",
-                );
+                errors.at(reference, "text cannot travel both ways in place: take `&mut String`");
                 return None;
             }
             return Some((Form::Text, (*reference.elem).clone()));
@@ -471,20 +420,14 @@ fn buffer(path: &TypePath, form: Form, errors: &mut Errors) -> Option<(Form, Typ
                 GenericArgument::Type(ty) => elements.push(ty),
                 GenericArgument::Lifetime(lifetime) if lifetime.ident == "_" => {}
                 GenericArgument::Lifetime(lifetime) => {
-                    errors.at(
-                        lifetime,
-                        "a parameter is borrowed for the call only: write `'_`",
-                    );
+                    errors.at(lifetime, "a parameter is borrowed for the call only: write `'_`");
                 }
                 other => errors.at(other, "expected the type of an element"),
             }
         }
     }
     let [element] = elements[..] else {
-        errors.at(
-            path,
-            format!("name the type of the elements: `{}<'_, T>`", last.ident),
-        );
+        errors.at(path, format!("name the type of the elements: `{}<'_, T>`", last.ident));
         return None;
     };
     value_type(element, Place::Parameter, errors);
@@ -544,19 +487,12 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
     for (name, cure) in [("usize", "u64"), ("isize", "i64")] {
         if path.path.is_ident(name) || is_primitive(&path.path, name) {
             let narrow = cure.replace("64", "32");
-            errors.at(
-                path,
-                format!("`{name}` differs between machines: use `{cure}` or `{narrow}`"),
-            );
+            errors
+                .at(path, format!("`{name}` differs between machines: use `{cure}` or `{narrow}`"));
             return;
         }
     }
-    if path
-        .path
-        .segments
-        .first()
-        .is_some_and(|first| first.ident == "Self")
-    {
+    if path.path.segments.first().is_some_and(|first| first.ident == "Self") {
         errors.at(path, "`Self` is another type on each side: name the type");
         return;
     }
@@ -583,10 +519,7 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
                 }
             }
             PathArguments::Parenthesized(_) => {
-                errors.at(
-                    path,
-                    "a function cannot travel: its code is on one side only",
-                );
+                errors.at(path, "a function cannot travel: its code is on one side only");
             }
         }
     }
@@ -600,10 +533,7 @@ fn is_primitive(path: &Path, name: &str) -> bool {
 }
 
 fn last_is(path: &TypePath, name: &str) -> bool {
-    path.path
-        .segments
-        .last()
-        .is_some_and(|last| last.ident == name)
+    path.path.segments.last().is_some_and(|last| last.ident == name)
 }
 
 /// The type without the parentheses and invisible groups around it.

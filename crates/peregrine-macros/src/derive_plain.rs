@@ -1,10 +1,12 @@
 //! `#[derive(Plain)]`: a layout without padding, proven by constant assertions.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Data, DataEnum, DeriveInput, Error, Fields, Member, Type};
+
+use crate::generated_at;
 
 pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     if !input.generics.params.is_empty() {
@@ -49,10 +51,7 @@ struct PlainField<'a> {
 
 fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
     let ident = &input.ident;
-    if !representations(input)?
-        .iter()
-        .any(|one| one == "C" || one == "transparent")
-    {
+    if !representations(input)?.iter().any(|one| one == "C" || one == "transparent") {
         return Err(Error::new_spanned(
             ident,
             "a plain struct needs a layout that is the same everywhere: add `#[repr(C)]`, or `#[repr(transparent)]` if it has one field",
@@ -61,11 +60,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
     let fields: Vec<_> = fields
         .members()
         .zip(fields)
-        .map(|(member, field)| PlainField {
-            name: member_name(&member),
-            member,
-            ty: &field.ty,
-        })
+        .map(|(member, field)| PlainField { name: member_name(&member), member, ty: &field.ty })
         .collect();
     if fields.is_empty() {
         return Err(Error::new_spanned(
@@ -105,7 +100,6 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
     Ok(quote! {
         #proof
 
-        #[allow(unsafe_code)]
         unsafe impl ::peregrine::__rt::Plain for #ident {
             const ANY_BITS: bool = #(#any_bits)&&*;
 
@@ -125,14 +119,7 @@ fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
         .iter()
         .map(|PlainField { ty, .. }| quote_spanned!(generated_at(ty.span())=> __plain::<#ty>();));
     let gaps = fields.windows(2).map(|pair| {
-        let [
-            PlainField { member: a, ty, .. },
-            PlainField {
-                member: b,
-                name,
-                ty: next,
-            },
-        ] = pair
+        let [PlainField { member: a, ty, .. }, PlainField { member: b, name, ty: next }] = pair
         else {
             return TokenStream::new();
         };
@@ -185,10 +172,7 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
         ));
     }
     if data.variants.is_empty() {
-        return Err(Error::new_spanned(
-            ident,
-            "an enum without variants has no value to send",
-        ));
+        return Err(Error::new_spanned(ident, "an enum without variants has no value to send"));
     }
     let found = representations(input)?;
     let Some(repr) = found.iter().find(|one| INTEGERS.contains(&one.as_str())) else {
@@ -210,7 +194,6 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
     };
     let value = value(ident, &body);
     Ok(quote! {
-        #[allow(unsafe_code)]
         unsafe impl ::peregrine::__rt::Plain for #ident {
             const ANY_BITS: bool = false;
 
@@ -249,8 +232,4 @@ fn member_name(member: &Member) -> String {
         Member::Named(ident) => ident.unraw().to_string(),
         Member::Unnamed(index) => index.index.to_string(),
     }
-}
-
-fn generated_at(span: Span) -> Span {
-    Span::call_site().located_at(span)
 }

@@ -1,25 +1,20 @@
 //! `#[derive(Value)]`: fields one after the other; before them, for an enum, the variant's number.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Data, DeriveInput, Error, Fields, GenericParam, Generics, Member};
 
+use crate::generated_at;
+
 pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
     bound_parameters(&mut input.generics)?;
     let ident = &input.ident;
-    let Codec {
-        encode,
-        decode,
-        body,
-    } = match &input.data {
+    let Codec { encode, decode, body } = match &input.data {
         Data::Struct(data) => of_struct(&data.fields),
         Data::Enum(data) if data.variants.is_empty() => {
-            return Err(Error::new_spanned(
-                ident,
-                "an enum without variants has no value to send",
-            ));
+            return Err(Error::new_spanned(ident, "an enum without variants has no value to send"));
         }
         Data::Enum(data) => of_enum(data),
         Data::Union(data) => {
@@ -84,12 +79,7 @@ struct Codec {
 
 fn of_struct(fields: &Fields) -> Codec {
     let parts = Parts::new(fields);
-    let Parts {
-        pattern,
-        encode,
-        build,
-        described,
-    } = &parts;
+    let Parts { pattern, encode, build, described } = &parts;
     Codec {
         encode: quote! {
             let Self { #pattern } = self;
@@ -107,9 +97,7 @@ fn of_enum(data: &syn::DataEnum) -> Codec {
             .map(|(number, variant)| (number, &variant.ident, Parts::new(&variant.fields)))
     };
     let encode = variants().map(|(number, ident, parts)| {
-        let Parts {
-            pattern, encode, ..
-        } = parts;
+        let Parts { pattern, encode, .. } = parts;
         quote! {
             Self::#ident { #pattern } => {
                 __head.plain(&#number)?;
@@ -161,14 +149,10 @@ impl Parts {
                     (format_ident!("__{}", index.index), index.index.to_string())
                 }
             };
-            // Where the type stands is where the compiler shall say that it is no value.
-            let at = Span::call_site().located_at(ty.span());
-            let value = quote_spanned!(at=> <#ty as ::peregrine::__rt::Value>);
+            let value = quote_spanned!(generated_at(ty.span())=> <#ty as ::peregrine::__rt::Value>);
             parts.pattern.extend(quote!(#member: #own,));
             parts.encode.extend(quote!(#value::encode(#own, __head)?;));
-            parts
-                .build
-                .extend(quote!(#member: #value::decode(__head)?,));
+            parts.build.extend(quote!(#member: #value::decode(__head)?,));
             parts.described.extend(quote! {
                 ::peregrine::__rt::Field { name: #name, ty: &#value::TYPE },
             });

@@ -1,12 +1,13 @@
 //! Model to code: the client that implements the trait, the server that answers with an object.
 
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Ident, TokenStream};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
 use syn::{Expr, ItemTrait};
 
 use crate::check::{self, Form, Interface, Method, Parameter};
+use crate::generated_at;
 use crate::parse::{self, Errors};
 
 /// The trait with its stubs; or the trait with what is wrong with it.
@@ -44,24 +45,16 @@ struct Names {
     server: Ident,
 }
 
-/// Where the compiler shall say that a type is no value: at the type, although the code is ours.
-fn generated_at(span: Span) -> Span {
-    Span::call_site().located_at(span)
-}
-
 fn client(model: &Interface, names: &Names) -> TokenStream {
-    let Interface {
-        visibility, ident, ..
-    } = model;
+    let Interface { visibility, ident, .. } = model;
     let Names { client, server } = names;
     let description = description(model, client);
     let what = format!(
         "A client of [`{ident}`]: implements it by calling a server. Cheap to clone; any number \
          of threads call through one."
     );
-    let methods = (0u32..)
-        .zip(&model.methods)
-        .map(|(number, method)| client_method(number, method));
+    let methods =
+        (0u32..).zip(&model.methods).map(|(number, method)| client_method(number, method));
     quote! {
         #[doc = #what]
         #[allow(dead_code)]
@@ -163,21 +156,9 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
 
 /// The interface as constant data.
 fn description(model: &Interface, client: &Ident) -> TokenStream {
-    let Interface {
-        name,
-        version,
-        docs,
-        methods,
-        ..
-    } = model;
+    let Interface { name, version, docs, methods, .. } = model;
     let procedures = methods.iter().map(|method| {
-        let Method {
-            ident,
-            docs,
-            idempotent,
-            parameters,
-            returns,
-        } = method;
+        let Method { ident, docs, idempotent, parameters, returns } = method;
         let name = ident.unraw().to_string();
         let parameters = parameters.iter().map(described_parameter);
         let at = generated_at(returns.span());
@@ -229,7 +210,12 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
         }
     };
     let max_len = match &parameter.max_len {
-        Some(max_len) => quote!(::core::option::Option::Some(#max_len)),
+        Some(max_len) => quote! {
+            ::core::option::Option::Some({
+                let max_len: u32 = #max_len;
+                max_len
+            })
+        },
         None => quote!(::core::option::Option::None),
     };
     quote! {
@@ -275,14 +261,8 @@ impl Sent {
         let limit = limit(parameter.max_len.as_ref());
         let none = Self::default();
         match parameter.form {
-            Form::Value => Self {
-                marshal: quote!(__stub.value::<#ty>(&#ident)?;),
-                ..none
-            },
-            Form::Borrowed => Self {
-                marshal: quote!(__stub.value::<#ty>(#ident)?;),
-                ..none
-            },
+            Form::Value => Self { marshal: quote!(__stub.value::<#ty>(&#ident)?;), ..none },
+            Form::Borrowed => Self { marshal: quote!(__stub.value::<#ty>(#ident)?;), ..none },
             Form::Text => Self {
                 marshal: quote!(let #block = __stub.text(#ident, #limit)?;),
                 ins: quote!(#block,),
@@ -330,20 +310,10 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     });
     let sent: Vec<_> = method.parameters.iter().map(Sent::new).collect();
     let marshal = sent.iter().map(|one| &one.marshal);
-    let (ins, lent) = (
-        sent.iter().map(|one| &one.ins),
-        sent.iter().map(|one| &one.lent),
-    );
+    let (ins, lent) = (sent.iter().map(|one| &one.ins), sent.iter().map(|one| &one.lent));
     let outs = sent.iter().map(|one| &one.outs);
-    let (take, assign) = (
-        sent.iter().map(|one| &one.take),
-        sent.iter().map(|one| &one.assign),
-    );
-    let stub = if method.parameters.is_empty() {
-        quote!(__stub)
-    } else {
-        quote!(mut __stub)
-    };
+    let (take, assign) = (sent.iter().map(|one| &one.take), sent.iter().map(|one| &one.assign));
+    let stub = if method.parameters.is_empty() { quote!(__stub) } else { quote!(mut __stub) };
     // In-out values are assigned together, once all of them were readable.
     let finish = if method.parameters.iter().any(|one| one.form.is_in_out()) {
         quote! {
@@ -374,14 +344,11 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
 }
 
 fn server(model: &Interface, names: &Names) -> TokenStream {
-    let Interface {
-        visibility, ident, ..
-    } = model;
+    let Interface { visibility, ident, .. } = model;
     let Names { client, server } = names;
     let what = format!("Answers calls of [`{ident}`] with an object of this process.");
-    let arms = (0u32..)
-        .zip(&model.methods)
-        .map(|(number, method)| server_arm(number, method, ident));
+    let arms =
+        (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, ident));
     quote! {
         #[doc = #what]
         #[allow(dead_code)]
@@ -509,21 +476,12 @@ impl Received {
 fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
     let Method { ident, returns, .. } = method;
     let mut outs = 0;
-    let received: Vec<_> = method
-        .parameters
-        .iter()
-        .map(|one| Received::new(one, &mut outs))
-        .collect();
+    let received: Vec<_> =
+        method.parameters.iter().map(|one| Received::new(one, &mut outs)).collect();
     let expect = (outs > 0).then(|| quote!(__reply.expect(#outs);));
-    let (take, pass) = (
-        received.iter().map(|one| &one.take),
-        received.iter().map(|one| &one.pass),
-    );
+    let (take, pass) = (received.iter().map(|one| &one.take), received.iter().map(|one| &one.pass));
     let blocks = received.iter().map(|one| &one.block);
-    let heads: TokenStream = received
-        .iter()
-        .map(|one| one.head.to_token_stream())
-        .collect();
+    let heads: TokenStream = received.iter().map(|one| one.head.to_token_stream()).collect();
     let more = if heads.is_empty() {
         quote!(|_| ::core::result::Result::Ok(()))
     } else {

@@ -53,9 +53,7 @@ pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Plain)]
 pub fn derive_plain(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(|input| derive_plain::expand(&input));
-    expanded
-        .unwrap_or_else(syn::Error::into_compile_error)
-        .into()
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
 /// Makes a struct or an enumeration of values a value: its fields, one after the other.
@@ -64,7 +62,11 @@ pub fn derive_plain(item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Value)]
 pub fn derive_value(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(derive_value::expand);
-    expanded
-        .unwrap_or_else(syn::Error::into_compile_error)
-        .into()
+    expanded.unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// The span of code that is ours, shown at a type of the user's: where the compiler shall say that
+/// the type is no value, while names resolve and lints hold as in generated code.
+fn generated_at(span: proc_macro2::Span) -> proc_macro2::Span {
+    proc_macro2::Span::call_site().located_at(span)
 }

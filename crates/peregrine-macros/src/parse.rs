@@ -19,9 +19,7 @@ pub(crate) fn arguments(tokens: TokenStream, errors: &mut Errors) -> Arguments {
     let mut arguments = Arguments::default();
     let parser = Punctuated::<Argument, Token![,]>::parse_terminated;
     match parser.parse2(tokens) {
-        Ok(list) => list
-            .into_iter()
-            .for_each(|one| argument(one, &mut arguments, errors)),
+        Ok(list) => list.into_iter().for_each(|one| argument(one, &mut arguments, errors)),
         Err(error) => errors.push(error),
     }
     arguments
@@ -72,20 +70,14 @@ fn argument(one: Argument, arguments: &mut Arguments, errors: &mut Errors) {
 
 fn string(value: Option<&Expr>) -> Option<LitStr> {
     match value {
-        Some(Expr::Lit(ExprLit {
-            lit: Lit::Str(text),
-            ..
-        })) => Some(text.clone()),
+        Some(Expr::Lit(ExprLit { lit: Lit::Str(text), .. })) => Some(text.clone()),
         _ => None,
     }
 }
 
 fn number(value: Option<&Expr>) -> Option<u32> {
     match value {
-        Some(Expr::Lit(ExprLit {
-            lit: Lit::Int(number),
-            ..
-        })) => number.base10_parse().ok(),
+        Some(Expr::Lit(ExprLit { lit: Lit::Int(number), .. })) => number.base10_parse().ok(),
         _ => None,
     }
 }
@@ -103,12 +95,10 @@ pub(crate) fn item_trait(tokens: TokenStream) -> syn::Result<ItemTrait> {
 
 /// What the doc comments say, without the space that usually begins a line.
 pub(crate) fn docs(attributes: &[Attribute]) -> String {
-    let lines = attributes
-        .iter()
-        .filter_map(|attribute| match &attribute.meta {
-            Meta::NameValue(pair) if pair.path.is_ident("doc") => string(Some(&pair.value)),
-            _ => None,
-        });
+    let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
+        Meta::NameValue(pair) if pair.path.is_ident("doc") => string(Some(&pair.value)),
+        _ => None,
+    });
     let lines = lines.map(|line| {
         let line = line.value();
         line.strip_prefix(' ').unwrap_or(&line).to_owned()
@@ -118,9 +108,7 @@ pub(crate) fn docs(attributes: &[Attribute]) -> String {
 
 /// Takes the attributes of this name out of the list.
 pub(crate) fn take(attributes: &mut Vec<Attribute>, name: &str) -> Vec<Attribute> {
-    attributes
-        .extract_if(.., |attribute| attribute.path().is_ident(name))
-        .collect()
+    attributes.extract_if(.., |attribute| attribute.path().is_ident(name)).collect()
 }
 
 /// The bound in `#[max_len(N)]`.

@@ -301,10 +301,7 @@ impl fmt::Display for CallError {
 
 impl Error for CallError {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
-        self.0
-            .source
-            .as_deref()
-            .map(|error| error as &(dyn Error + 'static))
+        self.0.source.as_deref().map(|error| error as &(dyn Error + 'static))
     }
 }
 
@@ -319,15 +316,9 @@ mod tests {
             .of("read")
             .because(std::io::Error::other("hung up"));
         let text = error.to_string();
-        for part in [
-            "calling `read`",
-            "`files`",
-            "gone",
-            "process 77",
-            "hung up",
-            "may have",
-            "bind again",
-        ] {
+        for part in
+            ["calling `read`", "`files`", "gone", "process 77", "hung up", "may have", "bind again"]
+        {
             assert!(text.contains(part), "{part:?} is missing in {text:?}");
         }
     }

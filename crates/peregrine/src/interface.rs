@@ -230,11 +230,7 @@ impl Interface {
     /// Bytes of A-stack that every procedure with bounded parameters needs for its call and its
     /// result; parameters without `max_len` count for nothing here.
     pub fn message_bytes(&self) -> usize {
-        self.procedures
-            .iter()
-            .map(Procedure::message_bytes)
-            .max()
-            .unwrap_or(0)
+        self.procedures.iter().map(Procedure::message_bytes).max().unwrap_or(0)
     }
 }
 
@@ -388,11 +384,7 @@ impl Named {
     fn write(&self, number: usize, text: &mut String, named: &mut NamedTypes) {
         let _ = write!(text, "{}#{number} = ", self.name);
         match (self.body)() {
-            Body::Plain {
-                size,
-                align,
-                fields,
-            } => {
+            Body::Plain { size, align, fields } => {
                 let _ = write!(text, "plain {size} align {align} ");
                 write_fields(fields, text, named);
             }
@@ -493,21 +485,11 @@ mod tests {
 
     fn list_body() -> Body {
         Body::Struct(&[
-            Field {
-                name: "value",
-                ty: &Type::U32,
-            },
-            Field {
-                name: "next",
-                ty: &Type::Option(&LIST),
-            },
+            Field { name: "value", ty: &Type::U32 },
+            Field { name: "next", ty: &Type::Option(&LIST) },
         ])
     }
-    const LIST: Type = Type::Named(Named {
-        name: "List",
-        path: || "tests::List",
-        body: list_body,
-    });
+    const LIST: Type = Type::Named(Named { name: "List", path: || "tests::List", body: list_body });
 
     const LISTS: Interface = Interface {
         name: "Lists",
@@ -548,16 +530,9 @@ mod tests {
              List#0 = struct {value: u32, next: option<List#0>}\n"
         );
         assert_eq!(LISTS.digest(), LISTS.digest());
-        let other = Interface {
-            version: 3,
-            digest: || Digest([0; 16]),
-            ..LISTS
-        };
+        let other = Interface { version: 3, digest: || Digest([0; 16]), ..LISTS };
         assert_ne!(LISTS.digest(), other.compute_digest());
-        let documented = Interface {
-            docs: "other docs",
-            ..LISTS
-        };
+        let documented = Interface { docs: "other docs", ..LISTS };
         assert_eq!(LISTS.digest(), documented.compute_digest());
     }
 
@@ -565,11 +540,7 @@ mod tests {
     fn differences_name_the_procedure() {
         let text = difference("interface A\nf()\n", "interface A\nf(x)\n").unwrap();
         assert_eq!(text, "ours has `f()`, the server has `f(x)`");
-        assert!(
-            difference("a\n", "a\nb\n")
-                .unwrap()
-                .contains("also has `b`")
-        );
+        assert!(difference("a\n", "a\nb\n").unwrap().contains("also has `b`"));
         assert!(difference("a\nb\n", "a\n").unwrap().contains("lacks `b`"));
         assert_eq!(difference("a", "a"), None);
     }

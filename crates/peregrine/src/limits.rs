@@ -3,6 +3,7 @@
 //! | bound | default | beyond it |
 //! |---|---|---|
 //! | [`DEPTH_MAX`] | 256 | `BadArguments` or `BadResult`: structures nested too deeply |
+//! | [`EMPTY_VALUES_MAX`] | 65536 | `TooLarge` or `BadResult`: more values than that which take no bytes |
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
 //! | [`MESSAGE_BYTES`] | 16 KiB | `TooLarge`, not executed: declare `max_len`, or ask for more at bind |
@@ -18,6 +19,11 @@
 ///
 /// Decoding recurses, so this bounds the stack that a peer can make us use.
 pub const DEPTH_MAX: u32 = 256;
+
+/// How many values that take no bytes (`Box<()>`, a struct without fields) a sequence may have.
+///
+/// Nothing that is sent bounds their number, so this bounds the time a peer can make us spend.
+pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 
 /// Bytes in the name of an export.
 pub const NAME_BYTES_MAX: usize = 64;

@@ -9,13 +9,13 @@ use peregrine::{CallError, Kind, Lent, Out, Plain, Value, interface};
 #[derive(Clone, Debug, PartialEq, Value)]
 struct List {
     value: u32,
-    next: Option<Box<List>>,
+    next: Option<Box<Self>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Value)]
 struct Tree<T> {
     leaf: T,
-    branches: Vec<Tree<T>>,
+    branches: Vec<Self>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Plain)]
@@ -62,7 +62,7 @@ trait Zoo: Send + Sync + 'static {
     /// everybody.
     #[idempotent]
     fn feed(&self, r#in: &List, tree: Tree<String>) -> peregrine::Result<Tree<u8>>;
-    #[must_use]
+    #[must_use = "the animals may have escaped"]
     fn r#move(
         &self,
         header: &mut Header,
@@ -222,21 +222,9 @@ fn clients_are_shared_cloned_and_shown() {
 #[test]
 fn recursive_and_generic_values_travel() {
     let client = ZooClient::in_process(Keeper);
-    let list = List {
-        value: 1,
-        next: Some(Box::new(List {
-            value: 2,
-            next: None,
-        })),
-    };
-    let leaf = |text: &str| Tree {
-        leaf: text.to_owned(),
-        branches: vec![],
-    };
-    let tree = Tree {
-        leaf: "a".to_owned(),
-        branches: vec![leaf(""), leaf("bcd")],
-    };
+    let list = List { value: 1, next: Some(Box::new(List { value: 2, next: None })) };
+    let leaf = |text: &str| Tree { leaf: text.to_owned(), branches: vec![] };
+    let tree = Tree { leaf: "a".to_owned(), branches: vec![leaf(""), leaf("bcd")] };
     let fed = client.feed(&list, tree).unwrap();
     assert_eq!(fed.branches.iter().map(|one| one.leaf).collect::<Vec<_>>(), [1, 4]);
 
@@ -314,7 +302,8 @@ fn shapes() -> impl Strategy<Value = Shape<i16, 3>> {
 
 fn lists() -> impl Strategy<Value = List> {
     prop::collection::vec(any::<u32>(), 1..20).prop_map(|values| {
-        let list = values.into_iter().fold(None, |next, value| Some(Box::new(List { value, next })));
+        let list =
+            values.into_iter().fold(None, |next, value| Some(Box::new(List { value, next })));
         *list.expect("there is one value at least")
     })
 }
@@ -322,12 +311,7 @@ fn lists() -> impl Strategy<Value = List> {
 fn headers() -> impl Strategy<Value = Header> {
     let kinds = vec![HeaderKind::Below, HeaderKind::Zero, HeaderKind::Above];
     let parts = (any::<u64>(), prop::sample::select(kinds), any::<[bool; 3]>(), any::<[u8; 4]>());
-    parts.prop_map(|(length, kind, flags, tag)| Header {
-        length,
-        kind,
-        flags,
-        r#type: Tag(tag),
-    })
+    parts.prop_map(|(length, kind, flags, tag)| Header { length, kind, flags, r#type: Tag(tag) })
 }
 
 proptest! {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use crate::call::{CallPath, Frames, Limit, PathKind, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::Interface;
-pub use crate::path::local::Description;
 use crate::path::in_process::InProcess;
+pub use crate::path::local::Description;
 use crate::sys::ForkMark;
 
 /// A binding to one export: cheap to clone, called through by any number of threads.
@@ -51,16 +51,7 @@ impl Binding {
         let mark = ForkMark::for_binding().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
         })?;
-        Ok(Self {
-            bound: Arc::new(Bound {
-                path,
-                frames,
-                interface,
-                address,
-                mark,
-            }),
-            limit,
-        })
+        Ok(Self { bound: Arc::new(Bound { path, frames, interface, address, mark }), limit })
     }
 
     /// Binds to an export: `NAME` or `local:NAME`, a server of this machine.
@@ -102,10 +93,7 @@ impl Binding {
     /// The same binding with another limit to how long calls wait.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
-        Self {
-            bound: Arc::clone(&self.bound),
-            limit,
-        }
+        Self { bound: Arc::clone(&self.bound), limit }
     }
 
     /// The interface that the client was compiled with.
@@ -133,9 +121,7 @@ impl Binding {
     /// # Errors
     /// Those of any call.
     pub fn ping(&self) -> Result<(), CallError> {
-        crate::stub::call(self, crate::call::PING, |stub| {
-            stub.transport(&[], &[], &mut [])?.ping()
-        })
+        crate::stub::call(self, crate::call::PING, |stub| stub.transport(&[], &[], &mut [])?.ping())
     }
 }
 
@@ -169,11 +155,7 @@ impl fmt::Debug for Binding {
 impl CallError {
     #[cold]
     pub(crate) fn too_large() -> Self {
-        Self::not_executed(
-            Kind::TooLarge,
-            Phase::Marshal,
-            "it does not fit the A-stack",
-        )
+        Self::not_executed(Kind::TooLarge, Phase::Marshal, "it does not fit the A-stack")
     }
 
     #[cold]

@@ -35,10 +35,7 @@ impl BindOptions {
     /// # Panics
     /// If it is out of that range.
     pub const fn astacks(mut self, count: u32) -> Self {
-        assert!(
-            count >= 1 && count <= limits::ASTACKS_MAX,
-            "A-stacks out of range"
-        );
+        assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
         self.astacks = count;
         self
     }

@@ -88,7 +88,11 @@ fn refused(kind: u32, text: String) -> CallError {
 }
 
 /// Sends a request and waits for the answer.
-fn ask(socket: &Seqpacket, request: &Request, until: Instant) -> Result<(Answer, Received), CallError> {
+fn ask(
+    socket: &Seqpacket,
+    request: &Request,
+    until: Instant,
+) -> Result<(Answer, Received), CallError> {
     let failed = |what: &str, error| CallError::system(Phase::Bind, what.to_owned(), error);
     socket.send(&request.to_bytes(), None).map_err(|error| failed("sending the request", error))?;
     let left = until.saturating_duration_since(Instant::now());
@@ -175,9 +179,8 @@ fn bind_socket(
     let credentials = socket.credentials().map_err(|error| failed("asking who serves", error))?;
     let process = Process::open(credentials.pid).map_err(|error| failed("watching it", error))?;
     let session = Arc::new(Session::new(socket, process));
-    let (path, frames) =
-        LocalPath::new(memory, layout, Arc::clone(&session), options.wait)
-            .map_err(|error| failed("mapping the region", error))?;
+    let (path, frames) = LocalPath::new(memory, layout, Arc::clone(&session), options.wait)
+        .map_err(|error| failed("mapping the region", error))?;
     let (memory, layout) = path.region();
     let keeper = Keeper::of_process().map_err(|error| failed("starting the keeper", error))?;
     let end = Arc::new(End {

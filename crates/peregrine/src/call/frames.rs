@@ -54,9 +54,7 @@ struct Slot {
 impl Slot {
     #[inline]
     fn take(&self, seen: u32) -> bool {
-        let taken = self
-            .state
-            .compare_exchange(seen, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+        let taken = self.state.compare_exchange(seen, TAKEN, Ordering::Acquire, Ordering::Relaxed);
         taken.is_ok()
     }
 }
@@ -83,23 +81,9 @@ impl Frames {
         assert!(layout.count > 0, "a binding needs a frame");
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
-        assert!(
-            end <= memory.len(),
-            "frames of {end} bytes in {} bytes",
-            memory.len()
-        );
-        let slots = (0..layout.count)
-            .map(|_| Slot {
-                state: AtomicU32::new(FREE),
-            })
-            .collect();
-        Self {
-            memory,
-            layout,
-            slots,
-            waiters: AtomicU32::new(0),
-            given: AtomicU32::new(0),
-        }
+        assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
+        let slots = (0..layout.count).map(|_| Slot { state: AtomicU32::new(FREE) }).collect();
+        Self { memory, layout, slots, waiters: AtomicU32::new(0), given: AtomicU32::new(0) }
     }
 
     /// The memory in which the frames lie.
@@ -126,10 +110,7 @@ impl Frames {
         }
         // SYNC: frame, given back in Taken::drop: what the last holder wrote is ours to see.
         if self.slots[index as usize].take(FREE) {
-            return Some(Taken {
-                frames: self,
-                index,
-            });
+            return Some(Taken { frames: self, index });
         }
         self.take_slowly(index, deadline(), &let_go)
     }
@@ -171,10 +152,7 @@ impl Frames {
             let slot = &self.slots[index as usize];
             let seen = slot.state.load(Ordering::Relaxed);
             let free = seen == FREE || (seen == CAPTURED && let_go(index));
-            (free && slot.take(seen)).then_some(Taken {
-                frames: self,
-                index,
-            })
+            (free && slot.take(seen)).then_some(Taken { frames: self, index })
         })
     }
 
@@ -206,11 +184,7 @@ impl<'a> Taken<'a> {
     fn part(&self, at: usize) -> Space<'a> {
         let layout = &self.frames.layout;
         let start = layout.first + layout.stride * self.index as usize + at;
-        self.frames
-            .memory
-            .space()
-            .part(start, layout.bytes)
-            .unwrap_or(Space::none())
+        self.frames.memory.space().part(start, layout.bytes).unwrap_or(Space::none())
     }
 
     /// Where the message of the call goes.
@@ -244,9 +218,7 @@ impl Drop for Taken<'_> {
     #[inline]
     fn drop(&mut self) {
         // SYNC: frame, taken in Frames::take and Frames::scan.
-        self.frames.slots[self.index as usize]
-            .state
-            .store(FREE, Ordering::Release);
+        self.frames.slots[self.index as usize].state.store(FREE, Ordering::Release);
         // The waiter's membarrier stands in for the fence that would belong here.
         compiler_fence(Ordering::SeqCst);
         if self.frames.waiters.load(Ordering::Relaxed) != 0 {

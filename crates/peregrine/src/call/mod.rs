@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use crate::error::CallError;
 use crate::stats::{self, Copy};
-use crate::value::{Invalid, OutBlock, Space, Window, align_up};
+use crate::value::{FIRST_BYTES, Invalid, OutBlock, Staged, Window, Writer, align_up};
 
 /// The number of the procedure that every export answers itself: it does nothing.
 pub const PING: u32 = u32::MAX;
@@ -72,8 +72,8 @@ pub struct Call<'a, 'b> {
     pub procedure: u32,
     /// The frame (A-stack) that was taken for the call.
     pub frame: &'a Taken<'a>,
-    /// Bytes of the head, at the start of the frame's call space.
-    pub head_bytes: usize,
+    /// The head, in the frame's call space; paths [flush](Writer::flush) it when all is there.
+    pub head: Writer<'a>,
     /// Blocks to be copied for the procedure.
     pub ins: &'a [Window<'a>],
     /// Blocks that the procedure reads where the path put them.
@@ -118,6 +118,8 @@ pub trait CallPath: Send + Sync {
 /// How a message lies in its space: everything is checked against the space's size once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
+    /// Bytes of the head.
+    pub head: usize,
     /// Bytes of head and copied blocks: what the server copies for the procedure.
     pub copied: usize,
     /// Bytes of the whole message.
@@ -126,31 +128,24 @@ pub struct Layout {
 
 impl Call<'_, '_> {
     /// Copies the blocks behind the head (LRPC's copy A); `None` if the message is too large.
+    /// The message is complete when the head has been flushed.
     #[inline]
-    pub fn put(&self) -> Option<Layout> {
+    pub fn put(&mut self) -> Option<Layout> {
+        let head = self.head.len();
         if self.ins.is_empty() && self.lent.is_empty() {
-            return Some(Layout {
-                copied: self.head_bytes,
-                total: self.head_bytes,
-            });
+            return Some(Layout { head, copied: head, total: head });
         }
-        let space = self.frame.call_space();
-        let (mut at, mut copied) = (self.head_bytes, self.head_bytes);
+        let staged = self.head.staged();
+        let mut at = head;
         for block in self.ins {
-            at = put_block(space, at, *block)?;
-            copied = at;
+            at = put_block(staged, at, *block)?;
         }
-        if !self.lent.is_empty() {
-            copied = align_up(at);
-        }
+        let copied = if self.lent.is_empty() { at } else { align_up(at) };
         for block in self.lent {
-            at = put_block(space, at, *block)?;
+            at = put_block(staged, at, *block)?;
         }
         // Empty blocks at the end leave nothing behind them.
-        Some(Layout {
-            copied: copied.min(space.len()),
-            total: at.max(copied),
-        })
+        Some(Layout { head, copied, total: at.max(copied) })
     }
 
     /// Fills the out blocks from a reply (copy F), as the table at its start says.
@@ -179,10 +174,10 @@ impl Call<'_, '_> {
 }
 
 #[inline]
-fn put_block(space: Space<'_>, at: usize, block: Window<'_>) -> Option<usize> {
+fn put_block(staged: &mut Staged<'_>, at: usize, block: Window<'_>) -> Option<usize> {
     let start = align_up(at);
-    space.zero(at, start.checked_sub(at)?)?;
-    space.part(start, block.len())?.copy_from(block);
+    staged.zero(at, start.checked_sub(at)?)?;
+    staged.copy(start, block)?;
     stats::count(Copy::A, block.len());
     Some(start + block.len())
 }
@@ -194,12 +189,9 @@ pub(crate) const fn blocks_at(outs: usize) -> usize {
     let table = align_up(4 * outs);
     if outs == 0 {
         0
-    } else if table < FIRST_ROOM {
-        FIRST_ROOM
+    } else if table < FIRST_BYTES {
+        FIRST_BYTES
     } else {
         table
     }
 }
-
-/// Bytes of a reply that share a cache line with the local path's reply header.
-const FIRST_ROOM: usize = 32;

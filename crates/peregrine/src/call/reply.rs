@@ -9,7 +9,7 @@ use crate::value::{Overflow, Space, Value, Writer, align_up};
 /// The space of a result: a table of filled bytes, the out blocks, and a head where there is room.
 #[derive(Debug)]
 pub struct Reply<'a> {
-    space: Space<'a>,
+    head: Writer<'a>,
     outs: usize,
     /// Where the next out block begins.
     next: usize,
@@ -21,7 +21,7 @@ pub struct Reply<'a> {
 impl<'a> Reply<'a> {
     pub(super) const fn new(space: Space<'a>) -> Self {
         Self {
-            space,
+            head: Writer::new(space),
             outs: 0,
             next: 0,
             answer: Answer::Ok,
@@ -40,7 +40,7 @@ impl<'a> Reply<'a> {
     /// The next out block, of `capacity` bytes.
     #[inline]
     pub(super) fn block(&mut self, capacity: usize) -> Option<Space<'a>> {
-        let block = self.space.part(self.next, capacity)?;
+        let block = self.head.space().part(self.next, capacity)?;
         self.next = align_up(self.next + capacity);
         Some(block)
     }
@@ -68,7 +68,7 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn filled(&mut self, index: usize, bytes: usize) -> Result<(), Refusal> {
         let filled = u32::try_from(bytes).ok();
-        let noted = filled.and_then(|filled| self.space.write_plain(4 * index, &filled));
+        let noted = filled.and_then(|filled| self.head.staged().write_plain(4 * index, &filled));
         noted.ok_or_else(too_large)
     }
 
@@ -83,7 +83,7 @@ impl<'a> Reply<'a> {
         more: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>,
     ) -> Result<(), Refusal> {
         self.answer = Answer::Ok;
-        self.head(|head| {
+        self.put_head(|head| {
             value.encode(head)?;
             more(head)
         })
@@ -97,45 +97,48 @@ impl<'a> Reply<'a> {
     pub fn err<E: Value>(&mut self, error: &E) -> Result<(), Refusal> {
         self.answer = Answer::Err;
         (self.outs, self.next) = (0, 0);
-        self.head(|head| error.encode(head))
+        self.put_head(|head| error.encode(head))
     }
 
     /// Into the rest of the first line if it fits there, otherwise behind the blocks.
     #[inline]
-    fn head(
+    fn put_head(
         &mut self,
         write: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>,
     ) -> Result<(), Refusal> {
+        // Without blocks there is room to the end. Values are aligned as seen from the start.
         let table = 4 * self.outs;
-        let room = if self.outs == 0 {
-            self.space
-        } else {
-            // Values are aligned as seen from the head's start.
-            let first = blocks_at(self.outs).saturating_sub(table);
-            self.space.part(table, first).ok_or_else(too_large)?
-        };
-        let mut head = Writer::new(room);
-        if write(&mut head).is_ok() {
-            (self.head_at, self.head_bytes) = (table, head.len());
+        let end = if self.outs == 0 { usize::MAX } else { blocks_at(self.outs) };
+        self.head.restart(table, end);
+        if write(&mut self.head).is_ok() {
+            (self.head_at, self.head_bytes) = (table, self.head.len());
             return Ok(());
         }
-        self.head_behind_blocks(&write)
+        self.put_head_behind_blocks(&write)
     }
 
     #[cold]
-    fn head_behind_blocks(
+    fn put_head_behind_blocks(
         &mut self,
         write: &dyn Fn(&mut Writer<'_>) -> Result<(), Overflow>,
     ) -> Result<(), Refusal> {
-        let rest = self.space.len().saturating_sub(self.next);
-        let mut head = Writer::new(self.space.part(self.next, rest).ok_or_else(too_large)?);
-        write(&mut head).map_err(|overflow| Refusal {
+        if self.outs == 0 || self.next > self.head.space().len() {
+            return Err(too_large());
+        }
+        self.head.restart(self.next, usize::MAX);
+        write(&mut self.head).map_err(|overflow| Refusal {
             kind: Kind::TooLarge,
             executed: Executed::Maybe,
             text: format!("the procedure ran, but its result does not fit: {overflow}"),
         })?;
-        (self.head_at, self.head_bytes) = (self.next, head.len());
+        (self.head_at, self.head_bytes) = (self.next, self.head.len());
         Ok(())
+    }
+
+    /// Puts the gathered first bytes into their place: the reply is complete.
+    #[inline]
+    pub(super) fn flush(&self) {
+        self.head.flush();
     }
 
     /// Says why there is no result. Text that does not fit is cut.
@@ -145,16 +148,13 @@ impl<'a> Reply<'a> {
             Executed::No => Answer::NotExecuted,
             Executed::Maybe => Answer::MayHaveExecuted,
         };
-        let room = self
-            .space
-            .len()
-            .saturating_sub(8)
-            .min(limits::TEXT_BYTES_MAX);
+        let room = self.head.space().len().saturating_sub(8).min(limits::TEXT_BYTES_MAX);
         let text = &refusal.text[..refusal.text.floor_char_boundary(room)];
-        let mut head = Writer::new(self.space);
+        self.head.restart(0, usize::MAX);
+        let head = &mut self.head;
         // There is room: A-stacks are never smaller than this, and the text was cut.
         let _ = head.plain(&(refusal.kind as u32));
-        let _ = text.to_owned().encode(&mut head);
+        let _ = text.to_owned().encode(head);
         (self.head_at, self.head_bytes) = (0, head.len());
     }
 }

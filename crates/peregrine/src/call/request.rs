@@ -20,22 +20,14 @@ impl Refusal {
     /// A refusal before the procedure began.
     #[cold]
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
-        Self {
-            kind,
-            executed: Executed::No,
-            text: text.into(),
-        }
+        Self { kind, executed: Executed::No, text: text.into() }
     }
 }
 
 impl From<Invalid> for Refusal {
     #[cold]
     fn from(invalid: Invalid) -> Self {
-        let kind = if invalid == Invalid::TooLong {
-            Kind::TooLarge
-        } else {
-            Kind::BadArguments
-        };
+        let kind = if invalid == Invalid::TooLong { Kind::TooLarge } else { Kind::BadArguments };
         Self::new(kind, invalid.to_string())
     }
 }
@@ -128,12 +120,7 @@ impl<'a> Request<'a> {
         let (head, blocks) = message.split_at_mut_checked(head_bytes)?;
         let padding = (align_up(head_bytes) - head_bytes).min(blocks.len());
         let head = Reader::new(Window::from(&*head));
-        Some(Self {
-            procedure,
-            head,
-            blocks: &mut blocks[padding..],
-            lent,
-        })
+        Some(Self { procedure, head, blocks: &mut blocks[padding..], lent })
     }
 
     /// The procedure's number.
@@ -154,11 +141,7 @@ impl<'a> Request<'a> {
     #[inline]
     fn count(&mut self, max_len: usize) -> Result<usize, Invalid> {
         let count = self.head.count()?;
-        if count > max_len {
-            Err(Invalid::TooLong)
-        } else {
-            Ok(count)
-        }
+        if count > max_len { Err(Invalid::TooLong) } else { Ok(count) }
     }
 
     #[inline]
@@ -189,9 +172,7 @@ impl<'a> Request<'a> {
     pub fn slice<T: Value>(&mut self, max_len: usize) -> Result<Slice<'a, T>, Refusal> {
         let count = self.count(max_len)?;
         if !T::PLAIN {
-            return Ok(Slice::Rebuilt(
-                self.head.deeper(|head| T::decode_all(count, head))?,
-            ));
+            return Ok(Slice::Rebuilt(self.head.deeper(|head| T::decode_all(count, head))?));
         }
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
         match T::from_block(self.block(bytes)?) {
@@ -210,10 +191,7 @@ impl<'a> Request<'a> {
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
         let block = self.lent.part(0, bytes).ok_or(Invalid::Short)?;
         let next = align_up(bytes).min(self.lent.len());
-        self.lent = self
-            .lent
-            .part(next, self.lent.len() - next)
-            .ok_or(Invalid::Short)?;
+        self.lent = self.lent.part(next, self.lent.len() - next).ok_or(Invalid::Short)?;
         Ok(Lent::of_window(block))
     }
 
@@ -230,9 +208,7 @@ impl<'a> Request<'a> {
         max_len: usize,
     ) -> Result<Out<'f, T>, Refusal> {
         let capacity = self.head.count()?;
-        let bytes = capacity
-            .checked_mul(size_of::<T>())
-            .ok_or(Invalid::TooLong)?;
+        let bytes = capacity.checked_mul(size_of::<T>()).ok_or(Invalid::TooLong)?;
         let block = reply.block(bytes).ok_or_else(no_room)?;
         // More room than the interface allows to fill is no fault, only of no use.
         let usable = bytes.min(max_len.saturating_mul(size_of::<T>()));
@@ -280,8 +256,5 @@ impl Refusal {
 
 #[cold]
 fn no_room() -> Refusal {
-    Refusal::new(
-        Kind::TooLarge,
-        "the buffers of the result do not fit the A-stack",
-    )
+    Refusal::new(Kind::TooLarge, "the buffers of the result do not fit the A-stack")
 }

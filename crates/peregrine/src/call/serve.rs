@@ -96,6 +96,7 @@ pub fn execute<'a>(
     if let Err(refusal) = run(serve, incoming, &mut reply, estack) {
         reply.refuse(&refusal);
     }
+    reply.flush();
     // Both lie within an A-stack, whose size fits 32 bits.
     (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
 }
@@ -105,6 +106,7 @@ pub fn execute<'a>(
 pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> (Answer, u32, u32) {
     let mut reply = Reply::new(reply);
     reply.refuse(refusal);
+    reply.flush();
     (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
 }
 
@@ -115,28 +117,18 @@ fn run<'a>(
     reply: &mut Reply<'a>,
     estack: &'a mut EStack,
 ) -> Served {
-    let &Incoming {
-        procedure,
-        space,
-        head_bytes,
-        copied,
-        total,
-    } = incoming;
+    let &Incoming { procedure, space, head_bytes, copied, total } = incoming;
     let unreadable = || Refusal::new(Kind::BadArguments, "the lengths of the message contradict");
     if copied > space.len() {
         return Err(unreadable());
     }
     estack.reserve(copied);
-    let message = bytes_of_blocks(&mut estack.0)
-        .get_mut(..copied)
-        .ok_or_else(unreadable)?;
+    let message = bytes_of_blocks(&mut estack.0).get_mut(..copied).ok_or_else(unreadable)?;
     if copied > 0 {
         space.read(0, message).ok_or_else(unreadable)?;
         stats::count(Copy::E, copied - head_bytes.min(copied));
     }
-    let lent = total
-        .checked_sub(copied)
-        .and_then(|bytes| space.part(copied, bytes));
+    let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
     let lent = lent.ok_or_else(unreadable)?;
     let request = Request::new(procedure, message, head_bytes, lent);
     let mut request = request.ok_or_else(unreadable)?;
@@ -158,9 +150,5 @@ fn panicked(panic: &(dyn core::any::Any + Send)) -> Refusal {
         (_, Some(text)) => text.clone(),
         _ => String::new(),
     };
-    Refusal {
-        kind: Kind::Panicked,
-        executed: Executed::Maybe,
-        text,
-    }
+    Refusal { kind: Kind::Panicked, executed: Executed::Maybe, text }
 }

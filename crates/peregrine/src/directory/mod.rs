@@ -147,9 +147,7 @@ fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {
     loop {
         match Seqpacket::connect(path) {
             // Many clients came at once: the server has not let all of them in yet.
-            Err(error)
-                if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until =>
-            {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
             result => return result,

@@ -35,10 +35,7 @@ impl InProcess {
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
         };
-        Self {
-            serve,
-            caller: Arc::new(caller),
-        }
+        Self { serve, caller: Arc::new(caller) }
     }
 
     /// Frames in private memory.
@@ -46,14 +43,7 @@ impl InProcess {
         let bytes = align_up(message_bytes);
         let stride = 2 * bytes;
         let memory = Memory::private(stride * count as usize)?;
-        let layout = FrameLayout {
-            count,
-            first: 0,
-            stride,
-            call_at: 0,
-            reply_at: bytes,
-            bytes,
-        };
+        let layout = FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
         Ok(Frames::new(Arc::new(memory), layout))
     }
 }
@@ -61,12 +51,13 @@ impl InProcess {
 impl CallPath for InProcess {
     fn transport(&self, call: &mut Call<'_, '_>) -> Result<Returned, CallError> {
         let layout = call.put().ok_or_else(CallError::too_large)?;
+        call.head.flush();
         let mut estack = ESTACKS.with_borrow_mut(Vec::pop).unwrap_or_default();
         estack.reserve(layout.copied);
         let incoming = Incoming {
             procedure: call.procedure,
             space: call.frame.call_space().window(),
-            head_bytes: call.head_bytes,
+            head_bytes: layout.head,
             copied: layout.copied,
             total: layout.total,
         };
@@ -81,11 +72,7 @@ impl CallPath for InProcess {
                     .in_phase(Phase::Unmarshal)
             })?;
         }
-        Ok(Returned {
-            answer,
-            head_at,
-            head_bytes,
-        })
+        Ok(Returned { answer, head_at, head_bytes })
     }
 
     fn kind(&self) -> PathKind {

@@ -260,14 +260,14 @@ impl Session {
             user: self.peer.uid,
             group: self.peer.gid,
         };
-        let (region, file) =
-            match ServerRegion::new(layout, Arc::clone(&self.export.serve), caller) {
-                Ok(made) => made,
-                Err(error) => {
-                    let text = format!("no memory for the region: {error}");
-                    return self.say(&Answer::refused(Kind::Exhausted, text));
-                }
-            };
+        let (region, file) = match ServerRegion::new(layout, Arc::clone(&self.export.serve), caller)
+        {
+            Ok(made) => made,
+            Err(error) => {
+                let text = format!("no memory for the region: {error}");
+                return self.say(&Answer::refused(Kind::Exhausted, text));
+            }
+        };
         let _ = self.region.set(Arc::new(region));
         let answer = Answer::Bound {
             epoch: self.export.epoch,

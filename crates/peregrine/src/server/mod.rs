@@ -104,11 +104,7 @@ impl Server {
     /// # Errors
     /// If the name is taken by a live server or is none, or the runtime directory cannot be
     /// written.
-    pub fn export(
-        self,
-        name: &str,
-        serve: impl Serve + 'static,
-    ) -> Result<Self, CallError> {
+    pub fn export(self, name: &str, serve: impl Serve + 'static) -> Result<Self, CallError> {
         self.export_with(name, serve, ExportOptions::default())
     }
 
@@ -166,9 +162,8 @@ impl Server {
     /// # Errors
     /// If a thread or a descriptor cannot be had.
     pub fn spawn(self) -> Result<Running, CallError> {
-        let failed = |what: &str, error: io::Error| {
-            CallError::system(Phase::Export, what.to_owned(), error)
-        };
+        let failed =
+            |what: &str, error: io::Error| CallError::system(Phase::Export, what.to_owned(), error);
         let keeper = Keeper::of_process().map_err(|error| failed("starting the keeper", error))?;
         let pool = Pool::new(self.threads, self.queue, self.wait);
         // Measured before the first call rather than in it.

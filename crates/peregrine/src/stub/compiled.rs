@@ -77,27 +77,18 @@ pub fn call<'a, R: Outcome>(
 
 #[cold]
 fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
-    error
-        .at(&binding.bound.address)
-        .of(binding.bound.procedure_name(procedure))
+    error.at(&binding.bound.address).of(binding.bound.procedure_name(procedure))
 }
 
 #[cold]
 fn forked() -> CallError {
-    let detail = format!(
-        "this is process {}, forked after the bind",
-        std::process::id()
-    );
+    let detail = format!("this is process {}, forked after the bind", std::process::id());
     CallError::not_executed(Kind::Forked, Phase::Marshal, detail)
 }
 
 #[cold]
 fn no_frame() -> CallError {
-    CallError::not_executed(
-        Kind::TimedOut,
-        Phase::Marshal,
-        "no A-stack became free in time",
-    )
+    CallError::not_executed(Kind::TimedOut, Phase::Marshal, "no A-stack became free in time")
 }
 
 #[cold]
@@ -121,13 +112,10 @@ impl<'a> Stub<'a> {
         let deadline = || binding.limit.deadline();
         let let_go = |frame| bound.path.let_go(frame);
         let frame = bound.frames.take(deadline, let_go).ok_or_else(no_frame)?;
-        let head = Writer::new(frame.call_space());
-        Ok(Self {
-            binding,
-            frame,
-            head,
-            procedure,
-        })
+        let space = frame.call_space();
+        space.prefetch_write();
+        let head = Writer::new(space);
+        Ok(Self { binding, frame, head, procedure })
     }
 
     /// A value, into the head.
@@ -172,8 +160,7 @@ impl<'a> Stub<'a> {
             return Ok(Window::from(block));
         }
         let head = &mut self.head;
-        head.deeper(|head| T::encode_all(values, head))
-            .map_err(does_not_fit)?;
+        head.deeper(|head| T::encode_all(values, head)).map_err(does_not_fit)?;
         Ok(Window::empty())
     }
 
@@ -235,21 +222,9 @@ impl<'a> Stub<'a> {
         lent: &[Window<'_>],
         outs: &mut [OutBlock<'_>],
     ) -> Result<Returned<'a>, CallError> {
-        let Self {
-            binding,
-            frame,
-            head,
-            procedure,
-        } = self;
-        let mut call = Call {
-            procedure,
-            frame: &frame,
-            head_bytes: head.len(),
-            ins,
-            lent,
-            outs,
-            limit: binding.limit,
-        };
+        let Self { binding, frame, head, procedure } = self;
+        let mut call =
+            Call { procedure, frame: &frame, head, ins, lent, outs, limit: binding.limit };
         let returned = match binding.bound.path.transport(&mut call) {
             Ok(returned) => returned,
             Err(error) => {
@@ -260,22 +235,12 @@ impl<'a> Stub<'a> {
                 return Err(error);
             }
         };
-        let call::Returned {
-            answer,
-            head_at,
-            head_bytes,
-        } = returned;
-        let head = frame
-            .reply_space()
-            .part(head_at as usize, head_bytes as usize);
+        let call::Returned { answer, head_at, head_bytes } = returned;
+        let head = frame.reply_space().part(head_at as usize, head_bytes as usize);
         let Some(head) = head else {
             return Err(CallError::bad_result("its head lies outside the message"));
         };
-        Ok(Returned {
-            _frame: frame,
-            answer,
-            head: Reader::new(head),
-        })
+        Ok(Returned { _frame: frame, answer, head: Reader::new(head) })
     }
 }
 

@@ -27,14 +27,7 @@ fn retry(call: impl Fn() -> isize) -> io::Result<usize> {
 pub fn pread(file: &File, into: Space<'_>, offset: u64) -> io::Result<usize> {
     let offset = i64::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: the space is mapped for writing, `len` bytes long, and only the kernel writes.
-    retry(|| unsafe {
-        libc::pread(
-            file.as_raw_fd(),
-            into.as_mut_ptr().cast(),
-            into.len(),
-            offset,
-        )
-    })
+    retry(|| unsafe { libc::pread(file.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), offset) })
 }
 
 /// Writes a window to byte `offset` of a file; returns how many bytes.

@@ -76,16 +76,7 @@ impl Memory {
     fn map(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping replaces nothing; sealed, so it stays backed by memory.
-        let base = unsafe {
-            mmap(
-                ptr::null_mut(),
-                bytes,
-                protection,
-                MapFlags::SHARED,
-                file,
-                0,
-            )
-        };
+        let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) };
         let memory = Self::mapped(base?, bytes)?;
         // SAFETY: advice about the mapping just made: a child gets no part of the session.
         unsafe { madvise(memory.base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
@@ -123,10 +114,7 @@ impl Memory {
     /// If there is no such word.
     #[inline]
     pub fn word(&self, at: usize) -> &AtomicU32 {
-        assert!(
-            at % 4 == 0 && at <= self.bytes.saturating_sub(4),
-            "no word at {at}"
-        );
+        assert!(at % 4 == 0 && at <= self.bytes.saturating_sub(4), "no word at {at}");
         // SAFETY: inside the mapping, which is page-aligned, so the word is aligned.
         let word = unsafe { self.base.add(at) };
         // SAFETY: valid for as long as `self`; our side accesses it only as an atomic or
@@ -162,10 +150,7 @@ mod tests {
         other.space().read(100, &mut copy).unwrap();
         assert_eq!(&copy, b"falcon");
         assert!(Memory::received(file.as_fd(), 4096).is_err());
-        assert!(
-            ftruncate(&file, 100).is_err(),
-            "the size can still be changed"
-        );
+        assert!(ftruncate(&file, 100).is_err(), "the size can still be changed");
 
         let open = memfd_create(c"open", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&open, 4096).unwrap();

@@ -18,19 +18,13 @@ impl Process {
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Self {
-            pid,
-            file: pidfd_open(raw, PidfdFlags::empty())?,
-        })
+        Ok(Self { pid, file: pidfd_open(raw, PidfdFlags::empty())? })
     }
 
     /// Whether it has ended. All its memory accesses are then in the past.
     pub(crate) fn ended(&self) -> bool {
         let mut one = [PollFd::new(&self.file, PollFlags::IN)];
-        let now = rustix::time::Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
         matches!(poll(&mut one, Some(&now)), Ok(1))
     }
 }

@@ -44,12 +44,7 @@ fn address(path: &Path) -> io::Result<SocketAddrUnix> {
 impl Seqpacket {
     fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(Self(socket_with(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            flags,
-            None,
-        )?))
+        Ok(Self(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
     }
 
     /// A socket that is good for nothing but its descriptor.
@@ -74,20 +69,13 @@ impl Seqpacket {
 
     /// The next session that asks to be let in, if there is one.
     pub(crate) fn accept(&self) -> io::Result<Self> {
-        Ok(Self(accept_with(
-            &self.0,
-            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        )?))
+        Ok(Self(accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?))
     }
 
     pub(crate) fn credentials(&self) -> io::Result<Credentials> {
         let peer = sockopt::socket_peercred(&self.0)?;
         let pid = peer.pid.as_raw_pid().cast_unsigned();
-        Ok(Credentials {
-            pid,
-            uid: peer.uid.as_raw(),
-            gid: peer.gid.as_raw(),
-        })
+        Ok(Credentials { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
     }
 
     /// Sends one message, with at most one descriptor.
@@ -101,11 +89,7 @@ impl Seqpacket {
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let sent = sendmsg(&self.0, &[IoSlice::new(message)], &mut ancillary, flags)?;
-        if sent == message.len() {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::WriteZero.into())
-        }
+        if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
     /// Receives one message; 0 bytes if the peer has closed.
@@ -113,26 +97,15 @@ impl Seqpacket {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let message = recvmsg(
-            &self.0,
-            &mut [IoSliceMut::new(buffer)],
-            &mut ancillary,
-            flags,
-        )?;
+        let message = recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
         let mut files = Vec::new();
         for one in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = one {
                 files.extend(received);
             }
         }
-        let cut = message
-            .flags
-            .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        Ok(Received {
-            bytes: message.bytes,
-            whole: !cut,
-            files,
-        })
+        let cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        Ok(Received { bytes: message.bytes, whole: !cut, files })
     }
 
     /// Waits until there is something to receive; false if there is nothing in time.

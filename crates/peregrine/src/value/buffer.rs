@@ -82,11 +82,7 @@ pub struct Full {
 
 impl core::fmt::Display for Full {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(
-            f,
-            "the caller's buffer has room for {} more elements only",
-            self.remaining
-        )
+        write!(f, "the caller's buffer has room for {} more elements only", self.remaining)
     }
 }
 
@@ -94,10 +90,7 @@ impl std::error::Error for Full {}
 
 impl<'a, T: Plain> From<&'a mut [T]> for Out<'a, T> {
     fn from(slice: &'a mut [T]) -> Self {
-        Self {
-            place: Place::Slice(slice),
-            filled: Count::Own(0),
-        }
+        Self { place: Place::Slice(slice), filled: Count::Own(0) }
     }
 }
 
@@ -111,10 +104,7 @@ impl<'a, T: Plain> From<&'a mut Vec<T>> for Out<'a, T> {
     /// Offers the vector's capacity and empties it.
     fn from(vec: &'a mut Vec<T>) -> Self {
         vec.clear();
-        Self {
-            place: Place::Vec(vec),
-            filled: Count::Own(0),
-        }
+        Self { place: Place::Vec(vec), filled: Count::Own(0) }
     }
 }
 
@@ -124,10 +114,7 @@ impl<'a, T: Plain> Out<'a, T> {
     #[inline]
     pub fn of_space(space: Space<'a>, filled: &'a mut usize) -> Self {
         *filled = 0;
-        Self {
-            place: Place::Space(space),
-            filled: Count::Lender(filled),
-        }
+        Self { place: Place::Space(space), filled: Count::Lender(filled) }
     }
 
     /// Elements that fit altogether.
@@ -164,10 +151,7 @@ impl<'a, T: Plain> Out<'a, T> {
             Count::Own(count) => count,
             Count::Lender(count) => count,
         };
-        Out {
-            place,
-            filled: Count::Lender(filled),
-        }
+        Out { place, filled: Count::Lender(filled) }
     }
 
     /// Appends `values`, all of them or none.
@@ -203,10 +187,7 @@ impl<'a, T: Plain> Out<'a, T> {
     /// If `index` is beyond what was filled: a gap would travel as nobody's values.
     pub fn set(&mut self, index: usize, value: T) -> Result<(), Full> {
         let filled = self.filled();
-        assert!(
-            index <= filled,
-            "element {index} of an Out set when {filled} are filled"
-        );
+        assert!(index <= filled, "element {index} of an Out set when {filled} are filled");
         if index == filled {
             return self.put(&[value]);
         }
@@ -247,23 +228,12 @@ impl<'a, T: Plain> Out<'a, T> {
                 // SAFETY: the vector's own buffer, borrowed for as long as the block lives. It
                 // is only written; only whole valid values get there (OutBlock::fill).
                 let space = unsafe { Space::new(base, vec.capacity() * size_of::<T>()) };
-                (
-                    space,
-                    Some(Grow {
-                        vec: NonNull::from(&mut **vec).cast(),
-                        to: grow_to::<T>,
-                    }),
-                )
+                (space, Some(Grow { vec: NonNull::from(&mut **vec).cast(), to: grow_to::<T> }))
             }
             Place::Space(space) => (*space, None),
         };
         let space = space.part(0, bytes).unwrap_or(Space::none());
-        OutBlock {
-            space,
-            filled: Some(filled),
-            grow,
-            ..OutBlock::over::<T>(Space::none())
-        }
+        OutBlock { space, filled: Some(filled), grow, ..OutBlock::over::<T>(Space::none()) }
     }
 }
 
@@ -363,26 +333,14 @@ impl<'a> OutBlock<'a> {
     #[inline]
     pub(super) const fn over<T: Plain>(space: Space<'a>) -> Self {
         let valid: Option<fn(&[u8]) -> bool> = if T::ANY_BITS { None } else { Some(T::valid) };
-        Self {
-            space,
-            unit: size_of::<T>(),
-            valid,
-            filled: None,
-            grow: None,
-        }
+        Self { space, unit: size_of::<T>(), valid, filled: None, grow: None }
     }
 
     /// A block of no bytes, for a slice that travels in the head.
     #[doc(hidden)]
     #[inline]
     pub const fn none() -> Self {
-        Self {
-            space: Space::none(),
-            unit: 1,
-            valid: None,
-            filled: None,
-            grow: None,
-        }
+        Self { space: Space::none(), unit: 1, valid: None, filled: None, grow: None }
     }
 
     /// Bytes for which there is room.
@@ -456,9 +414,7 @@ pub(super) fn fill_vec<T: Plain>(values: &mut Vec<T>, block: Window<'_>) {
     debug_assert!(T::ANY_BITS);
     let mut out = Out::from(values);
     let mut to = out.block();
-    let part = block
-        .part(0, block.len().min(to.capacity()))
-        .unwrap_or(Window::empty());
+    let part = block.part(0, block.len().min(to.capacity())).unwrap_or(Window::empty());
     let filled = to.fill(part);
     debug_assert!(filled.is_ok());
 }
@@ -486,10 +442,7 @@ pub struct Lent<'a, T: Plain> {
 impl<'a, T: Plain> From<&'a [T]> for Lent<'a, T> {
     #[inline]
     fn from(values: &'a [T]) -> Self {
-        Self {
-            window: Window::from(bytes_of(values)),
-            values: PhantomData,
-        }
+        Self { window: Window::from(bytes_of(values)), values: PhantomData }
     }
 }
 
@@ -504,10 +457,7 @@ impl<'a, T: Plain> Lent<'a, T> {
     #[doc(hidden)]
     #[inline]
     pub const fn of_window(window: Window<'a>) -> Self {
-        Self {
-            window,
-            values: PhantomData,
-        }
+        Self { window, values: PhantomData }
     }
 
     #[doc(hidden)]
@@ -535,10 +485,7 @@ impl<'a, T: Plain> Lent<'a, T> {
     /// (then `to` is filled in part).
     pub fn copy_to(&self, index: usize, to: &mut [T]) -> Result<(), Invalid> {
         let at = index.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
-        let part = self
-            .window
-            .part(at, size_of_val(to))
-            .ok_or(Invalid::Short)?;
+        let part = self.window.part(at, size_of_val(to)).ok_or(Invalid::Short)?;
         super::bytes_of_mut(to).fill(part)
     }
 }
@@ -553,8 +500,7 @@ impl Lent<'_, u8> {
         let mut at = 0;
         while at < self.len() {
             let bytes = (self.len() - at).min(CHUNK_BYTES);
-            self.copy_to(at, &mut chunk[..bytes])
-                .map_err(io::Error::other)?;
+            self.copy_to(at, &mut chunk[..bytes]).map_err(io::Error::other)?;
             writer.write_all(&chunk[..bytes])?;
             at += bytes;
         }
@@ -567,11 +513,7 @@ impl Lent<'_, u8> {
     /// Those of `pwrite`; [`io::ErrorKind::WriteZero`] if the file takes no more.
     pub fn write_to_file(&self, file: &File, offset: u64) -> io::Result<()> {
         let mut at = 0;
-        while let Some(rest) = self
-            .window
-            .part(at, self.len() - at)
-            .filter(|w| !w.is_empty())
-        {
+        while let Some(rest) = self.window.part(at, self.len() - at).filter(|w| !w.is_empty()) {
             match sys::pwrite(file, rest, offset + at as u64)? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 bytes => at += bytes,
@@ -615,27 +557,18 @@ mod tests {
         let mut values = [false; 3];
         let mut out = Out::from(&mut values);
         let mut block = out.block();
-        assert_eq!(
-            block.fill(Window::from(&[1u8, 1, 1, 1][..])),
-            Err(Invalid::TooLong)
-        );
+        assert_eq!(block.fill(Window::from(&[1u8, 1, 1, 1][..])), Err(Invalid::TooLong));
         assert_eq!(block.fill(Window::from(&[1u8, 3][..])), Err(Invalid::Bits));
         assert_eq!(block.fill(Window::from(&[1u8, 0][..])), Ok(()));
         assert_eq!(out.filled(), 2);
         let mut vec = Vec::<char>::with_capacity(4);
         let mut out = Out::from(&mut vec);
-        let text: Vec<u8> = "ab"
-            .chars()
-            .flat_map(|c| u32::from(c).to_ne_bytes())
-            .collect();
+        let text: Vec<u8> = "ab".chars().flat_map(|c| u32::from(c).to_ne_bytes()).collect();
         assert_eq!(out.block().fill(Window::from(&text[..])), Ok(()));
         assert_eq!(vec, ['a', 'b']);
         let mut words = [0u32; 2];
         let mut out = Out::from(&mut words);
-        assert_eq!(
-            out.block().fill(Window::from(&[1u8, 2, 3][..])),
-            Err(Invalid::Block)
-        );
+        assert_eq!(out.block().fill(Window::from(&[1u8, 2, 3][..])), Err(Invalid::Block));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod plain;
 mod primitive;
 mod reader;
 mod relayed;
+mod staged;
 mod structured;
 mod window;
 mod writer;
@@ -18,6 +19,8 @@ pub use buffer::{Full, Lent, Out, OutBlock};
 pub(crate) use plain::bytes_of_blocks;
 pub use plain::{Plain, bytes_of, bytes_of_mut, plain_mut, plain_slice};
 pub use reader::{Invalid, Reader};
+pub(crate) use staged::FIRST_BYTES;
+pub use staged::Staged;
 pub use window::{Space, Window};
 pub use writer::{Overflow, Writer};
 
@@ -68,11 +71,13 @@ pub trait Value: Sized {
     /// Takes `count` values. Memory grows with what was really sent, never with what was claimed.
     fn decode_all(count: usize, head: &mut Reader<'_>) -> Result<Vec<Self>, Invalid> {
         let mut values = Vec::with_capacity(count.min(head.remaining() / size_of::<Self>().max(1)));
-        for _ in 0..count {
-            if size_of::<Self>() != 0 && head.remaining() == 0 {
-                return Err(Invalid::Short);
-            }
+        for taken in 0..count {
+            let before = head.remaining();
             values.push(Self::decode(head)?);
+            // What takes no bytes, such as `Box<()>`, could be claimed any number of times.
+            if head.remaining() == before && taken >= crate::limits::EMPTY_VALUES_MAX {
+                return Err(Invalid::TooLong);
+            }
         }
         Ok(values)
     }

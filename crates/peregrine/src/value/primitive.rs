@@ -92,34 +92,22 @@ impl<T: Value, const N: usize> Value for [T; N] {
         let mut failed = None;
         let mut slots: [Option<T>; N] = core::array::from_fn(|_| match failed {
             Some(_) => None,
-            None => T::decode(head)
-                .map_err(|invalid| failed = Some(invalid))
-                .ok(),
+            None => T::decode(head).map_err(|invalid| failed = Some(invalid)).ok(),
         });
         match failed {
             Some(invalid) => Err(invalid),
-            None => Ok(core::array::from_fn(|i| {
-                slots[i].take().expect("none failed")
-            })),
+            None => Ok(core::array::from_fn(|i| slots[i].take().expect("none failed"))),
         }
     }
 
     #[inline]
     fn as_block(values: &[Self]) -> Option<&[u8]> {
-        if Self::PLAIN {
-            T::as_block(values.as_flattened())
-        } else {
-            None
-        }
+        if Self::PLAIN { T::as_block(values.as_flattened()) } else { None }
     }
 
     #[inline]
     fn as_block_mut(values: &mut [Self]) -> Option<OutBlock<'_>> {
-        if Self::PLAIN {
-            T::as_block_mut(values.as_flattened_mut())
-        } else {
-            None
-        }
+        if Self::PLAIN { T::as_block_mut(values.as_flattened_mut()) } else { None }
     }
 
     #[inline]
@@ -129,11 +117,7 @@ impl<T: Value, const N: usize> Value for [T; N] {
         }
         T::from_block(block).map(|values| {
             let (arrays, rest) = values?.as_chunks_mut::<N>();
-            if rest.is_empty() {
-                Ok(arrays)
-            } else {
-                Err(Invalid::Block)
-            }
+            if rest.is_empty() { Ok(arrays) } else { Err(Invalid::Block) }
         })
     }
 }

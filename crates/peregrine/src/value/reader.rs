@@ -50,11 +50,7 @@ impl<'a> Reader<'a> {
     /// Begins at the start of `head`.
     #[inline]
     pub const fn new(head: Window<'a>) -> Self {
-        Self {
-            head,
-            at: 0,
-            depth: 0,
-        }
+        Self { head, at: 0, depth: 0 }
     }
 
     /// Bytes not yet taken.
@@ -118,10 +114,6 @@ impl<'a> Reader<'a> {
     /// Checks that nothing is left.
     #[inline]
     pub const fn finish(&self) -> Result<(), Invalid> {
-        if self.remaining() == 0 {
-            Ok(())
-        } else {
-            Err(Invalid::Long)
-        }
+        if self.remaining() == 0 { Ok(()) } else { Err(Invalid::Long) }
     }
 }

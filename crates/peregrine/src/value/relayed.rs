@@ -9,28 +9,17 @@ impl Value for CallError {
     const TYPE: Type = Type::Named(Named {
         name: "CallError",
         path: || "peregrine::CallError",
-        body: || {
-            Body::Struct(&[Field {
-                name: "chain",
-                ty: &Type::Text,
-            }])
-        },
+        body: || Body::Struct(&[Field { name: "chain", ty: &Type::Text }]),
     });
 
     fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
         let chain = self.chain();
-        chain[..chain.floor_char_boundary(limits::TEXT_BYTES_MAX)]
-            .to_owned()
-            .encode(head)
+        chain[..chain.floor_char_boundary(limits::TEXT_BYTES_MAX)].to_owned().encode(head)
     }
 
     /// Whatever it was on the other side, here it is the failure of somebody else's call: what
     /// this caller's own procedure did before is not known.
     fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
-        Ok(Self::new(
-            Kind::Relayed,
-            Executed::Maybe,
-            String::decode(head)?,
-        ))
+        Ok(Self::new(Kind::Relayed, Executed::Maybe, String::decode(head)?))
     }
 }

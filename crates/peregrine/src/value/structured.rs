@@ -70,11 +70,7 @@ impl<T: Value> Value for Option<T> {
     #[inline]
     fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
         let some = head.plain()?;
-        if some {
-            head.deeper(T::decode).map(Some)
-        } else {
-            Ok(None)
-        }
+        if some { head.deeper(T::decode).map(Some) } else { Ok(None) }
     }
 }
 
@@ -93,13 +89,7 @@ impl<T: Value, E: Value> Value for Result<T, E> {
     #[inline]
     fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
         let error = head.plain()?;
-        head.deeper(|head| {
-            if error {
-                E::decode(head).map(Err)
-            } else {
-                T::decode(head).map(Ok)
-            }
-        })
+        head.deeper(|head| if error { E::decode(head).map(Err) } else { T::decode(head).map(Ok) })
     }
 }
 
@@ -157,6 +147,7 @@ mod tests {
         let mut memory = [0xaau8; 4096];
         let mut writer = Writer::new(Space::of_mut(&mut memory));
         value.encode(&mut writer).unwrap();
+        writer.flush();
         let bytes = writer.len();
         let head = memory[..bytes].to_vec();
         let mut reader = Reader::new(Window::from(&head[..]));
@@ -195,6 +186,17 @@ mod tests {
         assert_eq!(Vec::<u64>::decode(&mut reader()), Err(Invalid::Short));
         assert_eq!(Vec::<String>::decode(&mut reader()), Err(Invalid::Short));
         assert_eq!(String::decode(&mut reader()), Err(Invalid::Short));
+    }
+
+    #[test]
+    fn values_without_bytes_are_counted_but_not_without_bound() {
+        round_trip(vec![Box::new(()), Box::new(())]);
+        round_trip(vec![(); 1 << 20]);
+        let head = 0xffff_ffffu32.to_ne_bytes();
+        let mut reader = Reader::new(Window::from(&head[..]));
+        assert_eq!(Vec::<Box<()>>::decode(&mut reader), Err(Invalid::TooLong));
+        let mut reader = Reader::new(Window::from(&head[..]));
+        assert_eq!(Vec::<((),)>::decode(&mut reader), Err(Invalid::TooLong));
     }
 
     #[test]

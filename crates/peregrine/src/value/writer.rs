@@ -1,6 +1,6 @@
 //! `Writer`: puts values into a head that is already in its place.
 
-use super::{Plain, Space};
+use super::{Plain, Space, Staged};
 
 /// The value does not fit: the head is full, or a structure is nested too deeply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,55 +27,87 @@ impl core::fmt::Display for Overflow {
 impl std::error::Error for Overflow {}
 
 /// A cursor that appends values to a head; padding is written as zeros.
+///
+/// The first bytes are gathered and written last: nothing is complete before [`Writer::flush`].
 #[derive(Debug)]
 pub struct Writer<'a> {
-    head: Space<'a>,
+    staged: Staged<'a>,
+    /// Where the head begins: positions are aligned as seen from there.
+    start: usize,
     at: usize,
+    end: usize,
     depth: u32,
 }
 
 impl<'a> Writer<'a> {
-    /// Begins at the start of `head`.
+    /// Begins at the start of `space`.
     #[inline]
-    pub const fn new(head: Space<'a>) -> Self {
-        Self {
-            head,
-            at: 0,
-            depth: 0,
-        }
+    pub const fn new(space: Space<'a>) -> Self {
+        let end = space.window().len();
+        Self { staged: Staged::new(space), start: 0, at: 0, end, depth: 0 }
     }
 
-    /// Bytes written so far.
+    /// Begins another head in the same space, between these two bytes of it.
+    #[inline]
+    pub(crate) fn restart(&mut self, start: usize, end: usize) {
+        (self.start, self.at, self.end) = (start, start, end.min(self.space().window().len()));
+        self.depth = 0;
+    }
+
+    /// Bytes written to the head so far.
     #[inline]
     pub const fn len(&self) -> usize {
-        self.at
+        self.at - self.start
     }
 
     /// Whether nothing was written yet.
     #[inline]
     pub const fn is_empty(&self) -> bool {
-        self.at == 0
+        self.at == self.start
+    }
+
+    /// The space in which it writes.
+    #[inline]
+    pub const fn space(&self) -> Space<'a> {
+        self.staged.space()
+    }
+
+    /// The same space, for what is no part of the head.
+    #[inline]
+    pub(crate) const fn staged(&mut self) -> &mut Staged<'a> {
+        &mut self.staged
+    }
+
+    /// Puts the gathered first bytes into their place: the message is complete.
+    #[inline]
+    pub fn flush(&self) {
+        self.staged.flush();
     }
 
     #[inline]
     fn align(&mut self, align: usize) -> Result<(), Overflow> {
-        let at = self.at.next_multiple_of(align);
+        let at = self.start + self.len().next_multiple_of(align);
         if at != self.at {
-            self.head
-                .zero(self.at, at - self.at)
-                .ok_or(Overflow::Full)?;
+            if at > self.end {
+                return Err(Overflow::Full);
+            }
+            self.staged.zero(self.at, at - self.at).ok_or(Overflow::Full)?;
             self.at = at;
         }
         Ok(())
+    }
+
+    #[inline]
+    fn room(&self, bytes: usize) -> Result<(), Overflow> {
+        if bytes > self.end - self.at { Err(Overflow::Full) } else { Ok(()) }
     }
 
     /// Appends one plain value at its natural alignment.
     #[inline]
     pub fn plain<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
         self.align(align_of::<T>())?;
-        self.head
-            .write_plain(self.at, value)
-            .ok_or(Overflow::Full)?;
+        self.room(size_of::<T>())?;
+        self.staged.write_plain(self.at, value).ok_or(Overflow::Full)?;
         self.at += size_of::<T>();
         Ok(())
     }
@@ -90,9 +122,8 @@ impl<'a> Writer<'a> {
     #[inline]
     pub fn plain_all<T: Plain>(&mut self, values: &[T]) -> Result<(), Overflow> {
         self.align(align_of::<T>())?;
-        self.head
-            .write(self.at, super::bytes_of(values))
-            .ok_or(Overflow::Full)?;
+        self.room(size_of_val(values))?;
+        self.staged.write(self.at, super::bytes_of(values)).ok_or(Overflow::Full)?;
         self.at += size_of_val(values);
         Ok(())
     }

@@ -52,8 +52,8 @@ trait Outside {
     fn parameter(&self, #[idempotent] a: u8) -> peregrine::Result<()>;
 }
 
-#[interface(max_len = 1 << 40)]
-trait TooLong {
+#[interface(max_len = 4)]
+trait WrongType {
     fn buffer(&self, a: &[u8], #[max_len("four")] b: &str) -> peregrine::Result<()>;
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Pixel {
 pub(crate) struct Person {
     pub(crate) name: String,
     pub(crate) age: u8,
-    pub(crate) friends: Vec<Person>,
+    pub(crate) friends: Vec<Self>,
     pub(crate) home: Option<Box<Place>>,
 }
 
@@ -59,14 +59,12 @@ pub(crate) enum Place {
 /// Links as deep as one wants.
 #[derive(Clone, Debug, Default, PartialEq, Value)]
 pub(crate) struct Chain {
-    pub(crate) next: Option<Box<Chain>>,
+    pub(crate) next: Option<Box<Self>>,
 }
 
 impl Chain {
     pub(crate) fn of(links: usize) -> Self {
-        (0..links).fold(Self::default(), |next, _| Self {
-            next: Some(Box::new(next)),
-        })
+        (0..links).fold(Self::default(), |next, _| Self { next: Some(Box::new(next)) })
     }
 }
 
@@ -197,10 +195,7 @@ impl Contract for Object {
     }
 
     fn point(&self, point: &Point) -> peregrine::Result<Point> {
-        Ok(Point {
-            x: point.y,
-            y: point.x,
-        })
+        Ok(Point { x: point.y, y: point.x })
     }
 
     fn pixel(&self, pixel: Pixel) -> peregrine::Result<Pixel> {
@@ -333,12 +328,7 @@ impl Contract for Object {
         *total += values.iter().copied().map(u64::from).sum::<u64>();
         people.iter_mut().for_each(|one| one.name = "x".repeat(40));
         for i in 0..second.capacity() {
-            second
-                .put(&[Point {
-                    x: i as f64,
-                    y: 0.5,
-                }])
-                .unwrap();
+            second.put(&[Point { x: i as f64, y: 0.5 }]).unwrap();
         }
         person.age = 99;
         bits.iter_mut().for_each(|bit| *bit = !*bit);
@@ -359,10 +349,7 @@ impl Contract for Object {
         values.fill(7);
         people.fill(Person::default());
         if fail {
-            return Err(Fault::Refused {
-                code: 404,
-                why: text.into(),
-            });
+            return Err(Fault::Refused { code: 404, why: text.into() });
         }
         Ok(*value)
     }
@@ -413,11 +400,7 @@ impl Contract for Object {
             Some(peer) => {
                 let before = self.who()?;
                 let inner = peer.through(text)?;
-                assert_eq!(
-                    self.who()?,
-                    before,
-                    "a nested call leaves the caller as it was"
-                );
+                assert_eq!(self.who()?, before, "a nested call leaves the caller as it was");
                 Ok(format!("<{inner}>"))
             }
             None => Ok(text.into()),
@@ -462,20 +445,12 @@ fn values(make: Make<'_>) {
     client.binding().ping().unwrap();
     assert!(client.is_alive());
     let numbers = (255, i64::MIN, u128::MAX - 1, -1.5);
-    assert_eq!(
-        client.numbers(255, i64::MIN, u128::MAX - 1, -1.5).unwrap(),
-        numbers
-    );
+    assert_eq!(client.numbers(255, i64::MIN, u128::MAX - 1, -1.5).unwrap(), numbers);
     assert_eq!(client.letters(true, '🦅').unwrap(), (true, '🦅'));
     assert_eq!(client.letters(false, '\0').unwrap(), (false, '\0'));
     let point = client.point(&Point { x: 1.0, y: 2.0 }).unwrap();
     assert_eq!(point, Point { x: 2.0, y: 1.0 });
-    let pixel = Pixel {
-        at: 7,
-        colour: Colour::Green,
-        lit: true,
-        layer: 3,
-    };
+    let pixel = Pixel { at: 7, colour: Colour::Green, lit: true, layer: 3 };
     assert_eq!(client.pixel(pixel).unwrap(), pixel);
     for one in [person(""), person("Ada ✈ Löwe"), Person::default()] {
         assert_eq!(client.person(&one).unwrap(), one);
@@ -483,17 +458,11 @@ fn values(make: Make<'_>) {
     for place in [Place::Nowhere, Place::Named("Ø".into())] {
         assert_eq!(client.place(place.clone()).unwrap(), place);
     }
-    assert_eq!(
-        client.array(&[1, 2, 3, 4, 5], [Some(10), None]).unwrap(),
-        25
-    );
+    assert_eq!(client.array(&[1, 2, 3, 4, 5], [Some(10), None]).unwrap(), 25);
     let values = vec![u64::MAX, 0, 1];
     let owned = client.owned("text".into(), values.clone()).unwrap();
     assert_eq!(owned, (values, "text".into()));
-    assert_eq!(
-        client.owned(String::new(), vec![]).unwrap(),
-        (vec![], String::new())
-    );
+    assert_eq!(client.owned(String::new(), vec![]).unwrap(), (vec![], String::new()));
 }
 
 fn depth_is_bounded(make: Make<'_>) {
@@ -502,10 +471,7 @@ fn depth_is_bounded(make: Make<'_>) {
     let deepest = Chain::of(128);
     assert_eq!(client.chain(deepest.clone()).unwrap(), deepest);
     let error = client.chain(Chain::of(129)).unwrap_err();
-    assert_eq!(
-        (error.kind(), error.executed()),
-        (Kind::TooLarge, Executed::No)
-    );
+    assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No));
     assert_eq!(client.ran().unwrap(), 1);
 }
 
@@ -551,10 +517,7 @@ fn buffers_out(make: Make<'_>) {
         let mut out = Out::from(&mut buffer[..]);
         let remaining = client.fill(count, out.by_ref()).unwrap();
         let filled = capacity.min(count as usize);
-        assert_eq!(
-            (out.filled(), remaining as usize),
-            (filled, capacity - filled)
-        );
+        assert_eq!((out.filled(), remaining as usize), (filled, capacity - filled));
         assert!(buffer[..filled].iter().copied().eq(0..filled as u32));
         assert!(buffer[filled..].iter().all(|&rest| rest == u32::MAX));
 
@@ -565,9 +528,7 @@ fn buffers_out(make: Make<'_>) {
         assert!(vec.len() >= filled);
     }
     let (mut colours, mut letters) = (Vec::with_capacity(5), ['_'; 6]);
-    client
-        .colours(Out::from(&mut colours), Out::from(&mut letters))
-        .unwrap();
+    client.colours(Out::from(&mut colours), Out::from(&mut letters)).unwrap();
     assert_eq!(colours, [Colour::Blue, Colour::Green]);
     assert_eq!(letters, ['a', 'ß', '水', '🦅', '_', '_']);
 }
@@ -632,16 +593,8 @@ fn all_directions_at_once(make: Make<'_>) {
         assert_eq!(&first[..5], b"first");
         assert!(values.iter().copied().eq((0..words).rev()));
         assert_eq!(total, 1 + (0..words).map(u64::from).sum::<u64>());
-        assert!(
-            people
-                .iter()
-                .all(|one| one.name.len() == 40 && one.age == 40)
-        );
-        assert!((0..points).all(|i| second[i]
-            == Point {
-                x: i as f64,
-                y: 0.5
-            }));
+        assert!(people.iter().all(|one| one.name.len() == 40 && one.age == 40));
+        assert!((0..points).all(|i| second[i] == Point { x: i as f64, y: 0.5 }));
         assert_eq!((someone.age, &*someone.name), (99, "someone"));
         assert!(bits.iter().all(|&bit| bit));
     }
@@ -665,14 +618,7 @@ fn errors_of_the_procedure(make: Make<'_>) {
 
     // A call that fails becomes the method's own error.
     let long = "x".repeat(2 << 20);
-    let result = client.fails(
-        false,
-        &long,
-        Out::from(&mut buffer),
-        &mut 1,
-        &mut [],
-        &mut [],
-    );
+    let result = client.fails(false, &long, Out::from(&mut buffer), &mut 1, &mut [], &mut []);
     match result {
         Err(Fault::Call(error)) => {
             assert_eq!((error.kind(), error.procedure()), (Kind::TooLarge, "fails"));
@@ -680,14 +626,8 @@ fn errors_of_the_procedure(make: Make<'_>) {
         other => panic!("{other:?}: a call error"),
     }
     let error = client.relays().unwrap_err();
-    assert_eq!(
-        (error.kind(), error.executed()),
-        (Kind::Relayed, Executed::Maybe)
-    );
-    assert!(
-        error.to_string().contains("the disk did not turn"),
-        "{error}"
-    );
+    assert_eq!((error.kind(), error.executed()), (Kind::Relayed, Executed::Maybe));
+    assert!(error.to_string().contains("the disk did not turn"), "{error}");
 }
 
 fn panics_are_caught(make: Make<'_>) {
@@ -695,14 +635,8 @@ fn panics_are_caught(make: Make<'_>) {
     for length in [0, 3, 100] {
         let mut values = vec![1; length];
         let error = client.panics(&mut values).unwrap_err();
-        assert_eq!(
-            (error.kind(), error.executed()),
-            (Kind::Panicked, Executed::Maybe)
-        );
-        assert!(
-            error.to_string().contains(&format!("own words: {length}")),
-            "{error}"
-        );
+        assert_eq!((error.kind(), error.executed()), (Kind::Panicked, Executed::Maybe));
+        assert!(error.to_string().contains(&format!("own words: {length}")), "{error}");
         client.nothing().unwrap();
     }
 }
@@ -746,16 +680,10 @@ fn messages_that_do_not_fit(make: Make<'_>) {
     assert_eq!(refused(client.sum(&long)), Kind::TooLarge);
     assert_eq!(refused(client.shout(&"x".repeat(4 << 20))), Kind::TooLarge);
     let mut buffer = vec![0; 1 << 20];
-    assert_eq!(
-        refused(client.fill(1, Out::from(&mut buffer[..]))),
-        Kind::TooLarge
-    );
+    assert_eq!(refused(client.fill(1, Out::from(&mut buffer[..]))), Kind::TooLarge);
     assert_eq!(client.ran().unwrap(), 0);
     let error = client.repeat(&"x".repeat(1024), 4096).unwrap_err();
-    assert_eq!(
-        (error.kind(), error.executed()),
-        (Kind::TooLarge, Executed::Maybe)
-    );
+    assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::Maybe));
     assert_eq!(client.ran().unwrap(), 1);
     client.nothing().unwrap();
 }
@@ -764,14 +692,8 @@ fn callers_and_nesting(make: Make<'_>) {
     let inner = make(Object::default());
     assert!(inner.who().unwrap().is_some());
     assert!(peregrine::caller().is_none());
-    let middle = make(Object {
-        peer: Some(inner.clone()),
-        ..Object::default()
-    });
-    let outer = make(Object {
-        peer: Some(middle),
-        ..Object::default()
-    });
+    let middle = make(Object { peer: Some(inner.clone()), ..Object::default() });
+    let outer = make(Object { peer: Some(middle), ..Object::default() });
     assert_eq!(outer.through("falcon").unwrap(), "<<falcon>>");
     // The same code runs on an object and on a client.
     let both: [&dyn Contract; 2] = [&Object::default(), &inner];

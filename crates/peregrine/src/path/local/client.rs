@@ -88,23 +88,26 @@ impl CallPath for LocalPath {
         let index = call.frame.index();
         let astack = &self.astacks[index as usize];
         let Some(layout) = call.put() else { return Err(CallError::too_large()) };
+        let cpu = sys::current_cpu();
         let header = CallHeader {
             procedure: call.procedure,
-            head_bytes: call.head_bytes as u32,
+            head_bytes: layout.head as u32,
             copied: layout.copied as u32,
             total: layout.total as u32,
-            cpu: sys::current_cpu(),
+            cpu,
         };
         let (call_at, reply_at) = (self.layout.call_word(index), self.layout.reply_word(index));
         let space = self.memory.space();
-        // The layout was checked against the region's size, so no write below can miss.
-        let _ = space.write_plain(call_at + 4, &header.words());
         let sequence = astack.sequence.load(Ordering::Relaxed).wrapping_add(1);
         astack.sequence.store(sequence, Ordering::Relaxed);
         let message = posted(sequence);
-
-        // The point of no return: from here on the server may run the call.
         let call_word = self.memory.word(call_at);
+
+        // The call line goes over in one go: first bytes of the message, header, word. The layout
+        // was checked against the region's size, so neither write can miss.
+        call.head.flush();
+        let _ = space.write_plain(call_at + 4, &header.words());
+        // The point of no return: from here on the server may run the call.
         match word::post(call_word, message) {
             Owed::Nothing => {}
             Owed::Wake => sys::futex_wake(call_word),
@@ -112,8 +115,8 @@ impl CallPath for LocalPath {
         }
 
         let seen = astack.seen.load(Ordering::Relaxed);
-        let terms =
-            Terms { wait: self.wait, peer_cpu: astack.server_cpu.load(Ordering::Relaxed) };
+        let peer_cpu = astack.server_cpu.load(Ordering::Relaxed);
+        let terms = Terms { wait: self.wait, own_cpu: cpu, peer_cpu };
         let (limit, session) = (call.limit, &*self.session);
         let reply_word = self.memory.word(reply_at);
         let event = wait(reply_word, seen, terms, || limit.deadline(), || !session.is_alive());

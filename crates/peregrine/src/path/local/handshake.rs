@@ -79,6 +79,7 @@ fn message(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>) -> Optio
     let mut buffer = vec![0; limits::HANDSHAKE_BYTES_MAX];
     let mut head = Writer::new(Space::of_mut(&mut buffer));
     write(&mut head).ok()?;
+    head.flush();
     let bytes = head.len();
     buffer.truncate(bytes);
     Some(buffer)

@@ -14,8 +14,8 @@ mod wait;
 mod word;
 
 pub(crate) use client::LocalPath;
-pub(crate) use handshake::{Answer, Bind, Request};
 pub use handshake::Description;
+pub(crate) use handshake::{Answer, Bind, Request};
 pub(crate) use region::RegionLayout;
 pub(crate) use server::{Left, ServerRegion};
 pub(crate) use session::Session;

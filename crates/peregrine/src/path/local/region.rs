@@ -76,6 +76,8 @@ pub(crate) struct RegionLayout {
     pub(crate) count: u32,
     /// Bytes of a message each way, a multiple of 16.
     pub(crate) bytes: usize,
+    /// Bytes of a line's header and message, rounded up.
+    half: usize,
 }
 
 impl RegionLayout {
@@ -84,16 +86,13 @@ impl RegionLayout {
         let in_bounds = (1..=limits::ASTACKS_MAX).contains(&count)
             && (limits::MESSAGE_BYTES_MIN..=limits::MESSAGE_BYTES_MAX).contains(&bytes)
             && bytes % 16 == 0;
-        let layout = Self { count, bytes };
+        let half = bytes.saturating_add(HEADER_BYTES).next_multiple_of(LINES);
+        let layout = Self { count, bytes, half };
         (in_bounds && layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
     }
 
-    const fn half(self) -> usize {
-        (HEADER_BYTES + self.bytes).next_multiple_of(LINES)
-    }
-
     const fn stride(self) -> usize {
-        2 * self.half() + LINES
+        2 * self.half + LINES
     }
 
     /// Bytes of the whole region.
@@ -108,7 +107,7 @@ impl RegionLayout {
             first: FIRST,
             stride: self.stride(),
             call_at: HEADER_BYTES,
-            reply_at: self.half() + HEADER_BYTES,
+            reply_at: self.half + HEADER_BYTES,
             bytes: self.bytes,
         }
     }
@@ -122,13 +121,13 @@ impl RegionLayout {
     /// Byte of the reply word of an A-stack.
     #[inline]
     pub(super) const fn reply_word(self, index: u32) -> usize {
-        self.call_word(index) + self.half()
+        self.call_word(index) + self.half
     }
 
     /// Byte of the word that tells which call was taken.
     #[inline]
     pub(super) const fn taken_word(self, index: u32) -> usize {
-        self.call_word(index) + 2 * self.half()
+        self.call_word(index) + 2 * self.half
     }
 }
 

@@ -8,9 +8,7 @@ use std::sync::Arc;
 use super::region::{CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
 use super::wait::{Event, Terms, wait};
 use super::word::{self, Look, Owed};
-use crate::call::{
-    Answer, CallerInfo, EStack, Incoming, Refusal, Serve, Wait, execute, refuse,
-};
+use crate::call::{CallerInfo, EStack, Incoming, Refusal, Serve, Wait, execute, refuse};
 use crate::sys::{self, Memory};
 use crate::value::{Space, Window};
 
@@ -70,12 +68,8 @@ impl ServerRegion {
     /// do not exist, or that somebody attends to, mean nothing.
     pub(crate) fn rung(&self, index: u32) -> bool {
         let Some(astack) = self.astacks.get(index as usize) else { return false };
-        let exchange = astack.attendance.compare_exchange(
-            IDLE,
-            QUEUED,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
+        let exchange =
+            astack.attendance.compare_exchange(IDLE, QUEUED, Ordering::AcqRel, Ordering::Relaxed);
         exchange.is_ok() && !self.closed.load(Ordering::Acquire)
     }
 
@@ -91,14 +85,14 @@ impl ServerRegion {
         let call = self.memory.word(self.layout.call_word(index));
         astack.attendance.store(ATTENDED, Ordering::Release);
         word::come(call);
-        let mut terms = Terms { wait: how, peer_cpu: u32::MAX };
+        let mut terms = Terms { wait: how, own_cpu: sys::current_cpu(), peer_cpu: u32::MAX };
         let mut in_a_row = 0;
         loop {
             let seen = astack.seen.load(Ordering::Relaxed);
             let leave = || wanted() || self.closed.load(Ordering::Relaxed);
             let value = match wait(call, seen, terms, || None, leave) {
                 Event::Posted(message) => {
-                    terms.peer_cpu = self.answer(index, message, estack);
+                    (terms.own_cpu, terms.peer_cpu) = self.answer(index, message, estack);
                     if !wanted() {
                         in_a_row = 0;
                         continue;
@@ -131,12 +125,8 @@ impl ServerRegion {
         if word::leave(call, value) {
             return true;
         }
-        let back = astack.attendance.compare_exchange(
-            IDLE,
-            ATTENDED,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        );
+        let back =
+            astack.attendance.compare_exchange(IDLE, ATTENDED, Ordering::AcqRel, Ordering::Relaxed);
         // If it is in the queue already, whoever takes it from there attends to it.
         back.is_err()
     }
@@ -147,9 +137,9 @@ impl ServerRegion {
         (call.window(), part(self.layout.reply_word(index)).unwrap_or(Space::none()))
     }
 
-    /// Takes a call, runs it, posts the reply; returns where the client ran.
+    /// Takes a call, runs it, posts the reply; returns where we and the client ran.
     #[inline]
-    fn answer(&self, index: u32, message: u32, estack: &mut EStack) -> u32 {
+    fn answer(&self, index: u32, message: u32, estack: &mut EStack) -> (u32, u32) {
         let astack = &self.astacks[index as usize];
         astack.seen.store(message, Ordering::Relaxed);
         // Before anything of the call runs: after our death it tells that it may have run.
@@ -157,6 +147,7 @@ impl ServerRegion {
         let words = self.memory.space().read_plain(self.layout.call_word(index) + 4);
         let header = CallHeader::of(words.unwrap_or([u32::MAX; 7]));
         let (space, reply) = self.spaces(index);
+        reply.prefetch_write();
         let incoming = Incoming {
             procedure: header.procedure,
             space,
@@ -165,14 +156,13 @@ impl ServerRegion {
             total: header.total as usize,
         };
         let (answer, head_at, head_bytes) = execute(&*self.serve, &incoming, reply, estack);
-        self.post(index, message, answer, head_at, head_bytes);
-        header.cpu
+        let cpu = sys::current_cpu();
+        self.post(index, message, ReplyHeader { answer: answer as u32, cpu, head_at, head_bytes });
+        (cpu, header.cpu)
     }
 
     #[inline]
-    fn post(&self, index: u32, message: u32, answer: Answer, head_at: u32, head_bytes: u32) {
-        let header =
-            ReplyHeader { answer: answer as u32, cpu: sys::current_cpu(), head_at, head_bytes };
+    fn post(&self, index: u32, message: u32, header: ReplyHeader) {
         let reply_at = self.layout.reply_word(index);
         // Inside the region by its layout.
         let _ = self.memory.space().write_plain(reply_at + 4, &header.words());
@@ -191,7 +181,9 @@ impl ServerRegion {
             astack.seen.store(message, Ordering::Relaxed);
             let (_, reply) = self.spaces(index);
             let (answer, head_at, head_bytes) = refuse(reply, refusal);
-            self.post(index, message, answer, head_at, head_bytes);
+            let cpu = sys::current_cpu();
+            let answer = answer as u32;
+            self.post(index, message, ReplyHeader { answer, cpu, head_at, head_bytes });
             self.leave(astack, call, message);
         } else {
             astack.attendance.store(IDLE, Ordering::Release);

@@ -35,8 +35,7 @@ impl Session {
 
     /// The server said goodbye: it takes no call any more.
     pub(crate) fn withdraw(&self) {
-        let _ =
-            self.state.compare_exchange(ALIVE, WITHDRAWN, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.state.compare_exchange(ALIVE, WITHDRAWN, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// The socket was closed. A process that ends closes its sockets a moment before its handle

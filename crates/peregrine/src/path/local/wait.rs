@@ -35,6 +35,8 @@ pub(super) enum Event {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) wait: Wait,
+    /// The processor that this side ran on a moment ago.
+    pub(super) own_cpu: u32,
     /// The processor that the other side last ran on: on the same one, spinning keeps it from
     /// running.
     pub(super) peer_cpu: u32,
@@ -49,7 +51,7 @@ pub(super) fn wait(
     deadline: impl FnOnce() -> Option<Instant>,
     interrupted: impl Fn() -> bool,
 ) -> Event {
-    if terms.wait != Wait::Block && terms.peer_cpu != sys::current_cpu() {
+    if terms.wait != Wait::Block && terms.peer_cpu != terms.own_cpu {
         for _ in 0..FIRST_LOOKS {
             if let Look::Posted(message) = word::look(word, seen) {
                 return Event::Posted(message);
@@ -173,7 +175,7 @@ mod tests {
         let word = AtomicU32::new(word::posted(1));
         let soon = || Some(Instant::now() + Duration::from_millis(5));
         for wait_how in [Wait::Spin, Wait::Block, Wait::Adaptive] {
-            let terms = Terms { wait: wait_how, peer_cpu: u32::MAX };
+            let terms = Terms { wait: wait_how, own_cpu: 0, peer_cpu: u32::MAX };
             let event = wait(&word, 0, terms, soon, || false);
             assert_eq!(event, Event::Posted(word::posted(1)));
             assert_eq!(wait(&word, word::posted(1), terms, soon, || false), Event::Late);

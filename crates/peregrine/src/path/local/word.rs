@@ -171,9 +171,7 @@ mod tests {
                 self.value.swap(to, Ordering::AcqRel)
             }
             fn exchange(&self, from: u32, to: u32) -> bool {
-                self.value
-                    .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire)
-                    .is_ok()
+                self.value.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
             }
         }
 
@@ -220,9 +218,17 @@ mod tests {
             }
         }
 
+        /// Every interleaving with at most three involuntary switches, which is where lost
+        /// wake-ups are found; without a bound the models take minutes.
+        fn check(model: impl Fn() + Sync + Send + 'static) {
+            let mut builder = loom::model::Builder::new();
+            builder.preemption_bound = Some(3);
+            builder.check(model);
+        }
+
         #[test]
         fn no_wake_up_is_lost_and_the_message_comes_along() {
-            loom::model(|| {
+            check(|| {
                 let call = Arc::new((Word::new(), AtomicU32::new(0)));
                 let reply = Arc::new((Word::new(), AtomicU32::new(0)));
                 let server = {
@@ -255,7 +261,7 @@ mod tests {
         /// A call to an A-stack whose server thread goes away is rung for, or seen by it.
         #[test]
         fn no_call_is_lost_when_the_server_goes_away() {
-            loom::model(|| {
+            check(|| {
                 let call = Arc::new(Word::new());
                 call.swap(posted(1));
                 let server = {
@@ -277,7 +283,7 @@ mod tests {
         /// The keeper's notice reaches a waiter that is about to sleep.
         #[test]
         fn death_is_noticed_in_every_state() {
-            loom::model(|| {
+            check(|| {
                 let reply = Arc::new(Word::new());
                 let keeper = {
                     let reply = Arc::clone(&reply);

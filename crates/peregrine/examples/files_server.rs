@@ -1,0 +1,44 @@
+//! Serves the files of a directory: `cargo run --example files_server -- DIRECTORY`
+
+mod files;
+
+use std::{env, error, fs, io, path::PathBuf};
+
+use files::{FileError, Files, FilesServer};
+use peregrine::{Out, Server};
+
+struct Disk(PathBuf);
+
+impl Disk {
+    /// No path leaves the directory: neither by `..` nor from `/` nor through a symbolic link.
+    fn open(&self, path: &str) -> io::Result<fs::File> {
+        let path = self.0.join(path).canonicalize()?;
+        if !path.starts_with(&self.0) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        fs::File::open(path)
+    }
+}
+
+impl Files for Disk {
+    fn size(&self, path: &str) -> Result<u64, FileError> {
+        Ok(self.open(path)?.metadata()?.len())
+    }
+
+    fn read(&self, path: &str, offset: u64, mut into: Out<'_, u8>) -> Result<(), FileError> {
+        into.fill_from_file(&self.open(path)?, offset)?;
+        Ok(())
+    }
+
+    fn sort(&self, values: &mut [u64]) -> peregrine::Result<()> {
+        values.sort_unstable();
+        Ok(())
+    }
+}
+
+fn main() -> Result<(), Box<dyn error::Error>> {
+    let directory = env::args().nth(1).ok_or("which directory?")?;
+    let disk = Disk(PathBuf::from(directory).canonicalize()?);
+    let server = Server::new().export("files", FilesServer::new(disk))?;
+    Ok(server.stop_on_signals().run()?)
+}
