@@ -1,29 +1,39 @@
 //! Copies a served file and checks it: `cargo run --example files_client -- FILE COPY`
 
-mod files;
+pub mod files;
 
 use std::{env, error, fs, io::Write};
 
-use files::{Files, FilesClient};
+use files::{FileError, Files, FilesClient};
 use peregrine::Out;
+
+/// Bytes that one call reads.
+const CHUNK: usize = 8192;
 
 fn main() -> Result<(), Box<dyn error::Error>> {
     let path = env::args().nth(1).ok_or("which file?")?;
     let copy = env::args().nth(2).ok_or("copied to where?")?;
 
     let files = FilesClient::bind("files")?;
+    let read = |offset| -> Result<Vec<u8>, FileError> {
+        let mut chunk = Vec::with_capacity(CHUNK);
+        files.read(&path, offset, Out::from(&mut chunk))?;
+        Ok(chunk)
+    };
+    let size = files.size(&path)?;
     let mut target = fs::File::create(&copy)?;
-    let (mut chunk, mut sums, mut at) = (Vec::with_capacity(1 << 20), Vec::new(), 0);
-    while at < files.size(&path)? {
-        files.read(&path, at, Out::from(&mut chunk))?;
-        target.write_all(&chunk)?;
-        sums.push(chunk.iter().map(|byte| u64::from(*byte)).sum());
-        at += chunk.len() as u64;
+    for offset in (0..size).step_by(CHUNK) {
+        target.write_all(&read(offset)?)?;
     }
 
-    let sum: u64 = fs::read(&copy)?.iter().map(|byte| u64::from(*byte)).sum();
-    assert_eq!(sum, sums.iter().sum(), "the copy differs");
-    files.sort(&mut sums)?;
-    println!("{at} bytes copied and checked; the darkest MiB sums up to {:?}", sums.first());
+    let copied = fs::read(&copy)?;
+    assert_eq!(copied.len() as u64, size, "the copy is not complete");
+    for (offset, chunk) in (0..).step_by(CHUNK).zip(copied.chunks(CHUNK)) {
+        assert!(read(offset)? == chunk, "the copy differs at {offset}");
+    }
+    let mut values = [3, 1, 2];
+    files.sort(&mut values)?;
+    assert_eq!(values, [1, 2, 3]);
+    println!("{size} bytes copied to {copy} and compared");
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Serves the files of a directory: `cargo run --example files_server -- DIRECTORY`
 
-mod files;
+pub mod files;
 
 use std::{env, error, fs, io, path::PathBuf};
 

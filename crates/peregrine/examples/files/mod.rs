@@ -6,7 +6,7 @@ use std::{error, io};
 use peregrine::{CallError, Out, Value, interface};
 
 /// A remote file service.
-#[interface(max_len = 1 << 20)]
+#[interface]
 pub trait Files {
     /// in: travels with the call only
     fn size(&self, path: &str) -> Result<u64, FileError>;
@@ -16,10 +16,12 @@ pub trait Files {
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
 }
 
-/// Why there is no file: the procedure says no, or the call itself failed.
+/// Why there is no file: the procedure said no, or the call itself failed.
 #[derive(Debug, Value)]
 pub enum FileError {
+    /// The procedure ran and said no.
     Refused(String),
+    /// The call failed.
     Call(CallError),
 }
 

@@ -152,7 +152,8 @@ impl Frames {
             let slot = &self.slots[index as usize];
             let seen = slot.state.load(Ordering::Relaxed);
             let free = seen == FREE || (seen == CAPTURED && let_go(index));
-            (free && slot.take(seen)).then_some(Taken { frames: self, index })
+            // Lazily: a `Taken` that nobody took would give the frame back when dropped.
+            (free && slot.take(seen)).then(|| Taken { frames: self, index })
         })
     }
 

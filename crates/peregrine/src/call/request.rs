@@ -4,6 +4,7 @@ use core::ops::{Deref, DerefMut};
 
 use super::Reply;
 use crate::error::{Executed, Kind};
+use crate::stats::{self, Copy};
 use crate::value::{
     Invalid, Lent, Out, Overflow, Plain, Reader, Space, Value, Window, Writer, align_up,
 };
@@ -150,6 +151,7 @@ impl<'a> Request<'a> {
         let (block, rest) = blocks.split_at_mut_checked(bytes).ok_or(Invalid::Short)?;
         let padding = (align_up(bytes) - bytes).min(rest.len());
         self.blocks = &mut rest[padding..];
+        stats::count(Copy::E, bytes);
         Ok(block)
     }
 

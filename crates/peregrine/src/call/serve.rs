@@ -6,7 +6,6 @@ use super::request::Refusal;
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::Interface;
-use crate::stats::{self, Copy};
 use crate::value::{Space, Window, bytes_of_blocks};
 
 /// What an exported object answers.
@@ -126,7 +125,6 @@ fn run<'a>(
     let message = bytes_of_blocks(&mut estack.0).get_mut(..copied).ok_or_else(unreadable)?;
     if copied > 0 {
         space.read(0, message).ok_or_else(unreadable)?;
-        stats::count(Copy::E, copied - head_bytes.min(copied));
     }
     let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
     let lent = lent.ok_or_else(unreadable)?;

@@ -114,7 +114,7 @@ impl Memory {
     /// If there is no such word.
     #[inline]
     pub fn word(&self, at: usize) -> &AtomicU32 {
-        assert!(at % 4 == 0 && at <= self.bytes.saturating_sub(4), "no word at {at}");
+        assert!(at.is_multiple_of(4) && at <= self.bytes.saturating_sub(4), "no word at {at}");
         // SAFETY: inside the mapping, which is page-aligned, so the word is aligned.
         let word = unsafe { self.base.add(at) };
         // SAFETY: valid for as long as `self`; our side accesses it only as an atomic or

@@ -365,7 +365,7 @@ impl<'a> OutBlock<'a> {
         if from.len() > self.capacity() {
             return Err(Invalid::TooLong);
         }
-        if from.len() % self.unit != 0 {
+        if !from.len().is_multiple_of(self.unit) {
             return Err(Invalid::Block);
         }
         match self.valid {

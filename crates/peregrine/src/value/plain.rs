@@ -74,7 +74,10 @@ pub fn plain_mut<T: Plain>(block: &mut [u8]) -> Result<&mut [T], Invalid> {
 #[inline]
 fn check<T: Plain>(block: &[u8]) -> Result<usize, Invalid> {
     let size = size_of::<T>();
-    if size == 0 || block.len() % size != 0 || block.as_ptr().align_offset(align_of::<T>()) != 0 {
+    if size == 0
+        || !block.len().is_multiple_of(size)
+        || block.as_ptr().align_offset(align_of::<T>()) != 0
+    {
         return Err(Invalid::Block);
     }
     if !T::ANY_BITS && !block.chunks_exact(size).all(T::valid) {
@@ -99,7 +102,7 @@ any_bits!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
 
 // SAFETY: one byte; only 0 and 1 are values.
 unsafe impl Plain for bool {
-    const ANY_BITS: bool = false;
+    const ANY_BITS: Self = false;
     #[inline]
     fn valid(bytes: &[u8]) -> bool {
         bytes[0] <= 1

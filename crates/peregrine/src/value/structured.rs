@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn depth_is_bounded_both_ways() {
         #[derive(Debug)]
-        struct List(Option<Box<List>>);
+        struct List(Option<Box<Self>>);
         impl Value for List {
             const TYPE: crate::interface::Type = crate::interface::Type::Unit;
             fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {

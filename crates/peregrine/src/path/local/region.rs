@@ -85,7 +85,7 @@ impl RegionLayout {
     pub(crate) fn checked(count: u32, bytes: usize) -> Option<Self> {
         let in_bounds = (1..=limits::ASTACKS_MAX).contains(&count)
             && (limits::MESSAGE_BYTES_MIN..=limits::MESSAGE_BYTES_MAX).contains(&bytes)
-            && bytes % 16 == 0;
+            && bytes.is_multiple_of(16);
         let half = bytes.saturating_add(HEADER_BYTES).next_multiple_of(LINES);
         let layout = Self { count, bytes, half };
         (in_bounds && layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)

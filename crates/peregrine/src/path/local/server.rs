@@ -172,22 +172,32 @@ impl ServerRegion {
         }
     }
 
-    /// Answers a posted call without running it. For A-stacks that nobody attends to.
+    /// Answers what is posted on an A-stack without running it, and leaves it to the next ring.
+    /// For A-stacks that nobody attends to.
     pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) {
+        /// A client that posts faster than it is refused waits for the next ring.
+        const POSTED_MEANWHILE: u32 = 64;
         let Some(astack) = self.astacks.get(index as usize) else { return };
         let call = self.memory.word(self.layout.call_word(index));
-        let seen = astack.seen.load(Ordering::Relaxed);
-        if let Look::Posted(message) = word::look(call, seen) {
-            astack.seen.store(message, Ordering::Relaxed);
-            let (_, reply) = self.spaces(index);
-            let (answer, head_at, head_bytes) = refuse(reply, refusal);
-            let cpu = sys::current_cpu();
-            let answer = answer as u32;
-            self.post(index, message, ReplyHeader { answer, cpu, head_at, head_bytes });
-            self.leave(astack, call, message);
-        } else {
-            astack.attendance.store(IDLE, Ordering::Release);
+        for _ in 0..POSTED_MEANWHILE {
+            let value = match word::look(call, astack.seen.load(Ordering::Relaxed)) {
+                Look::Posted(message) => {
+                    astack.seen.store(message, Ordering::Relaxed);
+                    let (_, reply) = self.spaces(index);
+                    let (answer, head_at, head_bytes) = refuse(reply, refusal);
+                    let cpu = sys::current_cpu();
+                    let answer = answer as u32;
+                    self.post(index, message, ReplyHeader { answer, cpu, head_at, head_bytes });
+                    message
+                }
+                Look::Nothing(value) => value,
+                Look::Dead => word::DEAD,
+            };
+            if self.leave(astack, call, value) {
+                return;
+            }
         }
+        astack.attendance.store(IDLE, Ordering::Release);
     }
 
     /// Ends the session's use of it: threads leave, queued A-stacks are skipped.

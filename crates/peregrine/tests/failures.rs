@@ -1,0 +1,246 @@
+//! What a call says when it fails: deadlines, overload, withdrawal, forks, differing interfaces.
+
+mod support;
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, Executed, Kind, Phase, Running, Server, Wait, interface};
+
+#[interface]
+trait Gate {
+    /// Returns at once.
+    fn pass(&self, x: u32) -> peregrine::Result<u32>;
+    /// Says that it has come, and waits until it is let through.
+    fn wait(&self, x: u32) -> peregrine::Result<u32>;
+}
+
+/// A gate whose keeper is the test.
+struct Guarded {
+    came: Mutex<Sender<u32>>,
+    open: Mutex<Receiver<()>>,
+}
+
+impl Gate for Guarded {
+    fn pass(&self, x: u32) -> peregrine::Result<u32> {
+        Ok(x)
+    }
+    fn wait(&self, x: u32) -> peregrine::Result<u32> {
+        self.came.lock().unwrap().send(x).unwrap();
+        let _ = self.open.lock().unwrap().recv_timeout(Duration::from_secs(10));
+        Ok(x)
+    }
+}
+
+struct Test {
+    came: Receiver<u32>,
+    open: Sender<()>,
+    running: Running,
+    _directory: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+impl Test {
+    fn start(configure: impl FnOnce(Server) -> Server) -> Self {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let directory = support::own_directory();
+        let ((came_to, came), (open, open_from)) = (channel(), channel());
+        let gate = Guarded { came: Mutex::new(came_to), open: Mutex::new(open_from) };
+        let server = configure(Server::new()).export("gate", GateServer::new(gate)).unwrap();
+        let running = server.spawn().unwrap();
+        Self { came, open, running, _directory: directory, _alone: alone }
+    }
+}
+
+#[test]
+fn a_deadline_ends_the_wait_and_the_a_stack_comes_back() {
+    let test = Test::start(|server| server);
+    for wait in [Wait::Adaptive, Wait::Block, Wait::Spin] {
+        let options = BindOptions::default().astacks(1).wait(wait);
+        let gate = GateClient::bind_with("gate", &options).unwrap();
+        let hasty = gate.with_timeout(Duration::from_millis(30));
+        let start = Instant::now();
+        let error = hasty.wait(1).unwrap_err();
+        assert!(start.elapsed() >= Duration::from_millis(30));
+        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
+        assert_eq!(test.came.recv_timeout(LIMIT), Ok(1));
+
+        // The only A-stack is captured: nobody else can call, and that is certain.
+        let error = hasty.pass(2).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
+        assert_eq!(error.phase(), Phase::Marshal);
+        // The server lets go, and its late answer is nobody else's.
+        test.open.send(()).unwrap();
+        assert_eq!(gate.pass(3).unwrap(), 3);
+        for x in 0..100 {
+            assert_eq!(gate.pass(x).unwrap(), x);
+        }
+        let error = gate.with_deadline(Instant::now()).wait(4).unwrap_err();
+        assert_eq!(error.kind(), Kind::TimedOut, "{error}");
+        assert_eq!(test.came.recv_timeout(LIMIT), Ok(4));
+        test.open.send(()).unwrap();
+    }
+}
+
+#[test]
+fn overload_is_refused_as_not_executed_and_passes() {
+    let test = Test::start(|server| server.threads(1).queue(1));
+    let gate = GateClient::bind("gate").unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| gate.wait(1));
+        assert_eq!(test.came.recv_timeout(LIMIT), Ok(1));
+        // The only thread is busy: one more call waits, the next ones are refused.
+        // (If the other caller is first in the queue, this one is refused, and tries again.)
+        let queued = scope.spawn(|| {
+            loop {
+                match gate.wait(2) {
+                    Err(error) if error.kind() == Kind::Overloaded => {}
+                    result => break result,
+                }
+            }
+        });
+        let until = Instant::now() + LIMIT;
+        let refused = loop {
+            match gate.with_timeout(Duration::from_millis(50)).pass(3) {
+                Err(error) if error.kind() == Kind::Overloaded => break error,
+                Err(error) => assert_eq!(error.kind(), Kind::TimedOut, "{error}"),
+                Ok(_) => panic!("a call went through one thread that is busy"),
+            }
+            assert!(Instant::now() < until, "nobody was refused");
+        };
+        assert_eq!(refused.executed(), Executed::No);
+        test.open.send(()).unwrap();
+        test.open.send(()).unwrap();
+        assert_eq!(first.join().unwrap().unwrap(), 1);
+        assert_eq!(queued.join().unwrap().unwrap(), 2);
+    });
+    let until = Instant::now() + LIMIT;
+    while gate.pass(4).is_err() {
+        assert!(Instant::now() < until, "the overload does not pass");
+    }
+}
+
+#[test]
+fn few_threads_serve_many_a_stacks_in_turn() {
+    let test = Test::start(|server| server.threads(2));
+    let gate = GateClient::bind_with("gate", &BindOptions::default().astacks(16)).unwrap();
+    let start = Barrier::new(16);
+    std::thread::scope(|scope| {
+        for thread in 0..16u32 {
+            let (gate, start) = (&gate, &start);
+            scope.spawn(move || {
+                start.wait();
+                for x in 0..300 {
+                    assert_eq!(gate.pass(thread << 16 | x).unwrap(), thread << 16 | x);
+                }
+            });
+        }
+    });
+    assert!(test.running.threads() <= 2);
+}
+
+#[test]
+fn more_threads_than_a_stacks_take_turns() {
+    let _test = Test::start(|server| server);
+    let gate = GateClient::bind_with("gate", &BindOptions::default().astacks(2)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..8u32 {
+            let gate = &gate;
+            scope.spawn(move || {
+                for x in 0..500 {
+                    assert_eq!(gate.pass(thread << 16 | x).unwrap(), thread << 16 | x);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_stopped_server_says_goodbye() {
+    let Test { running, _directory, _alone, .. } = Test::start(|server| server);
+    let gate = GateClient::bind("gate").unwrap();
+    assert_eq!(gate.pass(1).unwrap(), 1);
+    running.stop();
+    let until = Instant::now() + LIMIT;
+    loop {
+        let error = gate.pass(2).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
+        if !gate.is_alive() {
+            break;
+        }
+        assert!(Instant::now() < until, "the goodbye never came");
+    }
+    let error = GateClient::bind("gate").unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound, "{error}");
+}
+
+#[test]
+fn stopping_waits_for_what_runs_and_refuses_what_waits() {
+    let Test { came, open, running, _directory, _alone } = Test::start(|server| server.threads(1));
+    let gate = Arc::new(GateClient::bind("gate").unwrap());
+    let inside = std::thread::spawn({
+        let gate = Arc::clone(&gate);
+        move || gate.wait(1)
+    });
+    assert_eq!(came.recv_timeout(LIMIT), Ok(1));
+    let waits = std::thread::spawn({
+        let gate = Arc::clone(&gate);
+        move || gate.pass(2)
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    let stopping = std::thread::spawn(move || running.stop());
+    let error = waits.join().unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
+    open.send(()).unwrap();
+    assert_eq!(inside.join().unwrap().unwrap(), 1);
+    stopping.join().unwrap();
+}
+
+#[test]
+fn a_forked_child_does_not_execute() {
+    let _test = Test::start(|server| server);
+    let gate = GateClient::bind("gate").unwrap();
+    assert_eq!(gate.pass(1).unwrap(), 1);
+    // SAFETY: the child only calls, which fails before it could touch anything, and exits.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let forked = gate
+            .pass(2)
+            .is_err_and(|error| error.kind() == Kind::Forked && error.executed() == Executed::No);
+        // SAFETY: ends the child without running anything of its parent's.
+        unsafe { libc::_exit(if forked { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child's call was not refused as forked");
+    assert_eq!(gate.pass(3).unwrap(), 3);
+}
+
+mod other {
+    use super::interface;
+
+    #[interface]
+    pub(crate) trait Gate {
+        fn pass(&self, x: u64) -> peregrine::Result<u64>;
+        fn wait(&self, x: u32) -> peregrine::Result<u32>;
+    }
+}
+
+#[test]
+fn differing_interfaces_are_told_apart_at_bind_time() {
+    let _test = Test::start(|server| server);
+    let error = other::GateClient::bind("gate").unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (Kind::InterfaceMismatch, Phase::Bind), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("pass(in x: u64)") && text.contains("pass(in x: u32)"), "{text}");
+    let error = GateClient::bind("nobody").unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (Kind::NotFound, Phase::Resolve), "{error}");
+    assert!(error.to_string().contains("nobody"), "{error}");
+    let error = GateClient::bind("../gate").unwrap_err();
+    assert_eq!(error.kind(), Kind::BadName, "{error}");
+}

@@ -1,0 +1,247 @@
+//! Servers and clients as real processes that get killed, and what the others see of it.
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use peregrine::{Executed, Kind, Server, interface};
+use support::{Part, part};
+
+/// A server that writes down every call which it runs, so that one can ask after its death.
+#[interface]
+trait Ledger {
+    /// Writes the number down.
+    fn enter(&self, number: u64) -> peregrine::Result<u64>;
+    /// Writes the number down, then takes its time.
+    fn linger(&self, number: u64, ms: u32) -> peregrine::Result<u64>;
+}
+
+struct Book(PathBuf);
+
+impl Book {
+    fn write(&self, number: u64) {
+        let mut file = OpenOptions::new().append(true).create(true).open(&self.0).unwrap();
+        file.write_all(&number.to_le_bytes()).unwrap();
+    }
+
+    fn read(path: &Path) -> Vec<u64> {
+        let mut bytes = Vec::new();
+        if let Ok(mut file) = std::fs::File::open(path) {
+            file.read_to_end(&mut bytes).unwrap();
+        }
+        bytes.as_chunks().0.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect()
+    }
+}
+
+impl Ledger for Book {
+    fn enter(&self, number: u64) -> peregrine::Result<u64> {
+        self.write(number);
+        Ok(number + 1)
+    }
+    fn linger(&self, number: u64, ms: u32) -> peregrine::Result<u64> {
+        self.write(number);
+        std::thread::sleep(Duration::from_millis(ms.into()));
+        Ok(number + 1)
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    let directory = || PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    match part().as_deref() {
+        Some("server") => {
+            let book = Book(directory().join("book.bin"));
+            let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            let running = server.spawn().unwrap();
+            println!("\nready");
+            running.wait();
+        }
+        Some("client") => {
+            let ledger = LedgerClient::bind("ledger").unwrap();
+            println!("\nready");
+            for number in 0.. {
+                if ledger.enter(number).is_err() {
+                    return;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Tests of this file change the environment, so one runs at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn server(directory: &Path) -> Part {
+    Part::start("child", "server", directory)
+}
+
+#[test]
+fn a_server_that_dies_before_it_takes_the_call_did_not_execute_it() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let mut server = server(directory.path());
+    let ledger = LedgerClient::bind("ledger").unwrap();
+    assert_eq!(ledger.enter(1).unwrap(), 2);
+
+    // Halted, it cannot take the call; then it dies with the call posted.
+    server.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(20));
+    let caller = std::thread::spawn(move || (ledger.enter(2), ledger));
+    std::thread::sleep(Duration::from_millis(50));
+    let killed = Instant::now();
+    server.kill();
+    let (result, ledger) = caller.join().unwrap();
+    let error = result.unwrap_err();
+    assert!(killed.elapsed() < LIMIT);
+    assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
+    assert_eq!(error.address(), "ledger");
+    assert_eq!(error.procedure(), "enter");
+    assert_eq!(Book::read(&directory.path().join("book.bin")), [1]);
+
+    // Every later call knows at once, on every A-stack.
+    for _ in 0..20 {
+        let error = ledger.enter(3).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
+    }
+    assert!(!ledger.is_alive());
+}
+
+#[test]
+fn a_server_that_dies_while_it_executes_may_have_executed() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let mut server = server(directory.path());
+    let ledger = LedgerClient::bind("ledger").unwrap();
+    let caller = std::thread::spawn(move || ledger.linger(7, 60_000));
+    let book = directory.path().join("book.bin");
+    let until = Instant::now() + LIMIT;
+    while Book::read(&book) != [7] {
+        assert!(Instant::now() < until, "the call never ran");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    server.kill();
+    let error = caller.join().unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
+}
+
+/// Kills at random moments under load: whatever was said to be not executed is not in the book,
+/// and whatever returned is.
+#[test]
+fn kills_under_load_never_make_a_liar_of_us() {
+    let _alone = alone();
+    const ROUNDS: u64 = 12;
+    const THREADS: u64 = 4;
+    let directory = support::own_directory();
+    let book = directory.path().join("book.bin");
+    let (mut not_executed, mut maybe) = (Vec::new(), 0);
+    let next = AtomicU64::new(0);
+    let mut returned = Vec::new();
+    for round in 0..ROUNDS {
+        let mut server = server(directory.path());
+        let ledger = LedgerClient::bind("ledger").expect("to bind after a restart");
+        let outcomes: Vec<_> = std::thread::scope(|scope| {
+            let callers: Vec<_> = (0..THREADS)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut done = Vec::new();
+                        loop {
+                            let number = next.fetch_add(1, Ordering::Relaxed);
+                            match ledger.enter(number) {
+                                Ok(answer) => {
+                                    assert_eq!(answer, number + 1, "a crossed result");
+                                    done.push(number);
+                                }
+                                Err(error) => return (done, number, error),
+                            }
+                        }
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_micros(500 + 1777 * round));
+            server.kill();
+            callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+        });
+        for (done, number, error) in outcomes {
+            assert_eq!(error.kind(), Kind::ServerGone, "{error}");
+            returned.extend(done);
+            match error.executed() {
+                Executed::No => not_executed.push(number),
+                Executed::Maybe => maybe += 1,
+            }
+        }
+    }
+    let mut entered = Book::read(&book);
+    entered.sort_unstable();
+    assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
+    for number in &returned {
+        assert!(entered.binary_search(number).is_ok(), "{number} returned and never ran");
+    }
+    for number in &not_executed {
+        assert!(entered.binary_search(number).is_err(), "{number} ran and was said not to");
+    }
+    assert_eq!(not_executed.len() + maybe, (ROUNDS * THREADS) as usize);
+}
+
+#[test]
+fn clients_that_are_killed_harm_nobody() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let _server = server(directory.path());
+    let ledger = LedgerClient::bind("ledger").unwrap();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let honest = scope.spawn(|| {
+            let mut calls = 0u64;
+            while !stop.load(Ordering::Relaxed) {
+                assert_eq!(ledger.enter(calls).expect("an honest call"), calls + 1);
+                calls += 1;
+            }
+            calls
+        });
+        for round in 0..8u64 {
+            let mut clients: Vec<Part> =
+                (0..2).map(|_| Part::start("child", "client", directory.path())).collect();
+            std::thread::sleep(Duration::from_millis(3 * round));
+            clients.iter_mut().for_each(Part::kill);
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(honest.join().expect("no panic") > 0);
+    });
+    // Their sessions are gone; ours stands.
+    let until = Instant::now() + LIMIT;
+    while peregrine::describe("ledger").unwrap().bindings != 1 {
+        assert!(Instant::now() < until, "sessions of dead clients stay");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_name_is_replaced_after_a_kill_and_not_before() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let mut first = server(directory.path());
+    let taken = Server::new().export("ledger", LedgerServer::new(Book(PathBuf::new())));
+    assert_eq!(taken.unwrap_err().kind(), Kind::NameTaken);
+    let old = LedgerClient::bind("ledger").unwrap();
+    old.enter(1).unwrap();
+    first.kill();
+    let error = LedgerClient::bind("ledger").unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::NotFound, Executed::No), "{error}");
+    assert!(error.to_string().contains("dead"), "{error}");
+    let _second = server(directory.path());
+    assert_eq!(old.enter(2).unwrap_err().kind(), Kind::ServerGone);
+    let new = LedgerClient::bind("ledger").unwrap();
+    assert_eq!(new.enter(3).unwrap(), 4);
+}

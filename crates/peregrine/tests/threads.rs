@@ -1,0 +1,54 @@
+//! Many threads call through one client: no result is lost, none crosses to another caller.
+
+mod support;
+
+use peregrine::{Out, Server, interface};
+
+#[interface]
+trait Echo {
+    fn echo(&self, thread: u32, x: u64) -> peregrine::Result<u64>;
+    fn bytes(&self, from: &[u8], into: Out<'_, u8>) -> peregrine::Result<u32>;
+}
+
+struct Same;
+
+impl Echo for Same {
+    fn echo(&self, thread: u32, x: u64) -> peregrine::Result<u64> {
+        Ok(x ^ u64::from(thread) << 40)
+    }
+    fn bytes(&self, from: &[u8], mut into: Out<'_, u8>) -> peregrine::Result<u32> {
+        into.put(from).expect("room for what came");
+        Ok(from.len() as u32)
+    }
+}
+
+#[test]
+fn a_million_calls_of_eight_threads_keep_apart() {
+    const THREADS: u32 = 8;
+    const CALLS: u64 = 1_000_000 / THREADS as u64;
+    let _directory = support::own_directory();
+    let running = Server::new().export("echo", EchoServer::new(Same)).unwrap().spawn().unwrap();
+    let echo = EchoClient::bind("echo").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let echo = &echo;
+            scope.spawn(move || {
+                let mut buffer = [0u8; 96];
+                for x in 0..CALLS {
+                    if x % 16 == 0 {
+                        let sent = [(thread as u8) ^ (x as u8); 96];
+                        let length = 1 + (x as usize / 16) % 96;
+                        let mut out = Out::from(&mut buffer);
+                        let answer = echo.bytes(&sent[..length], out.by_ref()).unwrap();
+                        assert_eq!((answer as usize, out.filled()), (length, length));
+                        assert_eq!(buffer[..length], sent[..length]);
+                    } else {
+                        let answer = echo.echo(thread, x).unwrap();
+                        assert_eq!(answer, x ^ u64::from(thread) << 40);
+                    }
+                }
+            });
+        }
+    });
+    running.stop();
+}
