@@ -1,0 +1,186 @@
+//! System calls of a bound call, both sides together, counted from outside with ptrace.
+//!
+//! A child process is client and server in one; its threads are traced. Between two marks it
+//! makes calls: what n calls more cost is what n calls cost.
+
+mod support;
+
+use std::io;
+use std::process::{Child, Command};
+
+use peregrine::{BindOptions, Server, Wait, interface, sys};
+
+#[interface]
+trait Null {
+    fn null(&self) -> peregrine::Result<()>;
+}
+
+struct Nothing;
+
+impl Null for Nothing {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+const PART: &str = "PEREGRINE_SYSCALLS_PART";
+const CALLS: u64 = 500;
+
+/// A system call that nothing else here makes marks where counting begins and ends.
+fn mark() {
+    // SAFETY: takes no arguments.
+    unsafe { libc::syscall(libc::SYS_getpgrp) };
+}
+
+/// The traced process; in the test itself this does nothing.
+#[test]
+fn child() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let (wait, processors) = match part.as_str() {
+        "spin" => (Wait::Spin, [0, 1]),
+        "block" => (Wait::Block, [0, 1]),
+        _ => (Wait::Block, [0, 0]),
+    };
+    let _directory = support::own_directory();
+    // The server's threads keep the processor of the thread that started the server.
+    sys::pin_to(processors[0]).unwrap();
+    let server = Server::new().wait(wait).export("null", NullServer::new(Nothing)).unwrap();
+    let _running = server.spawn().unwrap();
+    let options = BindOptions::default().wait(wait);
+    let client = NullClient::bind_with("null", &options).unwrap();
+    sys::pin_to(processors[1]).unwrap();
+    for _ in 0..100 {
+        client.null().unwrap();
+    }
+    for calls in [CALLS, 2 * CALLS] {
+        mark();
+        for _ in 0..calls {
+            client.null().unwrap();
+        }
+        mark();
+    }
+    // Nothing of what follows is counted; with a thread that spins, an orderly end may be long.
+    std::process::exit(0);
+}
+
+fn start(part: &str) -> io::Result<Child> {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["child", "--exact", "--test-threads=1"]).env(PART, part);
+    command.stdout(std::process::Stdio::null());
+    // SAFETY: between fork and exec only one system call is made, which allocates nothing.
+    unsafe {
+        command.pre_exec(|| {
+            if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            Ok(())
+        });
+    }
+    command.spawn()
+}
+
+/// Counts the system calls of all threads between the marks, in the two counted parts.
+fn count(part: &str) -> io::Result<[u64; 2]> {
+    use libc::{PTRACE_O_EXITKILL, PTRACE_O_TRACECLONE, PTRACE_O_TRACESYSGOOD};
+    let child = start(part)?;
+    let pid = i32::try_from(child.id()).expect("a process number");
+    let mut status = 0;
+    let wait = |pid: i32, status: &mut i32| {
+        // SAFETY: waits for our own children into a place of ours.
+        unsafe { libc::waitpid(pid, status, libc::__WALL) }
+    };
+    let go_on = |pid: i32, signal: i32| {
+        // SAFETY: resumes a thread that we trace and that is stopped.
+        unsafe { libc::ptrace(libc::PTRACE_SYSCALL, pid, 0, libc::c_long::from(signal)) };
+    };
+    if wait(pid, &mut status) != pid || !libc::WIFSTOPPED(status) {
+        return Err(io::Error::other("the child cannot be traced here"));
+    }
+    let options = PTRACE_O_TRACECLONE | PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL;
+    // SAFETY: sets options of a child that we trace and that is stopped.
+    unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, libc::c_long::from(options)) };
+    go_on(pid, 0);
+    let (mut counts, mut marks) = ([0u64; 2], 0usize);
+    // Each thread stops at the entry and at the exit of a system call.
+    let mut inside = std::collections::HashSet::new();
+    loop {
+        let thread = wait(-1, &mut status);
+        if thread < 0 {
+            break;
+        }
+        if libc::WIFEXITED(status) || libc::WIFSIGNALED(status) {
+            inside.remove(&thread);
+            continue;
+        }
+        let signal = libc::WSTOPSIG(status);
+        if signal != libc::SIGTRAP | 0x80 {
+            // A new thread's first stop, a clone event, or a signal that is the child's own.
+            let own = signal != libc::SIGTRAP && signal != libc::SIGSTOP;
+            go_on(thread, if own { signal } else { 0 });
+            continue;
+        }
+        if inside.insert(thread) {
+            let mut registers = core::mem::MaybeUninit::<libc::ptrace_syscall_info>::uninit();
+            let size = size_of::<libc::ptrace_syscall_info>();
+            // SAFETY: writes at most `size` bytes into a place of that size.
+            let written = unsafe {
+                libc::ptrace(
+                    libc::PTRACE_GET_SYSCALL_INFO,
+                    thread,
+                    size,
+                    registers.as_mut_ptr().cast::<libc::c_void>(),
+                )
+            };
+            if written <= 0 {
+                return Err(io::Error::other("the kernel tells no system call numbers"));
+            }
+            // SAFETY: at an entry stop the kernel fills the entry's part, number first.
+            let number = unsafe { registers.assume_init_ref().u.entry.nr };
+            if number == libc::SYS_getpgrp as u64 {
+                marks += 1;
+            } else if marks % 2 == 1 {
+                counts[marks / 2] += 1;
+            }
+        } else {
+            inside.remove(&thread);
+        }
+        go_on(thread, 0);
+    }
+    assert_eq!(marks, 4, "the child did not come to its end");
+    Ok(counts)
+}
+
+fn per_call(part: &str) -> Option<f64> {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("skipped: needs two processors");
+        return None;
+    }
+    // Tracing itself interrupts a sleep now and then, which is then begun again: the least counts.
+    let mut least = f64::INFINITY;
+    for _ in 0..5 {
+        match count(part) {
+            Ok([once, twice]) => least = least.min((twice as f64 - once as f64) / CALLS as f64),
+            Err(error) => {
+                println!("skipped: {error}");
+                return None;
+            }
+        }
+    }
+    Some(least)
+}
+
+#[test]
+fn a_spinning_call_enters_the_kernel_never_and_a_blocking_one_four_times() {
+    // One after the other: both pin themselves to the same processors.
+    if let Some(calls) = per_call("spin") {
+        // Under tracing a thread may be off its processor for so long that its peer looks around.
+        assert!(calls < 0.02, "{calls} system calls a spinning call");
+    }
+    if let Some(calls) = per_call("block") {
+        assert!(calls <= 4.02, "{calls} system calls a blocking call");
+    }
+    if let Some(calls) = per_call("hand over") {
+        assert!(calls <= 4.02, "{calls} system calls a call on one processor");
+    }
+}
