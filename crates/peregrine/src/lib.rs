@@ -1,4 +1,61 @@
 //! Remote procedure calls that cost what the distance costs, and nothing more.
+//!
+//! Write a trait; `#[interface]` makes it an interface. The client implements the trait, so the same
+//! code runs on a local object and on a server in another process:
+//!
+//! ```
+//! use peregrine::{Out, interface};
+//!
+//! #[interface]
+//! trait Files {
+//!     /// in: travels with the call only
+//!     fn size(&self, path: &str) -> peregrine::Result<u64>;
+//!     /// out: the caller's own buffer, filled by the result
+//!     fn read(&self, path: &str, into: Out<'_, u8>) -> peregrine::Result<()>;
+//!     /// in-out: travels both ways
+//!     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
+//! }
+//!
+//! struct Constant;
+//! impl Files for Constant {
+//!     fn size(&self, path: &str) -> peregrine::Result<u64> {
+//!         Ok(path.len() as u64)
+//!     }
+//!     fn read(&self, path: &str, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+//!         into.put(path.as_bytes()).expect("room for a name");
+//!         Ok(())
+//!     }
+//!     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()> {
+//!         values.sort_unstable();
+//!         Ok(())
+//!     }
+//! }
+//!
+//! // In another process it would be `FilesClient::bind("files")?`, against
+//! // `Server::new().export("files", FilesServer::new(Constant))?.run()?`.
+//! let files = FilesClient::in_process(Constant);
+//! let mut buffer = Vec::with_capacity(64);
+//! files.read("hosts", Out::from(&mut buffer))?;
+//! assert_eq!(buffer, b"hosts");
+//! let mut values = [3, 1, 2];
+//! files.sort(&mut values)?;
+//! assert_eq!(values, [1, 2, 3]);
+//! # Ok::<(), peregrine::CallError>(())
+//! ```
+//!
+//! # Map
+//!
+//! * [`interface`](macro@interface), [`derive@Plain`], [`derive@Value`]: what you write.
+//! * [`Out`], [`Lent`]: buffers whose place the caller decides, and that are not copied.
+//! * [`Server`], [`Running`], [`ExportOptions`]: serving objects under names.
+//! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`]: what is behind a client.
+//! * [`CallError`], [`Kind`], [`Executed`]: what failed, and whether the call ran.
+//! * [`caller`]: who calls the procedure that runs.
+//! * [`directory`], [`describe`](fn@describe): what is exported here.
+//! * [`limits`]: every bound.
+//!
+//! The modules [`call`], [`stub`], [`value`] and [`sys`] are for generated code and for programs that
+//! bring their own stubs or measure.
 #![deny(unsafe_code)]
 
 mod binding;

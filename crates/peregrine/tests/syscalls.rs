@@ -68,15 +68,15 @@ fn start(part: &str) -> io::Result<Child> {
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["child", "--exact", "--test-threads=1"]).env(PART, part);
     command.stdout(std::process::Stdio::null());
+    let trace_me = || {
+        // SAFETY: asks to be traced by the parent; takes no memory.
+        match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    };
     // SAFETY: between fork and exec only one system call is made, which allocates nothing.
-    unsafe {
-        command.pre_exec(|| {
-            if libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) != 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Ok(())
-        });
-    }
+    unsafe { command.pre_exec(trace_me) };
     command.spawn()
 }
 
@@ -135,8 +135,10 @@ fn count(part: &str) -> io::Result<[u64; 2]> {
             if written <= 0 {
                 return Err(io::Error::other("the kernel tells no system call numbers"));
             }
-            // SAFETY: at an entry stop the kernel fills the entry's part, number first.
-            let number = unsafe { registers.assume_init_ref().u.entry.nr };
+            // SAFETY: the kernel has filled what it has to say about this stop.
+            let stop = unsafe { registers.assume_init_ref() };
+            // SAFETY: at an entry stop that is the entry's part, number first.
+            let number = unsafe { stop.u.entry.nr };
             if number == libc::SYS_getpgrp as u64 {
                 marks += 1;
             } else if marks % 2 == 1 {
