@@ -313,7 +313,6 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     let (ins, lent) = (sent.iter().map(|one| &one.ins), sent.iter().map(|one| &one.lent));
     let outs = sent.iter().map(|one| &one.outs);
     let (take, assign) = (sent.iter().map(|one| &one.take), sent.iter().map(|one| &one.assign));
-    let stub = if method.parameters.is_empty() { quote!(__stub) } else { quote!(mut __stub) };
     // In-out values are assigned together, once all of them were readable.
     let finish = if method.parameters.iter().any(|one| one.form.is_in_out()) {
         quote! {
@@ -331,7 +330,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     quote! {
         #[inline]
         fn #ident(&self, #(#parameters),*) -> #returns {
-            ::peregrine::__rt::call(&self.binding, #number, |#stub| {
+            ::peregrine::__rt::call(&self.binding, #number, |__stub| {
                 #(#marshal)*
                 let mut __returned =
                     __stub.transport(&[#(#ins)*], &[#(#lent)*], &mut [#(#outs)*])?;

@@ -24,7 +24,7 @@ struct Watching {
 
 impl CallPath for Watching {
     #[inline]
-    fn transport(&self, call: &mut Call<'_, '_>) -> Result<Returned, CallError> {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.path.transport(call)
     }
 

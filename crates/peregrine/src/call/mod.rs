@@ -67,19 +67,19 @@ pub enum Wait {
 
 /// One call, as a stub hands it to a path. The head is already in its place, the frame.
 #[derive(Debug)]
-pub struct Call<'a, 'b> {
+pub struct Call<'a, 'f, 'o> {
     /// The procedure's number.
     pub procedure: u32,
     /// The frame (A-stack) that was taken for the call.
-    pub frame: &'a Taken<'a>,
+    pub frame: &'a Taken<'f>,
     /// The head, in the frame's call space; paths [flush](Writer::flush) it when all is there.
-    pub head: Writer<'a>,
+    pub head: &'a mut Writer<'f>,
     /// Blocks to be copied for the procedure.
     pub ins: &'a [Window<'a>],
     /// Blocks that the procedure reads where the path put them.
     pub lent: &'a [Window<'a>],
     /// Where the blocks of the result go.
-    pub outs: &'a mut [OutBlock<'b>],
+    pub outs: &'a mut [OutBlock<'o>],
     /// How long the caller waits.
     pub limit: Limit,
 }
@@ -102,8 +102,9 @@ pub trait CallPath: Send + Sync {
     ///
     /// # Errors
     /// If there is no result; the error says whether the call ran. A path that gives up while the
-    /// server may still use the frame must [capture](Taken::capture) it.
-    fn transport(&self, call: &mut Call<'_, '_>) -> Result<Returned, CallError>;
+    /// server may still use the frame says [`Executed::Maybe`](crate::Executed::Maybe): the stub
+    /// then [captures](Taken::capture) it.
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError>;
 
     /// Which path it is.
     fn kind(&self) -> PathKind;
@@ -126,7 +127,7 @@ pub struct Layout {
     pub total: usize,
 }
 
-impl Call<'_, '_> {
+impl Call<'_, '_, '_> {
     /// Copies the blocks behind the head (LRPC's copy A); `None` if the message is too large.
     /// The message is complete when the head has been flushed.
     #[inline]

@@ -49,7 +49,7 @@ impl InProcess {
 }
 
 impl CallPath for InProcess {
-    fn transport(&self, call: &mut Call<'_, '_>) -> Result<Returned, CallError> {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let layout = call.put().ok_or_else(CallError::too_large)?;
         call.head.flush();
         let mut estack = ESTACKS.with_borrow_mut(Vec::pop).unwrap_or_default();

@@ -67,12 +67,31 @@ pub struct Stub<'a> {
 pub fn call<'a, R: Outcome>(
     binding: &'a Binding,
     procedure: u32,
-    body: impl FnOnce(Stub<'a>) -> Result<R, CallError>,
+    body: impl FnOnce(&mut Stub<'a>) -> Result<R, CallError>,
 ) -> R {
-    match Stub::begin(binding, procedure).and_then(body) {
-        Ok(result) => result,
-        Err(error) => R::from_result(Err(failed(binding, procedure, error).into())),
-    }
+    let bound = &*binding.bound;
+    let deadline = || binding.limit.deadline();
+    let let_go = |frame| bound.path.let_go(frame);
+    let error = if bound.mark.wiped() {
+        forked()
+    } else if let Some(frame) = bound.frames.take(deadline, let_go) {
+        let space = frame.call_space();
+        space.prefetch_write();
+        let mut stub = Stub { binding, frame, head: Writer::new(space), procedure };
+        match body(&mut stub) {
+            Ok(result) => return result,
+            Err(error) => {
+                // Nobody knows whether the server still uses the frame: it says so itself.
+                if error.executed() == Executed::Maybe {
+                    stub.frame.capture();
+                }
+                error
+            }
+        }
+    } else {
+        no_frame()
+    };
+    R::from_result(Err(failed(binding, procedure, error).into()))
 }
 
 #[cold]
@@ -103,21 +122,6 @@ fn too_long(length: usize, max_len: usize) -> CallError {
 }
 
 impl<'a> Stub<'a> {
-    #[inline]
-    fn begin(binding: &'a Binding, procedure: u32) -> Result<Self, CallError> {
-        let bound = &*binding.bound;
-        if bound.mark.wiped() {
-            return Err(forked());
-        }
-        let deadline = || binding.limit.deadline();
-        let let_go = |frame| bound.path.let_go(frame);
-        let frame = bound.frames.take(deadline, let_go).ok_or_else(no_frame)?;
-        let space = frame.call_space();
-        space.prefetch_write();
-        let head = Writer::new(space);
-        Ok(Self { binding, frame, head, procedure })
-    }
-
     /// A value, into the head.
     ///
     /// # Errors
@@ -217,39 +221,34 @@ impl<'a> Stub<'a> {
     /// If there is no result; the error says whether the call ran.
     #[inline]
     pub fn transport(
-        self,
+        &mut self,
         ins: &[Window<'_>],
         lent: &[Window<'_>],
         outs: &mut [OutBlock<'_>],
     ) -> Result<Returned<'a>, CallError> {
-        let Self { binding, frame, head, procedure } = self;
-        let mut call =
-            Call { procedure, frame: &frame, head, ins, lent, outs, limit: binding.limit };
-        let returned = match binding.bound.path.transport(&mut call) {
-            Ok(returned) => returned,
-            Err(error) => {
-                // Nobody knows whether the server still uses the frame: it says so itself.
-                if error.executed() == Executed::Maybe {
-                    frame.capture();
-                }
-                return Err(error);
-            }
+        let mut call = Call {
+            procedure: self.procedure,
+            frame: &self.frame,
+            head: &mut self.head,
+            ins,
+            lent,
+            outs,
+            limit: self.binding.limit,
         };
+        let returned = self.binding.bound.path.transport(&mut call)?;
         let call::Returned { answer, head_at, head_bytes } = returned;
-        let head = frame.reply_space().part(head_at as usize, head_bytes as usize);
-        let Some(head) = head else {
-            return Err(CallError::bad_result("its head lies outside the message"));
-        };
-        Ok(Returned { _frame: frame, answer, head: Reader::new(head) })
+        match self.frame.reply_space().part(head_at as usize, head_bytes as usize) {
+            Some(head) => Ok(Returned { answer, head: Reader::new(head) }),
+            None => Err(CallError::bad_result("its head lies outside the message")),
+        }
     }
 }
 
-/// A result to be taken from its frame, which is given back at the end.
+/// A result to be taken from its frame, which is given back when the stub is done.
 #[derive(Debug)]
 pub struct Returned<'a> {
     head: Reader<'a>,
     answer: Answer,
-    _frame: Taken<'a>,
 }
 
 #[cold]

@@ -84,7 +84,7 @@ impl LocalPath {
 
 impl CallPath for LocalPath {
     #[inline]
-    fn transport(&self, call: &mut Call<'_, '_>) -> Result<Returned, CallError> {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let index = call.frame.index();
         let astack = &self.astacks[index as usize];
         let Some(layout) = call.put() else { return Err(CallError::too_large()) };

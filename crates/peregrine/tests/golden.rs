@@ -1,0 +1,753 @@
+//! The bytes of `docs/REPRESENTATION.md` and `docs/PROTOCOL.md`, held one by one.
+//!
+//! The vectors stand in the documents, in blocks marked `golden`, and nowhere else: these tests
+//! read them there. Values are encoded and decoded; calls are what a client really wrote into a
+//! region that a hand-written server gave it; replies are what a server stub really answered.
+
+#![cfg(target_endian = "little")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use peregrine::call::{Answer, EStack, Incoming, execute};
+use peregrine::value::{Invalid, Reader, Space, Window, Writer};
+use peregrine::{
+    BindOptions, CallError, Executed, Kind, Lent, Out, Plain, Value, Wait, interface, sys,
+};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+
+// What the documents say.
+
+/// Bytes, some of which may be anything.
+type Pattern = Vec<Option<u8>>;
+
+/// Every vector of both documents.
+fn vectors() -> &'static BTreeMap<String, Pattern> {
+    static VECTORS: OnceLock<BTreeMap<String, Pattern>> = OnceLock::new();
+    VECTORS.get_or_init(|| {
+        let mut vectors = BTreeMap::new();
+        for document in ["REPRESENTATION.md", "PROTOCOL.md"] {
+            let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+            let text = std::fs::read_to_string(docs.join(document)).expect("the document");
+            parse(&text, &mut vectors);
+        }
+        vectors
+    })
+}
+
+fn parse(text: &str, vectors: &mut BTreeMap<String, Pattern>) {
+    let (mut golden, mut name) = (false, String::new());
+    for line in text.lines() {
+        if line.starts_with("```") {
+            golden = line == "```golden";
+            continue;
+        }
+        if !golden {
+            continue;
+        }
+        let line = line.split('#').next().unwrap_or("");
+        let bytes = match line.split_once(':') {
+            Some((new, bytes)) => {
+                name = new.trim().to_owned();
+                let before = vectors.insert(name.clone(), Vec::new());
+                assert!(before.is_none(), "{name} stands twice in the documents");
+                bytes
+            }
+            None => line,
+        };
+        let pattern = vectors.get_mut(&name).expect("bytes behind a name");
+        for word in bytes.split_whitespace().filter(|word| *word != "|") {
+            match word.strip_prefix("..") {
+                Some("") => pattern.push(None),
+                Some(times) => {
+                    let times = times.trim_start_matches('*').parse().expect("how often");
+                    pattern.extend(vec![None; times]);
+                }
+                None => pattern.push(Some(u8::from_str_radix(word, 16).expect("a byte"))),
+            }
+        }
+    }
+}
+
+fn pattern(name: &str) -> &'static Pattern {
+    vectors().get(name).unwrap_or_else(|| panic!("`{name}` stands in no document"))
+}
+
+/// The vector with `anything` where it does not say what stands there.
+fn bytes(name: &str, anything: u8) -> Vec<u8> {
+    pattern(name).iter().map(|byte| byte.unwrap_or(anything)).collect()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let words: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    words.join(" ")
+}
+
+fn check(name: &str, found: &[u8]) {
+    let pattern = pattern(name);
+    let fits = pattern.len() == found.len()
+        && pattern.iter().zip(found).all(|(byte, found)| byte.is_none_or(|byte| byte == *found));
+    assert!(fits, "{name}: the document says\n  {}\nfound\n  {}", shown(pattern), hex(found));
+}
+
+fn shown(pattern: &Pattern) -> String {
+    let word = |byte: &Option<u8>| byte.map_or("..".to_owned(), |byte| format!("{byte:02x}"));
+    pattern.iter().map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// No vector stands in a document that no test looks at.
+#[test]
+fn every_vector_is_of_a_known_kind() {
+    let held: BTreeSet<&str> = VALUES.iter().chain(INVALID).chain(HANDSHAKE).copied().collect();
+    for name in vectors().keys() {
+        let of_case = CASES.iter().chain(SERVER_CASES).any(|case| {
+            let parts = [format!("call {case}"), format!("reply {case}")];
+            parts.iter().any(|part| name == part || *name == format!("{part} header"))
+        });
+        assert!(of_case || held.contains(&**name), "no test holds `{name}`");
+    }
+    for name in held {
+        pattern(name);
+    }
+}
+
+#[test]
+fn vectors_that_differ_are_noticed() {
+    let mut vectors = BTreeMap::new();
+    parse("```golden\na: 01 | ..*2 ..\n   ff # more\n```\nb: 02\n", &mut vectors);
+    assert_eq!(vectors["a"], [Some(1), None, None, None, Some(255)]);
+    assert_eq!(vectors.len(), 1);
+    let wrong = std::panic::catch_unwind(|| check("u16", &[0x34, 0x13]));
+    let short = std::panic::catch_unwind(|| check("u16", &[0x34]));
+    assert!(wrong.is_err() && short.is_err());
+}
+
+// Values.
+
+#[derive(Clone, Debug, PartialEq, Value)]
+struct List {
+    value: u32,
+    next: Option<Box<List>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Value)]
+enum Shape {
+    Empty,
+    Circle(f32),
+    Named { name: String, sides: u16 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Plain)]
+#[repr(C)]
+struct Point {
+    id: u64,
+    at: [i16; 2],
+    visible: bool,
+    pad: [u8; 3],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Plain)]
+#[repr(u16)]
+enum Colour {
+    Red = 1,
+    Green = 0x0203,
+}
+
+#[derive(Clone, Debug, PartialEq, Value)]
+struct Nothing {}
+
+fn encode<T: Value>(value: &T) -> Vec<u8> {
+    let mut memory = [0xaa; 4096];
+    let mut writer = Writer::new(Space::of_mut(&mut memory));
+    value.encode(&mut writer).expect("room");
+    writer.flush();
+    let bytes = writer.len();
+    memory[..bytes].to_vec()
+}
+
+fn decode<T: Value>(bytes: &[u8]) -> Result<T, Invalid> {
+    let mut reader = Reader::new(Window::from(bytes));
+    let value = T::decode(&mut reader)?;
+    reader.finish()?;
+    Ok(value)
+}
+
+fn holds<T: Value + PartialEq + Debug>(name: &str, value: T) {
+    check(name, &encode(&value));
+    let bytes = bytes(name, 0);
+    assert_eq!(decode::<T>(&bytes).as_ref(), Ok(&value), "{name}");
+    for short in 0..bytes.len() {
+        assert!(decode::<T>(&bytes[..short]).is_err(), "{name}: {short} bytes are a value too");
+    }
+}
+
+const VALUES: &[&str] = &[
+    "unit",
+    "false",
+    "true",
+    "u8",
+    "i8",
+    "u16",
+    "i16",
+    "u32",
+    "i32",
+    "u64",
+    "i64",
+    "u128",
+    "i128",
+    "f32",
+    "f64",
+    "char",
+    "array",
+    "array of bool",
+    "array of text",
+    "tuple",
+    "text",
+    "empty text",
+    "sequence",
+    "aligned sequence",
+    "sequence of text",
+    "some",
+    "none",
+    "ok",
+    "err",
+    "box",
+    "list",
+    "plain struct",
+    "plain struct behind a byte",
+    "plain enum",
+    "variant 0",
+    "variant 1",
+    "variant 2",
+    "struct without fields",
+    "call error",
+    "empty aligned sequence",
+    "empty array behind a byte",
+];
+
+#[test]
+fn values() {
+    holds("unit", ());
+    holds("false", false);
+    holds("true", true);
+    holds("u8", 0x12u8);
+    holds("i8", -2i8);
+    holds("u16", 0x1234u16);
+    holds("i16", -2i16);
+    holds("u32", 0x1234_5678u32);
+    holds("i32", -2i32);
+    holds("u64", 0x1234_5678_9abc_def0u64);
+    holds("i64", -2i64);
+    holds("u128", 1u128 << 120 | 2);
+    holds("i128", -2i128);
+    holds("f32", 1.5f32);
+    holds("f64", -2.5f64);
+    holds("char", 'é');
+    holds("array", [1u16, 2, 3]);
+    holds("array of bool", [true, false]);
+    holds("array of text", ["a".to_owned(), "b".to_owned()]);
+    holds("tuple", (1u8, 2u32, 3u16, 4u64));
+    holds("text", "falcon".to_owned());
+    holds("empty text", String::new());
+    holds("sequence", vec![7u16, 8, 9]);
+    holds("aligned sequence", vec![1u64]);
+    holds("sequence of text", vec!["a".to_owned(), "bc".to_owned()]);
+    holds("some", Some(5u32));
+    holds("none", None::<u32>);
+    holds("ok", Ok::<u16, String>(7));
+    holds("err", Err::<u16, String>("no".into()));
+    holds("box", Box::new(0x1234_5678u32));
+    holds("list", List { value: 1, next: Some(Box::new(List { value: 2, next: None })) });
+    holds("variant 0", Shape::Empty);
+    holds("variant 1", Shape::Circle(1.5));
+    holds("variant 2", Shape::Named { name: "tri".into(), sides: 3 });
+    holds("struct without fields", Nothing {});
+}
+
+#[test]
+fn plain_types() {
+    let point = Point { id: 1, at: [2, -2], visible: true, pad: [0; 3] };
+    holds("plain struct", point);
+    holds("plain struct behind a byte", (9u8, point));
+    holds("plain enum", Colour::Green);
+    assert_eq!(decode(&[1, 0]), Ok(Colour::Red));
+}
+
+/// Padding stands before an element: where there is none, there is no padding.
+#[test]
+fn nothing_is_padded_for_no_element() {
+    holds("empty aligned sequence", Vec::<u64>::new());
+    holds("empty array behind a byte", (1u8, [0u64; 0], 2u8));
+}
+
+#[test]
+fn errors_of_calls_travel_as_text_that_is_cut() {
+    let error = CallError::new(Kind::ServerGone, Executed::Maybe, "process 77");
+    check("call error", &encode(&error));
+    let relayed: CallError = decode(&bytes("call error", 0)).unwrap();
+    assert_eq!((relayed.kind(), relayed.executed()), (Kind::Relayed, Executed::Maybe));
+    assert_eq!(relayed.detail(), "calling: the server is gone: process 77");
+    let long = CallError::new(Kind::ServerGone, Executed::Maybe, "é".repeat(2000));
+    // 29 bytes and 1009 letters of two bytes: half a letter is not sent.
+    assert_eq!(encode(&long).len(), 4 + 2047);
+}
+
+const INVALID: &[&str] = &[
+    "not a bool",
+    "not a char",
+    "not a variant",
+    "not a plain struct",
+    "not a plain enum",
+    "not text",
+    "not an option",
+    "short text",
+    "long u16",
+];
+
+#[test]
+fn what_is_no_value_is_refused() {
+    fn refused<T: Value + Debug>(name: &str, why: Invalid) {
+        assert_eq!(decode::<T>(&bytes(name, 0)).err(), Some(why), "{name}");
+    }
+    refused::<bool>("not a bool", Invalid::Bits);
+    refused::<char>("not a char", Invalid::Bits);
+    refused::<Shape>("not a variant", Invalid::Bits);
+    refused::<Point>("not a plain struct", Invalid::Bits);
+    refused::<Colour>("not a plain enum", Invalid::Bits);
+    refused::<String>("not text", Invalid::Utf8);
+    refused::<Option<u8>>("not an option", Invalid::Bits);
+    refused::<String>("short text", Invalid::Short);
+    refused::<u16>("long u16", Invalid::Long);
+}
+
+/// A value that is nested as deeply as a list of numbers can say.
+#[derive(Debug)]
+struct Nest(Option<Box<Nest>>);
+
+impl peregrine::Value for Nest {
+    const TYPE: peregrine::interface::Type = peregrine::interface::Type::Unit;
+    fn encode(&self, head: &mut Writer<'_>) -> Result<(), peregrine::value::Overflow> {
+        self.0.encode(head)
+    }
+    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+        Option::decode(head).map(Self)
+    }
+}
+
+#[test]
+fn depth_and_empty_values_are_bounded() {
+    // Each level is an option and a box: 128 of them are 256 deep.
+    let deep = |levels: usize| {
+        let mut bytes = vec![1; levels];
+        bytes.push(0);
+        decode::<Nest>(&bytes).map(|_| ())
+    };
+    assert_eq!(deep(128), Ok(()));
+    assert_eq!(deep(129), Err(Invalid::TooDeep));
+    let many = |count: u32| decode::<Vec<Nothing>>(&count.to_le_bytes()).map(|v| v.len());
+    assert_eq!(many(65536), Ok(65536));
+    assert_eq!(many(65537), Err(Invalid::TooLong));
+}
+
+// Identity.
+
+#[interface(version = 1)]
+trait Pulse {
+    #[idempotent]
+    fn beat(&self, shape: &Shape, point: Point) -> peregrine::Result<Vec<Colour>>;
+    fn copy(
+        &self,
+        #[max_len(8)] from: Lent<'_, u8>,
+        into: Out<'_, [u16; 2]>,
+        list: &mut List,
+    ) -> Result<(), Shape>;
+}
+
+impl From<CallError> for Shape {
+    fn from(_: CallError) -> Self {
+        Self::Empty
+    }
+}
+
+/// A block of a document that is marked with `kind`.
+fn block(document: &str, kind: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
+    let text = std::fs::read_to_string(path).expect("the document");
+    let (_, rest) = text.split_once(&format!("```{kind}\n")).expect("the block");
+    rest.split("```").next().expect("its end").to_owned()
+}
+
+#[test]
+fn the_canonical_text_and_its_digest() {
+    let text = block("REPRESENTATION.md", "canonical");
+    assert_eq!(PulseClient::INTERFACE.canonical_text(), text);
+    let digest = block("REPRESENTATION.md", "digest");
+    assert_eq!(PulseClient::INTERFACE.digest().to_string(), digest.trim());
+}
+
+#[interface(name = "Word")]
+trait WordAsBlock {
+    fn say(&self, word: &str) -> peregrine::Result<()>;
+}
+
+#[interface(name = "Word")]
+trait WordAsValue {
+    fn say(&self, word: String) -> peregrine::Result<()>;
+}
+
+/// `&str` travels as a block and `String` in the head: no client may take one for the other.
+#[test]
+fn text_in_a_block_and_text_in_the_head_are_told_apart() {
+    let lines = block("REPRESENTATION.md", "words");
+    let (of_block, of_value) = lines.trim_end().split_once('\n').expect("two lines");
+    let second = |text: String| text.lines().nth(1).expect("a procedure").to_owned();
+    assert_eq!(second(WordAsBlockClient::INTERFACE.canonical_text()), of_block);
+    assert_eq!(second(WordAsValueClient::INTERFACE.canonical_text()), of_value);
+}
+
+// Calls and replies.
+
+#[derive(Debug, PartialEq, Value)]
+enum GoldenError {
+    Call(String),
+    Code(u16),
+}
+
+impl From<CallError> for GoldenError {
+    fn from(error: CallError) -> Self {
+        Self::Call(error.to_string())
+    }
+}
+
+#[interface]
+trait Golden {
+    fn nothing(&self) -> peregrine::Result<()>;
+    fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
+    fn mixed(
+        &self,
+        flag: bool,
+        path: &str,
+        numbers: &[u16],
+        names: &[String],
+    ) -> peregrine::Result<u64>;
+    fn lend(&self, key: &str, a: Lent<'_, u8>, b: Lent<'_, u16>) -> peregrine::Result<u32>;
+    fn read(
+        &self,
+        offset: u64,
+        #[max_len(24)] text: Out<'_, u8>,
+        digits: Out<'_, u16>,
+    ) -> peregrine::Result<u64>;
+    fn change(
+        &self,
+        counter: &mut u32,
+        values: &mut [u16],
+        names: &mut [String],
+    ) -> peregrine::Result<bool>;
+    fn fail(&self, code: u16, into: Out<'_, u8>) -> Result<(), GoldenError>;
+    fn wide(&self, into: Out<'_, u8>) -> peregrine::Result<String>;
+    fn stop(&self) -> peregrine::Result<()>;
+}
+
+struct Object;
+
+const WIDE: &str = "a result that is too long for the rest";
+
+impl Golden for Object {
+    fn nothing(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn add(&self, a: i32, b: i32) -> peregrine::Result<i32> {
+        Ok(a + b)
+    }
+    fn mixed(
+        &self,
+        flag: bool,
+        path: &str,
+        numbers: &[u16],
+        names: &[String],
+    ) -> peregrine::Result<u64> {
+        assert_eq!((flag, path, numbers), (true, "falcon", &[1, 2, 3][..]));
+        assert_eq!(names, ["a", "bc"]);
+        Ok(0x0102)
+    }
+    fn lend(&self, key: &str, a: Lent<'_, u8>, b: Lent<'_, u16>) -> peregrine::Result<u32> {
+        let (mut first, mut second) = ([0; 3], [0; 2]);
+        a.copy_to(0, &mut first).expect("three bytes");
+        b.copy_to(0, &mut second).expect("two numbers");
+        assert_eq!((key, first, second), ("k", [7, 8, 9], [0x0102, 0x0304]));
+        Ok(5)
+    }
+    fn read(
+        &self,
+        offset: u64,
+        mut text: Out<'_, u8>,
+        mut digits: Out<'_, u16>,
+    ) -> peregrine::Result<u64> {
+        assert_eq!((offset, text.capacity(), digits.capacity()), (7, 24, 3));
+        text.put(b"hello").expect("room");
+        digits.put(&[1, 2]).expect("room");
+        Ok(9)
+    }
+    fn change(
+        &self,
+        counter: &mut u32,
+        values: &mut [u16],
+        names: &mut [String],
+    ) -> peregrine::Result<bool> {
+        *counter += 1;
+        values.reverse();
+        names[0] = "q".into();
+        Ok(true)
+    }
+    fn fail(&self, code: u16, mut into: Out<'_, u8>) -> Result<(), GoldenError> {
+        into.put(&[1]).expect("room");
+        Err(GoldenError::Code(code))
+    }
+    fn wide(&self, mut into: Out<'_, u8>) -> peregrine::Result<String> {
+        into.put(&[1, 2]).expect("room");
+        Ok(WIDE.into())
+    }
+    fn stop(&self) -> peregrine::Result<()> {
+        panic!("stop")
+    }
+}
+
+/// Calls of which a client is the source, in this order.
+const CASES: &[&str] =
+    &["nothing", "add", "mixed", "lend", "read", "change", "fail", "wide", "stop", "ping"];
+/// Calls that no client of ours makes.
+const SERVER_CASES: &[&str] = &["unknown", "unreadable", "overfull"];
+
+/// Makes the call of a case and looks at what comes of it.
+fn call(client: &GoldenClient, case: &str) {
+    match case {
+        "nothing" => client.nothing().unwrap(),
+        "add" => assert_eq!(client.add(2, -5).unwrap(), -3),
+        "mixed" => {
+            let names = ["a".to_owned(), "bc".to_owned()];
+            assert_eq!(client.mixed(true, "falcon", &[1, 2, 3], &names).unwrap(), 0x0102);
+        }
+        "lend" => {
+            let (a, b) = (Lent::from(&[7, 8, 9]), Lent::from(&[0x0102, 0x0304]));
+            assert_eq!(client.lend("k", a, b).unwrap(), 5);
+        }
+        "read" => {
+            let (mut text, mut digits) = ([0; 100], [0; 3]);
+            let (mut a, mut b) = (Out::from(&mut text), Out::from(&mut digits));
+            assert_eq!(client.read(7, a.by_ref(), b.by_ref()).unwrap(), 9);
+            assert_eq!((a.filled(), b.filled()), (5, 2));
+            assert_eq!((&text[..5], &digits[..2]), (&b"hello"[..], &[1, 2][..]));
+        }
+        "change" => {
+            let (mut counter, mut values, mut names) = (41, [1, 2], ["x".to_owned()]);
+            assert!(client.change(&mut counter, &mut values, &mut names).unwrap());
+            assert_eq!((counter, values, &*names[0]), (42, [2, 1], "q"));
+        }
+        "fail" => {
+            let mut buffer = [0; 2];
+            let failed = client.fail(0x0201, Out::from(&mut buffer));
+            assert_eq!(failed, Err(GoldenError::Code(0x0201)));
+        }
+        "wide" => {
+            let mut buffer = [0; 4];
+            assert_eq!(client.wide(Out::from(&mut buffer)).unwrap(), WIDE);
+            assert_eq!(buffer, [1, 2, 0, 0]);
+        }
+        "stop" => {
+            let error = client.stop().unwrap_err();
+            assert_eq!((error.kind(), error.executed()), (Kind::Panicked, Executed::Maybe));
+            assert_eq!(error.detail(), "stop");
+        }
+        "ping" => client.binding().ping().unwrap(),
+        // Replies that only a refusing server gives.
+        _ => {
+            let error = client.nothing().unwrap_err();
+            assert_eq!(error.executed(), Executed::No, "{case}");
+            let kinds = [Kind::NoSuchProcedure, Kind::BadArguments, Kind::TooLarge];
+            assert!(kinds.contains(&error.kind()), "{case}: {error}");
+        }
+    }
+}
+
+/// The words of a header as the document has them.
+fn words(name: &str) -> Vec<u32> {
+    let bytes = bytes(name, 0);
+    bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// The stub of a server answers the calls of the document with its replies.
+#[test]
+fn a_server_stub_answers_to_the_byte() {
+    for case in CASES.iter().chain(SERVER_CASES) {
+        let words = words(&format!("call {case} header"));
+        let message = bytes(&format!("call {case}"), 0);
+        assert_eq!(message.len(), words[3] as usize, "{case}");
+        let mut space = [0u128; 256];
+        for (place, chunk) in space.iter_mut().zip(message.chunks(16)) {
+            let mut whole = [0; 16];
+            whole[..chunk.len()].copy_from_slice(chunk);
+            *place = u128::from_le_bytes(whole);
+        }
+        let image: Vec<u8> = space.iter().flat_map(|part| part.to_le_bytes()).collect();
+        let incoming = Incoming {
+            procedure: words[0],
+            space: Window::from(&image[..]),
+            head_bytes: words[1] as usize,
+            copied: words[2] as usize,
+            total: words[3] as usize,
+        };
+        let mut reply = [0xaa; 4096];
+        let server = GoldenServer::new(Object);
+        let (answer, head_at, head_bytes) =
+            execute(&server, &incoming, Space::of_mut(&mut reply), &mut EStack::default());
+        let mut header = Vec::new();
+        for word in [answer as u32, 0, head_at, head_bytes] {
+            header.extend(word.to_le_bytes());
+        }
+        check(&format!("reply {case} header"), &header);
+        let name = format!("reply {case}");
+        check(&name, &reply[..pattern(&name).len()]);
+        assert!(head_at as usize + head_bytes as usize <= pattern(&name).len(), "{case}");
+        assert_eq!(Answer::from_number(answer as u32), Some(answer));
+    }
+}
+
+// The other side of the local path, written from the documents alone.
+
+const HANDSHAKE: &[&str] =
+    &["describe", "description", "bind", "bound", "ring", "refused", "goodbye"];
+
+/// A server that knows nothing of this crate but its shared memory.
+struct Foreign {
+    listener: OwnedFd,
+}
+
+impl Foreign {
+    fn new(directory: &Path, name: &str) -> Self {
+        let listener =
+            rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let address = SocketAddrUnix::new(directory.join(name)).unwrap();
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 4).unwrap();
+        Self { listener }
+    }
+
+    /// Lets a client in and checks what it asks for.
+    fn asked(&self, request: &str) -> OwnedFd {
+        let socket = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC).unwrap();
+        check(request, &received(&socket));
+        socket
+    }
+
+    fn serve(&self) {
+        let asked = self.asked("describe");
+        send(&asked, &bytes("description", 0), None);
+        let refused = self.asked("bind");
+        send(&refused, &bytes("refused", 0), None);
+
+        let socket = self.asked("bind");
+        // 4096 reserved bytes; a half is 32 + 16384 bytes up to a multiple of 128.
+        let (call, reply, taken) = (4096, 4096 + 16512, 4096 + 2 * 16512);
+        let (memory, file) = sys::Memory::shared(40960).unwrap();
+        send(&socket, &bytes("bound", 0), Some(&file));
+        for (n, case) in (1u32..).zip(CASES.iter().chain(SERVER_CASES)) {
+            check("ring", &received(&socket));
+            let (call_word, reply_word) = (memory.word(call), memory.word(reply));
+            let posted = call_word.load(Ordering::Acquire);
+            assert_eq!(posted, n << 3 | 1);
+            memory.word(taken).store(posted, Ordering::Relaxed);
+            if CASES.contains(case) {
+                let mut header = [0; 28];
+                memory.space().read(call + 4, &mut header).unwrap();
+                check(&format!("call {case} header"), &header[..16]);
+                assert_eq!(header[20..], [0; 8], "flags and extensions are reserved");
+                let mut message = bytes(&format!("call {case}"), 0);
+                memory.space().read(call + 32, &mut message).unwrap();
+                check(&format!("call {case}"), &message);
+            }
+            let header = bytes(&format!("reply {case} header"), 0xff);
+            memory.space().write(reply + 4, &header).unwrap();
+            let message = bytes(&format!("reply {case}"), 0xee);
+            memory.space().write(reply + 32, &message).unwrap();
+            // Nobody looks from here on: the next call rings.
+            call_word.store(0, Ordering::Release);
+            if reply_word.swap(posted, Ordering::AcqRel) == 2 {
+                sys::futex_wake(reply_word);
+            }
+        }
+        send(&socket, &bytes("goodbye", 0), None);
+        // Until the client has gone.
+        assert_eq!(received(&socket), []);
+    }
+}
+
+fn received(socket: &OwnedFd) -> Vec<u8> {
+    let mut buffer = [0u8; 256];
+    let (bytes, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::empty()).unwrap();
+    buffer[..bytes].to_vec()
+}
+
+fn send(socket: &OwnedFd, message: &[u8], file: Option<&OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files = file.map(|file| [file.as_fd()]);
+    if let Some(files) = &files {
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
+    }
+    let message = [std::io::IoSlice::new(message)];
+    rustix::net::sendmsg(socket, &message, &mut ancillary, SendFlags::empty()).unwrap();
+}
+
+/// A client calls through a region that a hand-written server gave it.
+#[test]
+fn a_client_writes_and_reads_to_the_byte() {
+    const PART: &str = "PEREGRINE_TEST_PART";
+    if std::env::var_os(PART).is_none() {
+        // Names are looked up in a directory of this test's own.
+        let directory = tempfile::tempdir().unwrap();
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["a_client_writes_and_reads_to_the_byte", "--exact", "--nocapture"])
+            .env(PART, "client")
+            .env("PEREGRINE_DIR", directory.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success(), "{text}");
+        return;
+    }
+    let directory = std::env::var_os("PEREGRINE_DIR").expect("set by the test");
+    let foreign = Foreign::new(Path::new(&directory), "golden");
+    let server = std::thread::spawn(move || foreign.serve());
+
+    let description = peregrine::describe("golden").unwrap();
+    assert_eq!((&*description.interface, description.version), ("Golden", 0));
+    assert_eq!((&*description.text, &*description.docs), ("text", &["d".to_owned()][..]));
+    assert_eq!((description.process, description.age_ms, description.bindings), (1, 2, 3));
+    let options = BindOptions::default().astacks(1).wait(Wait::Block);
+    let error = GoldenClient::bind_with("golden", &options).unwrap_err();
+    assert_eq!((error.kind(), error.detail()), (Kind::Denied, "no"));
+
+    // A server that finds other bytes than it expects ends, and its calls with it.
+    let client = GoldenClient::bind_with("golden", &options).unwrap();
+    let client = client.with_timeout(Duration::from_secs(10));
+    for case in CASES.iter().chain(SERVER_CASES) {
+        call(&client, case);
+    }
+    let until = Instant::now() + Duration::from_secs(10);
+    while client.is_alive() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let error = client.nothing().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No));
+    drop(client);
+    server.join().expect("the server found every byte");
+}
