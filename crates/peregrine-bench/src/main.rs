@@ -1,3 +1,171 @@
 //! Measures Peregrine beside the limits of the machine that it runs on.
+//!
+//! Every figure is a ratio: the smallest program that moves the same data the same way (the
+//! *limit*) and Peregrine are measured in turn, round by round, in one run.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod cases;
+mod child;
+mod death;
+mod interfaces;
+mod limits;
+mod local;
+mod machine;
+mod marks;
+mod peer;
+mod pingpong;
+mod rooms;
+mod row;
+mod statistics;
+mod subject;
+
+use std::error::Error;
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::cases::{Placement, Waiting};
+use crate::row::Format;
+
+/// Measures Peregrine beside the limits of this machine.
+#[derive(Debug, Parser)]
+#[command(name = "peregrine-bench", version)]
+struct Arguments {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Debug, Subcommand)]
+enum Experiment {
+    /// The machine's own limits: nothing of Peregrine runs.
+    Limits(Selection),
+    /// Calls to another process of this machine, each beside its limit.
+    Local {
+        #[command(flatten)]
+        selection: Selection,
+        /// Only this way to wait (may be repeated)
+        #[arg(long = "wait", value_enum)]
+        waits: Vec<Waiting>,
+    },
+    /// How fast a caller learns that its server was killed.
+    Death(Deaths),
+    /// The other process of a measurement.
+    #[command(hide = true)]
+    Child(child::Options),
+}
+
+/// What is measured, how often, and how it is shown.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Selection {
+    /// Fewer and shorter rounds: ends within 45 seconds
+    #[arg(long)]
+    quick: bool,
+    /// How the result is shown
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Only this case (may be repeated)
+    #[arg(long = "case", value_name = "NAME", value_parser = cases::names())]
+    cases: Vec<String>,
+    /// Only this placement (may be repeated)
+    #[arg(long = "placement", value_enum)]
+    placements: Vec<Placement>,
+    /// Rounds per row
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+}
+
+/// Options of the experiment `death`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Deaths {
+    /// 20 rounds instead of 100
+    #[arg(long)]
+    quick: bool,
+    /// How the result is shown
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// Servers killed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    rounds: Option<u32>,
+}
+
+impl Selection {
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 7 } else { 25 }).max(1) as usize
+    }
+
+    /// How long each side of a round is measured.
+    const fn slice(&self) -> Duration {
+        Duration::from_millis(if self.quick { 2 } else { 4 })
+    }
+
+    fn has_case(&self, name: &str) -> bool {
+        self.cases.is_empty() || self.cases.iter().any(|case| case == name)
+    }
+
+    fn has_placement(&self, placement: Placement) -> bool {
+        self.placements.is_empty() || self.placements.contains(&placement)
+    }
+}
+
+/// One line on a terminal that says what is measured now.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    shown: bool,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { shown: std::io::stderr().is_terminal() }
+    }
+
+    /// Replaces the line.
+    pub(crate) fn say(&self, text: &str) {
+        if self.shown {
+            let _ = write!(std::io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.say("");
+    }
+}
+
+fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let progress = Progress::new();
+    let (name, format, rows) = match arguments.experiment {
+        Experiment::Child(options) => return child::run(&options),
+        Experiment::Limits(selection) => {
+            ("limits", selection.format, limits::measure(&selection, &progress)?)
+        }
+        Experiment::Local { selection, waits } => {
+            ("local", selection.format, local::measure(&selection, &waits, &progress)?)
+        }
+        Experiment::Death(deaths) => {
+            let rounds = deaths.rounds.unwrap_or(if deaths.quick { 20 } else { 100 });
+            ("death", deaths.format, death::measure(rounds as usize, &progress)?)
+        }
+    };
+    drop(progress);
+    row::show(name, &rows, format)?;
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let outside = !matches!(arguments.experiment, Experiment::Child(_)) && !rooms::inside();
+    let outcome = if outside { rooms::enter() } else { run(arguments).map(|()| ExitCode::SUCCESS) };
+    outcome.unwrap_or_else(|error| {
+        let mut text = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        eprintln!("peregrine-bench: {text}");
+        ExitCode::FAILURE
+    })
+}

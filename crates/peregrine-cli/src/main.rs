@@ -1,3 +1,34 @@
-//! The `peregrine` command.
+//! `peregrine`: shows what calls cost here, serves a directory, and tells what is exported.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod args;
+mod demo;
+mod describe;
+mod files;
+mod list;
+mod output;
+mod ping;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let Arguments { format, command } = Arguments::parse();
+    let done = match command.unwrap_or_default() {
+        Command::Demo(demo) => demo::run(&demo, format),
+        Command::Serve(serve) => serve::run(&serve, format),
+        Command::List => list::run(format),
+        Command::Describe { name } => describe::run(&name, format),
+        Command::Ping(ping) => ping::run(&ping, format),
+        Command::DemoServer(part) => demo::serve_directions(&part),
+        Command::DemoEcho(part) => demo::echo(&part),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(format),
+    }
+}

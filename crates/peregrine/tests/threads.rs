@@ -28,7 +28,9 @@ fn a_million_calls_of_eight_threads_keep_apart() {
     const CALLS: u64 = 1_000_000 / THREADS as u64;
     let _directory = support::own_directory();
     let running = Server::new().export("echo", EchoServer::new(Same)).unwrap().spawn().unwrap();
-    let echo = EchoClient::bind("echo").unwrap();
+    // Fewer A-stacks than threads: they change hands all the time.
+    let options = peregrine::BindOptions::default().astacks(5);
+    let echo = EchoClient::bind_with("echo", &options).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let echo = &echo;

@@ -1,0 +1,99 @@
+//! The other process: serves the interfaces that are measured, and is the limits' far side.
+//!
+//! It is told what to do by lines on its standard input, and ends with it.
+
+use std::error::Error;
+use std::fs::File;
+use std::io::{self, BufRead};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process;
+use std::sync::mpsc;
+
+use clap::Args;
+use peregrine::sys::{Memory, pin_to};
+use peregrine::{CallError, Running, Server};
+
+use crate::cases::{Size, Waiting, export_name};
+use crate::interfaces::{LargeServer, MiddleServer, Object, SmallServer};
+use crate::pingpong::{self, Exchange, MEMORY, Way};
+
+/// What the parent tells its child at once.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// Memory that is shared with the parent
+    #[arg(long)]
+    memory: PathBuf,
+    /// The processor to run on
+    #[arg(long)]
+    cpu: Option<u32>,
+}
+
+/// What is said once clients are let in.
+pub(crate) const READY: &str = "ready";
+
+/// The line that asks for an echo.
+pub(crate) fn echo_line(what: Exchange, trips: u32) -> String {
+    let Exchange { way, in_bytes, out_bytes } = what;
+    format!("echo {} {in_bytes} {out_bytes} {trips}\n", way.name())
+}
+
+fn echo_of(line: &str) -> Option<(Exchange, u32)> {
+    let mut words = line.strip_prefix("echo ")?.split(' ');
+    let way = Way::named(words.next()?)?;
+    let mut number = || words.next()?.parse::<u32>().ok();
+    let (in_bytes, out_bytes, trips) = (number()?, number()?, number()?);
+    let what = Exchange { way, in_bytes: in_bytes as usize, out_bytes: out_bytes as usize };
+    Some((what, trips))
+}
+
+fn serve(wait: Waiting) -> Result<Running, CallError> {
+    let name = |size| export_name(wait, size);
+    Server::new()
+        .wait(wait.wait())
+        .export(&name(Size::Small), SmallServer::new(Object))?
+        .export(&name(Size::Middle), MiddleServer::new(Object))?
+        .export(&name(Size::Large), LargeServer::new(Object))?
+        .spawn()
+}
+
+/// Serves and echoes until the parent has gone, whatever is being done then.
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
+    // Before any thread is started, so that all run there.
+    if let Some(cpu) = options.cpu {
+        pin_to(cpu)?;
+    }
+    let file = File::options().read(true).write(true).open(&options.memory)?;
+    let memory = Memory::received(file.as_fd(), MEMORY)?;
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in io::stdin().lock().lines() {
+            let Ok(line) = line else { break };
+            // Other lines only make the kernel look at this processor.
+            if let Some(echo) = echo_of(&line) {
+                let _ = tell.send(echo);
+            }
+        }
+        process::exit(0);
+    });
+    let servers: Result<Vec<Running>, CallError> = Waiting::ALL.into_iter().map(serve).collect();
+    let _servers = servers?;
+    println!("{READY}");
+    for (what, trips) in told {
+        pingpong::echo(&memory, what, trips);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_is_understood() {
+        let what = Exchange { way: Way::Futex, in_bytes: 200, out_bytes: 8 };
+        let line = echo_line(what, 77);
+        assert_eq!(echo_of(line.trim_end()), Some((what, 77)));
+        assert_eq!(echo_of("poke"), None);
+    }
+}

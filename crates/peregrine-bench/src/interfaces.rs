@@ -1,0 +1,115 @@
+//! The interfaces that are measured, by the size of what they move, and the object behind them.
+//!
+//! An A-stack is as large as the largest message of its interface: small calls get small ones.
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use peregrine::{Out, interface};
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
+
+/// Calls of up to two packets.
+#[interface]
+pub(crate) trait Small {
+    /// Nothing.
+    fn null(&self) -> peregrine::Result<()>;
+    /// Two numbers in, one back.
+    fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
+    /// Bytes in.
+    fn take(&self, #[max_len(3000)] bytes: &[u8]) -> peregrine::Result<()>;
+    /// Bytes in and back.
+    fn both(&self, #[max_len(3000)] bytes: &mut [u8]) -> peregrine::Result<()>;
+    /// Bytes out.
+    fn give(&self, #[max_len(1440)] into: Out<'_, u8>) -> peregrine::Result<()>;
+    /// Takes that long.
+    fn sleep(&self, ms: u32) -> peregrine::Result<()>;
+}
+
+/// Calls of many packets.
+#[interface]
+pub(crate) trait Middle {
+    /// Bytes in; one word of each line is looked at.
+    fn take(&self, #[max_len(48_000)] bytes: &[u8]) -> peregrine::Result<()>;
+    /// Bytes in and back; one word of each line is looked at.
+    fn both(&self, #[max_len(48_000)] bytes: &mut [u8]) -> peregrine::Result<()>;
+}
+
+/// Calls of a mebibyte.
+#[interface]
+pub(crate) trait Large {
+    /// Bytes in; one word of each line is looked at.
+    fn take(&self, #[max_len(1 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
+}
+
+/// Does what the limits do with what arrives, and nothing else.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Object;
+
+/// What an out buffer is filled from.
+static BYTES: [u8; 1440] = [0x5a; 1440];
+
+/// One word of each line, so that every line has to come over.
+pub(crate) fn sum_of_lines(bytes: &[u8]) -> u64 {
+    let word = |line: &[u8]| line.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+    bytes.chunks_exact(LINE).map(word).fold(0, u64::wrapping_add)
+}
+
+// Never inlined, nor left out because it does nothing: `local-call` measures a procedure call.
+impl Small for Object {
+    #[inline(never)]
+    fn null(&self) -> peregrine::Result<()> {
+        black_box(());
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn add(&self, a: i32, b: i32) -> peregrine::Result<i32> {
+        Ok(a.wrapping_add(b))
+    }
+
+    #[inline(never)]
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn both(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let bytes = into.capacity().min(BYTES.len());
+        // It was asked how much fits.
+        let _ = into.put(&black_box(&BYTES)[..bytes]);
+        Ok(())
+    }
+
+    fn sleep(&self, ms: u32) -> peregrine::Result<()> {
+        std::thread::sleep(Duration::from_millis(ms.into()));
+        Ok(())
+    }
+}
+
+impl Middle for Object {
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<()> {
+        black_box(sum_of_lines(bytes));
+        Ok(())
+    }
+
+    fn both(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
+        black_box(sum_of_lines(bytes));
+        Ok(())
+    }
+}
+
+impl Large for Object {
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<()> {
+        black_box(sum_of_lines(bytes));
+        Ok(())
+    }
+}

@@ -1,0 +1,48 @@
+//! The experiment `limits`: what the machine itself takes, with nothing of Peregrine.
+
+use crate::cases::{CASES, Case, Limit, Placement, Procedure, SYSTEM_CALL};
+use crate::local::{in_each_placement, rounds, split};
+use crate::row::Row;
+use crate::subject::{Failure, Subject};
+use crate::{Progress, Selection};
+
+/// Measures all that was selected.
+pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    in_each_placement(selection, |placement, peer| {
+        for (name, limit, case) in limits(placement) {
+            if !selection.has_case(name) {
+                continue;
+            }
+            progress.say(&format!("{}, {}: {name}", placement.name(), limit.name()));
+            let samples = rounds(selection, peer, vec![Subject::limit(limit, case)])?;
+            let (limit_ns, _) = split(&samples[0]);
+            rows.push(Row {
+                placement: Some(placement.name()),
+                ..Row::new(name).limit(limit.name(), &limit_ns)
+            });
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// The limits that mean something in a placement.
+fn limits(placement: Placement) -> Vec<(&'static str, Limit, Case)> {
+    let of = |limit| CASES.map(|case| (case.name, limit, case));
+    let null = |limit| {
+        let case = CASES.into_iter().find(|case| case.procedure == Procedure::Null);
+        case.map(|case| (case.name, limit, case))
+    };
+    match placement {
+        Placement::TwoCores => {
+            let spinning = CASES.map(|case| (case.name, Limit::spinning(case), case));
+            let syscall =
+                null(Limit::SystemCall).map(|(_, limit, case)| (SYSTEM_CALL, limit, case));
+            let futex = null(Limit::Futex);
+            syscall.into_iter().chain(futex).chain(spinning).collect()
+        }
+        Placement::OneCore => of(Limit::Futex).into_iter().chain(of(Limit::Yield)).collect(),
+        Placement::Free => null(Limit::Lines).into_iter().chain(null(Limit::Futex)).collect(),
+    }
+}

@@ -1,0 +1,144 @@
+//! The experiment `local`: calls to another process of this machine, each beside its limit.
+
+use peregrine::sys::pin_to;
+
+use crate::cases::{CASES, Case, IN_PROCESS, LOCAL_CALL, Limit, Placement, Procedure, Waiting};
+use crate::peer::Peer;
+use crate::row::Row;
+use crate::subject::{Failure, Sample, Subject};
+use crate::{Progress, Selection, machine};
+
+/// Measures all that was selected; all ways to wait if none is named.
+pub(crate) fn measure(
+    selection: &Selection,
+    waits: &[Waiting],
+    progress: &Progress,
+) -> Result<Vec<Row>, Failure> {
+    let wanted = |wait: &Waiting| waits.is_empty() || waits.contains(wait);
+    let mut rows = Vec::new();
+    in_each_placement(selection, |placement, peer| {
+        if placement == Placement::TwoCores && waits.is_empty() {
+            rows.extend(inside(selection, progress, peer)?);
+        }
+        for wait in Waiting::ALL.into_iter().filter(wanted) {
+            if placement == Placement::OneCore && wait == Waiting::Spin {
+                continue; // each would keep the other from running
+            }
+            for case in CASES.iter().filter(|case| selection.has_case(case.name)) {
+                let (wait_name, place) = (wait.name(), placement.name());
+                progress.say(&format!("{place}, {wait_name}: {}", case.name));
+                rows.extend(remote(selection, *case, wait, placement, peer)?);
+            }
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// Runs `body` in every selected placement, with a fresh peer, on a thread of its own: what that
+/// is pinned to ends with it.
+pub(crate) fn in_each_placement(
+    selection: &Selection,
+    mut body: impl FnMut(Placement, &mut Peer) -> Result<(), Failure> + Send,
+) -> Result<(), Failure> {
+    let allowed = machine::processors();
+    for placement in Placement::ALL {
+        if !selection.has_placement(placement) {
+            continue;
+        }
+        let Some([here, there]) = placement.processors(&allowed) else {
+            eprintln!("{}: skipped: only one processor may be used", placement.name());
+            continue;
+        };
+        let body = &mut body;
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                if let Some(cpu) = here {
+                    pin_to(cpu)?;
+                }
+                body(placement, &mut Peer::start(there)?)
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+    }
+    Ok(())
+}
+
+/// Calls that do not leave this process.
+fn inside(
+    selection: &Selection,
+    progress: &Progress,
+    peer: &mut Peer,
+) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    let mut add = |case, subject, bindings| {
+        if selection.has_case(case) {
+            progress.say(&format!("in-process: {case}"));
+            let [ours] = &rounds(selection, peer, vec![subject])?[..] else {
+                return Err("a measurement is missing".into());
+            };
+            let (ns, cpu) = split(ours);
+            let path = Some("in-process");
+            rows.push(Row { path, bindings, ..Row::new(case).ours(&ns, &cpu) });
+        }
+        Ok::<(), Failure>(())
+    };
+    add(LOCAL_CALL, Subject::object(Procedure::Null), 0)?;
+    for case in IN_PROCESS.into_iter().filter_map(Case::named) {
+        add(case.name, Subject::in_process(case), 1)?;
+    }
+    Ok(rows)
+}
+
+/// Calls to the other process: a row for each limit that they are held against.
+fn remote(
+    selection: &Selection,
+    case: Case,
+    wait: Waiting,
+    placement: Placement,
+    peer: &mut Peer,
+) -> Result<Vec<Row>, Failure> {
+    let limits = Limit::of(case, wait, placement);
+    let mut subjects = vec![Subject::remote(case, wait)];
+    subjects.extend(limits.iter().map(|limit| Subject::limit(*limit, case)));
+    let samples = rounds(selection, peer, subjects)?;
+    let (ours, cpu) = split(&samples[0]);
+    let rows = limits.iter().zip(&samples[1..]).map(|(limit, samples)| {
+        let (limit_ns, _) = split(samples);
+        let row = Row {
+            path: Some("local"),
+            wait: Some(wait.name()),
+            placement: Some(placement.name()),
+            bindings: 1,
+            ..Row::new(case.name)
+        };
+        let row = row.ours(&ours, &cpu).limit(limit.name(), &limit_ns);
+        row.ratio(&ours, &limit_ns)
+    });
+    Ok(rows.collect())
+}
+
+/// Measures all subjects in every round, forwards and backwards by turns: samples by subject.
+pub(crate) fn rounds(
+    selection: &Selection,
+    peer: &mut Peer,
+    mut subjects: Vec<Subject>,
+) -> Result<Vec<Vec<Sample>>, Failure> {
+    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); subjects.len()];
+    for round in 0..selection.rounds() {
+        let mut pairs: Vec<_> = subjects.iter_mut().zip(&mut samples).collect();
+        if round % 2 == 1 {
+            pairs.reverse();
+        }
+        for (subject, samples) in pairs {
+            samples.push(subject.measure(peer, selection.slice())?);
+        }
+    }
+    Ok(samples)
+}
+
+/// Round trips, and processor times where there are any.
+pub(crate) fn split(samples: &[Sample]) -> (Vec<f64>, Vec<f64>) {
+    let ns = samples.iter().map(|sample| sample.ns).collect();
+    (ns, samples.iter().filter_map(|sample| sample.cpu_ns).collect())
+}

@@ -1,0 +1,98 @@
+//! The other process, seen from this one: started, told what to do, killed.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use peregrine::sys::Memory;
+
+use crate::child::{READY, echo_line};
+use crate::machine::cpu_time;
+use crate::pingpong::{self, Exchange, MEMORY};
+
+/// The child process of a measurement; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    child: Child,
+    orders: ChildStdin,
+    memory: Memory,
+    /// The child opens it by its number here.
+    _file: OwnedFd,
+    /// Whether its end is what we want.
+    ending: Arc<AtomicBool>,
+}
+
+impl Peer {
+    /// Starts the child on a processor, and waits until it serves.
+    pub(crate) fn start(cpu: Option<u32>) -> io::Result<Self> {
+        let (memory, file) = Memory::shared(MEMORY)?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(["child", "--memory", &path]);
+        if let Some(cpu) = cpu {
+            command.args(["--cpu", &cpu.to_string()]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let missing = || io::Error::other("the other process has no pipes");
+        let orders = child.stdin.take().ok_or_else(missing)?;
+        let mut said = BufReader::new(child.stdout.take().ok_or_else(missing)?);
+        let mut line = String::new();
+        said.read_line(&mut line)?;
+        if line.trim_end() != READY {
+            let status = child.wait()?;
+            return Err(io::Error::other(format!("the other process ended: {status}")));
+        }
+        let ending = Arc::new(AtomicBool::new(false));
+        mind(said, Arc::clone(&ending));
+        Ok(Self { child, orders, memory, _file: file, ending })
+    }
+
+    /// Exchanges messages with the child: how long `trips` of them took, after `warm` others.
+    pub(crate) fn exchange(
+        &mut self,
+        what: Exchange,
+        warm: u32,
+        trips: u32,
+    ) -> io::Result<Duration> {
+        pingpong::reset(&self.memory);
+        self.orders.write_all(echo_line(what, warm + trips).as_bytes())?;
+        Ok(pingpong::exchange(&self.memory, what, warm, trips))
+    }
+
+    /// The time that both processes have run.
+    pub(crate) fn cpu_time(&mut self) -> io::Result<Duration> {
+        // The kernel brings the time of a running thread up to date when it is at work on its
+        // processor: on ours when we yield, on the child's when something wakes there.
+        self.orders.write_all(b"poke\n")?;
+        std::thread::yield_now();
+        Ok(cpu_time(std::process::id())? + cpu_time(self.child.id())?)
+    }
+
+    /// Kills the child (SIGKILL).
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.ending.store(true, Ordering::Release);
+        self.child.kill()
+    }
+}
+
+/// Ends this process if the child ends by itself: we might wait for its word for ever.
+fn mind(mut said: impl Read + Send + 'static, ending: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut said, &mut io::sink());
+        if !ending.load(Ordering::Acquire) {
+            eprintln!("peregrine-bench: the other process ended in the middle of a measurement");
+            std::process::exit(1);
+        }
+    });
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.kill();
+        let _ = self.child.wait();
+    }
+}

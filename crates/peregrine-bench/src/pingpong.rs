@@ -1,0 +1,273 @@
+//! The limits: the smallest programs that pass a word and a payload between two processes.
+//!
+//! | at | what |
+//! |---|---|
+//! | 0 | the word that the parent publishes, its payload right behind it |
+//! | [`BACK`] | the word that the child publishes, likewise |
+//!
+//! A limit that is weak flatters us. Sizes are constants here, so that small payloads are moved
+//! without a call, as compiled stubs do; the publishing swap drains the store buffer at once; the
+//! pause in the poll keeps the polling processor from taking the line back too early.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use peregrine::sys::{Memory, futex_wait, futex_wake};
+
+use crate::cases::LARGE;
+use crate::interfaces::{LINE, sum_of_lines};
+
+/// From a word to its payload, in the same line.
+const PAYLOAD: usize = 16;
+/// Where the way back begins: on lines that nothing else shares.
+const BACK: usize = (PAYLOAD + LARGE).next_multiple_of(4096);
+/// Bytes of memory that both sides share.
+pub(crate) const MEMORY: usize = 2 * BACK;
+/// Payloads up to this are copied out by the receiver; of larger ones it reads a word per line.
+const COPIED_MAX: usize = 4096;
+/// Above this it is faster (measured: 72 us instead of 120 for 1 MiB) to copy the whole payload in
+/// one go and then read the copy than to fetch its lines one by one.
+const IN_PLACE_MAX: usize = 256 << 10;
+
+/// How a word is handed over and waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// Both sides look at memory all the time.
+    Spin,
+    /// A futex wait and a wake-up each way, whether they are needed or not.
+    Futex,
+    /// The processor is given up until the word has changed.
+    Yield,
+}
+
+impl Way {
+    /// As it is told to the other process.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Futex => "futex",
+            Self::Yield => "yield",
+        }
+    }
+
+    /// As it was told.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let all = [Self::Spin, Self::Futex, Self::Yield];
+        all.into_iter().find(|way| way.name() == name)
+    }
+}
+
+/// What passes between the two: so many bytes each way, so often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    /// How words are handed over.
+    pub(crate) way: Way,
+    /// Bytes to the child.
+    pub(crate) in_bytes: usize,
+    /// Bytes back.
+    pub(crate) out_bytes: usize,
+}
+
+trait HandOver {
+    fn publish(word: &AtomicU32, value: u32);
+    /// Waits until the word is `value`; it is the one before until then.
+    fn receive(word: &AtomicU32, value: u32);
+}
+
+struct Spin;
+struct Futex;
+struct Yield;
+
+// Nothing here looks at a clock: both processes end when the other one does, see `peer.rs` and
+// `child.rs`.
+impl HandOver for Spin {
+    #[inline(always)]
+    fn publish(word: &AtomicU32, value: u32) {
+        word.swap(value, Ordering::AcqRel);
+    }
+
+    #[inline(always)]
+    fn receive(word: &AtomicU32, value: u32) {
+        while word.load(Ordering::Acquire) != value {
+            spin_loop();
+        }
+    }
+}
+
+impl HandOver for Futex {
+    #[inline(always)]
+    fn publish(word: &AtomicU32, value: u32) {
+        word.store(value, Ordering::Release);
+        futex_wake(word);
+    }
+
+    #[inline(always)]
+    fn receive(word: &AtomicU32, value: u32) {
+        loop {
+            futex_wait(word, value.wrapping_sub(1), None);
+            if word.load(Ordering::Acquire) == value {
+                return;
+            }
+        }
+    }
+}
+
+impl HandOver for Yield {
+    #[inline(always)]
+    fn publish(word: &AtomicU32, value: u32) {
+        word.store(value, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn receive(word: &AtomicU32, value: u32) {
+        while word.load(Ordering::Acquire) != value {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Puts the payload behind a word.
+#[inline(always)]
+fn put<const N: usize>(memory: &Memory, word_at: usize, private: &[u8]) {
+    if N > 0 {
+        let payload: &[u8; N] = private.first_chunk().expect("room for the payload");
+        let written = memory.space().write(word_at + PAYLOAD, black_box(payload));
+        written.expect("the payload lies in the memory");
+    }
+}
+
+/// Takes the payload from behind a word: copied if small, read where it lies if large, copied and
+/// read if very large.
+#[inline(always)]
+fn take<const N: usize>(memory: &Memory, word_at: usize, private: &mut [u8]) {
+    let at = word_at + PAYLOAD;
+    if N > COPIED_MAX && N <= IN_PLACE_MAX {
+        let words = (at..at + N).step_by(LINE);
+        let sum = words.map(|at| memory.word(at).load(Ordering::Relaxed));
+        black_box(sum.fold(0, u32::wrapping_add));
+    } else if N > 0 {
+        let payload: &mut [u8; N] = private.first_chunk_mut().expect("room for the payload");
+        let read = memory.space().read(at, payload);
+        read.expect("the payload lies in the memory");
+        if N > COPIED_MAX {
+            black_box(sum_of_lines(black_box(payload)));
+        }
+        black_box(payload);
+    }
+}
+
+/// The parent's side: `warm` trips that are not measured, then `trips` that are.
+fn lead<H: HandOver, const IN: usize, const OUT: usize>(
+    memory: &Memory,
+    warm: u32,
+    trips: u32,
+) -> Duration {
+    let mut private = vec![0xa5; IN.max(OUT)];
+    let (there, back) = (memory.word(0), memory.word(BACK));
+    let mut pass = |n| {
+        put::<IN>(memory, 0, &private);
+        H::publish(there, n);
+        H::receive(back, n);
+        take::<OUT>(memory, BACK, &mut private);
+    };
+    (1..=warm).for_each(&mut pass);
+    let start = Instant::now();
+    (warm + 1..=warm + trips).for_each(pass);
+    start.elapsed()
+}
+
+/// The child's side.
+fn follow<H: HandOver, const IN: usize, const OUT: usize>(
+    memory: &Memory,
+    trips: u32,
+    _: u32,
+) -> Duration {
+    let mut private = vec![0x5a; IN.max(OUT)];
+    let (there, back) = (memory.word(0), memory.word(BACK));
+    for n in 1..=trips {
+        H::receive(there, n);
+        take::<IN>(memory, 0, &mut private);
+        put::<OUT>(memory, BACK, &private);
+        H::publish(back, n);
+    }
+    Duration::ZERO
+}
+
+/// The function of that name, compiled for each size that there is a case of.
+macro_rules! sized {
+    ($function:ident, $way:ty, $exchange:expr; $(($in:literal, $out:literal)),*) => {
+        match ($exchange.in_bytes, $exchange.out_bytes) {
+            $(($in, $out) => Some($function::<$way, $in, $out>),)*
+            _ => None,
+        }
+    };
+}
+
+macro_rules! of_all_sizes {
+    ($function:ident, $exchange:expr) => {{
+        let exchange: Exchange = $exchange;
+        let side: Option<Side> = match exchange.way {
+            Way::Spin => of_all_sizes!($function, Spin, exchange),
+            Way::Futex => of_all_sizes!($function, Futex, exchange),
+            Way::Yield => of_all_sizes!($function, Yield, exchange),
+        };
+        side.expect("a size that there is a case of")
+    }};
+    ($function:ident, $way:ty, $exchange:expr) => {
+        sized!($function, $way, $exchange;
+            (0, 0), (8, 4), (4, 0), (200, 0), (200, 200), (1024, 0), (1024, 1024), (1440, 0),
+            (0, 1440), (3000, 0), (3000, 3000), (48_000, 0), (48_000, 48_000), (1_048_576, 0))
+    };
+}
+
+type Side = fn(&Memory, u32, u32) -> Duration;
+
+/// Makes both words zero: nobody may be exchanging anything.
+pub(crate) fn reset(memory: &Memory) {
+    memory.word(0).store(0, Ordering::Release);
+    memory.word(BACK).store(0, Ordering::Release);
+}
+
+/// Exchanges `warm` and then `trips` messages with a process that [echoes](echo) as many; how
+/// long the latter took.
+///
+/// # Panics
+/// If there is no case of such sizes.
+pub(crate) fn exchange(memory: &Memory, what: Exchange, warm: u32, trips: u32) -> Duration {
+    of_all_sizes!(lead, what)(memory, warm, trips)
+}
+
+/// Answers so many messages.
+///
+/// # Panics
+/// If there is no case of such sizes.
+pub(crate) fn echo(memory: &Memory, what: Exchange, trips: u32) {
+    of_all_sizes!(follow, what)(memory, trips, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::CASES;
+
+    #[test]
+    fn every_case_has_its_limit_and_the_payload_arrives() {
+        let memory = Memory::private(MEMORY).unwrap();
+        for case in CASES {
+            let what =
+                Exchange { way: Way::Yield, in_bytes: case.in_bytes, out_bytes: case.out_bytes };
+            reset(&memory);
+            std::thread::scope(|scope| {
+                scope.spawn(|| echo(&memory, what, 5));
+                exchange(&memory, what, 2, 3);
+            });
+            let mut last = [0];
+            if case.in_bytes > 0 {
+                let at = PAYLOAD + case.in_bytes - 1;
+                memory.space().read(at, &mut last).unwrap();
+                assert_ne!(last, [0], "{}", case.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The private runtime directory of a run: what is exported for measuring is seen by nobody else.
+
+use std::error::Error;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// Tells the process that measures that its directory has been made.
+const INSIDE: &str = "PEREGRINE_BENCH_INSIDE";
+
+/// A directory that is removed when this is dropped.
+struct Room(PathBuf);
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether `$PEREGRINE_DIR` is a directory of our own already.
+pub(crate) fn inside() -> bool {
+    std::env::var_os(INSIDE).is_some()
+}
+
+/// Runs this program again, its `$PEREGRINE_DIR` a fresh directory, which is removed afterwards
+/// however that run ends.
+pub(crate) fn enter() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
+    let path = std::env::temp_dir().join(format!("peregrine-bench-{}", std::process::id()));
+    DirBuilder::new().mode(0o700).create(&path)?;
+    let room = Room(path);
+    let status = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .env("PEREGRINE_DIR", &room.0)
+        .env(INSIDE, "1")
+        .status()?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(ExitCode::from(code.unwrap_or(1)))
+}

@@ -1,0 +1,255 @@
+//! One row shape for every experiment, as a table for people and as JSON for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::ValueEnum;
+use comfy_table::{CellAlignment, Table};
+use serde_json::{Value, json};
+
+use crate::machine;
+use crate::marks::{self, Mark};
+use crate::statistics::{median, quartiles};
+
+/// How results are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// A table
+    #[default]
+    Human,
+    /// One JSON object
+    Json,
+}
+
+/// What was measured under one set of conditions. Times are medians, in nanoseconds per call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row {
+    /// The kind of call.
+    pub(crate) case: &'static str,
+    /// in-process, local, ethernet, udp, tcp.
+    pub(crate) path: Option<&'static str>,
+    /// memory, loopback, veth.
+    pub(crate) link: Option<&'static str>,
+    /// How both sides wait.
+    pub(crate) wait: Option<&'static str>,
+    /// Where both sides run.
+    pub(crate) placement: Option<&'static str>,
+    /// Threads that call at one time.
+    pub(crate) callers: u32,
+    /// Bindings that they call through.
+    pub(crate) bindings: u32,
+    /// Round trip.
+    pub(crate) ours_ns: Option<f64>,
+    /// Processor time of both sides.
+    pub(crate) cpu_ns: Option<f64>,
+    /// What ours is held against.
+    pub(crate) limit: Option<&'static str>,
+    /// The limit's round trip.
+    pub(crate) limit_ns: Option<f64>,
+    /// Ours over the limit: the median of the rounds' ratios.
+    pub(crate) ratio: Option<f64>,
+    /// Their lower quartile.
+    pub(crate) ratio_low: Option<f64>,
+    /// Their upper quartile.
+    pub(crate) ratio_high: Option<f64>,
+}
+
+impl Row {
+    /// A row of one caller, not measured yet.
+    pub(crate) fn new(case: &'static str) -> Self {
+        Self { case, link: Some("memory"), callers: 1, ..Self::default() }
+    }
+
+    /// Fills in what the rounds measured of ours.
+    pub(crate) fn ours(mut self, ours: &[f64], cpu: &[f64]) -> Self {
+        self.ours_ns = Some(median(ours));
+        self.cpu_ns = (!cpu.is_empty()).then(|| median(cpu));
+        self
+    }
+
+    /// Fills in what the rounds measured of a limit.
+    pub(crate) fn limit(mut self, name: &'static str, limit: &[f64]) -> Self {
+        self.limit = Some(name);
+        self.limit_ns = Some(median(limit));
+        self
+    }
+
+    /// Fills in the ratio, round by round: what the machine did meanwhile, it did to both.
+    pub(crate) fn ratio(mut self, ours: &[f64], limit: &[f64]) -> Self {
+        let pairs = ours.iter().zip(limit);
+        let ratios: Vec<f64> = pairs.map(|(ours, limit)| ours / limit).collect();
+        let [low, middle, high] = quartiles(&ratios);
+        (self.ratio_low, self.ratio, self.ratio_high) = (Some(low), Some(middle), Some(high));
+        self
+    }
+
+    fn per_s(&self) -> Option<f64> {
+        self.ours_ns.filter(|ns| *ns > 0.0).map(|ns| 1e9 / ns)
+    }
+
+    fn json(&self) -> Value {
+        let to = |value: Option<f64>, steps: f64| value.map(|v| (v * steps).round() / steps);
+        json!({
+            "case": self.case,
+            "path": self.path,
+            "link": self.link,
+            "wait": self.wait,
+            "placement": self.placement,
+            "callers": self.callers,
+            "bindings": self.bindings,
+            "ours_ns": to(self.ours_ns, 10.0),
+            "cpu_ns": to(self.cpu_ns, 10.0),
+            "per_s": to(self.per_s(), 1.0),
+            "limit": self.limit,
+            "limit_ns": to(self.limit_ns, 10.0),
+            "ratio": to(self.ratio, 1000.0),
+            "ratio_low": to(self.ratio_low, 1000.0),
+            "ratio_high": to(self.ratio_high, 1000.0),
+        })
+    }
+
+    fn cells(&self) -> [String; 12] {
+        let text = |text: Option<&'static str>| text.unwrap_or("-").to_owned();
+        let spread = match (self.ratio_low, self.ratio_high) {
+            (Some(low), Some(high)) => format!("{low:.2}-{high:.2}"),
+            _ => "-".into(),
+        };
+        let [must, reach] = self.marked();
+        [
+            self.case.to_owned(),
+            text(self.path),
+            text(self.wait),
+            text(self.placement),
+            time(self.ours_ns),
+            time(self.cpu_ns),
+            self.per_s().map_or_else(|| "-".into(), |n| format!("{n:.0}")),
+            match (self.limit, self.limit_ns) {
+                (Some(name), Some(_)) => format!("{name} {}", time(self.limit_ns)),
+                _ => "-".into(),
+            },
+            self.ratio.map_or_else(|| "-".into(), |ratio| format!("{ratio:.2}")),
+            spread,
+            must,
+            reach,
+        ]
+    }
+
+    /// What the marks say.
+    fn marked(&self) -> [String; 2] {
+        let word = |met: bool| if met { "met" } else { "missed" };
+        match (marks::of(self), self.ratio, self.ours_ns) {
+            (Some(Mark::Ratio(must, reach)), Some(ratio), _) => {
+                [must, reach].map(|mark| format!("{mark:.2} {}", word(ratio <= mark)))
+            }
+            (Some(Mark::Within(ns)), _, Some(ours)) => {
+                let must = format!("{} {}", time(Some(ns)), word(ours <= ns));
+                [must, String::new()]
+            }
+            _ => Default::default(),
+        }
+    }
+}
+
+/// A time as people read it.
+fn time(ns: Option<f64>) -> String {
+    match ns {
+        None => "-".into(),
+        Some(ns) if ns < 100.0 => format!("{ns:.1} ns"),
+        Some(ns) if ns < 1e3 => format!("{ns:.0} ns"),
+        Some(ns) if ns < 1e5 => format!("{:.2} us", ns / 1e3),
+        Some(ns) if ns < 1e6 => format!("{:.0} us", ns / 1e3),
+        Some(ns) => format!("{:.2} ms", ns / 1e6),
+    }
+}
+
+const HEADER: [&str; 12] = [
+    "case",
+    "path",
+    "wait",
+    "placement",
+    "ours",
+    "cpu",
+    "per s",
+    "limit",
+    "ratio",
+    "quartiles",
+    "must",
+    "reach",
+];
+
+/// Writes the rows to standard output, and nothing else.
+pub(crate) fn show(experiment: &str, rows: &[Row], format: Format) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    match format {
+        Format::Json => {
+            let rows: Vec<Value> = rows.iter().map(Row::json).collect();
+            let machine = machine::description();
+            let all = json!({ "experiment": experiment, "machine": machine, "rows": rows });
+            writeln!(out, "{all:#}")
+        }
+        Format::Human => {
+            let colour = out.is_terminal() && std::env::var_os("NO_COLOR").is_none();
+            writeln!(out, "{}", table(rows, colour))
+        }
+    }
+}
+
+fn table(rows: &[Row], colour: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(HEADER);
+    for row in rows {
+        table.add_row(row.cells());
+    }
+    for number in [4, 5, 6, 8] {
+        if let Some(column) = table.column_mut(number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = table.trim_fmt();
+    match text.split_once('\n') {
+        Some((header, body)) if colour => format!("\x1b[36m{header}\x1b[0m\n{body}"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        // The machine was six times slower in one round: to both.
+        let (ours, limit) = ([120.0, 720.0, 130.0], [100.0, 600.0, 100.0]);
+        let row = Row::new("null").ours(&ours, &[]).limit("lines", &limit);
+        let row = row.ratio(&ours, &limit);
+        assert_eq!(row.ratio, Some(1.2));
+        assert_eq!(row.json()["ours_ns"], 130.0);
+        assert_eq!(row.json()["cpu_ns"], Value::Null);
+    }
+
+    #[test]
+    fn every_row_has_the_one_shape() {
+        let row = Row::new("null").json();
+        let mut keys: Vec<_> = row.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        let mut expected = [
+            "case",
+            "path",
+            "link",
+            "wait",
+            "placement",
+            "callers",
+            "bindings",
+            "ours_ns",
+            "cpu_ns",
+            "per_s",
+            "limit",
+            "limit_ns",
+            "ratio",
+            "ratio_low",
+            "ratio_high",
+        ];
+        expected.sort_unstable();
+        assert_eq!(keys, expected);
+    }
+}

@@ -1,0 +1,246 @@
+//! What a round measures: a limit, or calls of ours, each for a slice of time.
+
+use std::error::Error;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, Out};
+
+use crate::cases::{Case, LARGE, Limit, Procedure, Size, Waiting, export_name};
+use crate::interfaces::{Large, LargeClient, Middle, MiddleClient, Object, Small, SmallClient};
+use crate::peer::Peer;
+use crate::pingpong::{Exchange, Way};
+
+/// Whatever may go wrong in a round.
+pub(crate) type Failure = Box<dyn Error + Send + Sync>;
+
+/// What one slice showed, in nanoseconds per call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// Round trip.
+    pub(crate) ns: f64,
+    /// Processor time of both processes.
+    pub(crate) cpu_ns: Option<f64>,
+}
+
+/// Something that takes a while, and how long it took the last time.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    what: What,
+    last_ns: Option<f64>,
+}
+
+#[derive(Clone, Debug)]
+enum What {
+    Exchange(Exchange),
+    SystemCall,
+    Remote(Case, Waiting),
+    InProcess(Case),
+    Object(Procedure),
+}
+
+/// Calls or trips of the first guess at how long one takes.
+const GUESS: u32 = 48;
+/// Trips before the measured ones: the child has woken up by then.
+const WARM_TRIPS: u32 = 64;
+/// Calls through a fresh binding before the measured ones, or as many as fit [`WARM_TIME`].
+const WARM_CALLS: u32 = 300;
+const WARM_TIME: Duration = Duration::from_millis(3);
+
+impl Subject {
+    const fn new(what: What) -> Self {
+        Self { what, last_ns: None }
+    }
+
+    /// The limit of a case.
+    pub(crate) const fn limit(limit: Limit, case: Case) -> Self {
+        let way = match limit {
+            Limit::OwnSpin => return Self::remote(case, Waiting::Spin),
+            Limit::SystemCall => return Self::new(What::SystemCall),
+            Limit::Lines | Limit::CopyThenRead => Way::Spin,
+            Limit::Futex => Way::Futex,
+            Limit::Yield => Way::Yield,
+        };
+        Self::new(What::Exchange(Exchange {
+            way,
+            in_bytes: case.in_bytes,
+            out_bytes: case.out_bytes,
+        }))
+    }
+
+    /// Calls to the other process.
+    pub(crate) const fn remote(case: Case, wait: Waiting) -> Self {
+        Self::new(What::Remote(case, wait))
+    }
+
+    /// Calls through the stubs within this process.
+    pub(crate) const fn in_process(case: Case) -> Self {
+        Self::new(What::InProcess(case))
+    }
+
+    /// Calls of the object itself.
+    pub(crate) const fn object(procedure: Procedure) -> Self {
+        Self::new(What::Object(procedure))
+    }
+
+    /// Measures for about `slice`.
+    pub(crate) fn measure(&mut self, peer: &mut Peer, slice: Duration) -> Result<Sample, Failure> {
+        if self.last_ns.is_none() {
+            let guess = self.run(peer, GUESS)?;
+            self.last_ns = Some(guess.ns);
+        }
+        let each = self.last_ns.unwrap_or(1.0).max(0.5);
+        let calls = (slice.as_nanos() as f64 / each).clamp(8.0, 4e6) as u32;
+        let sample = self.run(peer, calls)?;
+        self.last_ns = Some(sample.ns);
+        Ok(sample)
+    }
+
+    fn run(&self, peer: &mut Peer, calls: u32) -> Result<Sample, Failure> {
+        let alone = |took: Duration| Sample { ns: per_call(took, calls), cpu_ns: None };
+        let mut buffer = vec![0xa5; LARGE];
+        Ok(match self.what {
+            What::Exchange(what) => alone(peer.exchange(what, WARM_TRIPS, calls)?),
+            What::SystemCall => alone(timed(calls, || {
+                black_box(std::os::unix::process::parent_id());
+                Ok(())
+            })?),
+            What::InProcess(case) => {
+                let client = SmallClient::in_process(Object);
+                let mut run = |calls| small(&client, case.procedure, &mut buffer, case, calls);
+                run(WARM_CALLS)?;
+                alone(run(calls)?)
+            }
+            What::Object(procedure) => {
+                let (object, case) = (black_box(&Object), Case::named("null").expect("a case"));
+                small(object, procedure, &mut buffer, case, WARM_CALLS)?;
+                alone(small(object, procedure, &mut buffer, case, calls)?)
+            }
+            What::Remote(case, wait) => remote(peer, case, wait, &mut buffer, calls)?,
+        })
+    }
+}
+
+fn per_call(took: Duration, calls: u32) -> f64 {
+    took.as_nanos() as f64 / f64::from(calls)
+}
+
+/// Calls through a binding that is made for this slice only: a server thread that spins for it
+/// must not be there when the limit is measured.
+fn remote(
+    peer: &mut Peer,
+    case: Case,
+    wait: Waiting,
+    buffer: &mut [u8],
+    calls: u32,
+) -> Result<Sample, Failure> {
+    let name = export_name(wait, case.size);
+    let client = Client::bind(&name, case.size, wait)?;
+    let mut run = |calls| client.run(case, buffer, calls);
+    let start = Instant::now();
+    let mut warm = 0;
+    while warm < WARM_CALLS && start.elapsed() < WARM_TIME {
+        run(4)?;
+        warm += 4;
+    }
+    let before = peer.cpu_time()?;
+    // Looking at the time disturbed both processes.
+    let settle = (calls / 8).clamp(2, 100);
+    run(settle)?;
+    let took = run(calls)?;
+    let ran = peer.cpu_time()?.saturating_sub(before);
+    drop(client);
+    quiet(&name)?;
+    Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls + settle)) })
+}
+
+/// Waits until the server's threads have left the sessions that were closed.
+fn quiet(name: &str) -> Result<(), Failure> {
+    let start = Instant::now();
+    while peregrine::describe(name)?.bindings > 0 {
+        if start.elapsed() > Duration::from_secs(5) {
+            return Err(format!("the server keeps a session of `{name}` that was closed").into());
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    // The session has been told to end; those who spin for it see that within microseconds.
+    std::thread::sleep(Duration::from_micros(300));
+    Ok(())
+}
+
+enum Client {
+    Small(SmallClient),
+    Middle(MiddleClient),
+    Large(LargeClient),
+}
+
+impl Client {
+    fn bind(name: &str, size: Size, wait: Waiting) -> peregrine::Result<Self> {
+        let options = BindOptions::default().wait(wait.wait());
+        Ok(match size {
+            Size::Small => Self::Small(SmallClient::bind_with(name, &options)?),
+            Size::Middle => Self::Middle(MiddleClient::bind_with(name, &options)?),
+            Size::Large => Self::Large(LargeClient::bind_with(name, &options)?),
+        })
+    }
+
+    fn run(&self, case: Case, buffer: &mut [u8], calls: u32) -> peregrine::Result<Duration> {
+        let both = case.procedure == Procedure::Both;
+        match self {
+            Self::Small(client) => small(client, case.procedure, buffer, case, calls),
+            Self::Middle(client) if both => {
+                let bytes = &mut buffer[..case.in_bytes];
+                timed(calls, || client.both(black_box(bytes)))
+            }
+            Self::Middle(client) => {
+                let bytes = &buffer[..case.in_bytes];
+                timed(calls, || client.take(black_box(bytes)))
+            }
+            Self::Large(client) => {
+                let bytes = &buffer[..case.in_bytes];
+                timed(calls, || client.take(black_box(bytes)))
+            }
+        }
+    }
+}
+
+/// The calls of up to two packets, on whatever implements them.
+fn small(
+    object: &impl Small,
+    procedure: Procedure,
+    buffer: &mut [u8],
+    case: Case,
+    calls: u32,
+) -> peregrine::Result<Duration> {
+    match procedure {
+        Procedure::Null => timed(calls, || object.null()),
+        Procedure::Add => timed(calls, || {
+            black_box(object.add(black_box(3), black_box(4))?);
+            Ok(())
+        }),
+        Procedure::Take => {
+            let bytes = &buffer[..case.in_bytes];
+            timed(calls, || object.take(black_box(bytes)))
+        }
+        Procedure::Both => {
+            let bytes = &mut buffer[..case.in_bytes];
+            timed(calls, || object.both(black_box(bytes)))
+        }
+        Procedure::Give => {
+            let bytes = &mut buffer[..case.out_bytes];
+            timed(calls, || object.give(Out::from(black_box(&mut *bytes))))
+        }
+    }
+}
+
+#[inline]
+fn timed(
+    calls: u32,
+    mut call: impl FnMut() -> peregrine::Result<()>,
+) -> peregrine::Result<Duration> {
+    let start = Instant::now();
+    for _ in 0..calls {
+        call()?;
+    }
+    Ok(start.elapsed())
+}

@@ -1,0 +1,219 @@
+//! What can be written on the command line.
+
+use std::path::PathBuf;
+
+use clap::builder::Styles;
+use clap::builder::styling::AnsiColor;
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use peregrine::Wait;
+
+const STYLES: Styles = Styles::styled()
+    .header(AnsiColor::Green.on_default().bold())
+    .usage(AnsiColor::Green.on_default().bold())
+    .literal(AnsiColor::Cyan.on_default().bold())
+    .placeholder(AnsiColor::Cyan.on_default());
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  fine
+  1  the procedure itself said no
+  2  the command line makes no sense
+  3  it failed and nothing was executed: it may be repeated
+  4  it failed and may have been executed
+
+Environment:
+  PEREGRINE_DIR  where names are exported and looked up first
+  NO_COLOR       no colours, even on a terminal";
+
+/// Remote procedure calls that cost what the distance costs, and nothing more.
+///
+/// Without a command it runs the demonstration.
+#[derive(Debug, Parser)]
+#[command(name = "peregrine", version, styles = STYLES, after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    /// How to answer; JSON stands alone on standard output
+    #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
+    pub(crate) format: Format,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Text for people
+    Human,
+    /// One JSON object
+    Json,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Copy a file between two processes, call every kind of parameter, measure round trips
+    Demo(Demo),
+    /// Export a directory's files until SIGINT or SIGTERM
+    Serve(Serve),
+    /// List the names that are exported on this machine
+    List,
+    /// Show the interface of an export
+    Describe {
+        /// Name of the export
+        name: String,
+    },
+    /// Call the procedure that does nothing, and say how long it takes
+    Ping(Ping),
+    /// The demonstration's server of every kind of parameter.
+    #[command(hide = true)]
+    DemoServer(DemoServer),
+    /// The other end of the demonstration's ping-pong.
+    #[command(hide = true)]
+    DemoEcho(DemoEcho),
+}
+
+impl Default for Command {
+    fn default() -> Self {
+        Self::Demo(Demo::default())
+    }
+}
+
+/// Options of `demo`.
+#[derive(Args, Debug, Default)]
+pub(crate) struct Demo {
+    /// Copy this file rather than one that is made up
+    #[arg(long, value_name = "PATH", conflicts_with = "bytes")]
+    pub(crate) file: Option<PathBuf>,
+    /// Size of the file that is made up, such as 64M [default: 256M]
+    #[arg(long, value_name = "N", value_parser = bytes)]
+    pub(crate) bytes: Option<u64>,
+    /// Measure for a shorter time
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// The directory that this run lives in, made and removed by itself.
+    #[arg(long, hide = true)]
+    pub(crate) home: Option<PathBuf>,
+}
+
+/// Options of `serve`.
+#[derive(Args, Debug)]
+pub(crate) struct Serve {
+    /// Directory whose files are exported
+    pub(crate) dir: PathBuf,
+    /// Name of the export [default: the directory's own]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Let every user of the machine call, not only this one
+    #[arg(long)]
+    pub(crate) public: bool,
+    /// Let callers write files too
+    #[arg(long)]
+    pub(crate) writable: bool,
+    /// Calls that run at one time
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..))]
+    pub(crate) threads: u16,
+    /// Stop when this parent has ended.
+    #[arg(long, hide = true, value_name = "PID")]
+    pub(crate) parent: Option<u32>,
+}
+
+/// Options of `ping`.
+#[derive(Args, Debug)]
+pub(crate) struct Ping {
+    /// Name of the export
+    pub(crate) name: String,
+    /// How many calls
+    #[arg(short, long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
+    pub(crate) count: u32,
+    /// How to wait for each result
+    #[arg(long, value_enum, default_value_t = WaitHow::Adaptive)]
+    pub(crate) wait: WaitHow,
+}
+
+/// Options of the demonstration's server.
+#[derive(Args, Debug)]
+pub(crate) struct DemoServer {
+    /// Name of the export.
+    #[arg(long)]
+    pub(crate) name: String,
+    /// How its threads wait.
+    #[arg(long, value_enum)]
+    pub(crate) wait: WaitHow,
+    /// The process with which it ends.
+    #[arg(long)]
+    pub(crate) parent: u32,
+}
+
+/// Options of the ping-pong's other end.
+#[derive(Args, Debug)]
+pub(crate) struct DemoEcho {
+    /// The shared memory, as a path.
+    #[arg(long)]
+    pub(crate) memory: PathBuf,
+    /// The process with which it ends.
+    #[arg(long)]
+    pub(crate) parent: u32,
+}
+
+/// How one waits for the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum WaitHow {
+    /// Look at memory all the time
+    Spin,
+    /// Sleep in the kernel
+    Block,
+    /// Spin for about what sleeping costs, then sleep
+    Adaptive,
+}
+
+impl WaitHow {
+    /// As it is written on the command line.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Spin => "spin",
+            Self::Block => "block",
+            Self::Adaptive => "adaptive",
+        }
+    }
+}
+
+impl From<WaitHow> for Wait {
+    fn from(how: WaitHow) -> Self {
+        match how {
+            WaitHow::Spin => Self::Spin,
+            WaitHow::Block => Self::Block,
+            WaitHow::Adaptive => Self::Adaptive,
+        }
+    }
+}
+
+/// A number of bytes, perhaps with K, M or G behind it (powers of 1024).
+fn bytes(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
+        Some(b'g' | b'G') => (&text[..text.len() - 1], 30),
+        _ => (text, 0),
+    };
+    let number: u64 = digits.parse().map_err(|error| format!("{error}"))?;
+    number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        <Arguments as clap::CommandFactory>::command().debug_assert();
+    }
+
+    #[test]
+    fn sizes_are_powers_of_1024() {
+        assert_eq!(bytes("7"), Ok(7));
+        assert_eq!(bytes("64k"), Ok(64 << 10));
+        assert_eq!(bytes("3G"), Ok(3 << 30));
+        assert!(bytes("").is_err() && bytes("M").is_err() && bytes("é").is_err());
+        assert!(bytes("99999999999G").is_err());
+    }
+}

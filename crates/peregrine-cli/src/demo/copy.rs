@@ -1,0 +1,140 @@
+//! A file copied through the calls of `Files`, beside the same reads without any call.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use peregrine::{Lent, Out};
+use sha2::{Digest, Sha256};
+
+use crate::files::{CHUNK_BYTES, Files};
+use crate::output::{During, Failure};
+
+/// What a copy came to.
+pub(super) struct Copied {
+    /// Bytes copied.
+    pub(super) bytes: u64,
+    /// For each call the time that it took, and that of the same read by this process itself.
+    pub(super) times: Vec<[Duration; 2]>,
+    /// Hash of the file as it was read by this process.
+    pub(super) source: String,
+    /// Hash of the copy as it lies on disk.
+    pub(super) copy: String,
+}
+
+/// Makes a file of `bytes` bytes without any pattern (xorshift64*).
+pub(super) fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
+    let what = || format!("making {}", path.display());
+    let mut file = File::create(path).during(what())?;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut left = bytes;
+    let bar = bar(bytes, "making a file");
+    while left > 0 {
+        for word in chunk.chunks_exact_mut(8) {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            word.copy_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_ne_bytes());
+        }
+        let part = left.min(CHUNK_BYTES as u64);
+        file.write_all(&chunk[..part as usize]).during(what())?;
+        left -= part;
+        bar.inc(part);
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Copies the server's file `name`, which lies at `source`, to `target`.
+pub(super) fn copy(
+    files: &impl Files,
+    name: &str,
+    source: &Path,
+    target: &Path,
+) -> Result<Copied, Failure> {
+    let reading = || format!("reading {}", source.display());
+    let own = File::open(source).during(reading())?;
+    let mut made = File::create(target).during(format_args!("making {}", target.display()))?;
+    let bytes = files.size(name)?;
+    let bar = bar(bytes, "copying");
+    let mut chunk = vec![0; CHUNK_BYTES];
+    let mut same = vec![0; CHUNK_BYTES];
+    let mut hash = Sha256::new();
+    let (mut at, mut times) = (0, Vec::new());
+    while at < bytes {
+        // Each is first every other time: what was read before is read faster.
+        let call_first = (at / CHUNK_BYTES as u64).is_multiple_of(2);
+        let (mut filled, mut took) = (0, [Duration::ZERO; 2]);
+        for by_call in [call_first, !call_first] {
+            let begun = Instant::now();
+            if by_call {
+                let mut out = Out::from(&mut chunk[..]);
+                files.read(name, at, out.by_ref())?;
+                filled = out.filled();
+                took[0] = begun.elapsed();
+            } else {
+                let wanted = (bytes - at).min(CHUNK_BYTES as u64) as usize;
+                own.read_exact_at(&mut same[..wanted], at).during(reading())?;
+                took[1] = begun.elapsed();
+                hash.update(&same[..wanted]);
+            }
+        }
+        if filled == 0 {
+            return Err(Failure::Said(format!("`{name}` has become shorter")));
+        }
+        made.write_all(&chunk[..filled]).during(format_args!("writing {}", target.display()))?;
+        at += filled as u64;
+        times.push(took);
+        bar.set_position(at);
+    }
+    bar.finish_and_clear();
+    let source = hex(&hash.finalize());
+    Ok(Copied { bytes, times, source, copy: hash_of(target)? })
+}
+
+/// Writes a note through `Lent`; returns whether it lies there as it was sent.
+pub(super) fn write(files: &impl Files, root: &Path) -> Result<(usize, bool), Failure> {
+    let note: Vec<u8> = (0..CHUNK_BYTES + 4321).map(|i| (i * i / 7) as u8).collect();
+    for (i, part) in note.chunks(CHUNK_BYTES).enumerate() {
+        files.write("note", (i * CHUNK_BYTES) as u64, Lent::from(part))?;
+    }
+    let found = std::fs::read(root.join("note")).during("reading what was written")?;
+    Ok((note.len(), found == note))
+}
+
+/// The SHA-256 of a whole file.
+fn hash_of(path: &Path) -> Result<String, Failure> {
+    let what = || format!("reading {}", path.display());
+    let mut file = File::open(path).during(what())?;
+    let bytes = file.metadata().during(what())?.len();
+    let bar = bar(bytes, "verifying");
+    let mut hash = Sha256::new();
+    let mut chunk = vec![0; CHUNK_BYTES];
+    loop {
+        match file.read(&mut chunk).during(what())? {
+            0 => break,
+            read => {
+                hash.update(&chunk[..read]);
+                bar.inc(read as u64);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(hex(&hash.finalize()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// A bar on standard error, shown only on a terminal.
+fn bar(bytes: u64, what: &'static str) -> ProgressBar {
+    let style = "  {msg:14} {wide_bar} {binary_bytes:>10} of {binary_total_bytes}";
+    let style =
+        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
+    ProgressBar::new(bytes).with_style(style).with_message(what)
+}

@@ -1,0 +1,187 @@
+//! One procedure for every direction in which a parameter travels, each called once.
+
+use peregrine::{CallError, Lent, Out, Plain, Server, interface};
+use rustix::process::Signal;
+use serde_json::json;
+
+use crate::args::DemoServer;
+use crate::output::{self, Failure};
+use crate::serve::end_with;
+
+/// A place in the plane.
+#[derive(Clone, Copy, Debug, PartialEq, Plain)]
+#[repr(C)]
+pub(crate) struct Point {
+    /// To the right.
+    pub(crate) x: f64,
+    /// Upwards.
+    pub(crate) y: f64,
+}
+
+/// A procedure for every direction in which a parameter travels, and some to be measured.
+#[interface]
+pub(crate) trait Directions {
+    /// Nothing at all.
+    fn null(&self) -> peregrine::Result<()>;
+    /// Values there and back.
+    fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
+    /// A structure, in.
+    fn distance(&self, point: &Point) -> peregrine::Result<f64>;
+    /// A text, in.
+    fn shout(&self, text: &str) -> peregrine::Result<String>;
+    /// A slice, in.
+    fn sum(&self, values: &[u64]) -> peregrine::Result<u64>;
+    /// A slice that is not copied for the procedure, in.
+    fn parity(&self, bytes: Lent<'_, u8>) -> peregrine::Result<u8>;
+    /// The caller's buffer, out.
+    fn squares(&self, into: Out<'_, u64>) -> peregrine::Result<()>;
+    /// A value, in and out.
+    fn next(&self, value: &mut u64) -> peregrine::Result<()>;
+    /// A slice, in and out.
+    fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
+    /// Which process answers.
+    fn process(&self) -> peregrine::Result<u32>;
+    /// Takes bytes in and does nothing with them.
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<()>;
+    /// Takes bytes in and out and does nothing with them.
+    fn exchange(&self, bytes: &mut [u8]) -> peregrine::Result<()>;
+}
+
+/// What answers.
+struct Answers;
+
+impl Directions for Answers {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+
+    fn add(&self, a: i32, b: i32) -> peregrine::Result<i32> {
+        Ok(a.wrapping_add(b))
+    }
+
+    fn distance(&self, point: &Point) -> peregrine::Result<f64> {
+        Ok(point.x.hypot(point.y))
+    }
+
+    fn shout(&self, text: &str) -> peregrine::Result<String> {
+        Ok(text.to_uppercase())
+    }
+
+    fn sum(&self, values: &[u64]) -> peregrine::Result<u64> {
+        Ok(values.iter().fold(0, |sum, value| sum.wrapping_add(*value)))
+    }
+
+    fn parity(&self, bytes: Lent<'_, u8>) -> peregrine::Result<u8> {
+        let (mut chunk, mut parity) = ([0; 256], 0);
+        for at in (0..bytes.len()).step_by(chunk.len()) {
+            let part = &mut chunk[..(bytes.len() - at).min(256)];
+            if bytes.copy_to(at, part).is_ok() {
+                parity = part.iter().fold(parity, |parity, byte| parity ^ byte);
+            }
+        }
+        Ok(parity)
+    }
+
+    fn squares(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
+        // As many as there is room for.
+        (1..).map(|i| i * i).find(|square| into.put(&[*square]).is_err());
+        Ok(())
+    }
+
+    fn next(&self, value: &mut u64) -> peregrine::Result<()> {
+        *value = value.wrapping_add(1);
+        Ok(())
+    }
+
+    fn sort(&self, values: &mut [u64]) -> peregrine::Result<()> {
+        values.sort_unstable();
+        Ok(())
+    }
+
+    fn process(&self) -> peregrine::Result<u32> {
+        Ok(std::process::id())
+    }
+
+    fn take(&self, _: &[u8]) -> peregrine::Result<()> {
+        Ok(())
+    }
+
+    fn exchange(&self, _: &mut [u8]) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+/// The second process: serves until it is told to stop.
+pub(crate) fn serve(part: &DemoServer) -> Result<(), Failure> {
+    end_with(part.parent, Signal::KILL)?;
+    let server = Server::new().wait(part.wait.into()).stop_on_signals();
+    let server = server.export(&part.name, DirectionsServer::new(Answers))?.spawn()?;
+    output::print(json!({ "ready": true, "name": part.name }))?;
+    server.wait();
+    Ok(())
+}
+
+/// A direction, the call that shows it, what came of it, and whether that is right.
+pub(super) struct Shown {
+    /// How the parameter is written.
+    pub(super) direction: &'static str,
+    /// The call.
+    pub(super) call: &'static str,
+    /// Its result.
+    pub(super) result: String,
+    /// Whether it is the right one.
+    pub(super) right: bool,
+}
+
+/// Calls each once.
+pub(super) fn show(server: &impl Directions) -> Result<Vec<Shown>, CallError> {
+    let shown = |direction, call, result: String, right| Shown { direction, call, result, right };
+    let mut all = Vec::new();
+
+    let sum = server.add(2, 40)?;
+    all.push(shown("T", "add(2, 40)", sum.to_string(), sum == 42));
+
+    let distance = server.distance(&Point { x: 3.0, y: 4.0 })?;
+    let right = (distance - 5.0).abs() < 1e-9;
+    all.push(shown("&T", "distance(&Point { x: 3, y: 4 })", distance.to_string(), right));
+
+    let loud = server.shout("peregrine")?;
+    all.push(shown("&str", "shout(\"peregrine\")", format!("{loud:?}"), loud == "PEREGRINE"));
+
+    let sum = server.sum(&[1, 2, 3, 4])?;
+    all.push(shown("&[T]", "sum(&[1, 2, 3, 4])", sum.to_string(), sum == 10));
+
+    let parity = server.parity(Lent::from(&[0x55; 1001]))?;
+    all.push(shown(
+        "Lent<T>",
+        "parity(Lent::from(&[0x55; 1001]))",
+        format!("{parity:#x}"),
+        parity == 0x55,
+    ));
+
+    let mut squares = [0; 5];
+    server.squares(Out::from(&mut squares))?;
+    let right = squares == [1, 4, 9, 16, 25];
+    all.push(shown("Out<T>", "squares(Out::from(&mut [0; 5]))", format!("{squares:?}"), right));
+
+    let mut value = 41;
+    server.next(&mut value)?;
+    all.push(shown("&mut T", "next(&mut 41)", value.to_string(), value == 42));
+
+    let mut values = [3, 1, 2];
+    server.sort(&mut values)?;
+    all.push(shown("&mut [T]", "sort(&mut [3, 1, 2])", format!("{values:?}"), values == [1, 2, 3]));
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_direction_is_right() {
+        let shown = show(&DirectionsClient::in_process(Answers)).unwrap();
+        assert_eq!(shown.len(), 8);
+        assert!(shown.iter().all(|one| one.right));
+    }
+}

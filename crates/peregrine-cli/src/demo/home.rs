@@ -1,0 +1,172 @@
+//! Everything that a demonstration starts and makes, and its end: also by Ctrl-C or an error.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::args::{Demo, Format};
+use crate::output::{During, Failure};
+
+/// How long a child has to stop in good order.
+const STOP: Duration = Duration::from_secs(2);
+
+/// A private directory and the processes that live in it; gone when this is dropped.
+pub(super) struct Home {
+    path: PathBuf,
+    things: Arc<Mutex<Things>>,
+}
+
+struct Things {
+    path: PathBuf,
+    children: Vec<Child>,
+}
+
+/// Starts this program again, in a fresh directory that is its `$PEREGRINE_DIR` from the first
+/// instruction on: the environment of a running process cannot be changed safely.
+pub(super) fn enter(demo: &Demo, format: Format) -> Result<(), Failure> {
+    let home = tempfile::Builder::new().prefix("peregrine-demo-").tempdir();
+    let home = home.during("making a temporary directory")?;
+    let program = std::env::current_exe().during("finding this program")?;
+    let mut again = Command::new(program);
+    again.arg("demo").arg("--home").arg(home.path());
+    if let Some(file) = &demo.file {
+        again.arg("--file").arg(file);
+    }
+    if let Some(bytes) = demo.bytes {
+        again.arg("--bytes").arg(bytes.to_string());
+    }
+    if demo.quick {
+        again.arg("--quick");
+    }
+    if format == Format::Json {
+        again.args(["--format", "json"]);
+    }
+    // Comes back only if it fails; then the directory goes.
+    Err(again.env("PEREGRINE_DIR", home.path().join("run")).exec()).during("starting again")
+}
+
+impl Home {
+    /// Takes charge of the directory that [`enter`] made.
+    pub(super) fn adopt(path: &Path) -> Result<Self, Failure> {
+        let ours = path
+            .file_name()
+            .is_some_and(|name| name.as_encoded_bytes().starts_with(b"peregrine-demo-"));
+        let run = std::env::var_os("PEREGRINE_DIR").is_some_and(|run| path.join("run") == run);
+        if !ours || !run {
+            return Err(Failure::local("this is no demonstration's directory", "leave out --home"));
+        }
+        let things = Things { path: path.to_owned(), children: Vec::new() };
+        let home = Self { path: path.to_owned(), things: Arc::new(Mutex::new(things)) };
+        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).during("minding signals")?;
+        let things = Arc::clone(&home.things);
+        let watch = move || {
+            if let Some(signal) = signals.forever().next() {
+                let mut things = lock(&things);
+                things.end();
+                // With the lock held: whoever fails now because of this has no time to say so.
+                std::process::exit(128 + signal);
+            }
+        };
+        let watcher = std::thread::Builder::new().name("demo-signals".into()).spawn(watch);
+        watcher.during("minding signals")?;
+        Ok(home)
+    }
+
+    /// A place in it.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Starts this program as a child; returns its id and what it said when it was ready.
+    pub(super) fn spawn(&self, arguments: &[&str]) -> Result<(u32, Value), Failure> {
+        let program = std::env::current_exe().during("finding this program")?;
+        let mut command = Command::new(program);
+        command.args(arguments).args(["--parent", &std::process::id().to_string()]);
+        command.args(["--format", "json"]).stdin(Stdio::null()).stdout(Stdio::piped());
+        let (process, output) = {
+            let mut things = lock(&self.things);
+            let mut child = command.spawn().during("starting a second process")?;
+            let (process, output) = (child.id(), child.stdout.take());
+            things.children.push(child);
+            (process, output)
+        };
+        let mut line = String::new();
+        if let Some(output) = output {
+            let read = BufReader::new(output).read_line(&mut line);
+            read.during("waiting for the second process")?;
+        }
+        let said: Value = serde_json::from_str(&line).unwrap_or_default();
+        if said["ready"] != true {
+            let why = said["error"]["what"].as_str().unwrap_or("it ended");
+            let text = format!("the second process did not start: {why}");
+            return Err(Failure::local(text, "see its standard error"));
+        }
+        Ok((process, said))
+    }
+
+    /// Stops one child and waits for its end.
+    pub(super) fn stop(&self, process: u32) {
+        let mut things = lock(&self.things);
+        let found = things.children.iter().position(|child| child.id() == process);
+        if let Some(mut child) = found.map(|found| things.children.swap_remove(found)) {
+            end(core::slice::from_mut(&mut child));
+        }
+    }
+
+    /// Waits if a signal is just ending everything: what failed then failed because of it, and
+    /// a signal that has reached a child is about to reach us.
+    pub(super) fn settle(&self) {
+        std::thread::sleep(Duration::from_millis(50));
+        drop(lock(&self.things));
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        lock(&self.things).end();
+    }
+}
+
+impl Things {
+    fn end(&mut self) {
+        end(&mut self.children);
+        self.children.clear();
+        let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Stops children in good order, or else not.
+fn end(children: &mut [Child]) {
+    for child in &mut *children {
+        signal(child.id(), Signal::TERM);
+        signal(child.id(), Signal::CONT);
+    }
+    let until = Instant::now() + STOP;
+    for child in children {
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+/// Sends a signal to a child that has not been waited for.
+pub(super) fn signal(process: u32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(process.cast_signed()) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+fn lock(things: &Mutex<Things>) -> MutexGuard<'_, Things> {
+    things.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,183 @@
+//! The machine's own limit: two processes that pass two cache lines, and payload, to and fro.
+//!
+//! It is the smallest program that moves what a call moves in the same way: write the payload
+//! into shared memory, swap a word, the other side sees it, reads the payload, and answers
+//! alike. Either both look at memory all the time (*lines*) or both sleep on a futex (*futex*:
+//! four system calls a round trip).
+
+use core::hint::spin_loop;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::fs::OpenOptions;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use peregrine::sys::{Memory, futex_wait, futex_wake};
+use rustix::process::Signal;
+use serde_json::json;
+
+use super::home::Home;
+use crate::args::DemoEcho;
+use crate::output::{self, During, Failure};
+use crate::serve::end_with;
+
+// Where things lie in the shared memory. Lines that belong to different sides are far apart: a
+// processor may fetch neighbours too.
+const BYTES: usize = 16 << 10;
+/// Counts the rounds; the echo sleeps on it between them.
+const ROUND: usize = 0;
+/// What a round is: bytes there, bytes back, how many times, asleep or not, the word before.
+const TERMS: usize = 512;
+const CALL: usize = 1024;
+const REPLY: usize = 2048;
+const CALL_BLOCK: usize = 4096;
+const REPLY_BLOCK: usize = 8192;
+/// Payload that fits the word's own line.
+const LINE_ROOM: usize = 60;
+/// The largest payload.
+const PAYLOAD_BYTES: usize = 4096;
+
+/// How long the other side may let one wait.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What travels, and how one waits for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Bytes of payload there.
+    pub(super) there: usize,
+    /// Bytes of payload back.
+    pub(super) back: usize,
+    /// Sleep on a futex rather than look.
+    pub(super) asleep: bool,
+}
+
+/// The side that measures.
+pub(super) struct Limit {
+    memory: Memory,
+    last: u32,
+    rounds: u32,
+    /// The other process.
+    pub(super) process: u32,
+}
+
+impl Limit {
+    /// Starts the other process.
+    pub(super) fn start(home: &Home) -> Result<Self, Failure> {
+        let (memory, file) = Memory::shared(BYTES).during("sharing memory")?;
+        // The child opens it by this name while we still hold it.
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let (process, _) = home.spawn(&["demo-echo", "--memory", &path])?;
+        Ok(Self { memory, last: 0, rounds: 0, process })
+    }
+
+    /// Makes `times` round trips; returns how long they took.
+    pub(super) fn round(&mut self, terms: Terms, times: u32) -> Result<Duration, Failure> {
+        let values = [terms.there as u32, terms.back as u32, terms.asleep.into(), times, self.last];
+        for (i, value) in values.into_iter().enumerate() {
+            self.memory.word(TERMS + 4 * i).store(value, Release);
+        }
+        self.rounds += 1;
+        self.memory.word(ROUND).store(self.rounds, Release);
+        futex_wake(self.memory.word(ROUND));
+        let mut payload = [7; PAYLOAD_BYTES];
+        let begun = Instant::now();
+        for _ in 0..times {
+            self.last = self.last.wrapping_add(1);
+            let sent = send(&self.memory, CALL, &payload[..terms.there], self.last, terms);
+            let back = &mut payload[..terms.back];
+            sent.and_then(|()| receive(&self.memory, REPLY, back, self.last, terms)).ok_or_else(
+                || Failure::local("the other end of the ping-pong is silent", "try again"),
+            )?;
+        }
+        Ok(begun.elapsed())
+    }
+}
+
+/// The other process: answers until it is ended.
+pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
+    end_with(part.parent, Signal::KILL)?;
+    let file = OpenOptions::new().read(true).write(true).open(&part.memory);
+    let file = file.during("opening the shared memory")?;
+    let memory = Memory::received(file.as_fd(), BYTES).during("mapping the shared memory")?;
+    output::print(json!({ "ready": true }))?;
+    let mut payload = [7; PAYLOAD_BYTES];
+    let mut seen = 0;
+    loop {
+        while memory.word(ROUND).load(Acquire) == seen {
+            futex_wait(memory.word(ROUND), seen, None);
+        }
+        seen = memory.word(ROUND).load(Acquire);
+        let term = |i: usize| memory.word(TERMS + 4 * i).load(Acquire);
+        let length = |i: usize| (term(i) as usize).min(PAYLOAD_BYTES);
+        let terms = Terms { there: length(0), back: length(1), asleep: term(2) != 0 };
+        let (times, mut last) = (term(3), term(4));
+        for _ in 0..times {
+            last = last.wrapping_add(1);
+            let received = receive(&memory, CALL, &mut payload[..terms.there], last, terms);
+            let back = &payload[..terms.back];
+            if received.and_then(|()| send(&memory, REPLY, back, last, terms)).is_none() {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Where payload lies that goes with the word at `line`.
+const fn place(line: usize, bytes: usize) -> usize {
+    match line {
+        _ if bytes <= LINE_ROOM => line + 4,
+        CALL => CALL_BLOCK,
+        _ => REPLY_BLOCK,
+    }
+}
+
+#[inline]
+fn send(memory: &Memory, line: usize, payload: &[u8], number: u32, terms: Terms) -> Option<()> {
+    if !payload.is_empty() {
+        memory.space().write(place(line, payload.len()), payload)?;
+    }
+    // SYNC: demo-line, acquired in `receive`.
+    memory.word(line).swap(number, AcqRel);
+    if terms.asleep {
+        futex_wake(memory.word(line));
+    }
+    Some(())
+}
+
+#[inline]
+fn receive(memory: &Memory, line: usize, into: &mut [u8], number: u32, terms: Terms) -> Option<()> {
+    let word = memory.word(line);
+    // SYNC: demo-line, released in `send`.
+    if terms.asleep || word.load(Acquire) != number {
+        wait(word, number, terms.asleep)?;
+    }
+    if !into.is_empty() {
+        let place = place(line, into.len());
+        memory.space().read(place, into)?;
+    }
+    Some(())
+}
+
+/// Waits for a number; `None` if it does not come.
+fn wait(word: &AtomicU32, number: u32, asleep: bool) -> Option<()> {
+    let before = number.wrapping_sub(1);
+    let mut until = None;
+    loop {
+        for _ in 0..if asleep { 1 } else { 1 << 16 } {
+            if word.load(Acquire) == number {
+                return Some(());
+            }
+            if asleep {
+                futex_wait(word, before, Some(PATIENCE));
+            } else {
+                spin_loop();
+            }
+        }
+        if word.load(Acquire) != number {
+            let now = Instant::now();
+            if now > *until.get_or_insert(now + PATIENCE) {
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! `demo`: two real processes, a real file, every kind of parameter, and what a call costs here.
+
+mod copy;
+mod directions;
+mod home;
+mod limit;
+mod measure;
+mod report;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use self::directions::{Directions, DirectionsClient, Shown};
+use self::home::Home;
+use self::measure::Row;
+use self::report::Report;
+use crate::args::{Demo, Format};
+use crate::files::FilesClient;
+use crate::output::{During, Failure};
+
+pub(crate) use self::directions::serve as serve_directions;
+pub(crate) use self::limit::echo;
+
+/// The size of the file that is made up.
+const FILE_BYTES: u64 = 256 << 20;
+/// The same in a hurry.
+const QUICK_BYTES: u64 = 16 << 20;
+
+/// Runs the demonstration.
+pub(crate) fn run(demo: &Demo, format: Format) -> Result<(), Failure> {
+    let Some(home) = &demo.home else {
+        return home::enter(demo, format);
+    };
+    let begun = Instant::now();
+    let home = Home::adopt(home)?;
+    let shown = show(&home, demo, format);
+    if shown.is_err() {
+        home.settle();
+    }
+    drop(home);
+    shown?.finish(begun.elapsed(), format)
+}
+
+fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
+    report::title(format)?;
+    let root = home.path("files");
+    std::fs::create_dir(&root).during("making a directory")?;
+    let (source, name) = source(demo, &root)?;
+    let scratch = Served::start(home, &root, "demo", true)?;
+    // The directory of a file that was given is only read.
+    let other = match source.parent() {
+        Some(parent) if demo.file.is_some() => {
+            Some(Served::start(home, parent, "demo-source", false)?)
+        }
+        _ => None,
+    };
+    let served = other.as_ref().unwrap_or(&scratch);
+    report::served(format, served)?;
+
+    let copied = copy::copy(&served.client, &name, &source, &home.path("copy"))?;
+    report::copied(format, &copied)?;
+    right(copied.source == copied.copy, "the copy differs from the file")?;
+    let (written, equal) = copy::write(&scratch.client, &root)?;
+    report::written(format, written, equal)?;
+    right(equal, "what was written is not what was sent")?;
+    let directions = call_directions(home, format)?;
+    let rows = measure_rows(home, demo.quick)?;
+    report::rows(format, &rows)?;
+    Ok(Report {
+        path: served.path(),
+        server_process: served.process,
+        bind: served.bind,
+        source: source.display().to_string(),
+        copied,
+        written,
+        directions,
+        rows,
+    })
+}
+
+fn right(right: bool, otherwise: &str) -> Result<(), Failure> {
+    if right { Ok(()) } else { Err(Failure::Said(otherwise.to_owned())) }
+}
+
+/// The file that is copied, and its name in its directory.
+fn source(demo: &Demo, root: &Path) -> Result<(PathBuf, String), Failure> {
+    let Some(file) = &demo.file else {
+        let bytes = demo.bytes.unwrap_or(if demo.quick { QUICK_BYTES } else { FILE_BYTES });
+        copy::make(&root.join("large"), bytes)?;
+        return Ok((root.join("large"), "large".to_owned()));
+    };
+    let what = format!("copying {}", file.display());
+    let source = file.canonicalize().during(&what)?;
+    let name = source.file_name().and_then(|name| name.to_str()).map(str::to_owned);
+    let advice = "give the path of a file whose name is text";
+    Ok((source, name.ok_or_else(|| Failure::local(what, advice))?))
+}
+
+/// A directory served by a second process, and the binding to it.
+struct Served {
+    process: u32,
+    client: FilesClient,
+    bind: Duration,
+}
+
+impl Served {
+    fn start(home: &Home, root: &Path, name: &str, writable: bool) -> Result<Self, Failure> {
+        let shown = root.to_str();
+        let advice = "use a temporary directory whose name is text";
+        let shown = shown.ok_or_else(|| Failure::local("serving a directory", advice))?;
+        let mut arguments = vec!["serve", shown, "--name", name];
+        if writable {
+            arguments.push("--writable");
+        }
+        let (process, _) = home.spawn(&arguments)?;
+        let begun = Instant::now();
+        let client = FilesClient::bind(name)?;
+        Ok(Self { process, client, bind: begun.elapsed() })
+    }
+
+    fn path(&self) -> String {
+        self.client.binding().path().to_string()
+    }
+}
+
+/// Calls every direction in a server of its own.
+fn call_directions(home: &Home, format: Format) -> Result<Vec<Shown>, Failure> {
+    let (process, _) =
+        home.spawn(&["demo-server", "--name", "directions", "--wait", "adaptive"])?;
+    let client = DirectionsClient::bind("directions")?;
+    let answered = client.process()?;
+    let shown = directions::show(&client)?;
+    home.stop(process);
+    report::directions(format, answered, &shown)?;
+    let all = answered == process && shown.iter().all(|one| one.right);
+    right(all, "a procedure gave a wrong result")?;
+    Ok(shown)
+}
+
+fn measure_rows(home: &Home, quick: bool) -> Result<Vec<Row>, Failure> {
+    let style = ProgressStyle::with_template("  measuring      {wide_bar} {pos:>10} of {len}");
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(measure::rows() as u64).with_style(style);
+    let rows = measure::run(home, quick, || bar.inc(1));
+    bar.finish_and_clear();
+    rows
+}

@@ -1,0 +1,204 @@
+//! What the demonstration shows: text as it goes for people, one JSON object for programs.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::Served;
+use super::copy::Copied;
+use super::directions::Shown;
+use super::measure::Row;
+use crate::args::Format;
+use crate::files::CHUNK_BYTES;
+use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, nanoseconds, print};
+
+/// All that was found out.
+pub(super) struct Report {
+    /// The path that was taken.
+    pub(super) path: String,
+    /// The process that served the files.
+    pub(super) server_process: u32,
+    /// How long binding to it took.
+    pub(super) bind: Duration,
+    /// The file that was copied.
+    pub(super) source: String,
+    /// What became of it.
+    pub(super) copied: Copied,
+    /// Bytes that were lent and written.
+    pub(super) written: usize,
+    /// Each direction and its result.
+    pub(super) directions: Vec<Shown>,
+    /// The table of round trips.
+    pub(super) rows: Vec<Row>,
+}
+
+impl Report {
+    /// The end, when all is gone again.
+    pub(super) fn finish(&self, took: Duration, format: Format) -> Result<(), Failure> {
+        let seconds = took.as_secs_f64();
+        if format == Format::Json {
+            return print(self.to_json(seconds));
+        }
+        print(format_args!(
+            "\nAll of it in {seconds:.1} s; the processes and files it made are gone again.\n\
+             Next: {BOLD}peregrine serve DIR{BOLD:#}, then {BOLD}peregrine describe NAME{BOLD:#} \
+             or {BOLD}peregrine ping NAME{BOLD:#}"
+        ))
+    }
+
+    fn to_json(&self, seconds: f64) -> Value {
+        let rows: Vec<Value> = self.rows.iter().map(|row| row.to_json(&self.path)).collect();
+        let directions: Vec<Value> = self.directions.iter().map(Shown::to_json).collect();
+        let mut file = self.copied.to_json();
+        file["path"] = json!(self.source);
+        json!({
+            "ok": true,
+            "path": self.path,
+            "client_process": std::process::id(),
+            "server_process": self.server_process,
+            "bind_ns": self.bind.as_nanos() as u64,
+            "file": file,
+            "lent": { "bytes": self.written, "verified": true },
+            "directions": directions,
+            "rows": rows,
+            "seconds": seconds,
+        })
+    }
+}
+
+/// A line for people; programs get all at the end.
+fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
+    if format == Format::Human { print(line) } else { Ok(()) }
+}
+
+/// What this is.
+pub(super) fn title(format: Format) -> Result<(), Failure> {
+    say(format, format_args!("{BOLD}Peregrine{BOLD:#}: one trait, two processes, no network\n"))
+}
+
+/// Who talks to whom, and how.
+pub(super) fn served(format: Format, served: &Served) -> Result<(), Failure> {
+    let bind = nanoseconds(served.bind.as_nanos() as f64);
+    let (address, path) = (served.client.binding().address(), served.path());
+    let means = match path.as_str() {
+        "local" => "memory that both processes share",
+        _ => "no memory is shared",
+    };
+    let (client, server) = (std::process::id(), served.process);
+    say(
+        format,
+        format_args!(
+            "  client   process {client}\n  \
+             server   process {server}, `peregrine serve`, exports `{address}`\n  \
+             path     {BOLD}{path}{BOLD:#}: {means}; bound in {bind}\n"
+        ),
+    )
+}
+
+/// What became of the copy.
+pub(super) fn copied(format: Format, copied: &Copied) -> Result<(), Failure> {
+    let mib = copied.bytes as f64 / f64::from(1 << 20);
+    let [calls, direct, ratio] = copied.rates();
+    let (calls, direct) = (calls / 1e9, direct / 1e9);
+    let verified = mark(copied.source == copied.copy);
+    say(
+        format,
+        format_args!(
+            "  {verified} {mib:.1} MiB copied by read(path, offset, into: Out<u8>), 1 MiB a call\n     \
+             {BOLD}{calls:.2} GB/s{BOLD:#}; the same reads without a call {direct:.2} GB/s: ratio {ratio:.2}\n     \
+             {DIM}sha256 {}, of file and copy{DIM:#}",
+            copied.source
+        ),
+    )
+}
+
+/// What became of a buffer that was lent.
+pub(super) fn written(format: Format, bytes: usize, equal: bool) -> Result<(), Failure> {
+    let mark = mark(equal);
+    let call = "write(path, offset, bytes: Lent<u8>)";
+    say(format, format_args!("  {mark} {bytes} bytes written by {call} and found on disk\n"))
+}
+
+/// What every direction gave.
+pub(super) fn directions(format: Format, process: u32, all: &[Shown]) -> Result<(), Failure> {
+    let title = format_args!("{BOLD}Every direction{BOLD:#} in which a parameter travels");
+    say(format, format_args!("{title}, answered by process {process}"))?;
+    for Shown { direction, call, result, right } in all {
+        say(format, format_args!("  {} {direction:9} {call:36} {result}", mark(*right)))?;
+    }
+    Ok(())
+}
+
+/// The table of round trips.
+pub(super) fn rows(format: Format, rows: &[Row]) -> Result<(), Failure> {
+    let header = ["", "CALL", "PLACEMENT", "WAIT", "ROUND TRIP", "LIMIT", "OF", "RATIO", "SPREAD"];
+    let lines = rows.iter().map(|row| {
+        let [ratio, low, high] = row.ratio;
+        vec![
+            String::new(),
+            row.case.to_owned(),
+            row.placement.to_owned(),
+            row.wait.to_owned(),
+            nanoseconds(row.ours_ns),
+            nanoseconds(row.limit_ns),
+            row.limit.to_owned(),
+            format!("{ratio:.2}"),
+            format!("{low:.2} to {high:.2}"),
+        ]
+    });
+    let table = output::table(&header, &[4, 5, 7], lines.collect());
+    say(
+        format,
+        format_args!(
+            "\n{BOLD}Round trips{BOLD:#} beside the machine's own limit, measured by turns\n{table}\n  \
+             {DIM}lines: two processes pass two cache lines and the same payload, looking all the time\n  \
+             futex: the same asleep in the kernel, four system calls a round trip{DIM:#}"
+        ),
+    )
+}
+
+fn mark(right: bool) -> String {
+    if right { format!("{GOOD}ok{GOOD:#}") } else { format!("{BAD}wrong{BAD:#}") }
+}
+
+impl Copied {
+    /// Bytes per second through calls, without them, and how many times longer the calls took:
+    /// medians, for a processor that was away once says nothing about either.
+    fn rates(&self) -> [f64; 3] {
+        let median = |of: fn(&[Duration; 2]) -> f64| {
+            let mut all: Vec<f64> = self.times.iter().map(of).collect();
+            all.sort_unstable_by(f64::total_cmp);
+            all.get(all.len() / 2).copied().unwrap_or(0.0)
+        };
+        let chunk = self.bytes.min(CHUNK_BYTES as u64) as f64;
+        let calls = median(|[call, _]| call.as_secs_f64());
+        let direct = median(|[_, direct]| direct.as_secs_f64());
+        let ratio = median(|[call, direct]| call.as_secs_f64() / direct.as_secs_f64().max(1e-9));
+        [chunk / calls.max(1e-9), chunk / direct.max(1e-9), ratio]
+    }
+
+    fn to_json(&self) -> Value {
+        let [calls, direct, ratio] = self.rates();
+        json!({
+            "bytes": self.bytes,
+            "chunk_bytes": CHUNK_BYTES,
+            "sha256": self.source,
+            "verified": self.source == self.copy,
+            "bytes_per_s": calls,
+            "limit": "pread",
+            "limit_bytes_per_s": direct,
+            "ratio": ratio,
+        })
+    }
+}
+
+impl Shown {
+    fn to_json(&self) -> Value {
+        json!({
+            "direction": self.direction,
+            "call": self.call,
+            "result": self.result,
+            "ok": self.right,
+        })
+    }
+}

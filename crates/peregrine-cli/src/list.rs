@@ -1,0 +1,99 @@
+//! `list`: the names that are exported on this machine, and what they say of themselves.
+
+use peregrine::directory::{self, Entry};
+use peregrine::{CallError, Description, describe};
+use serde_json::{Value, json};
+
+use crate::args::Format;
+use crate::output::{self, Failure};
+
+/// What is known of a name; only those that clients would find are asked.
+type Said = Option<Result<Description, CallError>>;
+
+/// Lists all names.
+pub(crate) fn run(format: Format) -> Result<(), Failure> {
+    let entries = directory::list();
+    let said = ask(&entries);
+    let all = entries.iter().zip(&said);
+    match format {
+        Format::Json => {
+            let exports: Vec<Value> = all.map(|(entry, said)| to_json(entry, said)).collect();
+            output::print(json!({ "exports": exports }))
+        }
+        Format::Human if entries.is_empty() => {
+            let path: Vec<_> =
+                directory::search_path().iter().map(|dir| dir.display().to_string()).collect();
+            output::tell(format_args!("nothing is exported in {}", path.join(", ")));
+            Ok(())
+        }
+        Format::Human => {
+            let header =
+                ["NAME", "STATE", "INTERFACE", "VERSION", "PROCESS", "AGE", "BINDINGS", "SOCKET"];
+            let rows = all.map(|(entry, said)| to_row(entry, said)).collect();
+            output::print(output::table(&header, &[3, 4, 5, 6], rows))
+        }
+    }
+}
+
+/// Asks all at once, so that one that hangs holds up the list only once.
+fn ask(entries: &[Entry]) -> Vec<Said> {
+    let first = |i: usize| {
+        let same = |entry: &Entry| entry.alive && entry.name == entries[i].name;
+        entries.iter().position(same) == Some(i)
+    };
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = entries
+            .iter()
+            .enumerate()
+            .map(|(i, entry)| first(i).then(|| scope.spawn(|| describe(&entry.name))))
+            .collect();
+        asked.into_iter().map(|thread| thread.and_then(|thread| thread.join().ok())).collect()
+    })
+}
+
+fn state(entry: &Entry, said: &Said) -> &'static str {
+    match said {
+        _ if !entry.alive => "dead",
+        Some(Ok(_)) => "alive",
+        Some(Err(_)) => "silent",
+        None => "hidden",
+    }
+}
+
+fn to_row(entry: &Entry, said: &Said) -> Vec<String> {
+    let mut row = vec![entry.name.clone(), state(entry, said).to_owned()];
+    match said {
+        Some(Ok(one)) => row.extend([
+            one.interface.clone(),
+            one.version.to_string(),
+            one.process.to_string(),
+            output::age(one.age_ms),
+            one.bindings.to_string(),
+        ]),
+        _ => row.extend(["-"; 5].map(str::to_owned)),
+    }
+    row.push(entry.socket.display().to_string());
+    row
+}
+
+fn to_json(entry: &Entry, said: &Said) -> Value {
+    let mut one = json!({
+        "name": entry.name,
+        "alive": entry.alive,
+        "state": state(entry, said),
+        "socket": entry.socket.display().to_string(),
+    });
+    match said {
+        Some(Ok(said)) => {
+            one["interface"] = json!(said.interface);
+            one["version"] = json!(said.version);
+            one["digest"] = json!(said.digest.to_string());
+            one["process"] = json!(said.process);
+            one["age_ms"] = json!(said.age_ms);
+            one["bindings"] = json!(said.bindings);
+        }
+        Some(Err(error)) => one["error"] = json!(error.chain()),
+        None => {}
+    }
+    one
+}

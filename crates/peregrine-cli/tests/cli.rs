@@ -1,0 +1,361 @@
+//! The command end to end: real processes, each test in a runtime directory of its own.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// How long anything may take here.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A runtime directory, a directory to serve, and one for temporary files.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["run", "files", "tmp"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        fs::write(dir.path().join("files/hello"), "hello").unwrap();
+        Self(dir)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+        command.args(arguments).stdin(Stdio::null());
+        command.env("PEREGRINE_DIR", self.path("run")).env("TMPDIR", self.path("tmp"));
+        command.env_remove("XDG_RUNTIME_DIR").env_remove("CLICOLOR_FORCE");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Done {
+        Done::of(&self.command(arguments).output().unwrap())
+    }
+
+    /// Runs with `--format json`, which must leave one JSON object alone on standard output.
+    fn json(&self, arguments: &[&str]) -> (i32, Value) {
+        let done = self.run(&[arguments, &["--format", "json"]].concat());
+        let value = serde_json::from_str(&done.out);
+        (done.code, value.unwrap_or_else(|error| panic!("{error} in {done:?}")))
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Process {
+        let files = self.path("files");
+        let arguments = [&["serve", &files, "--format", "json"], arguments].concat();
+        let mut process = Process::start(&mut self.command(&arguments));
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(ready["ready"], true);
+        assert_eq!(ready["process"], process.0.id());
+        process
+    }
+
+    /// What is listed of this place: others may export in the machine's own directory.
+    fn list(&self) -> Vec<Value> {
+        let (code, listed) = self.json(&["list"]);
+        assert_eq!(code, 0);
+        let run = self.path("run");
+        let here = |one: &&Value| one["socket"].as_str().unwrap().starts_with(&run);
+        listed["exports"].as_array().unwrap().iter().filter(here).cloned().collect()
+    }
+
+    fn is_tidy(&self) -> bool {
+        fs::read_dir(self.path("tmp")).unwrap().next().is_none()
+    }
+}
+
+/// What a command left behind.
+#[derive(Debug)]
+struct Done {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Done {
+    fn of(output: &Output) -> Self {
+        let text = |bytes: &[u8]| {
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
+            text
+        };
+        let code = output.status.code().expect("ended by itself");
+        Self { code, out: text(&output.stdout), err: text(&output.stderr) }
+    }
+}
+
+/// A process that does not outlive its test.
+struct Process(Child);
+
+impl Process {
+    fn start(command: &mut Command) -> Self {
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.0.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    fn wait(&mut self) -> ExitStatus {
+        let mut ended = None;
+        until("the process ends", || {
+            ended = self.0.try_wait().unwrap();
+            ended.is_some()
+        });
+        ended.unwrap()
+    }
+
+    fn children(&self) -> Vec<String> {
+        let id = self.0.id();
+        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
+        children.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let limit = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < limit, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn what_is_served_is_listed_described_and_pinged() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let listed = place.list();
+    assert_eq!(listed.len(), 1);
+    let one = &listed[0];
+    assert_eq!((&one["name"], &one["alive"]), (&"files".into(), &true.into()));
+    assert_eq!((&one["interface"], &one["version"]), (&"Files".into(), &0.into()));
+    assert_eq!(one["process"], server.0.id());
+    let text = place.run(&["list"]).out;
+    let row = text.lines().find(|line| line.starts_with("files ")).unwrap();
+    for part in ["alive", "Files", &server.0.id().to_string(), &place.path("run/files")] {
+        assert!(row.contains(part), "{part:?} is missing in {row:?}");
+    }
+
+    let (code, described) = place.json(&["describe", "files"]);
+    assert_eq!(code, 0);
+    assert_eq!(described["digest"], one["digest"]);
+    let procedures = described["procedures"].as_array().unwrap();
+    let names: Vec<_> = procedures.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["size", "read", "write"]);
+    assert!(procedures[0]["signature"].as_str().unwrap().starts_with("size(in path: text) -> u64"));
+    assert_eq!(procedures[0]["docs"], "Bytes that a file has.");
+    assert_eq!(procedures[0]["idempotent"], true);
+    assert!(described["types"][0].as_str().unwrap().starts_with("FileError#"));
+    let text = place.run(&["describe", "files"]).out;
+    for part in ["interface Files", "/// Bytes that a file has.", "out into: [u8]", "types"] {
+        assert!(text.contains(part), "{part:?} is missing in {text:?}");
+    }
+
+    for wait in ["spin", "block", "adaptive"] {
+        let (code, pinged) = place.json(&["ping", "files", "-c", "100", "--wait", wait]);
+        assert_eq!((code, &pinged["calls"]), (0, &100.into()));
+        assert_eq!((&pinged["path"], &pinged["wait"]), (&"local".into(), &wait.into()));
+        let times = ["min_ns", "median_ns", "p99_ns", "max_ns"].map(|key| pinged[key].as_u64());
+        assert!(times.is_sorted() && times[0] > Some(0), "{pinged}");
+        assert!(pinged["per_s"].as_f64().unwrap() > 0.0);
+    }
+    let done = place.run(&["ping", "files", "-c", "10"]);
+    assert!(done.code == 0 && done.out.contains("10 calls: min "), "{done:?}");
+}
+
+#[test]
+fn an_unknown_name_is_not_executed_and_near_ones_are_named() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    for command in ["describe", "ping"] {
+        let (code, said) = place.json(&[command, "fiels"]);
+        let error = &said["error"];
+        assert_eq!(
+            (code, &error["kind"], &error["executed"]),
+            (3, &"NotFound".into(), &"no".into())
+        );
+        assert_eq!((&error["address"], &error["phase"]), (&"fiels".into(), &"resolving".into()));
+        assert_eq!(error["suggestions"], serde_json::json!(["files"]));
+        assert!(!error["advice"].as_str().unwrap().is_empty());
+        assert!(!error["causes"].as_array().unwrap().is_empty());
+    }
+    let done = place.run(&["ping", "fiels"]);
+    assert!(done.code == 3 && done.out.is_empty(), "{done:?}");
+    assert!(done.err.starts_with("error: resolving at `fiels`: "), "{done:?}");
+    assert!(done.err.contains("help: did you mean `files`?"), "{done:?}");
+    let (_, said) = place.json(&["ping", "something-else"]);
+    assert_eq!(said["error"]["suggestions"], serde_json::json!([]));
+}
+
+#[test]
+fn a_command_line_without_sense_is_a_matter_of_usage() {
+    let place = Place::new();
+    for arguments in [&["describe"][..], &["pong"], &["ping", "files", "-c", "0"], &["serve"]] {
+        let done = place.run(arguments);
+        assert!(done.code == 2 && done.out.is_empty() && !done.err.is_empty(), "{done:?}");
+    }
+    assert_eq!(place.run(&["--help"]).code, 0);
+}
+
+#[test]
+fn a_live_name_is_not_taken_and_a_bad_one_is_refused() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    let files = place.path("files");
+    for (arguments, kind) in [
+        (&["serve", &files][..], "NameTaken"),
+        (&["serve", &files, "--name", "../files"], "BadName"),
+        (&["serve", &place.path("nowhere")], "Local"),
+    ] {
+        let (code, said) = place.json(arguments);
+        assert_eq!((code, &said["error"]["kind"]), (3, &kind.into()), "{said}");
+        assert_eq!(said["error"]["executed"], "no");
+    }
+    let _other = place.serve(&["--name", "others", "--public", "--threads", "2"]);
+    assert_eq!(place.list().len(), 2);
+}
+
+#[test]
+fn signals_stop_a_server_and_remove_its_name() {
+    let place = Place::new();
+    for signal in [Signal::TERM, Signal::INT] {
+        let mut server = place.serve(&[]);
+        assert_eq!(place.list().len(), 1);
+        server.signal(signal);
+        assert_eq!(server.wait().code(), Some(0));
+        assert!(place.list().is_empty());
+    }
+    let done = place.run(&["list"]);
+    assert_eq!(done.code, 0);
+}
+
+#[test]
+fn what_a_killed_server_leaves_is_shown_dead_and_replaced() {
+    let place = Place::new();
+    let mut server = place.serve(&[]);
+    server.signal(Signal::KILL);
+    server.wait();
+    let listed = place.list();
+    assert_eq!((listed.len(), &listed[0]["state"]), (1, &"dead".into()));
+    assert_eq!(listed[0]["alive"], false);
+    let (code, said) = place.json(&["ping", "files"]);
+    assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()));
+    assert_eq!(said["error"]["suggestions"], serde_json::json!([]));
+
+    let server = place.serve(&[]);
+    let listed = place.list();
+    assert_eq!((listed.len(), &listed[0]["state"]), (1, &"alive".into()));
+    assert_eq!(listed[0]["process"], server.0.id());
+    assert_eq!(place.run(&["ping", "files", "-c", "1"]).code, 0);
+}
+
+#[test]
+fn a_server_that_dies_under_a_ping_is_told_at_once() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let ping = ["ping", "files", "-c", "10000000", "--format", "json"];
+    let mut ping = Process::start(&mut place.command(&ping));
+    until("the binding stands", || place.list()[0]["bindings"] == 1);
+    server.signal(Signal::KILL);
+    let code = ping.wait().code().unwrap();
+    let mut out = String::new();
+    ping.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    let said: Value = serde_json::from_str(&out).unwrap();
+    let executed = if code == 3 { "no" } else { "maybe" };
+    assert!(code == 3 || code == 4, "{said}");
+    assert_eq!(
+        (&said["error"]["kind"], &said["error"]["executed"]),
+        (&"ServerGone".into(), &executed.into())
+    );
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    for arguments in [&["list"][..], &["describe", "files", "--format", "json"], &["--help"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = place.command(arguments).stdout(writer).stderr(Stdio::piped()).output();
+        let done = Done::of(&output.unwrap());
+        assert!(done.code == 0 && done.err.is_empty(), "{done:?}");
+    }
+}
+
+#[test]
+fn the_demonstration_succeeds_and_leaves_nothing() {
+    let place = Place::new();
+    let (code, said) = place.json(&["demo", "--quick", "--bytes", "3000001"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!((&said["ok"], &said["path"]), (&true.into(), &"local".into()));
+    assert_eq!(
+        (&said["file"]["bytes"], &said["file"]["verified"]),
+        (&3_000_001.into(), &true.into())
+    );
+    assert_eq!(said["file"]["sha256"].as_str().unwrap().len(), 64);
+    assert_eq!(said["lent"]["verified"], true);
+    assert_ne!(said["client_process"], said["server_process"]);
+    let directions = said["directions"].as_array().unwrap();
+    assert_eq!(directions.len(), 8);
+    assert!(directions.iter().all(|one| one["ok"] == true), "{said}");
+    let rows = said["rows"].as_array().unwrap();
+    assert!(rows.len() == 4 || rows.len() == 16, "{said}");
+    assert!(rows.iter().all(|row| row["ratio"].as_f64().unwrap() > 0.0), "{said}");
+    assert!(place.is_tidy() && place.list().is_empty());
+}
+
+#[test]
+fn the_demonstration_copies_a_given_file_and_says_what_is_none() {
+    let place = Place::new();
+    let (code, said) = place.json(&["demo", "--quick", "--file", &place.path("files/hello")]);
+    assert_eq!(code, 0, "{said}");
+    let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
+    assert_eq!(said["file"]["sha256"], hash);
+    let left: Vec<_> = fs::read_dir(place.path("files")).unwrap().collect();
+    assert_eq!(left.len(), 1, "a given file's directory is not written");
+
+    let (code, said) = place.json(&["demo", "--file", &place.path("files")]);
+    assert_eq!((code, &said["error"]["executed"]), (1, &"yes".into()), "{said}");
+    let (code, _) = place.json(&["demo", "--file", &place.path("nothing")]);
+    assert_eq!(code, 3);
+    assert!(place.is_tidy());
+}
+
+#[test]
+fn an_interrupted_demonstration_leaves_nothing() {
+    let place = Place::new();
+    // Once while it copies, once while it measures: then one of its children may be halted.
+    for children in [1, 3] {
+        let mut demo = Process::start(&mut place.command(&["demo", "--bytes", "64M"]));
+        let mut found = Vec::new();
+        until("its processes run", || {
+            found = demo.children();
+            found.len() >= children
+        });
+        demo.signal(Signal::INT);
+        assert_eq!(demo.wait().code(), Some(130));
+        assert!(place.is_tidy());
+        for child in found {
+            assert!(!Path::new("/proc").join(&child).exists(), "process {child} is left");
+        }
+    }
+}
