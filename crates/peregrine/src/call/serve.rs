@@ -1,12 +1,10 @@
 //! The server's side of a call, the same for every path: copy, run, catch, answer.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use super::request::Refusal;
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::Interface;
-use crate::value::{Space, Window, bytes_of_blocks};
+use crate::value::{FIRST_BYTES, Space, Window, bytes_of_blocks};
 
 /// What an exported object answers.
 pub type Served = Result<(), Refusal>;
@@ -60,7 +58,7 @@ impl EStack {
     /// Makes it hold messages of so many bytes.
     #[inline]
     pub fn reserve(&mut self, bytes: usize) {
-        let blocks = bytes.div_ceil(16) + 1;
+        let blocks = bytes.div_ceil(16).max(FIRST_BYTES / 16);
         if self.0.len() < blocks {
             self.0.resize(blocks, 0);
         }
@@ -83,7 +81,9 @@ pub struct Incoming<'a> {
 }
 
 /// Runs a call and puts its answer into `reply`; returns what the head holds and where it is.
-/// Nothing that a caller can send, and nothing a procedure does, makes it panic.
+///
+/// # Panics
+/// If the procedure does; nothing that a caller can send makes it panic.
 #[inline]
 pub fn execute<'a>(
     serve: &dyn Serve,
@@ -122,10 +122,18 @@ fn run<'a>(
         return Err(unreadable());
     }
     estack.reserve(copied);
-    let message = bytes_of_blocks(&mut estack.0).get_mut(..copied).ok_or_else(unreadable)?;
-    if copied > 0 {
+    let memory = bytes_of_blocks(&mut estack.0);
+    let line = memory.first_chunk_mut::<FIRST_BYTES>();
+    if copied <= FIRST_BYTES
+        && let (Some(line), Some(first)) = (line, space.read_plain(0))
+    {
+        // All of it came with the header's line: a copy of fixed size, in registers.
+        *line = first;
+    } else {
+        let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
         space.read(0, message).ok_or_else(unreadable)?;
     }
+    let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
     let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
     let lent = lent.ok_or_else(unreadable)?;
     let request = Request::new(procedure, message, head_bytes, lent);
@@ -133,20 +141,18 @@ fn run<'a>(
     if procedure == PING {
         return Ok(());
     }
-    // A panic may leave the object in a state that its own methods must cope with, as with a
-    // poisoned lock; nothing of ours is used after it.
-    match catch_unwind(AssertUnwindSafe(|| serve.serve(&mut request, reply))) {
-        Ok(served) => served,
-        Err(panic) => Err(panicked(&*panic)),
-    }
+    serve.serve(&mut request, reply)
 }
 
-#[cold]
-fn panicked(panic: &(dyn core::any::Any + Send)) -> Refusal {
-    let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
-        (Some(text), _) => (*text).to_owned(),
-        (_, Some(text)) => text.clone(),
-        _ => String::new(),
-    };
-    Refusal { kind: Kind::Panicked, executed: Executed::Maybe, text }
+impl Refusal {
+    /// The procedure panicked with this payload.
+    #[cold]
+    pub(crate) fn panicked(panic: &(dyn core::any::Any + Send)) -> Self {
+        let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
+            (Some(text), _) => (*text).to_owned(),
+            (_, Some(text)) => text.clone(),
+            _ => String::new(),
+        };
+        Self { kind: Kind::Panicked, executed: Executed::Maybe, text }
+    }
 }

@@ -5,11 +5,12 @@
 
 use core::cell::RefCell;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::call::{
-    Call, CallPath, CallerInfo, EStack, FrameLayout, Frames, Incoming, PathKind, Returned, Serve,
-    enter, execute,
+    Call, CallPath, CallerInfo, EStack, FrameLayout, Frames, Incoming, PathKind, Refusal, Returned, Serve,
+    enter, execute, refuse,
 };
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::sys::Memory;
@@ -63,7 +64,9 @@ impl CallPath for InProcess {
         };
         let before = enter(Some(Arc::clone(&self.caller)));
         let reply = call.frame.reply_to();
-        let (answer, head_at, head_bytes) = execute(&*self.serve, &incoming, reply, &mut estack);
+        let run = AssertUnwindSafe(|| execute(&*self.serve, &incoming, reply, &mut estack));
+        let (answer, head_at, head_bytes) = catch_unwind(run)
+            .unwrap_or_else(|panic| refuse(reply, &Refusal::panicked(&*panic)));
         enter(before);
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
         if answer == crate::call::Answer::Ok {

@@ -24,6 +24,25 @@ pub fn pin_to(cpu: u32) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
+/// How many processors the machine has that run.
+pub fn online_cpus() -> usize {
+    // SAFETY: takes no pointers.
+    let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+    usize::try_from(count).unwrap_or(1)
+}
+
+/// Moves this thread to another processor than `cpu`, if it may run on any; it may come back.
+pub fn leave_cpu(cpu: u32) -> bool {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return false };
+    let mut others = allowed;
+    others.unset(cpu as usize);
+    // Two calls rather than one binding for good: who else needs this processor is not for us
+    // to say.
+    others.count() > 0
+        && rustix::thread::sched_setaffinity(None, &others).is_ok()
+        && rustix::thread::sched_setaffinity(None, &allowed).is_ok()
+}
+
 /// A full barrier on every processor that runs a thread of this process, so that the other
 /// threads need none themselves. False if the kernel has none.
 pub fn membarrier() -> bool {

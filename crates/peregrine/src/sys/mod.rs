@@ -12,7 +12,7 @@ mod process;
 mod signal;
 mod socket;
 
-pub use cpu::{current_cpu, membarrier, pin_to};
+pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};
 pub use file::{pread, pwrite};
 pub(crate) use fork::ForkMark;
 pub use futex::{futex_wait, futex_wake};

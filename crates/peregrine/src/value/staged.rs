@@ -18,6 +18,8 @@ struct First([u8; FIRST_BYTES]);
 #[derive(Debug)]
 pub struct Staged<'a> {
     first: First,
+    /// How many of the gathered bytes were written.
+    end: usize,
     space: Space<'a>,
 }
 
@@ -25,7 +27,7 @@ impl<'a> Staged<'a> {
     /// Nothing is written yet; the gathered bytes are zero.
     #[inline]
     pub const fn new(space: Space<'a>) -> Self {
-        Self { first: First([0; FIRST_BYTES]), space }
+        Self { first: First([0; FIRST_BYTES]), end: 0, space }
     }
 
     /// The space behind it. What is written to its first 32 bytes directly is overwritten by
@@ -45,7 +47,8 @@ impl<'a> Staged<'a> {
         let here = bytes.len().min(FIRST_BYTES - at);
         let (first, rest) = bytes.split_at(here);
         self.first.0[at..at + here].copy_from_slice(first);
-        place.write(here, rest)
+        self.end = self.end.max(at + here);
+        if rest.is_empty() { Some(()) } else { place.write(here, rest) }
     }
 
     /// Writes a plain value at `at`; `None` if there is no room.
@@ -55,6 +58,7 @@ impl<'a> Staged<'a> {
         let end = at.checked_add(bytes.len())?;
         if end <= FIRST_BYTES && end <= self.space.window().len() {
             self.first.0[at..end].copy_from_slice(bytes);
+            self.end = self.end.max(end);
             return Some(());
         }
         self.write(at, bytes)
@@ -69,7 +73,8 @@ impl<'a> Staged<'a> {
             return Some(());
         }
         let here = block.len().min(FIRST_BYTES - at);
-        block.read(0, &mut self.first.0[at..at + here])?;
+        block.part(0, here)?.read(0, &mut self.first.0[at..at + here])?;
+        self.end = self.end.max(at + here);
         if here < block.len() {
             place.part(here, block.len() - here)?.copy_from(block.part(here, block.len() - here)?);
         }
@@ -79,21 +84,34 @@ impl<'a> Staged<'a> {
     /// Writes zeros; `None` if there is no room.
     #[inline]
     pub fn zero(&mut self, at: usize, bytes: usize) -> Option<()> {
+        if bytes == 0 {
+            return Some(());
+        }
         if at >= FIRST_BYTES {
             return self.space.zero(at, bytes);
         }
+        let place = self.space.part(at, bytes)?;
         let here = bytes.min(FIRST_BYTES - at);
-        self.first.0[at..at + here].fill(0);
-        self.space.part(at, bytes)?.zero(here, bytes - here)
+        for byte in &mut self.first.0[at..at + here] {
+            *byte = 0;
+        }
+        self.end = self.end.max(at + here);
+        if here == bytes { Some(()) } else { place.zero(here, bytes - here) }
     }
 
     /// Writes what was gathered to its place.
     #[inline]
     pub fn flush(&self) {
-        if self.space.write_plain(0, &self.first.0).is_none() {
-            let bytes = self.space.window().len().min(FIRST_BYTES);
-            // A space shorter than a line takes what it has room for.
-            let _ = self.space.write(0, &self.first.0[..bytes]);
+        // Word by word: most values are words, and a wide load of what was just stored in words
+        // would wait until all of them have left the store buffer.
+        let mut at = 0;
+        while at < self.end {
+            let word = [0, 1, 2, 3].map(|i| self.first.0[at + i]);
+            if self.space.write_plain(at, &word).is_none() {
+                // The space ends within this word.
+                let _ = self.space.write(at, &self.first.0[at..self.end]);
+            }
+            at += word.len();
         }
     }
 }

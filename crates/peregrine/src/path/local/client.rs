@@ -30,8 +30,9 @@ struct AStack {
     sequence: AtomicU32,
     /// The last reply word that was taken.
     seen: AtomicU32,
-    /// Where the server's thread last ran.
+    /// Where the server's thread last ran, and where the last caller.
     server_cpu: AtomicU32,
+    client_cpu: AtomicU32,
 }
 
 impl LocalPath {
@@ -51,6 +52,7 @@ impl LocalPath {
             sequence: AtomicU32::new(0),
             seen: AtomicU32::new(word::AWAY),
             server_cpu: AtomicU32::new(u32::MAX),
+            client_cpu: AtomicU32::new(sys::current_cpu()),
         };
         let astacks = (0..layout.count).map(astack).collect();
         Ok((Self { memory, layout, astacks, session, wait }, frames))
@@ -88,7 +90,7 @@ impl CallPath for LocalPath {
         let index = call.frame.index();
         let astack = &self.astacks[index as usize];
         let Some(layout) = call.put() else { return Err(CallError::too_large()) };
-        let cpu = sys::current_cpu();
+        let cpu = astack.client_cpu.load(Ordering::Relaxed);
         let header = CallHeader {
             procedure: call.procedure,
             head_bytes: layout.head as u32,
@@ -115,11 +117,12 @@ impl CallPath for LocalPath {
         }
 
         let seen = astack.seen.load(Ordering::Relaxed);
-        let peer_cpu = astack.server_cpu.load(Ordering::Relaxed);
-        let terms = Terms { wait: self.wait, own_cpu: cpu, peer_cpu };
+        let mut terms = Terms::of_caller(self.wait, cpu, astack.server_cpu.load(Ordering::Relaxed));
         let (limit, session) = (call.limit, &*self.session);
         let reply_word = self.memory.word(reply_at);
-        let event = wait(reply_word, seen, terms, || limit.deadline(), || !session.is_alive());
+        let event =
+            wait(reply_word, seen, &mut terms, || limit.deadline(), || !session.is_alive());
+        astack.client_cpu.store(terms.own_cpu, Ordering::Relaxed);
         match event {
             Event::Posted(reply) if reply == message => astack.seen.store(reply, Ordering::Relaxed),
             Event::Posted(reply) => return Err(self.foreign_reply(astack, reply)),

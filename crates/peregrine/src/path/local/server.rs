@@ -3,6 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::io;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::region::{CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
@@ -82,17 +83,42 @@ impl ServerRegion {
         wanted: &dyn Fn() -> bool,
     ) -> Left {
         let astack = &self.astacks[index as usize];
-        let call = self.memory.word(self.layout.call_word(index));
         astack.attendance.store(ATTENDED, Ordering::Release);
-        word::come(call);
-        let mut terms = Terms { wait: how, own_cpu: sys::current_cpu(), peer_cpu: u32::MAX };
+        word::come(self.memory.word(self.layout.call_word(index)));
+        loop {
+            // Around all calls rather than around each: a call that does not panic pays nothing.
+            // What a panic may leave broken is the object's own, as with a poisoned lock.
+            let calls = AssertUnwindSafe(|| self.serve_calls(index, how, estack, wanted));
+            match catch_unwind(calls) {
+                Ok(left) => return left,
+                Err(panic) => {
+                    let (_, reply) = self.spaces(index);
+                    let (answer, head_at, head_bytes) = refuse(reply, &Refusal::panicked(&*panic));
+                    let (answer, cpu) = (answer as u32, sys::current_cpu());
+                    let message = astack.seen.load(Ordering::Relaxed);
+                    self.post(index, message, ReplyHeader { answer, cpu, head_at, head_bytes });
+                }
+            }
+        }
+    }
+
+    fn serve_calls(
+        &self,
+        index: u32,
+        how: Wait,
+        estack: &mut EStack,
+        wanted: &dyn Fn() -> bool,
+    ) -> Left {
+        let astack = &self.astacks[index as usize];
+        let call = self.memory.word(self.layout.call_word(index));
+        let mut terms = Terms::new(how);
         let mut in_a_row = 0;
         loop {
             let seen = astack.seen.load(Ordering::Relaxed);
             let leave = || wanted() || self.closed.load(Ordering::Relaxed);
-            let value = match wait(call, seen, terms, || None, leave) {
+            let value = match wait(call, seen, &mut terms, || None, leave) {
                 Event::Posted(message) => {
-                    (terms.own_cpu, terms.peer_cpu) = self.answer(index, message, estack);
+                    terms.peer_cpu = self.answer(index, message, terms.own_cpu, estack);
                     if !wanted() {
                         in_a_row = 0;
                         continue;
@@ -137,9 +163,9 @@ impl ServerRegion {
         (call.window(), part(self.layout.reply_word(index)).unwrap_or(Space::none()))
     }
 
-    /// Takes a call, runs it, posts the reply; returns where we and the client ran.
+    /// Takes a call, runs it, posts the reply; returns where the client ran.
     #[inline]
-    fn answer(&self, index: u32, message: u32, estack: &mut EStack) -> (u32, u32) {
+    fn answer(&self, index: u32, message: u32, cpu: u32, estack: &mut EStack) -> u32 {
         let astack = &self.astacks[index as usize];
         astack.seen.store(message, Ordering::Relaxed);
         // Before anything of the call runs: after our death it tells that it may have run.
@@ -156,9 +182,8 @@ impl ServerRegion {
             total: header.total as usize,
         };
         let (answer, head_at, head_bytes) = execute(&*self.serve, &incoming, reply, estack);
-        let cpu = sys::current_cpu();
         self.post(index, message, ReplyHeader { answer: answer as u32, cpu, head_at, head_bytes });
-        (cpu, header.cpu)
+        header.cpu
     }
 
     #[inline]
