@@ -238,10 +238,12 @@ impl Procedure {
     /// Room for the larger of call and result, as far as the parameters are bounded.
     fn message_bytes(&self) -> usize {
         let (mut call, mut reply) = (64usize, 64usize);
-        call = call.saturating_add(self.result.bytes_max().unwrap_or(0));
         reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));
         for parameter in self.parameters {
-            let one = parameter.ty.bytes_max().unwrap_or(0);
+            let one = match (parameter.shape, parameter.ty) {
+                (Shape::Buffer, Type::Text) => 1,
+                (_, ty) => ty.bytes_max().unwrap_or(0),
+            };
             let bytes = match parameter.shape {
                 Shape::One => one,
                 Shape::Buffer => one.saturating_mul(parameter.max_len.unwrap_or(0) as usize),
@@ -290,7 +292,7 @@ impl Parameter {
         text.push_str(": ");
         match (self.shape, self.ty) {
             (Shape::One, ty) => ty.write(text, named),
-            (Shape::Buffer, Type::Text) => text.push_str("text"),
+            (Shape::Buffer, Type::Text) => text.push_str("str"),
             (Shape::Buffer, ty) => {
                 text.push('[');
                 ty.write(text, named);
@@ -336,7 +338,6 @@ impl Type {
             Self::Char | Self::U32 | Self::I32 | Self::F32 => 4,
             Self::U64 | Self::I64 | Self::F64 => 8,
             Self::U128 | Self::I128 => 16,
-            Self::Text => 1,
             Self::Array(one, count) => one.bytes_max()?.saturating_mul(*count),
             Self::Option(one) => one.bytes_max()?.saturating_add(16),
             Self::Result(ok, err) => ok.bytes_max()?.max(err.bytes_max()?).saturating_add(16),
@@ -352,7 +353,7 @@ impl Type {
                 Body::PlainEnum { repr, .. } => repr.bytes_max()?,
                 Body::Struct(_) | Body::Enum(_) => return None,
             },
-            Self::Sequence(_) => return None,
+            Self::Text | Self::Sequence(_) => return None,
         })
     }
 

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,6 +17,9 @@ use rustix::io::Errno;
 
 /// Something that the keeper looks after. Called on the keeper's thread: it must not wait.
 pub(crate) trait Watched: Send + Sync {
+    /// The descriptor that is watched.
+    fn fd(&self) -> BorrowedFd<'_>;
+
     /// Its descriptor is readable, or its other end was closed.
     fn ready(&self) -> Next;
 
@@ -34,6 +38,8 @@ pub(crate) enum Next {
     Forget,
     /// As `Forget`, but call [`Watched::tick`] after this time.
     Tick(Duration),
+    /// Look away for this time, then look again.
+    Rest(Duration),
 }
 
 /// The process's keeper.
@@ -48,8 +54,16 @@ pub(crate) struct Keeper {
 
 struct Entry {
     what: Arc<dyn Watched>,
-    fd: Option<OwnedFd>,
-    tick: Option<Instant>,
+    /// Whether its descriptor is on the interest list.
+    listed: bool,
+    due: Option<(Instant, Due)>,
+}
+
+/// What happens when a moment has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Tick,
+    LookAgain,
 }
 
 const NUDGE: u64 = 0;
@@ -95,35 +109,37 @@ impl Keeper {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches a descriptor (a duplicate of it) on behalf of `what`.
-    pub(crate) fn watch(
-        self: &Arc<Self>,
-        fd: BorrowedFd<'_>,
-        what: Arc<dyn Watched>,
-    ) -> io::Result<Watch> {
+    /// Watches something until the returned value is dropped.
+    pub(crate) fn watch(self: &Arc<Self>, what: Arc<dyn Watched>) -> io::Result<Watch> {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
-        let fd = rustix::io::fcntl_dupfd_cloexec(fd, 0)?;
         let mut entries = self.entries();
-        epoll::add(&self.epoll, &fd, EventData::new_u64(key), EventFlags::IN | EventFlags::RDHUP)?;
-        entries.insert(key, Entry { what, fd: Some(fd), tick: None });
+        self.list(key, &*what)?;
+        entries.insert(key, Entry { what, listed: true, due: None });
         Ok(Watch { keeper: Arc::clone(self), key })
     }
 
+    fn list(&self, key: u64, what: &dyn Watched) -> io::Result<()> {
+        let interest = EventFlags::IN | EventFlags::RDHUP;
+        Ok(epoll::add(&self.epoll, what.fd(), EventData::new_u64(key), interest)?)
+    }
+
     fn forget(&self, key: u64) {
+        // In a forked child the interest list is the parent's, and its lock may be held by a
+        // thread that the child does not have.
+        if self.pid != std::process::id() {
+            return;
+        }
         let entry = self.entries().remove(&key);
-        // In a forked child the interest list is the parent's: it must stay as it is.
-        if let Some(fd) = entry.and_then(|entry| entry.fd)
-            && self.pid == std::process::id()
-        {
-            let _ = epoll::delete(&self.epoll, &fd);
+        if let Some(entry) = entry.filter(|entry| entry.listed) {
+            let _ = epoll::delete(&self.epoll, entry.what.fd());
         }
     }
 
     fn run(&self) {
         let mut events = Vec::with_capacity(64);
         loop {
-            let timeout = self.next_tick().map(|tick| {
-                let left = tick.saturating_duration_since(Instant::now());
+            let timeout = self.next_due().map(|due| {
+                let left = due.saturating_duration_since(Instant::now());
                 rustix::time::Timespec {
                     tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                     tv_nsec: left.subsec_nanos().into(),
@@ -138,12 +154,14 @@ impl Keeper {
             for event in events.drain(..) {
                 self.ready(event.data.u64());
             }
-            self.ticks();
+            if timeout.is_some() {
+                self.dues();
+            }
         }
     }
 
-    fn next_tick(&self) -> Option<Instant> {
-        self.entries().values().filter_map(|entry| entry.tick).min()
+    fn next_due(&self) -> Option<Instant> {
+        self.entries().values().filter_map(|entry| entry.due).map(|(due, _)| due).min()
     }
 
     fn ready(&self, key: u64) {
@@ -154,24 +172,31 @@ impl Keeper {
         // Not called under the lock: it may watch and forget others, or itself.
         let what = self.entries().get(&key).map(|entry| Arc::clone(&entry.what));
         if let Some(what) = what {
-            let next = what.ready();
-            self.settle(key, next);
+            self.settle(key, guarded(|| what.ready()));
         }
     }
 
-    fn ticks(&self) {
+    fn dues(&self) {
         let now = Instant::now();
         let due: Vec<_> = self
             .entries()
             .iter_mut()
-            .filter(|(_, entry)| entry.tick.is_some_and(|tick| tick <= now))
-            .map(|(key, entry)| {
-                entry.tick = None;
-                (*key, Arc::clone(&entry.what))
+            .filter_map(|(key, entry)| {
+                let (_, what) = entry.due.take_if(|(due, _)| *due <= now)?;
+                Some((*key, what, Arc::clone(&entry.what)))
             })
             .collect();
-        for (key, what) in due {
-            let next = what.tick();
+        for (key, due, what) in due {
+            let next = match due {
+                Due::Tick => guarded(|| what.tick()),
+                Due::LookAgain => {
+                    let listed = self.list(key, &*what).is_ok();
+                    if let Some(entry) = self.entries().get_mut(&key) {
+                        entry.listed = listed;
+                    }
+                    guarded(|| what.ready())
+                }
+            };
             self.settle(key, next);
         }
     }
@@ -181,24 +206,35 @@ impl Keeper {
             return;
         }
         if let Some(entry) = self.entries().get_mut(&key) {
-            if let Some(fd) = entry.fd.take() {
-                let _ = epoll::delete(&self.epoll, fd.as_fd());
+            if core::mem::take(&mut entry.listed) {
+                let _ = epoll::delete(&self.epoll, entry.what.fd());
             }
-            if let Next::Tick(after) = next {
-                entry.tick = Some(Instant::now() + after);
-            }
+            entry.due = match next {
+                Next::Tick(after) => Some((Instant::now() + after, Due::Tick)),
+                Next::Rest(after) => Some((Instant::now() + after, Due::LookAgain)),
+                Next::Sleep | Next::Forget => None,
+            };
         }
     }
+}
+
+/// What panics is looked after no more, and everything else as before.
+fn guarded(call: impl FnOnce() -> Next) -> Next {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or(Next::Forget)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
     use std::sync::mpsc;
 
-    struct Note(Mutex<mpsc::Sender<&'static str>>);
+    struct Note(Mutex<mpsc::Sender<&'static str>>, OwnedFd);
 
     impl Watched for Note {
+        fn fd(&self) -> BorrowedFd<'_> {
+            self.1.as_fd()
+        }
         fn ready(&self) -> Next {
             let _ = self.0.lock().unwrap().send("ready");
             Next::Tick(Duration::from_millis(1))
@@ -214,13 +250,13 @@ mod tests {
         let keeper = Keeper::of_process().unwrap();
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let (sender, notes) = mpsc::channel();
-        let note = Arc::new(Note(Mutex::new(sender)));
-        let watch = keeper.watch(event.as_fd(), note).unwrap();
-        rustix::io::write(&event, &1u64.to_ne_bytes()).unwrap();
+        let note = Arc::new(Note(Mutex::new(sender), event));
+        let watch = keeper.watch(Arc::clone(&note) as Arc<dyn Watched>).unwrap();
+        rustix::io::write(&note.1, &1u64.to_ne_bytes()).unwrap();
         let limit = Duration::from_secs(10);
         assert_eq!(notes.recv_timeout(limit), Ok("ready"));
         assert_eq!(notes.recv_timeout(limit), Ok("tick"));
-        drop(watch);
+        drop((watch, note));
         assert_eq!(notes.recv_timeout(limit), Err(mpsc::RecvTimeoutError::Disconnected));
     }
 }

@@ -7,6 +7,8 @@
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
 //! | [`MESSAGE_BYTES`] | 16 KiB | `TooLarge`, not executed: declare `max_len`, or ask for more at bind |
+//! | [`EXPORT_MESSAGE_BYTES`] | 1 MiB | refused at bind: raise `ExportOptions::message_bytes_max` |
+//! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
 //! | [`ASTACKS`] / [`ASTACKS_MAX`] | 8 / 1024 | the caller waits until an A-stack is given back |
 //! | [`REGION_BYTES_MAX`] | 4 GiB | refused at bind |
 //! | [`WORKERS_MAX`] | 64 | a call rings and is queued |
@@ -30,6 +32,13 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// Bytes that an A-stack offers each way, unless the interface or the binding asks for more.
 pub const MESSAGE_BYTES: usize = 16 << 10;
+
+/// Bytes that an export lets an A-stack have each way, unless its interface or its options say
+/// more: a client makes the server take that much.
+pub const EXPORT_MESSAGE_BYTES: usize = 1 << 20;
+
+/// Bytes of private argument memory that a thread keeps from call to call.
+pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
 
 /// Bytes that an A-stack may offer each way.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;

@@ -244,3 +244,85 @@ fn differing_interfaces_are_told_apart_at_bind_time() {
     let error = GateClient::bind("../gate").unwrap_err();
     assert_eq!(error.kind(), Kind::BadName, "{error}");
 }
+
+#[test]
+fn a_forked_child_may_do_as_the_error_advises() {
+    let test = Test::start(|server| server);
+    let mut gate = GateClient::bind("gate").unwrap();
+    assert_eq!(gate.pass(1).unwrap(), 1);
+    // SAFETY: the child uses nothing that another thread of its parent may have locked.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // What is bound now may lie where the inherited binding's memory was.
+        let bound = GateClient::bind("gate");
+        let worked = bound.is_ok_and(|new| {
+            gate = new;
+            gate.pass(2).is_ok_and(|x| x == 2)
+        });
+        // A child that drops its parent's server takes nothing from it.
+        drop(test);
+        // SAFETY: ends the child without running anything of its parent's.
+        unsafe { libc::_exit(if worked { 0 } else { 1 }) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0, "the child could not bind again");
+    assert_eq!(gate.pass(3).unwrap(), 3);
+}
+
+#[test]
+fn two_calls_that_ring_at_once_get_two_threads() {
+    let test = Test::start(|server| server);
+    let gate = GateClient::bind("gate").unwrap();
+    for round in 0..20 {
+        std::thread::scope(|scope| {
+            let calls = [scope.spawn(|| gate.wait(1)), scope.spawn(|| gate.wait(2))];
+            // Both must be inside before either is let out.
+            for _ in 0..2 {
+                test.came.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("stranded in {round}"));
+            }
+            test.open.send(()).unwrap();
+            test.open.send(()).unwrap();
+            calls.map(|call| call.join().unwrap().unwrap());
+        });
+        // The sessions' threads go away, so that the next round rings again.
+        drop(GateClient::bind("gate").unwrap());
+    }
+}
+
+#[test]
+fn a_result_that_was_posted_before_the_goodbye_is_a_result() {
+    for _ in 0..40 {
+        let Test { came, open, running, _directory, _alone } = Test::start(|server| server);
+        let gate = GateClient::bind("gate").unwrap();
+        let call = std::thread::spawn(move || gate.wait(5));
+        assert_eq!(came.recv_timeout(LIMIT), Ok(5));
+        let stopping = std::thread::spawn(move || running.stop());
+        open.send(()).unwrap();
+        assert_eq!(call.join().unwrap().expect("the procedure ran and answered"), 5);
+        stopping.join().unwrap();
+    }
+}
+
+#[test]
+fn a_queue_of_none_still_serves_what_threads_can() {
+    let _test = Test::start(|server| server.queue(0).threads(2));
+    let gate = GateClient::bind("gate").unwrap();
+    assert_eq!(gate.pass(1).unwrap(), 1);
+}
+
+#[test]
+fn limits_beyond_the_clock_are_limits() {
+    let _test = Test::start(|server| server);
+    let options = BindOptions::default().bind_timeout(Duration::MAX).timeout(Duration::MAX);
+    assert_eq!(GateClient::bind_with("gate", &options).unwrap().pass(1).unwrap(), 1);
+}
+
+#[test]
+fn a_client_cannot_take_more_memory_than_the_interface_needs() {
+    let _test = Test::start(|server| server);
+    let options = BindOptions::default().message_bytes(256 << 20);
+    let error = GateClient::bind_with("gate", &options).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::No), "{error}");
+}

@@ -64,6 +64,22 @@ fn child() {
             println!("\nready");
             running.wait();
         }
+        Some("server with a child") => {
+            let book = Book(directory().join("book.bin"));
+            let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            let running = server.spawn().unwrap();
+            // Forked without exec, it keeps every socket of its parent open.
+            // SAFETY: the child only sleeps and exits.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                std::thread::sleep(Duration::from_secs(3));
+                // SAFETY: ends the child without running anything of its parent's.
+                unsafe { libc::_exit(0) };
+            }
+            println!("\nready");
+            running.wait();
+        }
+
         Some("client") => {
             let ledger = LedgerClient::bind("ledger").unwrap();
             println!("\nready");
@@ -244,4 +260,24 @@ fn a_name_is_replaced_after_a_kill_and_not_before() {
     assert_eq!(old.enter(2).unwrap_err().kind(), Kind::ServerGone);
     let new = LedgerClient::bind("ledger").unwrap();
     assert_eq!(new.enter(3).unwrap(), 4);
+}
+
+#[test]
+fn a_death_is_noticed_although_a_child_of_the_dead_keeps_its_sockets() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let mut server = Part::start("child", "server with a child", directory.path());
+    let ledger = LedgerClient::bind("ledger").unwrap();
+    let caller = std::thread::spawn(move || ledger.linger(1, 60_000));
+    let until = Instant::now() + LIMIT;
+    while Book::read(&directory.path().join("book.bin")) != [1] {
+        assert!(Instant::now() < until, "the call never ran");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let killed = Instant::now();
+    server.kill();
+    let error = caller.join().unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
+    // The child lives for three seconds: whoever waits for the socket waits for it.
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
 }

@@ -1,6 +1,7 @@
 //! Making a session with a server of this machine: connect, bind, map, and watch for its end.
 
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,13 +13,15 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::{Digest, Interface, difference};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
-use crate::path::local::{Answer, Bind, Description, LocalPath, RegionLayout, Request, Session};
+use crate::path::local::{
+    Answer, Bind, Description, LocalPath, RegionLayout, Request, Session, block_cost,
+};
 use crate::sys::{Memory, Process, Received, Seqpacket};
 
 /// The local path together with what keeps it watched.
 struct Watching {
     // First, so that nothing is watched any more when the rest goes.
-    _watch: Watch,
+    _watches: [Watch; 2],
     path: LocalPath,
 }
 
@@ -41,7 +44,7 @@ impl CallPath for Watching {
     }
 }
 
-/// The keeper's view of a session.
+/// The keeper's view of a session: what must be told to whom when it ends.
 struct End {
     session: Arc<Session>,
     memory: Arc<Memory>,
@@ -63,22 +66,54 @@ impl End {
 }
 
 impl Watched for End {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.session.socket.as_fd()
+    }
+
     fn ready(&self) -> Next {
+        /// A process that ends closes its sockets a moment before its handle tells so.
+        const MOMENT: Duration = Duration::from_millis(20);
         let Ok(mut buffer) = self.buffer.lock() else { return Next::Forget };
-        match self.session.socket.receive(&mut buffer[..]) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Next::Sleep,
+        match receive(&self.session.socket, &mut buffer[..]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Sleep,
             Ok(Received { bytes, .. })
                 if matches!(Answer::from_bytes(&buffer[..bytes]), Ok(Answer::Goodbye)) =>
             {
                 self.session.withdraw();
             }
+            _ if !self.session.process.ended() => return Next::Tick(MOMENT),
             _ => self.session.close(),
         }
         self.tell()
     }
 
     fn tick(&self) -> Next {
+        self.session.close();
         self.tell()
+    }
+}
+
+/// The server's process, whose end is certain even while a child of it holds the socket open.
+struct Death(Arc<End>);
+
+impl Watched for Death {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.session.process.as_fd()
+    }
+
+    fn ready(&self) -> Next {
+        self.0.session.close();
+        self.0.tell();
+        Next::Forget
+    }
+}
+
+/// Receives a message. A peer that closed while something of ours was unread makes the first
+/// attempt fail, although what it had said before is still there.
+fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
+    match socket.receive(buffer) {
+        Err(error) if error.kind() == io::ErrorKind::ConnectionReset => socket.receive(buffer),
+        result => result,
     }
 }
 
@@ -94,7 +129,8 @@ fn ask(
     until: Instant,
 ) -> Result<(Answer, Received), CallError> {
     let failed = |what: &str, error| CallError::system(Phase::Bind, what.to_owned(), error);
-    socket.send(&request.to_bytes(), None).map_err(|error| failed("sending the request", error))?;
+    // A server that refused at once may have closed already: what it said is there to be read.
+    let sent = socket.send(&request.to_bytes(), None);
     let left = until.saturating_duration_since(Instant::now());
     let readable = socket.readable_within(left).map_err(|error| failed("waiting", error))?;
     if !readable {
@@ -102,7 +138,10 @@ fn ask(
         return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
     }
     let mut buffer = vec![0; limits::HANDSHAKE_BYTES_MAX];
-    let received = socket.receive(&mut buffer);
+    let received = receive(socket, &mut buffer);
+    if let (Err(error), Ok(Received { bytes: 0, .. }) | Err(_)) = (sent, &received) {
+        return Err(failed("sending the request", error));
+    }
     let received = received.map_err(|error| failed("receiving the answer", error))?;
     if received.bytes == 0 {
         let text = "the server closed the session during the handshake";
@@ -117,7 +156,7 @@ fn ask(
 
 /// What the export of a name says of itself.
 pub(crate) fn describe(name: &str, limit: Duration) -> Result<Description, CallError> {
-    let until = Instant::now() + limit;
+    let until = until(limit);
     let socket = directory::resolve(name, until)?;
     match ask(&socket, &Request::Describe, until) {
         Ok((Answer::Description(description), _)) => Ok(description),
@@ -127,6 +166,12 @@ pub(crate) fn describe(name: &str, limit: Duration) -> Result<Description, CallE
     }
 }
 
+/// The moment that ends a limit; limits beyond the clock's range end in a year.
+fn until(limit: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(limit).unwrap_or(now + Duration::from_secs(365 * 86400))
+}
+
 /// Binds to a name of this machine.
 pub(super) fn bind(
     name: &str,
@@ -134,7 +179,7 @@ pub(super) fn bind(
     digest: Option<Digest>,
     options: &BindOptions,
 ) -> Result<Binding, CallError> {
-    let until = Instant::now() + options.bind_limit;
+    let until = until(options.bind_limit);
     let socket = directory::resolve(name, until)?;
     let bound = bind_socket(socket, interface, digest, options, name, until);
     bound.map_err(|error| {
@@ -190,9 +235,10 @@ fn bind_socket(
         tells: AtomicU32::new(0),
         buffer: Mutex::new([0; 64]),
     });
-    let watch = keeper
-        .watch(session.socket.as_fd(), end)
-        .map_err(|error| failed("watching the session", error))?;
-    let path = Box::new(Watching { _watch: watch, path });
+    let watch = |what| keeper.watch(what).map_err(|error| failed("watching the session", error));
+    let watches = [watch(Arc::clone(&end) as _)?, watch(Arc::new(Death(end)) as _)?];
+    // Measured before the first call rather than in it.
+    block_cost();
+    let path = Box::new(Watching { _watches: watches, path });
     Binding::new(path, frames, interface, name.to_owned(), options.limit)
 }

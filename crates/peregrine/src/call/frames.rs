@@ -151,9 +151,20 @@ impl Frames {
         (0..count).map(|i| (from + i) % count).find_map(|index| {
             let slot = &self.slots[index as usize];
             let seen = slot.state.load(Ordering::Relaxed);
-            let free = seen == FREE || (seen == CAPTURED && let_go(index));
             // Lazily: a `Taken` that nobody took would give the frame back when dropped.
-            (free && slot.take(seen)).then(|| Taken { frames: self, index })
+            let taken = match seen {
+                FREE => slot.take(FREE),
+                // First ours, then asked for: what `let_go` notes belongs to the frame's holder.
+                CAPTURED if slot.take(CAPTURED) => {
+                    let free = let_go(index);
+                    if !free {
+                        slot.state.store(CAPTURED, Ordering::Release);
+                    }
+                    free
+                }
+                _ => false,
+            };
+            taken.then(|| Taken { frames: self, index })
         })
     }
 

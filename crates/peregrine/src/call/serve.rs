@@ -4,6 +4,7 @@ use super::request::Refusal;
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::Interface;
+use crate::limits;
 use crate::value::{FIRST_BYTES, Space, Window, bytes_of_blocks};
 
 /// What an exported object answers.
@@ -55,13 +56,27 @@ impl Answer {
 pub struct EStack(Vec<u128>);
 
 impl EStack {
-    /// Makes it hold messages of so many bytes.
+    /// Makes it hold messages of so many bytes; false if there is no memory.
     #[inline]
-    pub fn reserve(&mut self, bytes: usize) {
+    pub fn reserve(&mut self, bytes: usize) -> bool {
         let blocks = bytes.div_ceil(16).max(FIRST_BYTES / 16);
-        if self.0.len() < blocks {
-            self.0.resize(blocks, 0);
+        self.0.len() >= blocks || self.grow(blocks)
+    }
+
+    #[cold]
+    fn grow(&mut self, blocks: usize) -> bool {
+        let more = blocks - self.0.len();
+        if self.0.try_reserve_exact(more).is_err() {
+            return false;
         }
+        self.0.resize(blocks, 0);
+        true
+    }
+
+    /// Gives memory back that one large message needed and most do not.
+    pub fn trim(&mut self) {
+        self.0.truncate(limits::ESTACK_BYTES_KEPT / 16);
+        self.0.shrink_to(limits::ESTACK_BYTES_KEPT / 16);
     }
 }
 
@@ -117,11 +132,16 @@ fn run<'a>(
     estack: &'a mut EStack,
 ) -> Served {
     let &Incoming { procedure, space, head_bytes, copied, total } = incoming;
+    if procedure == PING && total == 0 {
+        return Ok(());
+    }
     let unreadable = || Refusal::new(Kind::BadArguments, "the lengths of the message contradict");
     if copied > space.len() {
         return Err(unreadable());
     }
-    estack.reserve(copied);
+    if !estack.reserve(copied) {
+        return Err(Refusal::new(Kind::Exhausted, "no memory for the arguments"));
+    }
     let memory = bytes_of_blocks(&mut estack.0);
     let line = memory.first_chunk_mut::<FIRST_BYTES>();
     if copied <= FIRST_BYTES
@@ -138,21 +158,20 @@ fn run<'a>(
     let lent = lent.ok_or_else(unreadable)?;
     let request = Request::new(procedure, message, head_bytes, lent);
     let mut request = request.ok_or_else(unreadable)?;
-    if procedure == PING {
-        return Ok(());
-    }
     serve.serve(&mut request, reply)
 }
 
 impl Refusal {
     /// The procedure panicked with this payload.
     #[cold]
-    pub(crate) fn panicked(panic: &(dyn core::any::Any + Send)) -> Self {
+    pub(crate) fn panicked(panic: Box<dyn core::any::Any + Send>) -> Self {
         let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
             (Some(text), _) => (*text).to_owned(),
             (_, Some(text)) => text.clone(),
             _ => String::new(),
         };
+        // Dropping a payload runs the procedure's code once more, which may panic once more.
+        core::mem::forget(panic);
         Self { kind: Kind::Panicked, executed: Executed::Maybe, text }
     }
 }

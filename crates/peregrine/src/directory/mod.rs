@@ -6,7 +6,7 @@
 //! | `$XDG_RUNTIME_DIR/peregrine` | if `$XDG_RUNTIME_DIR` is set |
 //! | `/run/peregrine` | always; only root may export there |
 //!
-//! A server exports in the first of them that it may write, a client searches all in that order.
+//! A server exports in the first of them, a client searches all in that order.
 //! Beside each socket stands a lock file; while its lock is held the name is alive. A dead
 //! server's leftovers are replaced: bound aside, then renamed, so that a name is never half there.
 
@@ -95,14 +95,17 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
         .create(dir)
         .map_err(|error| failed("creating", dir, error))?;
     let lock_path = dir.join(format!(".{name}.lock"));
+    // Whoever may see the name may also see whether it is alive.
+    let lock_mode = if audience == Audience::Public { 0o644 } else { 0o600 };
     let lock = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
-        .mode(0o600)
+        .mode(lock_mode)
         .open(&lock_path)
         .map_err(|error| failed("opening", &lock_path, error))?;
-    if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+    let _ = lock.set_permissions(fs::Permissions::from_mode(lock_mode));
+    if !hold(&lock) {
         let text = format!("a live server holds {}", lock_path.display());
         return Err(CallError::not_executed(Kind::NameTaken, Phase::Export, text));
     }
@@ -116,6 +119,17 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
     let path = dir.join(name);
     fs::rename(&aside, &path).map_err(|error| failed("naming", &path, error))?;
     Ok(Published { socket, path, lock, pid: std::process::id() })
+}
+
+/// Takes the lock of a name. A listing holds it for a moment when it looks whether the name is
+/// alive, so one refusal is none.
+fn hold(lock: &File) -> bool {
+    (0..10).any(|attempt| {
+        if attempt > 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        flock(lock, FlockOperation::NonBlockingLockExclusive).is_ok()
+    })
 }
 
 /// Connects to the export of a name, before `until`.
@@ -139,7 +153,7 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
             },
         }
     }
-    let text = format!("`{name}`: {}", why.join(", "));
+    let text = why.join(", ");
     Err(CallError::not_executed(Kind::NotFound, Phase::Resolve, text).at(name))
 }
 

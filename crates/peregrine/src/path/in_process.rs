@@ -9,8 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::call::{
-    Call, CallPath, CallerInfo, EStack, FrameLayout, Frames, Incoming, PathKind, Refusal, Returned, Serve,
-    enter, execute, refuse,
+    Call, CallPath, CallerInfo, EStack, FrameLayout, Frames, Incoming, PathKind, Refusal, Returned,
+    Serve, enter, execute, refuse,
 };
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::sys::Memory;
@@ -54,7 +54,6 @@ impl CallPath for InProcess {
         let layout = call.put().ok_or_else(CallError::too_large)?;
         call.head.flush();
         let mut estack = ESTACKS.with_borrow_mut(Vec::pop).unwrap_or_default();
-        estack.reserve(layout.copied);
         let incoming = Incoming {
             procedure: call.procedure,
             space: call.frame.call_space().window(),
@@ -65,9 +64,10 @@ impl CallPath for InProcess {
         let before = enter(Some(Arc::clone(&self.caller)));
         let reply = call.frame.reply_to();
         let run = AssertUnwindSafe(|| execute(&*self.serve, &incoming, reply, &mut estack));
-        let (answer, head_at, head_bytes) = catch_unwind(run)
-            .unwrap_or_else(|panic| refuse(reply, &Refusal::panicked(&*panic)));
+        let (answer, head_at, head_bytes) =
+            catch_unwind(run).unwrap_or_else(|panic| refuse(reply, &Refusal::panicked(panic)));
         enter(before);
+        estack.trim();
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
         if answer == crate::call::Answer::Ok {
             call.take_blocks().map_err(|invalid| {

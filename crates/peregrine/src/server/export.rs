@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::ExportOptions;
 use super::pool::{Pool, stopping};
@@ -15,7 +15,14 @@ use crate::error::Kind;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{Answer, Bind, Description, RegionLayout, Request, ServerRegion};
-use crate::sys::{Credentials, Seqpacket};
+use crate::sys::{Credentials, Process, Seqpacket};
+
+/// The sessions of an export, by number; none is added once it is closed.
+#[derive(Default)]
+struct Sessions {
+    open: HashMap<u64, ([Watch; 2], Arc<Session>)>,
+    closed: bool,
+}
 
 /// A name, what is served under it, and who is bound to it.
 pub(super) struct Export {
@@ -25,7 +32,7 @@ pub(super) struct Export {
     published: Published,
     pool: Arc<Pool>,
     keeper: Arc<Keeper>,
-    sessions: Mutex<HashMap<u64, (Watch, Arc<Session>)>>,
+    sessions: Mutex<Sessions>,
     next_session: AtomicU64,
     epoch: u64,
     since: Instant,
@@ -63,29 +70,35 @@ impl Export {
 
     /// Begins to let clients in.
     pub(super) fn open(self: &Arc<Self>) -> io::Result<Watch> {
-        let as_watched: Arc<dyn Watched> = Arc::clone(self) as _;
-        self.keeper.watch(self.published.socket.as_fd(), as_watched)
+        self.make_reserve();
+        self.keeper.watch(Arc::clone(self) as Arc<dyn Watched>)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, HashMap<u64, (Watch, Arc<Session>)>> {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the threads inside leave; after this, rings are refused.
-    pub(super) fn close(&self) {
-        for (_, session) in self.sessions().values() {
-            if let Some(region) = session.region.get() {
-                region.close();
-            }
+    fn make_reserve(&self) -> bool {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserve.is_none() {
+            *reserve = Seqpacket::unconnected().ok();
         }
+        reserve.is_some()
     }
 
-    /// Answers what was posted and is not taken, and says goodbye where nothing runs any more.
+    /// Ends all sessions: answers what was posted and not taken, and says goodbye where nothing
+    /// runs any more.
     pub(super) fn farewell(&self) {
-        let sessions: Vec<_> = self.sessions().drain().collect();
-        for (_, (watch, session)) in sessions {
-            drop(watch);
-            if let Some(region) = session.region.get().filter(|region| !region.is_attended()) {
+        let sessions: Vec<_> = {
+            let mut sessions = self.sessions();
+            sessions.closed = true;
+            sessions.open.drain().collect()
+        };
+        for (_, (watches, session)) in sessions {
+            drop(watches);
+            let Some(region) = session.region.get() else { continue };
+            region.close();
+            if !region.is_attended() {
                 for index in 0..region.count() {
                     region.refuse(index, &stopping());
                 }
@@ -106,30 +119,35 @@ impl Export {
             refuse(Kind::Denied, format!("`{}` is private to user {own}", self.name));
             return Ok(());
         }
-        if self.sessions().len() >= limits::SESSIONS_MAX {
+        if self.sessions().open.len() >= limits::SESSIONS_MAX {
             refuse(Kind::Exhausted, format!("{} sessions stand", limits::SESSIONS_MAX));
             return Ok(());
         }
         let key = self.next_session.fetch_add(1, Ordering::Relaxed);
-        let session =
-            Arc::new(Session { key, socket, peer, export: this, region: OnceLock::new() });
+        let process = Process::open(peer.pid)?;
+        let region = OnceLock::new();
+        let session = Arc::new(Session { key, socket, process, peer, export: this, region });
         // The table is locked before the keeper can see the first message.
         let mut sessions = self.sessions();
-        let as_watched: Arc<dyn Watched> = Arc::clone(&session) as _;
-        let watch = self.keeper.watch(session.socket.as_fd(), as_watched)?;
-        sessions.insert(key, (watch, session));
+        if sessions.closed {
+            let _ = session.socket.send(&Answer::Goodbye.to_bytes(), None);
+            return Ok(());
+        }
+        let death = Arc::new(Death(Arc::clone(&session)));
+        let watches = [self.keeper.watch(Arc::clone(&session) as _)?, self.keeper.watch(death)?];
+        sessions.open.insert(key, (watches, session));
         Ok(())
     }
 
-    /// Descriptors have run out: without this, the waiting client would wake the keeper for ever.
-    fn turn_away(&self) {
-        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
-        if reserve.take().is_some()
-            && let Ok(socket) = self.published.socket.accept()
-        {
+    /// Descriptors have run out: one is spared to tell the client that waits. False if that one
+    /// cannot be had back now.
+    fn turn_away(&self) -> bool {
+        drop(self.reserve.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Ok(socket) = self.published.socket.accept() {
             let text = "the server has no descriptor left (RLIMIT_NOFILE)";
             let _ = socket.send(&Answer::refused(Kind::Exhausted, text).to_bytes(), None);
         }
+        self.make_reserve()
     }
 
     fn description(&self) -> Description {
@@ -149,8 +167,8 @@ impl Export {
     }
 
     fn bindings(&self) -> u32 {
-        let bound = |(_, session): &&(Watch, Arc<Session>)| session.region.get().is_some();
-        self.sessions().values().filter(bound).count() as u32
+        let bound = |(_, session): &&([Watch; 2], Arc<Session>)| session.region.get().is_some();
+        self.sessions().open.values().filter(bound).count() as u32
     }
 
     /// The A-stacks that a client gets.
@@ -165,33 +183,35 @@ impl Export {
         let count = bind.count.clamp(1, self.options.astacks_max);
         let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);
         let layout = RegionLayout::checked(count, bytes);
-        let allowed = layout.filter(|layout| layout.bytes <= self.options.message_bytes_max);
+        let most = self.options.message_bytes_max.unwrap_or_else(|| {
+            interface.message_bytes().next_multiple_of(16).max(limits::EXPORT_MESSAGE_BYTES)
+        });
+        let allowed = layout.filter(|layout| layout.bytes <= most);
         allowed.ok_or_else(|| {
-            let most = self.options.message_bytes_max;
             (Kind::TooLarge, format!("{count} A-stacks of {bytes} bytes; one may have {most}"))
         })
     }
 }
 
 impl Watched for Export {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.published.socket.as_fd()
+    }
+
     fn ready(&self) -> Next {
-        {
-            let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
-            if reserve.is_none() {
-                *reserve = Seqpacket::unconnected().ok();
-            }
-        }
+        /// How long clients wait when the machine is short of something.
+        const SHORT: Duration = Duration::from_millis(50);
         // As many as may come at once; the keeper has others to look after too.
         for _ in 0..64 {
-            match self.let_in() {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                    self.turn_away();
-                    break;
+            let Err(error) = self.let_in() else { continue };
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Next::Sleep,
+                Some(libc::EMFILE | libc::ENFILE) if self.turn_away() => {}
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                    return Next::Rest(SHORT);
                 }
                 // This client has gone already, or something about it failed.
-                Err(_) => {}
+                _ => {}
             }
         }
         Next::Sleep
@@ -202,6 +222,7 @@ impl Watched for Export {
 pub(super) struct Session {
     key: u64,
     socket: Seqpacket,
+    process: Process,
     peer: Credentials,
     export: Arc<Export>,
     region: OnceLock<Arc<ServerRegion>>,
@@ -278,17 +299,38 @@ impl Session {
     }
 }
 
-impl Watched for Session {
-    fn ready(&self) -> Next {
-        if self.listen().is_some() {
-            return Next::Sleep;
-        }
+impl Session {
+    /// The client has gone: its threads leave, and it is forgotten.
+    fn end(&self) -> Next {
         if let Some(region) = self.region.get() {
             region.close();
         }
-        // The lock is released before the watch is dropped, which asks the keeper.
-        let gone = self.export.sessions().remove(&self.key);
+        // The lock is released before the watches are dropped, which asks the keeper.
+        let gone = self.export.sessions().open.remove(&self.key);
         drop(gone);
         Next::Forget
+    }
+}
+
+impl Watched for Session {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn ready(&self) -> Next {
+        if self.listen().is_some() { Next::Sleep } else { self.end() }
+    }
+}
+
+/// The client's process, whose end is certain even while a child of it holds the socket open.
+struct Death(Arc<Session>);
+
+impl Watched for Death {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.process.as_fd()
+    }
+
+    fn ready(&self) -> Next {
+        self.0.end()
     }
 }

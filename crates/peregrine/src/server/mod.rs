@@ -4,6 +4,7 @@ mod export;
 mod pool;
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -43,16 +44,13 @@ pub struct Server {
 pub struct ExportOptions {
     pub(crate) public: bool,
     pub(crate) astacks_max: u32,
-    pub(crate) message_bytes_max: usize,
+    /// As the interface needs it, if none is set.
+    pub(crate) message_bytes_max: Option<usize>,
 }
 
 impl Default for ExportOptions {
     fn default() -> Self {
-        Self {
-            public: false,
-            astacks_max: limits::ASTACKS_MAX,
-            message_bytes_max: limits::MESSAGE_BYTES_MAX,
-        }
+        Self { public: false, astacks_max: limits::ASTACKS_MAX, message_bytes_max: None }
     }
 }
 
@@ -73,9 +71,10 @@ impl ExportOptions {
         self
     }
 
-    /// Bytes that an A-stack may have each way at most; clients that want more are refused.
+    /// Bytes that an A-stack may have each way at most; clients that want more are refused. Unless
+    /// set: 1 MiB, or what the interface's bounded parameters need.
     pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
-        self.message_bytes_max = bytes;
+        self.message_bytes_max = Some(bytes);
         self
     }
 }
@@ -172,7 +171,8 @@ impl Server {
         let mut watches = Vec::new();
         if self.signals {
             let event = sys::on_stop_signals().map_err(|error| failed("minding signals", error))?;
-            let watch = keeper.watch(event, Arc::clone(&stop) as Arc<dyn Watched>);
+            let signals = Arc::new(Signals { event, stop: Arc::clone(&stop) });
+            let watch = keeper.watch(signals);
             watches.push(watch.map_err(|error| failed("minding signals", error))?);
         }
         let mut exports = Vec::new();
@@ -182,7 +182,7 @@ impl Server {
             watches.push(export.open().map_err(|error| failed("letting clients in", error))?);
             exports.push(export);
         }
-        Ok(Running { stop, pool, exports, watches })
+        Ok(Running { stop, pool, exports, watches, pid: std::process::id() })
     }
 }
 
@@ -193,6 +193,7 @@ pub struct Running {
     pool: Arc<Pool>,
     exports: Vec<Arc<Export>>,
     watches: Vec<Watch>,
+    pid: u32,
 }
 
 impl Running {
@@ -225,10 +226,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.watches.clear();
-        for export in &self.exports {
-            export.close();
+        // A forked child owns nothing of it, and would speak in its parent's name.
+        if self.pid != std::process::id() {
+            return;
         }
+        self.watches.clear();
         self.pool.stop(STOP);
         for export in &self.exports {
             export.farewell();
@@ -267,9 +269,21 @@ impl Stop {
     }
 }
 
-impl Watched for Stop {
+/// The signals that a server minds.
+struct Signals {
+    event: BorrowedFd<'static>,
+    stop: Arc<Stop>,
+}
+
+impl Watched for Signals {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.event
+    }
+
     fn ready(&self) -> Next {
-        self.stop();
+        // Taken, so that a server which comes later is not stopped by it.
+        let _ = rustix::io::read(self.event, &mut [0; 8]);
+        self.stop.stop();
         Next::Forget
     }
 }

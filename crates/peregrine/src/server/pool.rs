@@ -65,33 +65,52 @@ impl Pool {
         let mut state = self.state();
         if state.stopping {
             drop(state);
+            // Who still posts is answered at the farewell.
             region.refuse(index, &stopping());
-        } else if state.queue.len() >= self.queue_max {
+            return;
+        }
+        // What a thread can take at once does not wait.
+        let at_once = state.idle + (self.threads_max - state.threads);
+        if state.queue.len() >= self.queue_max + at_once {
             drop(state);
-            region.refuse(index, &self.overloaded());
-        } else {
-            state.queue.push_back((Arc::clone(region), index));
-            self.find_thread(&mut state);
+            if region.refuse(index, &self.overloaded()) {
+                return;
+            }
+            state = self.state();
+        }
+        state.queue.push_back((Arc::clone(region), index));
+        if !self.find_thread(&mut state) {
+            let unserved = state.queue.pop_back();
+            drop(state);
+            if let Some((region, index)) = unserved {
+                let text = "the server can start no thread";
+                region.refuse(index, &Refusal::new(Kind::Exhausted, text));
+            }
         }
     }
 
     /// The queue has grown: wakes a thread, starts one, or makes one leave where it is.
-    fn find_thread(self: &Arc<Self>, state: &mut State) {
-        self.hungry.store(true, Ordering::Release);
-        if state.idle > 0 {
+    ///
+    /// False if there is no thread at all.
+    fn find_thread(self: &Arc<Self>, state: &mut State) -> bool {
+        self.hungry.store(true, Ordering::SeqCst);
+        // Idle threads that were notified and have not come yet are promised to others.
+        if state.idle >= state.queue.len() {
             self.work.notify_one();
-            return;
+            return true;
         }
         if state.threads < self.threads_max && self.start_thread().is_ok() {
             state.threads += 1;
-            return;
+            return true;
         }
+        self.work.notify_one();
         // Those that run or spin see `hungry` by themselves; those asleep must be woken.
         let asleep = state.attending.iter().position(|(_, (region, index))| region.rouse(*index));
         if let Some(position) = asleep {
             let roused = state.attending.remove(position);
             state.attending.extend(roused);
         }
+        state.threads > 0
     }
 
     fn overloaded(&self) -> Refusal {
@@ -112,6 +131,7 @@ impl Pool {
             let wanted = || self.hungry.load(Ordering::Relaxed);
             let left = region.attend(index, self.wait, &mut estack, &wanted);
             enter(before);
+            estack.trim();
             let mut state = self.state();
             state.attending.retain(|(attended, _)| *attended != key);
             if left == Left::Queued {
@@ -160,7 +180,7 @@ impl Pool {
     pub(super) fn stop(&self, limit: Duration) -> bool {
         let mut state = self.state();
         state.stopping = true;
-        self.hungry.store(true, Ordering::Release);
+        self.hungry.store(true, Ordering::SeqCst);
         for (region, index) in state.queue.drain(..) {
             region.refuse(index, &stopping());
         }

@@ -16,8 +16,8 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     let _ = futex::wait(word, futex::Flags::empty(), value, limit.as_ref());
 }
 
-/// Wakes everybody who sleeps on the word.
+/// Wakes everybody who sleeps on the word; returns how many there were.
 #[inline]
-pub fn futex_wake(word: &AtomicU32) {
-    let _ = futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned());
+pub fn futex_wake(word: &AtomicU32) -> usize {
+    futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned()).unwrap_or(0)
 }

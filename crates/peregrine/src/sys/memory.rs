@@ -19,6 +19,9 @@ use crate::value::Space;
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
+    /// The process that mapped it. A forked child does not have shared mappings: at their
+    /// addresses lies something else by now.
+    pid: u32,
 }
 
 // SAFETY: the mapping belongs to no thread; it is only reached through windows and atomics.
@@ -85,7 +88,7 @@ impl Memory {
 
     fn mapped(base: *mut core::ffi::c_void, bytes: usize) -> io::Result<Self> {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, bytes })
+        Ok(Self { base, bytes, pid: std::process::id() })
     }
 
     /// How many bytes there are.
@@ -125,6 +128,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if self.pid != std::process::id() {
+            return;
+        }
         // SAFETY: our own mapping; whoever could reach it borrowed or owned this value.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());

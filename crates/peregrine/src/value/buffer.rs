@@ -120,6 +120,7 @@ impl<'a, T: Plain> Out<'a, T> {
     /// Elements that fit altogether.
     #[inline]
     pub fn capacity(&self) -> usize {
+        const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
         match &self.place {
             Place::Slice(slice) => slice.len(),
             Place::Vec(vec) => vec.capacity(),
@@ -332,6 +333,7 @@ impl<'a> OutBlock<'a> {
     /// A block over memory that holds values of `T`, all of it initialised or only written.
     #[inline]
     pub(super) const fn over<T: Plain>(space: Space<'a>) -> Self {
+        const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
         let valid: Option<fn(&[u8]) -> bool> = if T::ANY_BITS { None } else { Some(T::valid) };
         Self { space, unit: size_of::<T>(), valid, filled: None, grow: None }
     }
@@ -353,7 +355,8 @@ impl<'a> OutBlock<'a> {
     #[doc(hidden)]
     #[inline]
     pub const fn contents(&self) -> Window<'a> {
-        self.space.window()
+        // What a vector offers is not initialised: there is nothing to be seen.
+        if self.grow.is_some() { Window::empty() } else { self.space.window() }
     }
 
     /// Copies `from`, the whole block as the result brought it.
@@ -364,6 +367,10 @@ impl<'a> OutBlock<'a> {
     pub fn fill(&mut self, from: Window<'_>) -> Result<(), Invalid> {
         if from.len() > self.capacity() {
             return Err(Invalid::TooLong);
+        }
+        // An in-out slice comes back as long as it went.
+        if self.filled.is_none() && from.len() != self.capacity() {
+            return Err(Invalid::Block);
         }
         if !from.len().is_multiple_of(self.unit) {
             return Err(Invalid::Block);
@@ -469,6 +476,7 @@ impl<'a, T: Plain> Lent<'a, T> {
     /// How many elements there are.
     #[inline]
     pub const fn len(&self) -> usize {
+        const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
         self.window.len() / size_of::<T>()
     }
 

@@ -81,8 +81,8 @@ impl<'a> Reader<'a> {
 
     /// Takes `count` plain values that stand one after the other.
     pub fn plain_vec<T: Plain>(&mut self, count: usize) -> Result<Vec<T>, Invalid> {
-        let at = self.at.next_multiple_of(align_of::<T>());
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
+        let at = if bytes == 0 { self.at } else { self.at.next_multiple_of(align_of::<T>()) };
         let block = self.head.part(at, bytes).ok_or(Invalid::Short)?;
         let values = if T::ANY_BITS {
             let mut values = Vec::with_capacity(count);

@@ -173,8 +173,8 @@ impl<'a> Space<'a> {
     #[inline]
     pub(crate) fn copy_from(&self, from: Window<'_>) {
         let bytes = from.bytes.min(self.0.bytes);
-        // SAFETY: both have that many bytes, and memory of a caller never overlaps a message.
-        unsafe { fetch(from.base, self.0.base, bytes) };
+        // SAFETY: both have that many bytes; they may overlap, for nobody keeps a caller from it.
+        unsafe { ptr::copy(from.base, self.0.base, bytes) };
     }
 
     /// Writes zeros over `bytes` bytes from `at`.

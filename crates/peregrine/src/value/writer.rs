@@ -121,6 +121,10 @@ impl<'a> Writer<'a> {
     /// Appends plain values one after the other.
     #[inline]
     pub fn plain_all<T: Plain>(&mut self, values: &[T]) -> Result<(), Overflow> {
+        // No element, no padding before it.
+        if size_of_val(values) == 0 {
+            return Ok(());
+        }
         self.align(align_of::<T>())?;
         self.room(size_of_val(values))?;
         self.staged.write(self.at, super::bytes_of(values)).ok_or(Overflow::Full)?;

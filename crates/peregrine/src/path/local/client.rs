@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::region::{CallHeader, RegionLayout, ReplyHeader};
 use super::session::Session;
 use super::wait::{Event, Terms, wait};
-use super::word::{self, Owed, posted};
+use super::word::{self, Look, Owed, posted};
 use crate::call::{Answer, Call, CallPath, Frames, PathKind, Returned, Wait};
 use crate::error::{CallError, Executed, Kind};
 use crate::sys::{self, Memory};
@@ -62,7 +62,7 @@ impl LocalPath {
     pub(crate) fn wake_all(memory: &Memory, layout: RegionLayout) {
         for index in 0..layout.count {
             let reply = memory.word(layout.reply_word(index));
-            reply.swap(word::DEAD, Ordering::AcqRel);
+            word::bury(reply);
             sys::futex_wake(reply);
         }
     }
@@ -89,6 +89,9 @@ impl CallPath for LocalPath {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let index = call.frame.index();
         let astack = &self.astacks[index as usize];
+        if !self.session.is_alive() {
+            return Err(self.session.refusal());
+        }
         let Some(layout) = call.put() else { return Err(CallError::too_large()) };
         let cpu = astack.client_cpu.load(Ordering::Relaxed);
         let header = CallHeader {
@@ -112,21 +115,24 @@ impl CallPath for LocalPath {
         // The point of no return: from here on the server may run the call.
         match word::post(call_word, message) {
             Owed::Nothing => {}
-            Owed::Wake => sys::futex_wake(call_word),
-            Owed::Ring => self.session.ring(index),
+            Owed::Wake => drop(sys::futex_wake(call_word)),
+            Owed::Ring => self.session.ring(index, call.limit.deadline()),
         }
 
         let seen = astack.seen.load(Ordering::Relaxed);
         let mut terms = Terms::of_caller(self.wait, cpu, astack.server_cpu.load(Ordering::Relaxed));
         let (limit, session) = (call.limit, &*self.session);
         let reply_word = self.memory.word(reply_at);
-        let event =
-            wait(reply_word, seen, &mut terms, || limit.deadline(), || !session.is_alive());
+        let event = wait(reply_word, seen, &mut terms, || limit.deadline(), || !session.is_alive());
         astack.client_cpu.store(terms.own_cpu, Ordering::Relaxed);
         match event {
             Event::Posted(reply) if reply == message => astack.seen.store(reply, Ordering::Relaxed),
             Event::Posted(reply) => return Err(self.foreign_reply(astack, reply)),
-            event => return Err(self.no_reply(index, message, event)),
+            // What was posted just before the end is still a reply.
+            event if word::look(reply_word, seen) != Look::Posted(message) => {
+                return Err(self.no_reply(index, message, event));
+            }
+            _ => astack.seen.store(message, Ordering::Relaxed),
         }
 
         let words = space.read_plain(reply_at + 4);
@@ -153,13 +159,13 @@ impl CallPath for LocalPath {
         let astack = &self.astacks[frame as usize];
         let reply = self.memory.word(self.layout.reply_word(frame));
         match word::look(reply, astack.seen.load(Ordering::Relaxed)) {
-            word::Look::Posted(late) => {
+            Look::Posted(late) => {
                 // The next call waits for another word than this late one.
                 astack.seen.store(late, Ordering::Relaxed);
                 true
             }
-            word::Look::Dead => true,
-            word::Look::Nothing(_) => {
+            Look::Dead => true,
+            Look::Nothing(_) => {
                 let last = posted(astack.sequence.load(Ordering::Relaxed));
                 // The reply was taken but could not be read.
                 astack.seen.load(Ordering::Relaxed) == last || !self.session.is_alive()

@@ -93,7 +93,7 @@ impl ServerRegion {
                 Ok(left) => return left,
                 Err(panic) => {
                     let (_, reply) = self.spaces(index);
-                    let (answer, head_at, head_bytes) = refuse(reply, &Refusal::panicked(&*panic));
+                    let (answer, head_at, head_bytes) = refuse(reply, &Refusal::panicked(panic));
                     let (answer, cpu) = (answer as u32, sys::current_cpu());
                     let message = astack.seen.load(Ordering::Relaxed);
                     self.post(index, message, ReplyHeader { answer, cpu, head_at, head_bytes });
@@ -119,7 +119,7 @@ impl ServerRegion {
             let value = match wait(call, seen, &mut terms, || None, leave) {
                 Event::Posted(message) => {
                     terms.peer_cpu = self.answer(index, message, terms.own_cpu, estack);
-                    if !wanted() {
+                    if !leave() {
                         in_a_row = 0;
                         continue;
                     }
@@ -178,7 +178,7 @@ impl ServerRegion {
             procedure: header.procedure,
             space,
             head_bytes: header.head_bytes as usize,
-            copied: (header.copied as usize).min(space.len()),
+            copied: header.copied as usize,
             total: header.total as usize,
         };
         let (answer, head_at, head_bytes) = execute(&*self.serve, &incoming, reply, estack);
@@ -198,11 +198,12 @@ impl ServerRegion {
     }
 
     /// Answers what is posted on an A-stack without running it, and leaves it to the next ring.
-    /// For A-stacks that nobody attends to.
-    pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) {
-        /// A client that posts faster than it is refused waits for the next ring.
+    /// For A-stacks that nobody attends to; false if the client posted so fast that one still is
+    /// posted, and must be queued after all.
+    pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) -> bool {
+        /// Refusals in a row of a client that posts as fast as it is refused.
         const POSTED_MEANWHILE: u32 = 64;
-        let Some(astack) = self.astacks.get(index as usize) else { return };
+        let Some(astack) = self.astacks.get(index as usize) else { return true };
         let call = self.memory.word(self.layout.call_word(index));
         for _ in 0..POSTED_MEANWHILE {
             let value = match word::look(call, astack.seen.load(Ordering::Relaxed)) {
@@ -219,10 +220,11 @@ impl ServerRegion {
                 Look::Dead => word::DEAD,
             };
             if self.leave(astack, call, value) {
-                return;
+                return true;
             }
         }
-        astack.attendance.store(IDLE, Ordering::Release);
+        astack.attendance.store(QUEUED, Ordering::Release);
+        false
     }
 
     /// Ends the session's use of it: threads leave, queued A-stacks are skipped.
@@ -242,10 +244,10 @@ impl ServerRegion {
     pub(crate) fn rouse(&self, index: u32) -> bool {
         let call = self.memory.word(self.layout.call_word(index));
         let asleep = word::rouse(call);
-        if asleep {
-            sys::futex_wake(call);
-        }
-        asleep
+        // In any case: the client may have written over the word, or died between posting and
+        // waking. Who sleeps is the kernel's knowledge.
+        let woken = sys::futex_wake(call);
+        asleep || woken > 0
     }
 
     /// How many A-stacks there are.

@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use std::io;
+use std::time::Instant;
 
 use super::handshake::Request;
 use crate::error::{CallError, Executed, Kind};
@@ -38,18 +38,18 @@ impl Session {
         let _ = self.state.compare_exchange(ALIVE, WITHDRAWN, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The socket was closed. A process that ends closes its sockets a moment before its handle
-    /// tells so; with the handle one is certain that it runs nothing any more.
+    /// The socket was closed, or the process has ended. With the process's handle one is certain
+    /// that it runs nothing any more.
     pub(crate) fn close(&self) {
-        const MOMENT: Duration = Duration::from_millis(20);
-        let mut ended = self.process.ended();
-        let until = std::time::Instant::now() + MOMENT;
-        while !ended && std::time::Instant::now() < until {
-            std::thread::sleep(Duration::from_micros(200));
-            ended = self.process.ended();
-        }
-        let state = if ended { ENDED } else { CLOSED };
+        let state = if self.process.ended() { ENDED } else { CLOSED };
         let _ = self.state.compare_exchange(ALIVE, state, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Why a call is refused that was not even posted: the session had ended before it began.
+    #[cold]
+    pub(super) fn refusal(&self) -> CallError {
+        let error = self.failure(false);
+        CallError::new(error.kind(), Executed::No, error.detail())
     }
 
     /// Why a call failed whose session has ended; `taken` tells whether the server had taken it.
@@ -68,12 +68,13 @@ impl Session {
 
     /// Tells the server that a call is posted where nobody looks.
     #[cold]
-    pub(super) fn ring(&self, astack: u32) {
+    pub(super) fn ring(&self, astack: u32, deadline: Option<Instant>) {
         let message = Request::Ring(astack).to_bytes();
-        while self.is_alive() {
-            match self.socket.send(&message, None) {
-                // The server has more rings to read than its socket holds: it is alive but slow.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+        while self.is_alive() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
+            match self.socket.send(&message, None).map_err(|error| error.raw_os_error()) {
+                // The server has more rings to read than its socket holds, or the kernel is short
+                // of memory: both pass.
+                Err(Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)) => {
                     std::thread::sleep(Duration::from_micros(100));
                 }
                 // A closed session is the keeper's to notice.

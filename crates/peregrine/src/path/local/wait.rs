@@ -1,7 +1,7 @@
 //! Waiting for a word: spin, block, or spin for what blocking would cost.
 
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -147,7 +147,9 @@ fn wait_longer(
             yields += 1;
             std::thread::yield_now();
         } else if word::fall_asleep(word, value) {
-            // Whoever wants us elsewhere sets its mark first and wakes the word then.
+            // SYNC: rouse. Who wants us sets its mark, then changes the word; we changed the word,
+            // and now look at the mark: one of us sees the other.
+            fence(Ordering::SeqCst);
             if !interrupted() {
                 let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
                 sys::futex_wait(word, SLEEP, left);

@@ -11,7 +11,7 @@
 //! | `AWAY` | `LOOKING` | waiter | a server thread has come |
 //! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | nobody looks; owes a ring on the session's socket |
 //! | `SLEEP` | `LOOKING` | the waiter's own side | it is wanted elsewhere |
-//! | any | `DEAD` | keeper | the session has ended |
+//! | any but `POSTED` | `DEAD` | keeper | the session has ended |
 //!
 //! A posted word stays as it is while the waiter looks at memory: a hot call writes each word
 //! once. What either side believes about the other is a hint; a peer that scribbles here gets
@@ -122,7 +122,21 @@ pub(super) fn leave(word: &impl Atomic, value: u32) -> bool {
     word.exchange(value, AWAY)
 }
 
-/// Makes a sleeping waiter look again; true if it must be woken.
+/// Says that the session has ended, but never over a message: one that is there is still good.
+/// Whoever looks at it learns of the end from its own side's flag, which must be set before.
+pub(super) fn bury(word: &impl Atomic) {
+    // A peer that writes all the time cannot keep the keeper here; it is told again later.
+    for _ in 0..100 {
+        let value = word.load();
+        // An exchange in any case: it orders the flag before what the waiter does next.
+        let to = if value & KIND == POSTED { value } else { DEAD };
+        if word.exchange(value, to) {
+            return;
+        }
+    }
+}
+
+/// Makes a sleeping waiter look again; true if it was asleep as far as the word tells.
 pub(super) fn rouse(word: &impl Atomic) -> bool {
     word.exchange(SLEEP, LOOKING)
 }
@@ -144,7 +158,10 @@ mod tests {
         assert!(leave(&word, posted(3)));
         come(&word);
         assert_eq!(post(&word, posted(4)), Owed::Nothing);
-        word.store(DEAD, Ordering::Relaxed);
+        bury(&word);
+        assert_eq!(look(&word, posted(3)), Look::Posted(posted(4)));
+        assert!(fall_asleep(&word, posted(4)));
+        bury(&word);
         assert_eq!(look(&word, posted(4)), Look::Dead);
     }
 
@@ -280,30 +297,44 @@ mod tests {
             });
         }
 
-        /// The keeper's notice reaches a waiter that is about to sleep.
+        /// The keeper's notice reaches a waiter that is about to sleep, and takes no message away.
         #[test]
         fn death_is_noticed_in_every_state() {
             check(|| {
-                let reply = Arc::new(Word::new());
+                let reply = Arc::new((Word::new(), AtomicU32::new(0)));
                 let keeper = {
                     let reply = Arc::clone(&reply);
                     thread::spawn(move || {
-                        reply.swap(DEAD);
-                        reply.wake();
+                        reply.1.store(1, Ordering::Release);
+                        bury(&reply.0);
+                        reply.0.wake();
                     })
                 };
-                loop {
-                    match look(&*reply, AWAY) {
-                        Look::Dead => break,
+                let server = {
+                    let reply = Arc::clone(&reply);
+                    thread::spawn(move || {
+                        let owed = post(&reply.0, posted(1));
+                        reply.0.pay(owed);
+                    })
+                };
+                let got = loop {
+                    match look(&reply.0, AWAY) {
+                        Look::Posted(_) => break true,
+                        Look::Dead => break false,
                         Look::Nothing(value) => {
-                            if fall_asleep(&*reply, value) {
-                                reply.sleep();
+                            let dead = || reply.1.load(Ordering::Acquire) == 1;
+                            if fall_asleep(&reply.0, value) && !dead() {
+                                reply.0.sleep();
+                            } else if dead() {
+                                break false;
                             }
                         }
-                        Look::Posted(_) => panic!("nobody posted"),
                     }
-                }
+                };
+                server.join().unwrap();
                 keeper.join().unwrap();
+                // A message that was there before the end is never lost.
+                assert!(got || look(&reply.0, AWAY) == Look::Posted(posted(1)));
             });
         }
     }

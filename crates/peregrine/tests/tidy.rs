@@ -1,0 +1,409 @@
+//! The house rules, held by reading the source: who may use whom, where `unsafe` may stand, words.
+//!
+//! Each rule is a function over text, and is shown a text that breaks it, so that no rule passes
+//! because it never looked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// What each room of `crates/peregrine/src` may use, lowest first. A room uses rooms above its own
+/// line only, save for [`UPWARD`].
+const EDGES: &[(&str, &[&str])] = &[
+    ("digest", &[]),
+    ("error", &[]),
+    ("limits", &[]),
+    ("stats", &[]),
+    ("interface", &["digest", "limits"]),
+    ("value", &["error", "interface", "limits", "sys"]),
+    ("sys", &["value"]),
+    ("call", &["error", "interface", "limits", "stats", "sys", "value"]),
+    ("directory", &["error", "interface", "sys"]),
+    ("keeper", &[]),
+    ("path", &["call", "error", "interface", "limits", "sys", "value"]),
+    (
+        "binding",
+        &["call", "directory", "error", "interface", "keeper", "limits", "path", "stub", "sys"],
+    ),
+    ("stub", &["binding", "call", "error", "value"]),
+    ("server", &["call", "directory", "error", "keeper", "limits", "path", "sys"]),
+];
+
+/// The edges that close a circle, and why.
+const UPWARD: &[(&str, &str, &str)] = &[
+    ("value", "sys", "`Out` and `Lent` move files to windows and back without a copy of ours"),
+    ("binding", "stub", "`ping` is a call like any other, and `Binding` makes it"),
+];
+
+/// Files of the workspace in which the word `unsafe` may stand, and why.
+const UNSAFE: &[(&str, &str)] = &[
+    ("crates/peregrine/src/lib.rs", "denies it"),
+    ("crates/peregrine/src/sys/", "system calls and mappings"),
+    ("crates/peregrine/src/value/window.rs", "memory that a peer may write"),
+    ("crates/peregrine/src/value/plain.rs", "plain types as bytes"),
+    ("crates/peregrine/src/value/buffer.rs", "a vector's spare capacity, filled by a result"),
+    (
+        "crates/peregrine-macros/src/derive_plain.rs",
+        "quoted: `unsafe impl Plain`, proven beside it",
+    ),
+    ("crates/peregrine-macros/src/check.rs", "refuses it in interfaces"),
+    ("crates/peregrine-cli/src/main.rs", "forbids it"),
+    ("crates/peregrine-bench/src/main.rs", "forbids it"),
+    ("crates/peregrine/tests/tidy.rs", "this list"),
+    ("crates/peregrine/tests/local.rs", "sets an environment variable"),
+    ("crates/peregrine/tests/failures.rs", "forks, and sets an environment variable"),
+    ("crates/peregrine/tests/counts.rs", "an allocator that counts"),
+    ("crates/peregrine/tests/syscalls.rs", "traces a child"),
+    ("crates/peregrine/tests/support/", "stops and continues child processes"),
+    ("crates/peregrine/tests/compile-fail/", "what the macro refuses"),
+];
+
+/// Words that no name of ours has, and what to write instead.
+const BANNED: &[(&str, &str)] = &[
+    ("Manager", "say what it does: keeper, pool, directory"),
+    ("Helper", "say what it does"),
+    ("Util", "put it where it is used"),
+    ("Context", "say what it holds: caller, session, terms"),
+];
+
+const LINES_MAX: usize = 800;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Text files of the workspace, by their path from its root.
+fn files() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut todo = vec![root()];
+    while let Some(directory) = todo.pop() {
+        for entry in std::fs::read_dir(&directory).expect("a directory").flatten() {
+            let name = entry.file_name().into_string().unwrap_or_default();
+            let path = entry.path();
+            if path.is_dir() {
+                if name != "target" && name != ".git" {
+                    todo.push(path);
+                }
+            } else if let Ok(text) = std::fs::read_to_string(&path) {
+                let place = path.strip_prefix(root()).expect("inside the workspace");
+                found.push((place.to_string_lossy().into_owned(), text));
+            }
+        }
+    }
+    assert!(found.len() > 60, "only {} files were found", found.len());
+    found
+}
+
+fn rust_files() -> Vec<(String, String)> {
+    files().into_iter().filter(|(path, _)| path.ends_with(".rs")).collect()
+}
+
+/// Source files of the crates: not their tests and examples.
+fn sources() -> Vec<(String, String)> {
+    let source = |(path, _): &(String, String)| path.contains("/src/");
+    rust_files().into_iter().filter(source).collect()
+}
+
+fn none(violations: Vec<String>) {
+    assert!(violations.is_empty(), "\n{}\n", violations.join("\n"));
+}
+
+/// Whether `text` has `word` at `at` with no letter, digit or `_` around it.
+fn is_word(text: &str, at: usize, word: &str) -> bool {
+    let part = |c: char| c.is_alphanumeric() || c == '_';
+    !text[..at].ends_with(part) && !text[at + word.len()..].starts_with(part)
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.match_indices(word).any(|(at, _)| is_word(text, at, word))
+}
+
+/// The code of a line: without what stands behind `//`.
+fn code(line: &str) -> &str {
+    line.find("//").map_or(line, |at| &line[..at])
+}
+
+// Who may use whom.
+
+/// The rooms that a file names with `crate::`, in `use` (also of groups) and inline.
+fn rooms_used(text: &str) -> BTreeSet<String> {
+    let code: String = text.lines().map(code).collect::<Vec<_>>().join("\n");
+    let mut rooms = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        if code[..at].ends_with('$') {
+            continue;
+        }
+        let rest = &code[at + "crate::".len()..];
+        if let Some(group) = rest.strip_prefix('{') {
+            rooms.extend(group_heads(group));
+        } else {
+            rooms.insert(ident(rest));
+        }
+    }
+    rooms
+}
+
+fn ident(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+}
+
+/// The first names of the items of `{a::b, c, d::{e, f}}`, from behind its brace.
+fn group_heads(group: &str) -> BTreeSet<String> {
+    let (mut heads, mut depth, mut start) = (BTreeSet::new(), 0, 0);
+    for (at, c) in group.char_indices() {
+        match c {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' | '}' if depth == 0 => {
+                heads.insert(ident(group[start..at].trim()));
+                start = at + 1;
+                if c == '}' {
+                    break;
+                }
+            }
+            _ => {}
+        }
+    }
+    heads.remove("");
+    heads
+}
+
+/// The room of a file: `value` of `crates/peregrine/src/value/plain.rs`; none for `lib.rs`.
+fn room(path: &str) -> Option<&str> {
+    let inside = path.strip_prefix("crates/peregrine/src/")?;
+    let room = inside.split('/').next()?;
+    Some(room.strip_suffix(".rs").unwrap_or(room)).filter(|room| *room != "lib")
+}
+
+fn wrong_edges(files: &[(String, String)]) -> Vec<String> {
+    let allowed: BTreeMap<_, _> = EDGES.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for (path, text) in files {
+        let Some(from) = room(path) else { continue };
+        let Some(allowed) = allowed.get(from) else {
+            wrong.push(format!("{path}: the room `{from}` stands in no list of edges"));
+            continue;
+        };
+        for to in rooms_used(text) {
+            if to != from && !allowed.contains(&&*to) && to != "__plain_value" {
+                wrong.push(format!("{path}: `{from}` may not use `{to}`"));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn rooms_use_only_those_below() {
+    none(wrong_edges(&sources()));
+    let file = |text: &str| [("crates/peregrine/src/value/x.rs".to_owned(), text.to_owned())];
+    assert_eq!(wrong_edges(&file("use crate::path::local;")).len(), 1);
+    assert_eq!(wrong_edges(&file("use crate::{limits, sys::{a, b}, keeper};")).len(), 1);
+    assert_eq!(wrong_edges(&file("fn f() { crate::server::x() }")).len(), 1);
+    assert_eq!(wrong_edges(&file("// crate::server\nuse crate::{limits};")).len(), 0);
+    let unknown = [("crates/peregrine/src/attic.rs".to_owned(), String::new())];
+    assert_eq!(wrong_edges(&unknown).len(), 1);
+}
+
+/// Edges that point to the same line or a later one.
+fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
+    let place = |room: &str| edges.iter().position(|(one, _)| *one == room);
+    let mut upward = BTreeSet::new();
+    for (from, to) in edges {
+        for to in *to {
+            let to_place = place(to).unwrap_or_else(|| panic!("`{to}` is no room"));
+            if Some(to_place) >= place(from) {
+                upward.insert(((*from).to_owned(), (*to).to_owned()));
+            }
+        }
+    }
+    upward
+}
+
+#[test]
+fn the_rooms_have_no_circle_but_those_accounted_for() {
+    let listed =
+        UPWARD.iter().map(|(from, to, _)| ((*from).to_owned(), (*to).to_owned())).collect();
+    assert_eq!(upward(EDGES), listed);
+    assert_eq!(upward(&[("a", &["b"]), ("b", &["a"])]).len(), 1);
+}
+
+// Where `unsafe` may stand.
+
+fn misplaced_unsafe(files: &[(String, String)]) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (path, text) in files {
+        let allowed = UNSAFE.iter().any(|(place, _)| path.starts_with(place));
+        if !allowed && text.lines().any(|line| has_word(code(line), "unsafe")) {
+            wrong.push(format!("{path}: `unsafe` may not stand here"));
+        }
+    }
+    wrong
+}
+
+/// Blocks without an argument of their safety within the three lines before.
+fn unargued(path: &str, text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut wrong = Vec::new();
+    for (i, line) in lines.iter().enumerate() {
+        let block = format!("{} {{", "unsafe");
+        let begins = code(line).find(&block).is_some_and(|at| !line[..at].contains('"'));
+        if begins && !safety_above(&lines[..i]) {
+            wrong.push(format!("{path}:{}: no `// SAFETY:` above", i + 1));
+        }
+    }
+    wrong
+}
+
+/// Whether the comment that ends at most three lines above says `SAFETY:` somewhere.
+fn safety_above(lines: &[&str]) -> bool {
+    let comment = |line: &&&str| line.trim_start().starts_with("//");
+    let near = lines.iter().rev().take(3);
+    if near.clone().any(|line| line.contains("SAFETY:")) {
+        return true;
+    }
+    // A longer argument begins further up.
+    let skip = near.take_while(|line| !comment(line)).count();
+    let whole = lines.iter().rev().skip(skip).take_while(comment);
+    whole.into_iter().any(|line| line.contains("SAFETY:"))
+}
+
+#[test]
+fn unsafe_stands_where_it_may_and_argues() {
+    none(misplaced_unsafe(&rust_files()));
+    let shown = |path: &str| path.contains("compile-fail/") || path.ends_with("tests/tidy.rs");
+    let files = rust_files();
+    let files = files.iter().filter(|(path, _)| !shown(path));
+    none(files.flat_map(|(path, text)| unargued(path, text)).collect());
+    let place = "crates/peregrine/src/call/x.rs".to_owned();
+    assert_eq!(misplaced_unsafe(&[(place.clone(), "fn f() { unsafe { g() } }".into())]).len(), 1);
+    assert_eq!(misplaced_unsafe(&[(place, "#![deny(unsafe_code)] // unsafe".into())]).len(), 0);
+    assert_eq!(unargued("x", "let a = 1;\nlet b = unsafe { g() };\n").len(), 1);
+    assert_eq!(unargued("x", "// because\nlet b = unsafe { g() };\n").len(), 1);
+    assert_eq!(unargued("x", "// SAFETY: so.\nlet b = unsafe { g() };\n").len(), 0);
+    let long = "// SAFETY: 1\n// 2\n// 3\n// 4\nlet b = unsafe { g() };\n";
+    assert_eq!(unargued("x", long).len(), 0);
+}
+
+#[test]
+fn places_for_unsafe_exist() {
+    for (place, why) in UNSAFE {
+        assert!(root().join(place).exists(), "{place} ({why}) is no place any more");
+    }
+}
+
+// Shape and words.
+
+fn without_purpose(path: &str, text: &str) -> Option<String> {
+    (!text.starts_with("//!")).then(|| format!("{path}: does not begin with `//!`"))
+}
+
+#[test]
+fn every_file_says_its_purpose_first() {
+    let judged = |path: &str| !path.contains("compile-fail/") && !path.contains("/target/");
+    let files = rust_files();
+    let files = files.iter().filter(|(path, _)| judged(path));
+    none(files.filter_map(|(path, text)| without_purpose(path, text)).collect());
+    assert!(without_purpose("x", "use a;\n//! late\n").is_some());
+}
+
+fn too_long(path: &str, text: &str) -> Option<String> {
+    let lines = text.lines().count();
+    (lines > LINES_MAX).then(|| format!("{path}: {lines} lines; at most {LINES_MAX}"))
+}
+
+#[test]
+fn no_file_is_too_long() {
+    none(sources().iter().filter_map(|(path, text)| too_long(path, text)).collect());
+    assert!(too_long("x", &"\n".repeat(LINES_MAX + 1)).is_some());
+    assert!(too_long("x", &"\n".repeat(LINES_MAX)).is_none());
+}
+
+/// Banned parts of type names and `get_` functions, in code and comments.
+fn banned_words(path: &str, text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let names = line.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+        for name in names {
+            for (word, instead) in BANNED {
+                if name.contains(word) {
+                    wrong.push(format!("{path}:{}: `{name}`: {instead}", i + 1));
+                }
+            }
+        }
+        if line.contains("fn get_") {
+            wrong.push(format!("{path}:{}: an accessor has the name of what it gives", i + 1));
+        }
+    }
+    wrong
+}
+
+/// Macros that no finished library has.
+fn banned_macros(path: &str, text: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        for name in ["todo", "unimplemented", "dbg", "println", "print"] {
+            let called = format!("{name}!");
+            let mut places = code(line).match_indices(&called);
+            if places.any(|(at, _)| is_word(line, at, name)) {
+                wrong.push(format!("{path}:{}: `{called}` in a library", i + 1));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn names_and_macros_are_those_of_the_house() {
+    let sources = sources();
+    none(sources.iter().flat_map(|(path, text)| banned_words(path, text)).collect());
+    let library = |path: &str| {
+        path.starts_with("crates/peregrine/") || path.starts_with("crates/peregrine-macros/")
+    };
+    let libraries = sources.iter().filter(|(path, _)| library(path));
+    none(libraries.flat_map(|(path, text)| banned_macros(path, text)).collect());
+    assert_eq!(banned_words("x", "struct SessionManager;\n/// A CallContext.\n").len(), 2);
+    assert_eq!(banned_words("x", "pub fn get_size(&self)").len(), 1);
+    assert_eq!(banned_words("x", "fcntl_get_seals(map.get_mut(1))").len(), 0);
+    assert_eq!(banned_macros("x", "    todo!();\n dbg!(1); // dbg!\nprintln!();").len(), 3);
+    assert_eq!(banned_macros("x", "eprintln!(); // todo!").len(), 0);
+}
+
+// What a newcomer's machine does not have.
+
+/// Paths and hosts of one machine. Spelt in parts, for this file is read too.
+fn of_one_machine(path: &str, text: &str) -> Vec<String> {
+    let places = [["/wo", "rk/"], ["/ro", "ot/"], ["crates", ".io"], ["artifact", "ory"]];
+    let mut wrong = Vec::new();
+    for (i, line) in text.lines().enumerate() {
+        let locked = path == "Cargo.lock" && line.contains("registry+https://");
+        for place in places.map(|parts| parts.concat()) {
+            if !locked && line.contains(&place) {
+                wrong.push(format!("{path}:{}: `{place}` is of one machine", i + 1));
+            }
+        }
+    }
+    wrong
+}
+
+#[test]
+fn nothing_names_the_machine_it_was_written_on() {
+    none(files().iter().flat_map(|(path, text)| of_one_machine(path, text)).collect());
+    let text = ["open(\"/wo", "rk/x\") and /ro", "ot/y"].concat();
+    assert_eq!(of_one_machine("x", &text).len(), 2);
+    let locked = ["source = \"registry+https://github.com/rust-lang/crates", ".io-index\""];
+    assert_eq!(of_one_machine("Cargo.lock", &locked.concat()).len(), 0);
+    assert_eq!(of_one_machine("Cargo.toml", &locked.concat()).len(), 1);
+}
+
+/// The two commands that a newcomer needs, as far as they are missing.
+fn missing_commands(readme: &str) -> Vec<&'static str> {
+    let commands = ["cargo run --release", "cargo test"];
+    commands.into_iter().filter(|command| !readme.contains(command)).collect()
+}
+
+#[test]
+fn the_readme_names_the_two_commands() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("a README");
+    assert_eq!(missing_commands(&readme), Vec::<&str>::new());
+    assert_eq!(missing_commands("cargo run").len(), 2);
+}
