@@ -161,7 +161,7 @@ fn what_is_served_is_listed_described_and_pinged() {
     let procedures = described["procedures"].as_array().unwrap();
     let names: Vec<_> = procedures.iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["size", "read", "write"]);
-    assert!(procedures[0]["signature"].as_str().unwrap().starts_with("size(in path: text) -> u64"));
+    assert!(procedures[0]["signature"].as_str().unwrap().starts_with("size(in path: str) -> u64"));
     assert_eq!(procedures[0]["docs"], "Bytes that a file has.");
     assert_eq!(procedures[0]["idempotent"], true);
     assert!(described["types"][0].as_str().unwrap().starts_with("FileError#"));

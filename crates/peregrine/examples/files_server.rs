@@ -2,7 +2,7 @@
 
 pub mod files;
 
-use std::{env, error, fs, io, path::PathBuf};
+use std::{env, fs::File, io, path::PathBuf};
 
 use files::{FileError, Files, FilesServer};
 use peregrine::{Out, Server};
@@ -11,12 +11,13 @@ struct Disk(PathBuf);
 
 impl Disk {
     /// No path leaves the directory: neither by `..` nor from `/` nor through a symbolic link.
-    fn open(&self, path: &str) -> io::Result<fs::File> {
+    fn open(&self, path: &str) -> io::Result<File> {
         let path = self.0.join(path).canonicalize()?;
-        if !path.starts_with(&self.0) {
-            return Err(io::ErrorKind::PermissionDenied.into());
+        if path.starts_with(&self.0) {
+            File::open(path)
+        } else {
+            Err(io::ErrorKind::NotFound.into())
         }
-        fs::File::open(path)
     }
 }
 
@@ -24,21 +25,19 @@ impl Files for Disk {
     fn size(&self, path: &str) -> Result<u64, FileError> {
         Ok(self.open(path)?.metadata()?.len())
     }
-
     fn read(&self, path: &str, offset: u64, mut into: Out<'_, u8>) -> Result<(), FileError> {
         into.fill_from_file(&self.open(path)?, offset)?;
         Ok(())
     }
-
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()> {
         values.sort_unstable();
         Ok(())
     }
 }
 
-fn main() -> Result<(), Box<dyn error::Error>> {
-    let directory = env::args().nth(1).ok_or("which directory?")?;
+fn main() -> Result<(), FileError> {
+    let directory = env::args().nth(1).expect("which directory?");
     let disk = Disk(PathBuf::from(directory).canonicalize()?);
-    let server = Server::new().export("files", FilesServer::new(disk))?;
-    Ok(server.stop_on_signals().run()?)
+    Server::new().export("files", FilesServer::new(disk))?.stop_on_signals().run()?;
+    Ok(())
 }

@@ -284,7 +284,9 @@ fn two_calls_that_ring_at_once_get_two_threads() {
             }
             test.open.send(()).unwrap();
             test.open.send(()).unwrap();
-            calls.map(|call| call.join().unwrap().unwrap());
+            for call in calls {
+                call.join().unwrap().unwrap();
+            }
         });
         // The sessions' threads go away, so that the next round rings again.
         drop(GateClient::bind("gate").unwrap());

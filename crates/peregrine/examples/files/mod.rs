@@ -1,8 +1,5 @@
 //! The interface that `files_server` and `files_client` share.
 
-use core::fmt;
-use std::{error, io};
-
 use peregrine::{CallError, Out, Value, interface};
 
 /// A remote file service.
@@ -16,12 +13,12 @@ pub trait Files {
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
 }
 
-/// Why there is no file: the procedure said no, or the call itself failed.
+/// The procedure said no, or the call itself failed.
 #[derive(Debug, Value)]
 pub enum FileError {
-    /// The procedure ran and said no.
-    Refused(String),
-    /// The call failed.
+    /// Why there is no such file.
+    No(String),
+    /// Why there is no answer.
     Call(CallError),
 }
 
@@ -31,19 +28,8 @@ impl From<CallError> for FileError {
     }
 }
 
-impl From<io::Error> for FileError {
-    fn from(error: io::Error) -> Self {
-        Self::Refused(error.to_string())
+impl From<std::io::Error> for FileError {
+    fn from(error: std::io::Error) -> Self {
+        Self::No(error.to_string())
     }
 }
-
-impl fmt::Display for FileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Refused(why) => f.write_str(why),
-            Self::Call(error) => error.fmt(f),
-        }
-    }
-}
-
-impl error::Error for FileError {}

@@ -13,12 +13,14 @@ static EVENT: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn note(_: libc::c_int) {
     let event = EVENT.load(Ordering::Relaxed);
     let one = 1u64.to_ne_bytes();
-    // SAFETY: this thread's own error number, which whoever was interrupted may still read.
-    let number = unsafe { *libc::__errno_location() };
+    // SAFETY: takes nothing; the address is that of this thread's error number.
+    let place = unsafe { libc::__errno_location() };
+    // SAFETY: this thread's own, which whoever was interrupted may still want to read.
+    let number = unsafe { place.read() };
     // SAFETY: `write` may be called from a signal handler; the buffer is eight bytes long.
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
     // SAFETY: as above.
-    unsafe { *libc::__errno_location() = number };
+    unsafe { place.write(number) };
 }
 
 /// Makes SIGINT and SIGTERM write to the returned eventfd, which is never closed, instead of
