@@ -21,7 +21,9 @@ use crate::interfaces::{LINE, sum_of_lines};
 /// From a word to its payload, in the same line.
 const PAYLOAD: usize = 16;
 /// Where the way back begins: on lines that nothing else shares.
-const BACK: usize = (PAYLOAD + LARGE).next_multiple_of(4096);
+/// (Not at the same place of a page as the way there: loads would wait for stores that only seem
+/// to be to the same address.)
+const BACK: usize = (PAYLOAD + LARGE).next_multiple_of(4096) + 2048 + 128;
 /// Bytes of memory that both sides share.
 pub(crate) const MEMORY: usize = 2 * BACK;
 /// Payloads up to this are copied out by the receiver; of larger ones it reads a word per line.
@@ -127,6 +129,17 @@ impl HandOver for Yield {
     }
 }
 
+/// Asks for the lines of a payload that is to be put: they come over at once rather than one after
+/// the other, and while what came is being taken.
+#[inline(always)]
+fn ask_for<const N: usize>(memory: &Memory, word_at: usize) {
+    if N > 0
+        && let Some(place) = memory.space().part(word_at + PAYLOAD, N)
+    {
+        place.prefetch_write_all();
+    }
+}
+
 /// Puts the payload behind a word.
 #[inline(always)]
 fn put<const N: usize>(memory: &Memory, word_at: usize, private: &[u8]) {
@@ -163,10 +176,12 @@ fn lead<H: HandOver, const IN: usize, const OUT: usize>(
     warm: u32,
     trips: u32,
 ) -> Duration {
-    let mut private = vec![0xa5; IN.max(OUT)];
+    // Two buffers: what goes need not wait for what came.
+    let (sent, mut private) = (vec![0xa5; IN], vec![0xa5; OUT]);
     let (there, back) = (memory.word(0), memory.word(BACK));
     let mut pass = |n| {
-        put::<IN>(memory, 0, &private);
+        ask_for::<IN>(memory, 0);
+        put::<IN>(memory, 0, &sent);
         H::publish(there, n);
         H::receive(back, n);
         take::<OUT>(memory, BACK, &mut private);
@@ -183,12 +198,13 @@ fn follow<H: HandOver, const IN: usize, const OUT: usize>(
     trips: u32,
     _: u32,
 ) -> Duration {
-    let mut private = vec![0x5a; IN.max(OUT)];
+    let (sent, mut private) = (vec![0x5a; OUT], vec![0x5a; IN]);
     let (there, back) = (memory.word(0), memory.word(BACK));
     for n in 1..=trips {
         H::receive(there, n);
+        ask_for::<OUT>(memory, BACK);
         take::<IN>(memory, 0, &mut private);
-        put::<OUT>(memory, BACK, &private);
+        put::<OUT>(memory, BACK, &sent);
         H::publish(back, n);
     }
     Duration::ZERO

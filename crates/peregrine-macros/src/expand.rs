@@ -310,6 +310,8 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     });
     let sent: Vec<_> = method.parameters.iter().map(Sent::new).collect();
     let marshal = sent.iter().map(|one| &one.marshal);
+    let blocks = sent.iter().any(|one| !one.ins.is_empty() || !one.lent.is_empty());
+    let head_only = (!blocks).then(|| quote!(__stub.head_only();));
     let (ins, lent) = (sent.iter().map(|one| &one.ins), sent.iter().map(|one| &one.lent));
     let outs = sent.iter().map(|one| &one.outs);
     let (take, assign) = (sent.iter().map(|one| &one.take), sent.iter().map(|one| &one.assign));
@@ -331,6 +333,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
         #[inline]
         fn #ident(&self, #(#parameters),*) -> #returns {
             ::peregrine::__rt::call(&self.binding, #number, |__stub| {
+                #head_only
                 #(#marshal)*
                 let mut __returned =
                     __stub.transport(&[#(#ins)*], &[#(#lent)*], &mut [#(#outs)*])?;
@@ -478,6 +481,7 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
     let received: Vec<_> =
         method.parameters.iter().map(|one| Received::new(one, &mut outs)).collect();
     let expect = (outs > 0).then(|| quote!(__reply.expect(#outs);));
+    let head_only = (outs == 0).then(|| quote!(__reply.head_only();));
     let (take, pass) = (received.iter().map(|one| &one.take), received.iter().map(|one| &one.pass));
     let blocks = received.iter().map(|one| &one.block);
     let heads: TokenStream = received.iter().map(|one| one.head.to_token_stream()).collect();
@@ -491,6 +495,7 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
             #expect
             #(#take)*
             __request.finish()?;
+            #head_only
             let __result: #returns =
                 <__Object as #interface>::#ident(&self.object, #(#pass),*);
             match ::peregrine::__rt::Outcome::as_result(&__result) {

@@ -121,7 +121,10 @@ impl Binding {
     /// # Errors
     /// Those of any call.
     pub fn ping(&self) -> Result<(), CallError> {
-        crate::stub::call(self, crate::call::PING, |stub| stub.transport(&[], &[], &mut [])?.ping())
+        crate::stub::call(self, crate::call::PING, |stub| {
+            stub.head_only();
+            stub.transport(&[], &[], &mut [])?.ping()
+        })
     }
 }
 

@@ -49,6 +49,8 @@ pub struct Frames {
 #[repr(align(128))]
 struct Slot {
     state: AtomicU32,
+    /// Where the frame begins in the memory.
+    start: usize,
 }
 
 impl Slot {
@@ -82,7 +84,11 @@ impl Frames {
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
         assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
-        let slots = (0..layout.count).map(|_| Slot { state: AtomicU32::new(FREE) }).collect();
+        let slot = |index| Slot {
+            state: AtomicU32::new(FREE),
+            start: layout.first + layout.stride * index as usize,
+        };
+        let slots = (0..layout.count).map(slot).collect();
         Self { memory, layout, slots, waiters: AtomicU32::new(0), given: AtomicU32::new(0) }
     }
 
@@ -194,9 +200,9 @@ impl<'a> Taken<'a> {
 
     #[inline]
     fn part(&self, at: usize) -> Space<'a> {
-        let layout = &self.frames.layout;
-        let start = layout.first + layout.stride * self.index as usize + at;
-        self.frames.memory.space().part(start, layout.bytes).unwrap_or(Space::none())
+        let start = self.frames.slots[self.index as usize].start + at;
+        let space = self.frames.memory.space();
+        space.part(start, self.frames.layout.bytes).unwrap_or(Space::none())
     }
 
     /// Where the message of the call goes.

@@ -37,10 +37,18 @@ impl<'a> Reply<'a> {
         self.next = blocks_at(outs);
     }
 
+    /// Says that nothing but a head will be answered: its line is asked for before the procedure
+    /// runs. See [`Stub::head_only`](crate::stub::Stub::head_only).
+    #[inline]
+    pub fn head_only(&self) {
+        self.head.space().prefetch_write();
+    }
+
     /// The next out block, of `capacity` bytes.
     #[inline]
     pub(super) fn block(&mut self, capacity: usize) -> Option<Space<'a>> {
         let block = self.head.space().part(self.next, capacity)?;
+        block.prefetch_write_all();
         self.next = align_up(self.next + capacity);
         Some(block)
     }

@@ -75,9 +75,8 @@ pub fn call<'a, R: Outcome>(
     let error = if bound.mark.wiped() {
         forked()
     } else if let Some(frame) = bound.frames.take(deadline, let_go) {
-        let space = frame.call_space();
-        space.prefetch_write();
-        let mut stub = Stub { binding, frame, head: Writer::new(space), procedure };
+        let head = Writer::new(frame.call_space());
+        let mut stub = Stub { binding, frame, head, procedure };
         match body(&mut stub) {
             Ok(result) => return result,
             Err(error) => {
@@ -122,6 +121,14 @@ fn too_long(length: usize, max_len: usize) -> CallError {
 }
 
 impl<'a> Stub<'a> {
+    /// Says that nothing but a head will be sent: the line in which it travels is asked for now,
+    /// and comes over while the head is made. (With blocks to copy first, the side that looks at
+    /// the line would have taken it back by then.)
+    #[inline]
+    pub fn head_only(&self) {
+        self.head.space().prefetch_write();
+    }
+
     /// A value, into the head.
     ///
     /// # Errors

@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Takes one plain value at its natural alignment.
-    #[inline]
+    #[inline(always)]
     pub fn plain<T: Plain>(&mut self) -> Result<T, Invalid> {
         let at = self.at.next_multiple_of(align_of::<T>());
         match self.head.read_plain(at) {
@@ -68,9 +68,14 @@ impl<'a> Reader<'a> {
                 self.at = at + size_of::<T>();
                 Ok(value)
             }
-            None if self.head.part(at, size_of::<T>()).is_none() => Err(Invalid::Short),
-            None => Err(Invalid::Bits),
+            None => Err(self.why_not::<T>(at)),
         }
+    }
+
+    #[cold]
+    fn why_not<T: Plain>(&self, at: usize) -> Invalid {
+        let there = self.head.part(at, size_of::<T>()).is_some();
+        if there { Invalid::Bits } else { Invalid::Short }
     }
 
     /// Takes a count of elements or bytes.

@@ -37,6 +37,28 @@ impl<'a> Staged<'a> {
         self.space
     }
 
+    /// Gathers a plain value, if it lies within the first bytes; the caller knows that the space
+    /// has room for it. What was skipped since the last value is zero.
+    #[inline(always)]
+    pub(super) fn gather<T: Plain>(&mut self, at: usize, value: &T) -> bool {
+        let bytes = bytes_of(core::slice::from_ref(value));
+        let Some(place) = self.first.0.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()))
+        else {
+            return false;
+        };
+        place.copy_from_slice(bytes);
+        self.end = self.end.max(at + bytes.len());
+        true
+    }
+
+    /// Zeroes what was gathered from byte `at` on.
+    pub(super) fn forget_from(&mut self, at: usize) {
+        if at < self.end {
+            self.first.0[at..].fill(0);
+            self.end = at;
+        }
+    }
+
     /// Writes bytes at `at`; `None` if there is no room.
     #[inline]
     pub fn write(&mut self, at: usize, bytes: &[u8]) -> Option<()> {
@@ -92,8 +114,9 @@ impl<'a> Staged<'a> {
         }
         let place = self.space.part(at, bytes)?;
         let here = bytes.min(FIRST_BYTES - at);
-        for byte in &mut self.first.0[at..at + here] {
-            *byte = 0;
+        // Padding: what was not written yet is zero already.
+        if at < self.end {
+            self.first.0[at..at + here].fill(0);
         }
         self.end = self.end.max(at + here);
         if here == bytes { Some(()) } else { place.zero(here, bytes - here) }
@@ -102,17 +125,7 @@ impl<'a> Staged<'a> {
     /// Writes what was gathered to its place.
     #[inline]
     pub fn flush(&self) {
-        // Word by word: most values are words, and a wide load of what was just stored in words
-        // would wait until all of them have left the store buffer.
-        let mut at = 0;
-        while at < self.end {
-            let word = [0, 1, 2, 3].map(|i| self.first.0[at + i]);
-            if self.space.write_plain(at, &word).is_none() {
-                // The space ends within this word.
-                let _ = self.space.write(at, &self.first.0[at..self.end]);
-            }
-            at += word.len();
-        }
+        self.space.write_words(&self.first.0, self.end);
     }
 }
 

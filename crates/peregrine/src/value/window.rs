@@ -132,6 +132,21 @@ impl<'a> Space<'a> {
         }
     }
 
+    /// As [`Space::prefetch_write`], for all lines but the first (at which somebody may look), up
+    /// to as many as a processor can wait for at a time: they come over together rather than one
+    /// after the other.
+    #[inline]
+    pub fn prefetch_write_all(&self) {
+        const LINE: usize = 64;
+        const LINES: usize = 32;
+        let mut at = LINE;
+        while at < self.0.bytes + LINE && at < LINES * LINE {
+            let line = self.0.base.wrapping_add(at.min(self.0.bytes.saturating_sub(1)));
+            Self(Window { base: line, bytes: 0, memory: PhantomData }).prefetch_write();
+            at += LINE;
+        }
+    }
+
     /// A space of no bytes.
     #[inline]
     pub const fn none() -> Self {
@@ -175,6 +190,31 @@ impl<'a> Space<'a> {
         let bytes = from.bytes.min(self.0.bytes);
         // SAFETY: both have that many bytes; they may overlap, for nobody keeps a caller from it.
         unsafe { ptr::copy(from.base, self.0.base, bytes) };
+    }
+
+    /// Writes the first `bytes` of `line`, as far as there is room, and perhaps up to three more.
+    ///
+    /// Word by word: most values are words, and a wide load of what was just stored in words
+    /// would wait until all of them have left the store buffer.
+    #[inline]
+    pub(super) fn write_words<const N: usize>(&self, line: &[u8; N], bytes: usize) {
+        const { assert!(N.is_multiple_of(4)) };
+        if self.0.bytes < N {
+            let bytes = bytes.min(self.0.bytes).min(N);
+            let _ = self.write(0, &line[..bytes]);
+            return;
+        }
+        let (to, from) = (self.0.base.cast::<u32>(), line.as_ptr().cast::<u32>());
+        for word in 0..bytes.div_ceil(4).min(N / 4) {
+            // SAFETY: word < N / 4, and `line` has N bytes.
+            let from = unsafe { from.add(word) };
+            // SAFETY: word < N / 4, and the space has N bytes at least.
+            let to = unsafe { to.add(word) };
+            // SAFETY: four bytes of `line`, wherever it is aligned.
+            let value = unsafe { from.read_unaligned() };
+            // SAFETY: four bytes of the space.
+            unsafe { to.write_unaligned(value) };
+        }
     }
 
     /// Writes zeros over `bytes` bytes from `at`.

@@ -52,6 +52,7 @@ impl<'a> Writer<'a> {
     pub(crate) fn restart(&mut self, start: usize, end: usize) {
         (self.start, self.at, self.end) = (start, start, end.min(self.space().window().len()));
         self.depth = 0;
+        self.staged.forget_from(start);
     }
 
     /// Bytes written to the head so far.
@@ -103,8 +104,19 @@ impl<'a> Writer<'a> {
     }
 
     /// Appends one plain value at its natural alignment.
-    #[inline]
+    #[inline(always)]
     pub fn plain<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
+        let at = self.start + self.len().next_multiple_of(align_of::<T>());
+        let end = at.saturating_add(size_of::<T>());
+        // Most values of most calls go into the first line, whose padding is zero already.
+        if end <= self.end && self.staged.gather(at, value) {
+            self.at = end;
+            return Ok(());
+        }
+        self.plain_beyond(value)
+    }
+
+    fn plain_beyond<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
         self.align(align_of::<T>())?;
         self.room(size_of::<T>())?;
         self.staged.write_plain(self.at, value).ok_or(Overflow::Full)?;

@@ -27,6 +27,9 @@ pub(crate) struct LocalPath {
 #[derive(Debug)]
 #[repr(align(128))]
 struct AStack {
+    /// Where its call line and its reply line begin.
+    call_at: usize,
+    reply_at: usize,
     sequence: AtomicU32,
     /// The last reply word that was taken.
     seen: AtomicU32,
@@ -48,7 +51,9 @@ impl LocalPath {
         }
         let memory = Arc::new(memory);
         let frames = Frames::new(Arc::clone(&memory), layout.frames());
-        let astack = |_| AStack {
+        let astack = |index| AStack {
+            call_at: layout.call_word(index),
+            reply_at: layout.reply_word(index),
             sequence: AtomicU32::new(0),
             seen: AtomicU32::new(word::AWAY),
             server_cpu: AtomicU32::new(u32::MAX),
@@ -101,7 +106,7 @@ impl CallPath for LocalPath {
             total: layout.total as u32,
             cpu,
         };
-        let (call_at, reply_at) = (self.layout.call_word(index), self.layout.reply_word(index));
+        let (call_at, reply_at) = (astack.call_at, astack.reply_at);
         let space = self.memory.space();
         let sequence = astack.sequence.load(Ordering::Relaxed).wrapping_add(1);
         astack.sequence.store(sequence, Ordering::Relaxed);

@@ -173,7 +173,6 @@ impl ServerRegion {
         let words = self.memory.space().read_plain(self.layout.call_word(index) + 4);
         let header = CallHeader::of(words.unwrap_or([u32::MAX; 7]));
         let (space, reply) = self.spaces(index);
-        reply.prefetch_write();
         let incoming = Incoming {
             procedure: header.procedure,
             space,
