@@ -145,7 +145,12 @@ fn ask_for<const N: usize>(memory: &Memory, word_at: usize) {
 fn put<const N: usize>(memory: &Memory, word_at: usize, private: &[u8]) {
     if N > 0 {
         let payload: &[u8; N] = private.first_chunk().expect("room for the payload");
-        let written = memory.space().write(word_at + PAYLOAD, black_box(payload));
+        let (first, rest) = black_box(payload).split_at(N.min(LINE - PAYLOAD));
+        // The word's own line last: the other side looks at it, and takes it away in between.
+        let written = memory
+            .space()
+            .write(word_at + LINE, rest)
+            .and_then(|()| memory.space().write(word_at + PAYLOAD, first));
         written.expect("the payload lies in the memory");
     }
 }

@@ -36,6 +36,10 @@ pub(crate) struct ServerRegion {
 /// What the server alone knows of an A-stack.
 #[repr(align(64))]
 struct AStack {
+    /// Where its call line, its reply line and its taken word begin.
+    call_at: usize,
+    reply_at: usize,
+    taken_at: usize,
     /// The last call word that was taken.
     seen: AtomicU32,
     attendance: AtomicU32,
@@ -58,7 +62,13 @@ impl ServerRegion {
         caller: CallerInfo,
     ) -> io::Result<(Self, OwnedFd)> {
         let (memory, file) = Memory::shared(layout.region_bytes())?;
-        let astack = |_| AStack { seen: AtomicU32::new(0), attendance: AtomicU32::new(IDLE) };
+        let astack = |index| AStack {
+            call_at: layout.call_word(index),
+            reply_at: layout.reply_word(index),
+            taken_at: layout.taken_word(index),
+            seen: AtomicU32::new(0),
+            attendance: AtomicU32::new(IDLE),
+        };
         let astacks = (0..layout.count).map(astack).collect();
         let closed = AtomicBool::new(false);
         let caller = Arc::new(caller);
@@ -92,11 +102,11 @@ impl ServerRegion {
             match catch_unwind(calls) {
                 Ok(left) => return left,
                 Err(panic) => {
-                    let (_, reply) = self.spaces(index);
+                    let (_, reply) = self.spaces(astack);
                     let (answer, head_at, head_bytes) = refuse(reply, &Refusal::panicked(panic));
                     let (answer, cpu) = (answer as u32, sys::current_cpu());
                     let message = astack.seen.load(Ordering::Relaxed);
-                    self.post(index, message, ReplyHeader { answer, cpu, head_at, head_bytes });
+                    self.post(astack, message, ReplyHeader { answer, cpu, head_at, head_bytes });
                 }
             }
         }
@@ -118,7 +128,7 @@ impl ServerRegion {
             let leave = || wanted() || self.closed.load(Ordering::Relaxed);
             let value = match wait(call, seen, &mut terms, || None, leave) {
                 Event::Posted(message) => {
-                    terms.peer_cpu = self.answer(index, message, terms.own_cpu, estack);
+                    terms.peer_cpu = self.answer(astack, message, terms.own_cpu, estack);
                     if !leave() {
                         in_a_row = 0;
                         continue;
@@ -157,22 +167,21 @@ impl ServerRegion {
         back.is_err()
     }
 
-    fn spaces(&self, index: u32) -> (Window<'_>, Space<'_>) {
+    fn spaces(&self, astack: &AStack) -> (Window<'_>, Space<'_>) {
         let part = |at| self.memory.space().part(at + HEADER_BYTES, self.layout.bytes);
-        let call = part(self.layout.call_word(index)).unwrap_or(Space::none());
-        (call.window(), part(self.layout.reply_word(index)).unwrap_or(Space::none()))
+        let call = part(astack.call_at).unwrap_or(Space::none());
+        (call.window(), part(astack.reply_at).unwrap_or(Space::none()))
     }
 
     /// Takes a call, runs it, posts the reply; returns where the client ran.
     #[inline]
-    fn answer(&self, index: u32, message: u32, cpu: u32, estack: &mut EStack) -> u32 {
-        let astack = &self.astacks[index as usize];
+    fn answer(&self, astack: &AStack, message: u32, cpu: u32, estack: &mut EStack) -> u32 {
         astack.seen.store(message, Ordering::Relaxed);
         // Before anything of the call runs: after our death it tells that it may have run.
-        self.memory.word(self.layout.taken_word(index)).store(message, Ordering::Relaxed);
-        let words = self.memory.space().read_plain(self.layout.call_word(index) + 4);
+        self.memory.word(astack.taken_at).store(message, Ordering::Relaxed);
+        let words = self.memory.space().read_plain(astack.call_at + 4);
         let header = CallHeader::of(words.unwrap_or([u32::MAX; 7]));
-        let (space, reply) = self.spaces(index);
+        let (space, reply) = self.spaces(astack);
         let incoming = Incoming {
             procedure: header.procedure,
             space,
@@ -181,13 +190,13 @@ impl ServerRegion {
             total: header.total as usize,
         };
         let (answer, head_at, head_bytes) = execute(&*self.serve, &incoming, reply, estack);
-        self.post(index, message, ReplyHeader { answer: answer as u32, cpu, head_at, head_bytes });
+        self.post(astack, message, ReplyHeader { answer: answer as u32, cpu, head_at, head_bytes });
         header.cpu
     }
 
     #[inline]
-    fn post(&self, index: u32, message: u32, header: ReplyHeader) {
-        let reply_at = self.layout.reply_word(index);
+    fn post(&self, astack: &AStack, message: u32, header: ReplyHeader) {
+        let reply_at = astack.reply_at;
         // Inside the region by its layout.
         let _ = self.memory.space().write_plain(reply_at + 4, &header.words());
         let reply = self.memory.word(reply_at);
@@ -208,11 +217,11 @@ impl ServerRegion {
             let value = match word::look(call, astack.seen.load(Ordering::Relaxed)) {
                 Look::Posted(message) => {
                     astack.seen.store(message, Ordering::Relaxed);
-                    let (_, reply) = self.spaces(index);
+                    let (_, reply) = self.spaces(astack);
                     let (answer, head_at, head_bytes) = refuse(reply, refusal);
                     let cpu = sys::current_cpu();
                     let answer = answer as u32;
-                    self.post(index, message, ReplyHeader { answer, cpu, head_at, head_bytes });
+                    self.post(astack, message, ReplyHeader { answer, cpu, head_at, head_bytes });
                     message
                 }
                 Look::Nothing(value) => value,
