@@ -1,4 +1,4 @@
-//! The server's side of a call, the same for every path: copy, run, catch, answer.
+//! The server's side of a call, the same for every path: copy, run, answer.
 
 use super::request::Refusal;
 use super::{PING, Reply, Request};
