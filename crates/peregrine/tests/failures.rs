@@ -254,10 +254,10 @@ fn a_forked_child_may_do_as_the_error_advises() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         // What is bound now may lie where the inherited binding's memory was.
-        let bound = GateClient::bind("gate");
-        let worked = bound.is_ok_and(|new| {
-            gate = new;
-            gate.pass(2).is_ok_and(|x| x == 2)
+        let new: Result<Vec<_>, _> = (0..8).map(|_| GateClient::bind("gate")).collect();
+        let worked = new.is_ok_and(|new| {
+            drop(core::mem::replace(&mut gate, new[0].clone()));
+            new.iter().all(|gate| gate.pass(2).is_ok_and(|x| x == 2))
         });
         // A child that drops its parent's server takes nothing from it.
         drop(test);
@@ -273,23 +273,33 @@ fn a_forked_child_may_do_as_the_error_advises() {
 
 #[test]
 fn two_calls_that_ring_at_once_get_two_threads() {
-    let test = Test::start(|server| server);
-    let gate = GateClient::bind("gate").unwrap();
-    for round in 0..20 {
+    for round in 0..12 {
+        let test = Test::start(|server| server);
+        // One thread comes, and is idle again.
+        GateClient::bind("gate").unwrap().pass(0).unwrap();
+        let until = Instant::now() + LIMIT;
+        while peregrine::describe("gate").unwrap().bindings > 0 {
+            assert!(Instant::now() < until, "the first session stays");
+        }
+        let gate = GateClient::bind("gate").unwrap();
+        let together = Barrier::new(2);
         std::thread::scope(|scope| {
-            let calls = [scope.spawn(|| gate.wait(1)), scope.spawn(|| gate.wait(2))];
+            let calls = [1, 2].map(|x| {
+                let (gate, together) = (&gate, &together);
+                scope.spawn(move || {
+                    together.wait();
+                    gate.wait(x)
+                })
+            });
             // Both must be inside before either is let out.
-            for _ in 0..2 {
-                test.came.recv_timeout(LIMIT).unwrap_or_else(|_| panic!("stranded in {round}"));
-            }
+            let came = [(); 2].map(|()| test.came.recv_timeout(Duration::from_secs(2)));
             test.open.send(()).unwrap();
             test.open.send(()).unwrap();
             for call in calls {
                 call.join().unwrap().unwrap();
             }
+            assert!(came.iter().all(Result::is_ok), "one of two calls was stranded, round {round}");
         });
-        // The sessions' threads go away, so that the next round rings again.
-        drop(GateClient::bind("gate").unwrap());
     }
 }
 

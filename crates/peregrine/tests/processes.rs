@@ -50,6 +50,25 @@ impl Ledger for Book {
     }
 }
 
+/// Forks a child without `exec` when it is called: the child keeps every socket open.
+struct Forking(Book);
+
+impl Ledger for Forking {
+    fn enter(&self, number: u64) -> peregrine::Result<u64> {
+        self.0.enter(number)
+    }
+    fn linger(&self, number: u64, ms: u32) -> peregrine::Result<u64> {
+        // SAFETY: the child only sleeps and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            std::thread::sleep(Duration::from_secs(4));
+            // SAFETY: ends the child without running anything of its parent's.
+            unsafe { libc::_exit(0) };
+        }
+        self.0.linger(number, ms)
+    }
+}
+
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// The parts that children play; in the test itself this does nothing.
@@ -64,22 +83,13 @@ fn child() {
             println!("\nready");
             running.wait();
         }
-        Some("server with a child") => {
-            let book = Book(directory().join("book.bin"));
+        Some("server that forks") => {
+            let book = Forking(Book(directory().join("book.bin")));
             let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
             let running = server.spawn().unwrap();
-            // Forked without exec, it keeps every socket of its parent open.
-            // SAFETY: the child only sleeps and exits.
-            let child = unsafe { libc::fork() };
-            if child == 0 {
-                std::thread::sleep(Duration::from_secs(3));
-                // SAFETY: ends the child without running anything of its parent's.
-                unsafe { libc::_exit(0) };
-            }
             println!("\nready");
             running.wait();
         }
-
         Some("client") => {
             let ledger = LedgerClient::bind("ledger").unwrap();
             println!("\nready");
@@ -266,7 +276,7 @@ fn a_name_is_replaced_after_a_kill_and_not_before() {
 fn a_death_is_noticed_although_a_child_of_the_dead_keeps_its_sockets() {
     let _alone = alone();
     let directory = support::own_directory();
-    let mut server = Part::start("child", "server with a child", directory.path());
+    let mut server = Part::start("child", "server that forks", directory.path());
     let ledger = LedgerClient::bind("ledger").unwrap();
     let caller = std::thread::spawn(move || ledger.linger(1, 60_000));
     let until = Instant::now() + LIMIT;
@@ -278,6 +288,6 @@ fn a_death_is_noticed_although_a_child_of_the_dead_keeps_its_sockets() {
     server.kill();
     let error = caller.join().unwrap().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
-    // The child lives for three seconds: whoever waits for the socket waits for it.
+    // The child lives for four seconds: whoever waits for the socket waits for it.
     assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
 }
