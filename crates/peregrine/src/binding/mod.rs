@@ -122,7 +122,7 @@ impl Binding {
     /// Those of any call.
     pub fn ping(&self) -> Result<(), CallError> {
         crate::stub::call(self, crate::call::PING, |stub| {
-            stub.head_only();
+            stub.ask_for_head();
             stub.transport(&[], &[], &mut [])?.ping()
         })
     }
