@@ -133,11 +133,10 @@ impl HandOver for Yield {
 /// the other, and while what came is being taken.
 #[inline(always)]
 fn ask_for<const N: usize>(memory: &Memory, word_at: usize) {
-    // Not the word's own: the other side looks at it, and would take it back meanwhile.
-    if N > LINE - PAYLOAD
-        && let Some(place) = memory.space().part(word_at + LINE, N - (LINE - PAYLOAD))
+    if N > 0
+        && let Some(place) = memory.space().part(word_at + PAYLOAD, N)
     {
-        place.prefetch_write(N - (LINE - PAYLOAD));
+        place.prefetch_write_all();
     }
 }
 

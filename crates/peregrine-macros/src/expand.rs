@@ -245,8 +245,6 @@ fn limit(max_len: Option<&Expr>) -> TokenStream {
 /// What a parameter adds to the client's stub.
 #[derive(Default)]
 struct Sent {
-    /// About how many bytes of blocks it sends: only asked for ahead, so it need not be exact.
-    bytes: TokenStream,
     marshal: TokenStream,
     ins: TokenStream,
     lent: TokenStream,
@@ -266,19 +264,16 @@ impl Sent {
             Form::Value => Self { marshal: quote!(__stub.value::<#ty>(&#ident)?;), ..none },
             Form::Borrowed => Self { marshal: quote!(__stub.value::<#ty>(#ident)?;), ..none },
             Form::Text => Self {
-                bytes: quote!(+ #ident.len()),
                 marshal: quote!(let #block = __stub.text(#ident, #limit)?;),
                 ins: quote!(#block,),
                 ..none
             },
             Form::Slice => Self {
-                bytes: quote!(+ ::core::mem::size_of_val(#ident)),
                 marshal: quote!(let #block = __stub.slice::<#ty>(#ident, #limit)?;),
                 ins: quote!(#block,),
                 ..none
             },
             Form::Lent => Self {
-                bytes: quote!(+ #ident.len() * ::core::mem::size_of::<#ty>()),
                 marshal: quote!(let #block = __stub.lent::<#ty>(&#ident, #limit)?;),
                 lent: quote!(#block,),
                 ..none
@@ -295,7 +290,6 @@ impl Sent {
                 ..none
             },
             Form::InOutSlice => Self {
-                bytes: quote!(+ ::core::mem::size_of_val(&*#ident)),
                 marshal: quote!(let #block = __stub.in_out::<#ty>(&mut *#ident, #limit)?;),
                 ins: quote!(#block.contents(),),
                 outs: quote!(#block,),
@@ -316,12 +310,8 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     });
     let sent: Vec<_> = method.parameters.iter().map(Sent::new).collect();
     let marshal = sent.iter().map(|one| &one.marshal);
-    let bytes: TokenStream = sent.iter().map(|one| one.bytes.clone()).collect();
-    let ask = if bytes.is_empty() {
-        quote!(__stub.ask_for_head();)
-    } else {
-        quote!(__stub.ask_for(0 #bytes);)
-    };
+    let blocks = sent.iter().any(|one| !one.ins.is_empty() || !one.lent.is_empty());
+    let head_only = (!blocks).then(|| quote!(__stub.head_only();));
     let (ins, lent) = (sent.iter().map(|one| &one.ins), sent.iter().map(|one| &one.lent));
     let outs = sent.iter().map(|one| &one.outs);
     let (take, assign) = (sent.iter().map(|one| &one.take), sent.iter().map(|one| &one.assign));
@@ -343,7 +333,7 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
         #[inline]
         fn #ident(&self, #(#parameters),*) -> #returns {
             ::peregrine::__rt::call(&self.binding, #number, |__stub| {
-                #ask
+                #head_only
                 #(#marshal)*
                 let mut __returned =
                     __stub.transport(&[#(#ins)*], &[#(#lent)*], &mut [#(#outs)*])?;
@@ -491,7 +481,7 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
     let received: Vec<_> =
         method.parameters.iter().map(|one| Received::new(one, &mut outs)).collect();
     let expect = (outs > 0).then(|| quote!(__reply.expect(#outs);));
-    let ask = if outs > 0 { quote!(__reply.ask_for();) } else { quote!(__reply.ask_for_head();) };
+    let head_only = (outs == 0).then(|| quote!(__reply.head_only();));
     let (take, pass) = (received.iter().map(|one| &one.take), received.iter().map(|one| &one.pass));
     let blocks = received.iter().map(|one| &one.block);
     let heads: TokenStream = received.iter().map(|one| one.head.to_token_stream()).collect();
@@ -505,7 +495,7 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
             #expect
             #(#take)*
             __request.finish()?;
-            #ask
+            #head_only
             let __result: #returns =
                 <__Object as #interface>::#ident(&self.object, #(#pass),*);
             match ::peregrine::__rt::Outcome::as_result(&__result) {

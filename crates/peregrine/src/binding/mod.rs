@@ -122,7 +122,7 @@ impl Binding {
     /// Those of any call.
     pub fn ping(&self) -> Result<(), CallError> {
         crate::stub::call(self, crate::call::PING, |stub| {
-            stub.ask_for_head();
+            stub.head_only();
             stub.transport(&[], &[], &mut [])?.ping()
         })
     }

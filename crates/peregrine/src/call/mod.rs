@@ -177,6 +177,9 @@ impl Call<'_, '_, '_> {
 #[inline]
 fn put_block(staged: &mut Staged<'_>, at: usize, block: Window<'_>) -> Option<usize> {
     let start = align_up(at);
+    if let Some(place) = staged.space().part(start, block.len()) {
+        place.prefetch_write_all();
+    }
     staged.zero(at, start.checked_sub(at)?)?;
     staged.copy(start, block)?;
     stats::count(Copy::A, block.len());

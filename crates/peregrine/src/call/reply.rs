@@ -37,23 +37,18 @@ impl<'a> Reply<'a> {
         self.next = blocks_at(outs);
     }
 
-    /// As [`Reply::ask_for`], for an answer that is nothing but a head.
-    #[inline(always)]
-    pub fn ask_for_head(&self) {
-        self.head.space().prefetch_line();
-    }
-
-    /// Asks for the lines in which the answer will travel, before the procedure runs: the first
-    /// line and those of the out blocks together.
+    /// Says that nothing but a head will be answered: its line is asked for before the procedure
+    /// runs. See [`Stub::head_only`](crate::stub::Stub::head_only).
     #[inline]
-    pub fn ask_for(&self) {
-        self.head.space().prefetch_write(self.next.saturating_sub(blocks_at(self.outs)));
+    pub fn head_only(&self) {
+        self.head.space().prefetch_write();
     }
 
     /// The next out block, of `capacity` bytes.
     #[inline]
     pub(super) fn block(&mut self, capacity: usize) -> Option<Space<'a>> {
         let block = self.head.space().part(self.next, capacity)?;
+        block.prefetch_write_all();
         self.next = align_up(self.next + capacity);
         Some(block)
     }

@@ -121,17 +121,12 @@ fn too_long(length: usize, max_len: usize) -> CallError {
 }
 
 impl<'a> Stub<'a> {
-    /// Says that nothing but a head will be sent, as [`Stub::ask_for`].
-    #[inline(always)]
-    pub fn ask_for_head(&self) {
-        self.head.space().prefetch_line();
-    }
-
-    /// Says about how many bytes of blocks will be sent behind the head: the lines in which all of
-    /// it travels are asked for now, together, and come over while the message is made.
+    /// Says that nothing but a head will be sent: the line in which it travels is asked for now,
+    /// and comes over while the head is made. (With blocks to copy first, the side that looks at
+    /// the line would have taken it back by then.)
     #[inline]
-    pub fn ask_for(&self, bytes: usize) {
-        self.head.space().prefetch_write(bytes);
+    pub fn head_only(&self) {
+        self.head.space().prefetch_write();
     }
 
     /// A value, into the head.

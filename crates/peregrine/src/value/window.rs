@@ -116,23 +116,33 @@ impl<'a> Space<'a> {
         Self(Window { base: memory.as_mut_ptr(), bytes: memory.len(), memory: PhantomData })
     }
 
-    /// Asks the processor to own the first line of the space.
+    /// Asks the processor to own the first line of the space: what is about to be written comes
+    /// over from the other processor while the arguments are still being thought about.
     #[inline(always)]
-    pub fn prefetch_line(&self) {
-        own_line(self.0.base);
+    pub fn prefetch_write(&self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint; it changes nothing and never faults, whatever the address.
+        unsafe {
+            core::arch::asm!("prefetchw [{0}]", in(reg) self.0.base, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("prfm pstl1keep, [{0}]", in(reg) self.0.base, options(nostack, preserves_flags, readonly));
+        }
     }
 
-    /// Asks the processor to own the first line of the space and those of the next `bytes` bytes,
-    /// as many as it can wait for at a time: what is about to be written comes over from the other
-    /// processor, all of it together, while it is still being thought about.
+    /// As [`Space::prefetch_write`], for all lines but the first (at which somebody may look), up
+    /// to as many as a processor can wait for at a time: they come over together rather than one
+    /// after the other.
     #[inline]
-    pub fn prefetch_write(&self, bytes: usize) {
+    pub fn prefetch_write_all(&self) {
         const LINE: usize = 64;
-        const BYTES_MAX: usize = 32 * LINE;
-        own_line(self.0.base);
+        const LINES: usize = 32;
         let mut at = LINE;
-        while at < bytes.min(BYTES_MAX) + LINE && at < self.0.bytes {
-            own_line(self.0.base.wrapping_add(at));
+        while at < self.0.bytes + LINE && at < LINES * LINE {
+            let line = self.0.base.wrapping_add(at.min(self.0.bytes.saturating_sub(1)));
+            Self(Window { base: line, bytes: 0, memory: PhantomData }).prefetch_write();
             at += LINE;
         }
     }
@@ -263,23 +273,6 @@ unsafe fn fetch(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
     // SAFETY: empty; it only makes the compiler believe that the copy may have changed.
     unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
-}
-
-/// Asks for the line at an address, to be written.
-#[inline(always)]
-fn own_line(address: *mut u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it changes nothing and never faults, whatever the address.
-    unsafe {
-        core::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: as above.
-    unsafe {
-        core::arch::asm!("prfm pstl1keep, [{0}]", in(reg) address, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    let _ = address;
 }
 
 #[cfg(test)]
