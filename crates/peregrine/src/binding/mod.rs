@@ -16,6 +16,21 @@ pub use crate::path::local::Description;
 use crate::sys::ForkMark;
 
 /// A binding to one export: cheap to clone, called through by any number of threads.
+///
+/// Generated clients have one inside and lend it: `client.binding()`.
+///
+/// ```
+/// # use peregrine::interface;
+/// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+/// # struct Same;
+/// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+/// let echo = EchoClient::in_process(Same);
+/// let binding = echo.binding();
+/// assert_eq!(binding.interface().name, "Echo");
+/// assert!(binding.is_alive());
+/// binding.ping()?;
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
 #[derive(Clone)]
 pub struct Binding {
     pub(crate) bound: Arc<Bound>,
@@ -32,6 +47,15 @@ pub(crate) struct Bound {
 }
 
 /// What the export at an address says of itself: nothing need be known of its interface.
+///
+/// ```
+/// use peregrine::{Kind, describe};
+///
+/// match describe("files") {
+///     Ok(description) => print!("{}", description.text),
+///     Err(error) => assert_eq!(error.kind(), Kind::NotFound),
+/// }
+/// ```
 ///
 /// # Errors
 /// If there is no such export, it does not serve this user, or does not answer within 5 seconds.

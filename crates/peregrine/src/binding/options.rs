@@ -7,6 +7,23 @@ use crate::interface::Interface;
 use crate::limits;
 
 /// Options of a binding; the defaults suit most programs.
+///
+/// ```
+/// use core::time::Duration;
+/// use peregrine::{BindOptions, Wait};
+///
+/// # use peregrine::interface;
+/// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+/// # struct Same;
+/// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+/// let options = BindOptions::default()
+///     .astacks(2)
+///     .wait(Wait::Block)
+///     .timeout(Duration::from_secs(1));
+/// let echo = EchoClient::in_process_with(Same, &options);
+/// assert_eq!(echo.echo(7)?, 7);
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct BindOptions {

@@ -30,6 +30,14 @@ use crate::value::{FIRST_BYTES, Invalid, OutBlock, Staged, Window, Writer, align
 pub const PING: u32 = u32::MAX;
 
 /// How long a caller is willing to wait.
+///
+/// ```
+/// use core::time::Duration;
+/// use peregrine::Limit;
+///
+/// assert_eq!(Limit::None.deadline(), None);
+/// assert!(Limit::Within(Duration::from_secs(1)).deadline().is_some());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Limit {
     /// Until there is a result or the server is known to be dead.

@@ -182,6 +182,12 @@ pub struct Entry {
 
 /// All names in the runtime directories, in the order of searching, then by name. Of names that
 /// occur twice the first is the one that clients find.
+///
+/// ```
+/// for entry in peregrine::directory::list() {
+///     println!("{} {}", entry.name, if entry.alive { "lives" } else { "is a leftover" });
+/// }
+/// ```
 pub fn list() -> Vec<Entry> {
     let mut all: Vec<Entry> = Vec::new();
     for dir in search_path() {

@@ -39,6 +39,20 @@ pub struct Server {
 }
 
 /// What a server may choose for each export.
+///
+/// ```no_run
+/// use peregrine::{ExportOptions, Server};
+///
+/// # use peregrine::interface;
+/// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+/// # struct Same;
+/// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+/// let options = ExportOptions::default().public().astacks_max(4);
+/// let running = Server::new().export_with("echo", EchoServer::new(Same), options)?.spawn()?;
+/// assert_eq!(running.names(), ["echo"]);
+/// running.stop();
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct ExportOptions {
