@@ -102,11 +102,8 @@ impl ServerRegion {
             match catch_unwind(calls) {
                 Ok(left) => return left,
                 Err(panic) => {
-                    let (_, reply) = self.spaces(astack);
-                    let (answer, head_at, head_bytes) = refuse(reply, &Refusal::panicked(panic));
-                    let (answer, cpu) = (answer as u32, sys::current_cpu());
                     let message = astack.seen.load(Ordering::Relaxed);
-                    self.post(astack, message, ReplyHeader { answer, cpu, head_at, head_bytes });
+                    self.post_refusal(astack, message, &Refusal::panicked(panic));
                 }
             }
         }
@@ -205,6 +202,15 @@ impl ServerRegion {
         }
     }
 
+    /// Answers with a refusal instead of a result.
+    #[cold]
+    fn post_refusal(&self, astack: &AStack, message: u32, refusal: &Refusal) {
+        let (_, reply) = self.spaces(astack);
+        let (answer, head_at, head_bytes) = refuse(reply, refusal);
+        let (answer, cpu) = (answer as u32, sys::current_cpu());
+        self.post(astack, message, ReplyHeader { answer, cpu, head_at, head_bytes });
+    }
+
     /// Answers what is posted on an A-stack without running it, and leaves it to the next ring.
     /// For A-stacks that nobody attends to; false if the client posted so fast that one still is
     /// posted, and must be queued after all.
@@ -217,11 +223,7 @@ impl ServerRegion {
             let value = match word::look(call, astack.seen.load(Ordering::Relaxed)) {
                 Look::Posted(message) => {
                     astack.seen.store(message, Ordering::Relaxed);
-                    let (_, reply) = self.spaces(astack);
-                    let (answer, head_at, head_bytes) = refuse(reply, refusal);
-                    let cpu = sys::current_cpu();
-                    let answer = answer as u32;
-                    self.post(astack, message, ReplyHeader { answer, cpu, head_at, head_bytes });
+                    self.post_refusal(astack, message, refusal);
                     message
                 }
                 Look::Nothing(value) => value,
