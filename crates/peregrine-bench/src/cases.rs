@@ -182,6 +182,9 @@ impl Waiting {
     }
 }
 
+/// The export whose calls are accounted for.
+pub(crate) const ACCOUNTED: &str = "spin-accounted";
+
 /// The export of an interface whose server waits like that.
 pub(crate) fn export_name(wait: Waiting, size: Size) -> String {
     format!("{}-{}", wait.name(), size.name())

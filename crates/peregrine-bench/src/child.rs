@@ -14,8 +14,8 @@ use clap::Args;
 use peregrine::sys::{Memory, pin_to};
 use peregrine::{CallError, Running, Server};
 
-use crate::cases::{Size, Waiting, export_name};
-use crate::interfaces::{LargeServer, MiddleServer, Object, SmallServer};
+use crate::cases::{ACCOUNTED, Size, Waiting, export_name};
+use crate::interfaces::{AccountedServer, LargeServer, MiddleServer, Object, SmallServer};
 use crate::pingpong::{self, Exchange, MEMORY, Way};
 
 /// What the parent tells its child at once.
@@ -78,6 +78,10 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
     });
     let servers: Result<Vec<Running>, CallError> = Waiting::ALL.into_iter().map(serve).collect();
     let _servers = servers?;
+    let _accounted = Server::new()
+        .wait(Waiting::Spin.wait())
+        .export(ACCOUNTED, AccountedServer::new(Object))?
+        .spawn()?;
     println!("{READY}");
     for (what, trips) in told {
         pingpong::echo(&memory, what, trips);

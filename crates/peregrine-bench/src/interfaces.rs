@@ -5,6 +5,7 @@
 use std::hint::black_box;
 use std::time::Duration;
 
+use peregrine::stats::{Moment, stamp, take_stamps};
 use peregrine::{Out, interface};
 
 /// Bytes of a cache line.
@@ -41,6 +42,19 @@ pub(crate) trait Middle {
 pub(crate) trait Large {
     /// Bytes in; one word of each line is looked at.
     fn take(&self, #[max_len(1 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
+}
+
+/// Calls whose moments are noted.
+#[interface]
+pub(crate) trait Accounted {
+    /// Nothing.
+    fn null(&self) -> peregrine::Result<()>;
+    /// Bytes in.
+    fn take(&self, #[max_len(3000)] bytes: &[u8]) -> peregrine::Result<()>;
+    /// Bytes in and back.
+    fn both(&self, #[max_len(3000)] bytes: &mut [u8]) -> peregrine::Result<()>;
+    /// The server's stamps since the last time.
+    fn stamps(&self, #[max_len(1 << 14)] into: Out<'_, u64>) -> peregrine::Result<()>;
 }
 
 /// Does what the limits do with what arrives, and nothing else.
@@ -91,6 +105,36 @@ impl Small for Object {
 
     fn sleep(&self, ms: u32) -> peregrine::Result<()> {
         std::thread::sleep(Duration::from_millis(ms.into()));
+        Ok(())
+    }
+}
+
+impl Accounted for Object {
+    #[inline(never)]
+    fn null(&self) -> peregrine::Result<()> {
+        stamp(Moment::Run);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<()> {
+        stamp(Moment::Run);
+        black_box(bytes);
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn both(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
+        stamp(Moment::Run);
+        black_box(bytes);
+        Ok(())
+    }
+
+    fn stamps(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
+        let stamps = take_stamps().unwrap_or_default();
+        let fit = stamps.len().min(into.capacity());
+        // It was asked how many fit.
+        let _ = into.put(&stamps[..fit]);
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 //! *limit*) and Peregrine are measured in turn, round by round, in one run.
 #![forbid(unsafe_code)]
 
+mod account;
 mod cases;
 mod child;
 mod death;
@@ -49,6 +50,8 @@ enum Experiment {
         #[arg(long = "wait", value_enum)]
         waits: Vec<Waiting>,
     },
+    /// Where the time of a call goes, moment by moment (needs the feature `stamps`).
+    Account(Selection),
     /// How fast a caller learns that its server was killed.
     Death(Deaths),
     /// The other process of a measurement.
@@ -144,6 +147,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Local { selection, waits } => {
             ("local", selection.format, local::measure(&selection, &waits, &progress)?)
         }
+        Experiment::Account(selection) => return account::show(&selection, &progress),
         Experiment::Death(deaths) => {
             let rounds = deaths.rounds.unwrap_or(if deaths.quick { 20 } else { 100 });
             ("death", deaths.format, death::measure(rounds as usize, &progress)?)

@@ -13,6 +13,7 @@ use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use peregrine::stats::{Moment, stamp};
 use peregrine::sys::{Memory, futex_wait, futex_wake};
 
 use crate::cases::LARGE;
@@ -41,6 +42,8 @@ pub(crate) enum Way {
     Futex,
     /// The processor is given up until the word has changed.
     Yield,
+    /// As [`Spin`](Self::Spin), with stamps.
+    Stamped,
 }
 
 impl Way {
@@ -50,12 +53,13 @@ impl Way {
             Self::Spin => "spin",
             Self::Futex => "futex",
             Self::Yield => "yield",
+            Self::Stamped => "stamped",
         }
     }
 
     /// As it was told.
     pub(crate) fn named(name: &str) -> Option<Self> {
-        let all = [Self::Spin, Self::Futex, Self::Yield];
+        let all = [Self::Spin, Self::Futex, Self::Yield, Self::Stamped];
         all.into_iter().find(|way| way.name() == name)
     }
 }
@@ -80,6 +84,7 @@ trait HandOver {
 struct Spin;
 struct Futex;
 struct Yield;
+struct Stamped;
 
 // Nothing here looks at a clock: both processes end when the other one does, see `peer.rs` and
 // `child.rs`.
@@ -94,6 +99,21 @@ impl HandOver for Spin {
         while word.load(Ordering::Acquire) != value {
             spin_loop();
         }
+    }
+}
+
+impl HandOver for Stamped {
+    #[inline(always)]
+    fn publish(word: &AtomicU32, value: u32) {
+        stamp(Moment::Ready);
+        Spin::publish(word, value);
+        stamp(Moment::Posted);
+    }
+
+    #[inline(always)]
+    fn receive(word: &AtomicU32, value: u32) {
+        Spin::receive(word, value);
+        stamp(Moment::Seen);
     }
 }
 
@@ -232,6 +252,7 @@ macro_rules! of_all_sizes {
             Way::Spin => of_all_sizes!($function, Spin, exchange),
             Way::Futex => of_all_sizes!($function, Futex, exchange),
             Way::Yield => of_all_sizes!($function, Yield, exchange),
+            Way::Stamped => of_all_sizes!($function, Stamped, exchange),
         };
         side.expect("a size that there is a case of")
     }};

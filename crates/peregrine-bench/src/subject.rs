@@ -4,10 +4,13 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Out};
+use peregrine::{BindOptions, Out, Wait};
 
-use crate::cases::{Case, LARGE, Limit, Procedure, Size, Waiting, export_name};
-use crate::interfaces::{Large, LargeClient, Middle, MiddleClient, Object, Small, SmallClient};
+use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting, export_name};
+use crate::interfaces::{
+    Accounted, AccountedClient, Large, LargeClient, Middle, MiddleClient, Object, Small,
+    SmallClient,
+};
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};
 
@@ -152,6 +155,38 @@ fn remote(
     drop(client);
     quiet(&name)?;
     Ok(Sample { ns: per_call(took, calls), cpu_ns: Some(per_call(ran, calls + settle)) })
+}
+
+/// Calls whose moments are noted, without their bindings' making or their end.
+pub(crate) fn accounted(case: Case, calls: u32) -> Result<Duration, Failure> {
+    let client = AccountedClient::bind_with(ACCOUNTED, &BindOptions::default().wait(Wait::Spin))?;
+    let mut buffer = vec![0xa5; LARGE];
+    let mut run = |calls| match case.procedure {
+        Procedure::Null => timed(calls, || client.null()),
+        Procedure::Both => {
+            let bytes = &mut buffer[..case.in_bytes];
+            timed(calls, || client.both(black_box(bytes)))
+        }
+        _ => {
+            let bytes = &buffer[..case.in_bytes];
+            timed(calls, || client.take(black_box(bytes)))
+        }
+    };
+    run(WARM_CALLS)?;
+    let took = run(calls)?;
+    drop(client);
+    quiet(ACCOUNTED)?;
+    Ok(took)
+}
+
+/// The server's stamps since the last time.
+pub(crate) fn server_stamps() -> Result<Vec<u64>, Failure> {
+    let client = AccountedClient::bind(ACCOUNTED)?;
+    let mut stamps = Vec::with_capacity(1 << 14);
+    client.stamps(Out::from(&mut stamps))?;
+    drop(client);
+    quiet(ACCOUNTED)?;
+    Ok(stamps)
 }
 
 /// Waits until the server's threads have left the sessions that were closed.

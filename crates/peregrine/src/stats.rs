@@ -1,4 +1,6 @@
 //! Exact counts that tests hold: copies of arguments and results. Nothing in release builds.
+//!
+//! With the feature `stamps`, moments of calls too: for accounts of where a call's time goes.
 
 /// LRPC's names for the copies of a call (Table III of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,5 +35,65 @@ pub fn copied() -> Option<[u64; 3]> {
         counters::BYTES[i].load(core::sync::atomic::Ordering::Relaxed)
     }));
     #[cfg(not(debug_assertions))]
+    None
+}
+
+/// Moments of a local call that are noted on either side, in the order in which a call passes them:
+/// the client's [`Ready`](Self::Ready) and [`Posted`](Self::Posted), the server's
+/// [`Seen`](Self::Seen) and [`Run`](Self::Run), its `Ready` and `Posted`, the client's `Seen`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Moment {
+    /// All but the word has been written.
+    Ready = 0,
+    /// The word has been written; what was written before it has left this processor.
+    Posted = 1,
+    /// The other side's word has been seen.
+    Seen = 2,
+    /// The procedure begins (noted by whoever measures).
+    Run = 3,
+}
+
+impl Moment {
+    /// In a stamp, the bits above these are the processor's clock.
+    pub const BITS: u32 = 2;
+}
+
+#[cfg(feature = "stamps")]
+mod stamps {
+    use core::sync::atomic::{AtomicU64, AtomicUsize};
+    pub(super) static STAMPS: [AtomicU64; 1 << 14] = [const { AtomicU64::new(0) }; 1 << 14];
+    pub(super) static NOTED: AtomicUsize = AtomicUsize::new(0);
+}
+
+/// Notes that a call passes a moment; nothing without the feature `stamps`. One thread of a process
+/// at a time: others' stamps are lost.
+#[inline(always)]
+pub fn stamp(moment: Moment) {
+    #[cfg(feature = "stamps")]
+    {
+        use core::sync::atomic::Ordering::Relaxed;
+        let noted = stamps::NOTED.load(Relaxed);
+        if let Some(place) = stamps::STAMPS.get(noted) {
+            place.store(crate::sys::ticks() << Moment::BITS | moment as u64, Relaxed);
+            stamps::NOTED.store(noted + 1, Relaxed);
+        }
+    }
+    #[cfg(not(feature = "stamps"))]
+    let _ = moment;
+}
+
+/// The first 16,384 stamps since the last time this was called, in the order in which they were
+/// noted; `None` without the feature `stamps`.
+pub fn take_stamps() -> Option<Vec<u64>> {
+    #[cfg(feature = "stamps")]
+    {
+        use core::sync::atomic::Ordering::Relaxed;
+        let noted = stamps::NOTED.load(Relaxed).min(stamps::STAMPS.len());
+        let taken = stamps::STAMPS[..noted].iter().map(|stamp| stamp.load(Relaxed)).collect();
+        stamps::NOTED.store(0, Relaxed);
+        Some(taken)
+    }
+    #[cfg(not(feature = "stamps"))]
     None
 }

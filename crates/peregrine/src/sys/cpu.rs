@@ -56,3 +56,21 @@ pub fn membarrier() -> bool {
     };
     *REGISTERED.get_or_init(|| command(REGISTER)) && command(EXPEDITED)
 }
+
+/// The processor's clock: cycles of a constant rate, the same on all processors of the machine
+/// (x86-64), else nanoseconds. Waits for nothing: what stands before it in the program may still be
+/// under way.
+#[cfg(feature = "stamps")]
+#[inline(always)]
+pub fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads a counter; every x86-64 processor has it.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+    }
+}

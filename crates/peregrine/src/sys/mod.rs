@@ -12,6 +12,8 @@ mod process;
 mod signal;
 mod socket;
 
+#[cfg(feature = "stamps")]
+pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};
 pub use file::{pread, pwrite};
 pub(crate) use fork::ForkMark;

@@ -10,6 +10,7 @@ use super::wait::{Event, Terms, wait};
 use super::word::{self, Look, Owed, posted};
 use crate::call::{Answer, Call, CallPath, Frames, PathKind, Returned, Wait};
 use crate::error::{CallError, Executed, Kind};
+use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
 
 /// A binding's A-stacks, seen from the client.
@@ -117,18 +118,21 @@ impl CallPath for LocalPath {
         // was checked against the region's size, so neither write can miss.
         call.head.flush();
         let _ = space.write_plain(call_at + 4, &header.words());
+        stamp(Moment::Ready);
         // The point of no return: from here on the server may run the call.
         match word::post(call_word, message) {
             Owed::Nothing => {}
             Owed::Wake => drop(sys::futex_wake(call_word)),
             Owed::Ring => self.session.ring(index, call.limit.deadline()),
         }
+        stamp(Moment::Posted);
 
         let seen = astack.seen.load(Ordering::Relaxed);
         let mut terms = Terms::of_caller(self.wait, cpu, astack.server_cpu.load(Ordering::Relaxed));
         let (limit, session) = (call.limit, &*self.session);
         let reply_word = self.memory.word(reply_at);
         let event = wait(reply_word, seen, &mut terms, || limit.deadline(), || !session.is_alive());
+        stamp(Moment::Seen);
         astack.client_cpu.store(terms.own_cpu, Ordering::Relaxed);
         match event {
             Event::Posted(reply) if reply == message => astack.seen.store(reply, Ordering::Relaxed),

@@ -10,6 +10,7 @@ use super::region::{CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
 use super::wait::{Event, Terms, wait};
 use super::word::{self, Look, Owed};
 use crate::call::{CallerInfo, EStack, Incoming, Refusal, Serve, Wait, execute, refuse};
+use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
 use crate::value::{Space, Window};
 
@@ -173,6 +174,7 @@ impl ServerRegion {
     /// Takes a call, runs it, posts the reply; returns where the client ran.
     #[inline]
     fn answer(&self, astack: &AStack, message: u32, cpu: u32, estack: &mut EStack) -> u32 {
+        stamp(Moment::Seen);
         astack.seen.store(message, Ordering::Relaxed);
         // Before anything of the call runs: after our death it tells that it may have run.
         self.memory.word(astack.taken_at).store(message, Ordering::Relaxed);
@@ -197,9 +199,11 @@ impl ServerRegion {
         // Inside the region by its layout.
         let _ = self.memory.space().write_plain(reply_at + 4, &header.words());
         let reply = self.memory.word(reply_at);
+        stamp(Moment::Ready);
         if word::post(reply, message) == Owed::Wake {
             sys::futex_wake(reply);
         }
+        stamp(Moment::Posted);
     }
 
     /// Answers with a refusal instead of a result.

@@ -1,0 +1,265 @@
+//! The experiment `account`: where the time of a spinning call goes, moment by moment, beside the
+//! same moments of its limit.
+//!
+//! Both sides note the processor's clock as a call passes. The steps add up to the round trip by
+//! themselves, for each begins where another ends; but noting takes time too. So the sum is held
+//! against the round trip of the same calls without stamps, taken in turn in the same rounds: an
+//! account that is off says by how much.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+use comfy_table::{CellAlignment, Table};
+use peregrine::stats::{Moment, stamp, take_stamps};
+use serde_json::{Value, json};
+
+use crate::cases::{Case, Limit, Placement, Size, Waiting};
+use crate::local::in_each_placement;
+use crate::peer::Peer;
+use crate::pingpong::{Exchange, Way};
+use crate::row::Format;
+use crate::statistics::median;
+use crate::subject::{self, Failure, Subject};
+use crate::{Progress, Selection, machine};
+
+/// Calls of a round that are accounted for: their stamps fit.
+const CALLS: usize = 3000;
+
+/// The steps of a round trip. The limit has no procedure: its server's two steps are one.
+const STEPS: [&str; 5] = [
+    "client: from the reply to the call's word",
+    "the word crosses, seen by the server",
+    "server: to the procedure",
+    "server: from the procedure to the reply's word",
+    "the word crosses, seen by the client",
+];
+
+/// What one case's rounds showed: medians, in nanoseconds.
+#[derive(Clone, Debug)]
+struct Account {
+    case: &'static str,
+    limit: Side,
+    ours: Side,
+}
+
+/// One side of an account.
+#[derive(Clone, Debug, Default)]
+struct Side {
+    /// By step; the third is part of the fourth for the limit.
+    steps: Vec<f64>,
+    /// What stood between a word ready and a word written, there and back: parts of the crossings.
+    posts: [f64; 2],
+    /// The round trip without stamps.
+    whole: f64,
+}
+
+impl Side {
+    fn sum(&self) -> f64 {
+        self.steps.iter().sum()
+    }
+
+    /// How far the sum is from the whole, as a fraction of the whole.
+    fn open(&self) -> f64 {
+        self.sum() / self.whole - 1.0
+    }
+}
+
+/// A stamp, taken apart.
+type Stamp = (u64, u64);
+
+/// Measures what was selected of the small cases, and shows it.
+pub(crate) fn show(selection: &Selection, progress: &Progress) -> Result<(), Failure> {
+    if take_stamps().is_none() {
+        let how = "cargo run --release -p peregrine-bench --features stamps -- account";
+        return Err(format!("this program was built without stamps; run `{how}`").into());
+    }
+    let mut selection = selection.clone();
+    selection.placements = vec![Placement::TwoCores];
+    let default = ["null", "in-200", "inout-200", "inout-1024"];
+    if selection.cases.is_empty() {
+        selection.cases = default.map(str::to_owned).to_vec();
+    }
+    let mut accounts = Vec::new();
+    in_each_placement(&selection, |_, peer| {
+        for name in &selection.cases {
+            let small = Case::named(name).filter(|case| case.size == Size::Small);
+            let case = small.ok_or_else(|| format!("`{name}` is not accounted for"))?;
+            progress.say(&format!("account: {name}"));
+            accounts.push(account(&selection, case, peer)?);
+        }
+        Ok(())
+    })?;
+    progress.say("");
+    let mut out = io::stdout().lock();
+    match selection.format {
+        Format::Json => {
+            let rows: Vec<Value> = accounts.iter().map(json).collect();
+            let machine = machine::description();
+            let all = json!({ "experiment": "account", "machine": machine, "rows": rows });
+            writeln!(out, "{all:#}")?;
+        }
+        Format::Human => {
+            for account in &accounts {
+                writeln!(out, "{}\n", table(account))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All rounds of one case.
+fn account(selection: &Selection, case: Case, peer: &mut Peer) -> Result<Account, Failure> {
+    let exchange =
+        Exchange { way: Way::Stamped, in_bytes: case.in_bytes, out_bytes: case.out_bytes };
+    let mut bare = Subject::limit(Limit::Lines, case);
+    let mut remote = Subject::remote(case, Waiting::Spin);
+    let (mut limits, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..selection.rounds() {
+        let per_ns = ticks_per_ns();
+        let add = |sides: &mut Vec<Side>, whole, stamps: [Vec<Stamp>; 2]| {
+            let mut side = side_of(&stamps, per_ns)?;
+            side.whole = whole;
+            sides.push(side);
+            Ok::<(), Failure>(())
+        };
+        let whole = bare.measure(peer, selection.slice())?.ns;
+        let stamps = noted(|| Ok(peer.exchange(exchange, 64, CALLS as u32).map(|_| ())?))?;
+        add(&mut limits, whole, stamps)?;
+        let whole = remote.measure(peer, selection.slice())?.ns;
+        let stamps = noted(|| subject::accounted(case, CALLS as u32).map(|_| ()))?;
+        add(&mut ours, whole, stamps)?;
+    }
+    Ok(Account { case: case.name, limit: middle(&limits), ours: middle(&ours) })
+}
+
+/// The stamps of both processes (this one's first) while `body` runs.
+fn noted(body: impl FnOnce() -> Result<(), Failure>) -> Result<[Vec<Stamp>; 2], Failure> {
+    subject::server_stamps()?;
+    take_stamps();
+    body()?;
+    let here = take_stamps().unwrap_or_default();
+    Ok([apart(&here), apart(&subject::server_stamps()?)])
+}
+
+fn apart(stamps: &[u64]) -> Vec<Stamp> {
+    let moment = |stamp: u64| stamp & ((1 << Moment::BITS) - 1);
+    stamps.iter().map(|stamp| (stamp >> Moment::BITS, moment(*stamp))).collect()
+}
+
+/// The clock's ticks per nanosecond.
+fn ticks_per_ns() -> f64 {
+    take_stamps();
+    stamp(Moment::Ready);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_millis(2) {}
+    stamp(Moment::Ready);
+    let took = start.elapsed();
+    let all = apart(&take_stamps().unwrap_or_default());
+    let (first, last) = (all.first().map_or(0, |s| s.0), all.last().map_or(0, |s| s.0));
+    (last - first) as f64 / took.as_nanos() as f64
+}
+
+/// The steps of all calls whose moments both sides noted.
+fn side_of([client, server]: &[Vec<Stamp>; 2], per_ns: f64) -> Result<Side, Failure> {
+    let [ready, posted, seen, run] =
+        [Moment::Ready, Moment::Posted, Moment::Seen, Moment::Run].map(|moment| moment as u64);
+    // A client's call is Ready, Posted, Seen; a server's Seen, perhaps Run, Ready, Posted. What
+    // stands before the first is of the call that took the stamps away.
+    let calls: Vec<_> = client.chunk_by(|_, next| next.1 != ready).collect();
+    let begun = server.iter().position(|stamp| stamp.1 == seen).unwrap_or(server.len());
+    let served: Vec<_> = server[begun..].chunk_by(|_, next| next.1 != seen).collect();
+    let at = |stamps: &[Stamp], moment| {
+        stamps.iter().find(|stamp| stamp.1 == moment).map(|stamp| stamp.0 as f64)
+    };
+    let mut steps: Vec<[f64; 7]> = Vec::new();
+    for ((pair, next), served) in calls.iter().zip(calls.iter().skip(1)).zip(&served) {
+        let found = (|| {
+            let (call, seen_back) = (at(pair, ready)?, at(pair, seen)?);
+            let (arrived, reply) = (at(served, seen)?, at(served, ready)?);
+            let begins = at(served, run).unwrap_or(arrived);
+            Some([
+                at(next, ready)? - seen_back,
+                arrived - call,
+                begins - arrived,
+                reply - begins,
+                seen_back - reply,
+                at(pair, posted)? - call,
+                at(served, posted)? - reply,
+            ])
+        })();
+        steps.extend(found);
+    }
+    if steps.len() < CALLS {
+        return Err(format!("only {} calls were noted by both sides", steps.len()).into());
+    }
+    // The last of them: the first ones warm up.
+    let last = &steps[steps.len() - CALLS / 2..];
+    let ns = |step: usize| {
+        // Clocks tick coarsely (10 ns on some machines): of many calls a mean tells more than a
+        // median, once interruptions are left out.
+        let mut all: Vec<f64> = last.iter().map(|steps| steps[step]).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        let kept = &all[all.len() / 20..all.len() - all.len() / 20];
+        kept.iter().sum::<f64>() / kept.len() as f64 / per_ns
+    };
+    Ok(Side { steps: (0..5).map(ns).collect(), posts: [ns(5), ns(6)], whole: 0.0 })
+}
+
+/// Step by step the median of all rounds.
+fn middle(sides: &[Side]) -> Side {
+    let of = |value: &dyn Fn(&Side) -> f64| median(&sides.iter().map(value).collect::<Vec<_>>());
+    Side {
+        steps: (0..STEPS.len()).map(|step| of(&|side| side.steps[step])).collect(),
+        posts: [0, 1].map(|post| of(&|side| side.posts[post])),
+        whole: of(&|side| side.whole),
+    }
+}
+
+fn json(account: &Account) -> Value {
+    let to = |value: f64| (value * 10.0).round() / 10.0;
+    let side = |side: &Side| {
+        json!({
+            "steps_ns": side.steps.iter().map(|ns| to(*ns)).collect::<Vec<_>>(),
+            "posts_ns": side.posts.map(to),
+            "sum_ns": to(side.sum()),
+            "whole_ns": to(side.whole),
+            "open": (side.open() * 1000.0).round() / 1000.0,
+        })
+    };
+    json!({
+        "case": account.case,
+        "steps": STEPS,
+        "limit": side(&account.limit),
+        "ours": side(&account.ours),
+    })
+}
+
+fn table(account: &Account) -> String {
+    let Account { case, limit, ours } = account;
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header([case, "lines, ns", "ours, ns", "more, ns"]);
+    let mut add = |what: &str, limit: f64, ours: f64| {
+        let cells = [limit, ours, ours - limit].map(|ns| format!("{ns:.1}"));
+        table.add_row([vec![what.to_owned()], cells.to_vec()].concat());
+    };
+    for (step, what) in STEPS.iter().enumerate() {
+        add(what, limit.steps[step], ours.steps[step]);
+        // What a crossing begins with: the processor has to own every line that was written.
+        match step {
+            1 => add("  of which until it is written", limit.posts[0], ours.posts[0]),
+            4 => add("  of which until it is written", limit.posts[1], ours.posts[1]),
+            _ => {}
+        }
+    }
+    add("sum of the steps", limit.sum(), ours.sum());
+    add("round trip without stamps", limit.whole, ours.whole);
+    let open = |side: &Side| format!("{:+.0} %", side.open() * 100.0);
+    table.add_row(["the sum is off by".to_owned(), open(limit), open(ours), String::new()]);
+    for number in 1..4 {
+        if let Some(column) = table.column_mut(number) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
