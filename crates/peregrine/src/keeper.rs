@@ -21,10 +21,10 @@ pub(crate) trait Watched: Send + Sync {
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Its descriptor is readable, or its other end was closed.
-    fn ready(&self) -> Next;
+    fn ready(self: Arc<Self>) -> Next;
 
     /// A moment that it asked for has come.
-    fn tick(&self) -> Next {
+    fn tick(self: Arc<Self>) -> Next {
         Next::Sleep
     }
 }
@@ -111,10 +111,30 @@ impl Keeper {
 
     /// Watches something until the returned value is dropped.
     pub(crate) fn watch(self: &Arc<Self>, what: Arc<dyn Watched>) -> io::Result<Watch> {
+        self.watch_until(what, None)
+    }
+
+    /// As [`watch`](Self::watch), and calls [`Watched::tick`] once after this time.
+    pub(crate) fn watch_for(
+        self: &Arc<Self>,
+        what: Arc<dyn Watched>,
+        time: Duration,
+    ) -> io::Result<Watch> {
+        let watch = self.watch_until(what, Some((Instant::now() + time, Due::Tick)))?;
+        // It sleeps until a moment that may be later.
+        rustix::io::write(&self.nudge, &1u64.to_ne_bytes())?;
+        Ok(watch)
+    }
+
+    fn watch_until(
+        self: &Arc<Self>,
+        what: Arc<dyn Watched>,
+        due: Option<(Instant, Due)>,
+    ) -> io::Result<Watch> {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let mut entries = self.entries();
         self.list(key, &*what)?;
-        entries.insert(key, Entry { what, listed: true, due: None });
+        entries.insert(key, Entry { what, listed: true, due });
         Ok(Watch { keeper: Arc::clone(self), key })
     }
 
@@ -235,11 +255,11 @@ mod tests {
         fn fd(&self) -> BorrowedFd<'_> {
             self.1.as_fd()
         }
-        fn ready(&self) -> Next {
+        fn ready(self: Arc<Self>) -> Next {
             let _ = self.0.lock().unwrap().send("ready");
             Next::Tick(Duration::from_millis(1))
         }
-        fn tick(&self) -> Next {
+        fn tick(self: Arc<Self>) -> Next {
             let _ = self.0.lock().unwrap().send("tick");
             Next::Forget
         }

@@ -48,7 +48,7 @@
 //! * [`interface`](macro@interface), [`derive@Plain`], [`derive@Value`]: what you write.
 //! * [`Out`], [`Lent`]: buffers whose place the caller decides, and that are not copied.
 //! * [`Server`], [`Running`], [`ExportOptions`]: serving objects under names.
-//! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`]: what is behind a client.
+//! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`], [`Short`]: what is behind a client.
 //! * [`CallError`], [`Kind`], [`Executed`]: what failed, and whether the call ran.
 //! * [`caller`]: who calls the procedure that runs.
 //! * [`directory`], [`describe`](fn@describe): what is exported here.
@@ -74,7 +74,7 @@ pub mod sys;
 pub mod value;
 
 pub use binding::{BindOptions, Binding, Description, describe};
-pub use call::{Caller, Limit, PathKind, Wait, caller};
+pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use server::{ExportOptions, Running, Server, StopHandle};

@@ -6,14 +6,16 @@
 //! | [`EMPTY_VALUES_MAX`] | 65536 | `TooLarge` or `BadResult`: more values than that which take no bytes |
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
-//! | [`MESSAGE_BYTES`] | 16 KiB | `TooLarge`, not executed: declare `max_len`, or ask for more at bind |
-//! | [`EXPORT_MESSAGE_BYTES`] | 1 MiB | refused at bind: raise `ExportOptions::message_bytes_max` |
+//! | [`MESSAGE_BYTES`] | 1 MiB | `TooLarge`, not executed: declare `max_len`, or ask for more on both sides |
 //! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
-//! | [`ASTACKS`] / [`ASTACKS_MAX`] | 8 / 1024 | the caller waits until an A-stack is given back |
+//! | [`ASTACKS`] / [`ASTACKS_SPARSE`] / [`ASTACKS_MAX`] | 8 / 64 / 1024 | the caller waits until an A-stack is given back |
 //! | [`REGION_BYTES_MAX`] | 4 GiB | refused at bind |
 //! | [`WORKERS_MAX`] | 64 | a call rings and is queued |
 //! | [`QUEUE_MAX`] | 1024 | `Overloaded`, not executed |
-//! | [`SESSIONS_MAX`] | 4096 | the session is refused at bind |
+//! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
+//! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
+//! | [`GUESTS_PER_USER`], [`GUEST_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
+//! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session is closed |
 //! | [`TEXT_BYTES_MAX`] | 2048 | error texts that cross a binding are cut |
 
@@ -30,12 +32,9 @@ pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 /// Bytes in the name of an export.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Bytes that an A-stack offers each way, unless the interface or the binding asks for more.
-pub const MESSAGE_BYTES: usize = 16 << 10;
-
-/// Bytes that an export lets an A-stack have each way, unless its interface or its options say
-/// more: a client makes the server take that much.
-pub const EXPORT_MESSAGE_BYTES: usize = 1 << 20;
+/// Bytes that a message may have each way, unless the interface declares that it needs more, or
+/// both sides ask for it with `message_bytes` and `message_bytes_max`.
+pub const MESSAGE_BYTES: usize = 1 << 20;
 
 /// Bytes of private argument memory that a thread keeps from call to call.
 pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
@@ -43,13 +42,17 @@ pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
 /// Bytes that an A-stack may offer each way.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
-/// A-stacks of a binding: calls in flight before callers wait.
+/// A-stacks of a session: calls in flight between two processes before callers wait.
 pub const ASTACKS: u32 = 8;
+
+/// A-stacks that a session has room for, unless a binding asks for more: memory that was never
+/// touched costs nothing.
+pub const ASTACKS_SPARSE: u32 = 64;
 
 /// The most A-stacks that a binding may ask for.
 pub const ASTACKS_MAX: u32 = 1024;
 
-/// Bytes of shared memory that one binding may take.
+/// Bytes of shared memory that one session may take.
 pub const REGION_BYTES_MAX: usize = 4 << 30;
 
 /// Bytes that an A-stack offers each way at least: any refusal with its text fits.
@@ -63,6 +66,24 @@ pub const QUEUE_MAX: usize = 1024;
 
 /// Sessions that a server accepts at one time.
 pub const SESSIONS_MAX: usize = 4096;
+
+/// Sessions of one user with a server: processes of that user.
+pub const SESSIONS_PER_USER: usize = 2048;
+
+/// Bindings of one session.
+pub const BINDINGS_MAX: usize = 1 << 16;
+
+/// Bindings of one user with a server.
+pub const BINDINGS_PER_USER: usize = 1 << 18;
+
+/// Connections of one user that have not bound yet.
+pub const GUESTS_PER_USER: usize = 256;
+
+/// How long a connection may take to bind.
+pub const GUEST_TIME: core::time::Duration = core::time::Duration::from_secs(5);
+
+/// Sessions that a client offers a server to bind in.
+pub const TOKENS_MAX: usize = 8;
 
 /// Bytes of one message of the handshake.
 pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;

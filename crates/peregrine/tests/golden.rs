@@ -631,8 +631,19 @@ fn a_server_stub_answers_to_the_byte() {
 
 // The other side of the local path, written from the documents alone.
 
-const HANDSHAKE: &[&str] =
-    &["describe", "description", "bind", "bound", "ring", "refused", "goodbye"];
+const HANDSHAKE: &[&str] = &[
+    "describe",
+    "description",
+    "bind",
+    "bound",
+    "bind again",
+    "bound again",
+    "ring",
+    "refused",
+    "goodbye",
+    "unbind",
+    "revoked",
+];
 
 /// A server that knows nothing of this crate but its shared memory.
 struct Foreign {
@@ -663,9 +674,10 @@ impl Foreign {
         send(&refused, &bytes("refused", 0), None);
 
         let socket = self.asked("bind");
-        // 4096 reserved bytes; a half is 32 + 16384 bytes up to a multiple of 128.
-        let (call, reply, taken) = (4096, 4096 + 16512, 4096 + 2 * 16512);
-        let (memory, file) = sys::Memory::shared(40960).unwrap();
+        // 4096 reserved bytes; a half is 32 + 2^20 bytes up to a multiple of 128.
+        let half = (1 << 20) + 128;
+        let (call, reply, taken) = (4096, 4096 + half, 4096 + 2 * half);
+        let (memory, file) = sys::Memory::shared(2_105_344).unwrap();
         send(&socket, &bytes("bound", 0), Some(&file));
         for (n, case) in (1u32..).zip(CASES.iter().chain(SERVER_CASES)) {
             check("ring", &received(&socket));
@@ -676,8 +688,9 @@ impl Foreign {
             if CASES.contains(case) {
                 let mut header = [0; 28];
                 memory.space().read(call + 4, &mut header).unwrap();
-                check(&format!("call {case} header"), &header[..16]);
-                assert_eq!(header[20..], [0; 8], "flags and extensions are reserved");
+                assert_eq!(header[..4], bytes("bound", 0)[32..36], "the binding's number");
+                check(&format!("call {case} header"), &header[4..20]);
+                assert_eq!(header[24..], [0; 4], "extensions are reserved");
                 let mut message = bytes(&format!("call {case}"), 0);
                 memory.space().read(call + 32, &mut message).unwrap();
                 check(&format!("call {case}"), &message);
@@ -693,6 +706,13 @@ impl Foreign {
             }
         }
         taken_all.recv().expect("the client took the last reply");
+        // A second binding joins the session; it is revoked, and goes.
+        let second = self.asked("bind again");
+        send(&second, &bytes("bound again", 0), None);
+        drop(second);
+        taken_all.recv().expect("the client is bound twice");
+        send(&socket, &bytes("revoked", 0), None);
+        check("unbind", &received(&socket));
         send(&socket, &bytes("goodbye", 0), None);
         // Until the client has gone.
         assert_eq!(received(&socket), []);
@@ -761,6 +781,15 @@ fn a_client_writes_and_reads_to_the_byte() {
         call(&client, case);
     }
     took_all.send(()).expect("the server waits for it");
+    let second = GoldenClient::bind_with("golden", &options).unwrap();
+    assert!(second.is_alive());
+    took_all.send(()).expect("the server waits for it");
+    let until = Instant::now() + Duration::from_secs(10);
+    while second.is_alive() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!second.is_alive() && client.is_alive());
+    drop(second);
     let until = Instant::now() + Duration::from_secs(10);
     while client.is_alive() && Instant::now() < until {
         std::thread::sleep(Duration::from_millis(1));

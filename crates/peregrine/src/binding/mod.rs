@@ -8,7 +8,7 @@ pub use options::BindOptions;
 use core::fmt;
 use std::sync::Arc;
 
-use crate::call::{CallPath, Frames, Limit, PathKind, Serve};
+use crate::call::{CallPath, Frames, Limit, PathKind, Serve, Short};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::Interface;
 use crate::path::in_process::InProcess;
@@ -40,7 +40,8 @@ pub struct Binding {
 /// What all clones of a binding share.
 pub(crate) struct Bound {
     pub(crate) path: Box<dyn CallPath>,
-    pub(crate) frames: Frames,
+    pub(crate) frames: Arc<Frames>,
+    pub(crate) short: Short,
     pub(crate) interface: &'static Interface,
     pub(crate) address: String,
     pub(crate) mark: ForkMark,
@@ -67,15 +68,17 @@ pub fn describe(address: &str) -> Result<Description, CallError> {
 impl Binding {
     pub(crate) fn new(
         path: Box<dyn CallPath>,
-        frames: Frames,
+        frames: Arc<Frames>,
         interface: &'static Interface,
         address: String,
-        limit: Limit,
+        options: &BindOptions,
     ) -> Result<Self, CallError> {
         let mark = ForkMark::for_binding().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
         })?;
-        Ok(Self { bound: Arc::new(Bound { path, frames, interface, address, mark }), limit })
+        let short = options.short;
+        let bound = Bound { path, frames, short, interface, address, mark };
+        Ok(Self { bound: Arc::new(bound), limit: options.limit })
     }
 
     /// Binds to an export: `NAME` or `local:NAME`, a server of this machine.
@@ -108,9 +111,11 @@ impl Binding {
     pub fn in_process(serve: Arc<dyn Serve>, options: &BindOptions) -> Self {
         let interface = serve.interface();
         let bytes = options.message_bytes_for(interface);
-        let frames = InProcess::frames(options.astacks, bytes).expect("memory for the frames");
+        let count = options.room_for(bytes);
+        let frames =
+            InProcess::frames(count, options.astacks, bytes).expect("memory for the frames");
         let path = Box::new(InProcess::new(serve));
-        Self::new(path, frames, interface, "in-process".into(), options.limit)
+        Self::new(path, Arc::new(frames), interface, "in-process".into(), options)
             .expect("memory for the fork mark")
     }
 

@@ -2,9 +2,10 @@
 
 use core::time::Duration;
 
-use crate::call::{Limit, Wait};
+use crate::call::{Limit, Short, Wait};
 use crate::interface::Interface;
 use crate::limits;
+use crate::path::local::RegionLayout;
 
 /// Options of a binding; the defaults suit most programs.
 ///
@@ -28,6 +29,7 @@ use crate::limits;
 #[must_use]
 pub struct BindOptions {
     pub(crate) astacks: u32,
+    pub(crate) short: Short,
     pub(crate) message_bytes: Option<usize>,
     pub(crate) wait: Wait,
     pub(crate) limit: Limit,
@@ -38,6 +40,7 @@ impl Default for BindOptions {
     fn default() -> Self {
         Self {
             astacks: limits::ASTACKS,
+            short: Short::Wait,
             message_bytes: None,
             wait: Wait::Adaptive,
             limit: Limit::None,
@@ -47,13 +50,24 @@ impl Default for BindOptions {
 }
 
 impl BindOptions {
-    /// Calls in flight at one time, 1 to [`limits::ASTACKS_MAX`]; more callers wait.
+    /// Calls in flight at one time, 1 to [`limits::ASTACKS_MAX`]; more callers wait, unless
+    /// [`BindOptions::short_of_astacks`] says otherwise.
     ///
     /// # Panics
     /// If it is out of that range.
     pub const fn astacks(mut self, count: u32) -> Self {
         assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
         self.astacks = count;
+        self
+    }
+
+    /// What a caller does that finds all A-stacks used: it waits for one unless set.
+    ///
+    /// With [`Short::More`] there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for as many as
+    /// were asked for with [`BindOptions::astacks`] if that is more, as far as the server grants
+    /// them; beyond that, callers wait.
+    pub const fn short_of_astacks(mut self, short: Short) -> Self {
+        self.short = short;
         self
     }
 
@@ -81,11 +95,42 @@ impl BindOptions {
         self
     }
 
+    /// How many A-stacks of `bytes` bytes there is room for: those in use, and those that may
+    /// come into use.
+    pub(crate) fn room_for(&self, bytes: usize) -> u32 {
+        match self.short {
+            Short::Wait => self.astacks,
+            Short::More => self.astacks.max(
+                limits::ASTACKS_SPARSE.min(
+                    RegionLayout::at_most(limits::ASTACKS_SPARSE, bytes)
+                        .map_or(1, |layout| layout.count),
+                ),
+            ),
+        }
+    }
+
     /// The size of A-stack that an interface needs under these options.
     pub(crate) fn message_bytes_for(&self, interface: &Interface) -> usize {
         let wanted = self.message_bytes.unwrap_or(limits::MESSAGE_BYTES);
         wanted
             .max(interface.message_bytes())
             .clamp(limits::MESSAGE_BYTES_MIN, limits::MESSAGE_BYTES_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_what_was_asked_for_and_for_more_what_fits() {
+        let options = BindOptions::default().astacks(3);
+        assert_eq!(options.room_for(4096), 3);
+        let more = options.short_of_astacks(Short::More);
+        assert_eq!(more.room_for(4096), limits::ASTACKS_SPARSE);
+        assert_eq!(more.clone().astacks(100).room_for(4096), 100);
+        // A region has 4 GiB at most; what was asked for is asked for, and refused, as ever.
+        assert_eq!(more.clone().astacks(1).room_for(256 << 20), 7);
+        assert_eq!(more.astacks(8).room_for(256 << 20), 8);
     }
 }

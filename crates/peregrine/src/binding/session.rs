@@ -1,9 +1,14 @@
-//! Making a session with a server of this machine: connect, bind, map, and watch for its end.
+//! Binding to a server of this machine: connect, join the session with its process or make one,
+//! and watch for its end.
+//!
+//! All bindings between two processes share one session: one socket, one process handle, one
+//! region. A binding is a number in it.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use super::{BindOptions, Binding};
@@ -14,18 +19,32 @@ use crate::interface::{Digest, Interface, difference};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
-    Answer, Bind, Description, LocalPath, RegionLayout, Request, Session, block_cost,
+    Answer, Bind, Bound, ClientRegion, Description, LocalPath, RegionLayout, Request, Session,
+    Token, block_cost,
 };
 use crate::sys::{Memory, Process, Received, Seqpacket};
 
-/// The local path together with what keeps it watched.
-struct Watching {
+/// A session, and the bindings that it carries; it ends with the last of them.
+struct Joined {
     // First, so that nothing is watched any more when the rest goes.
     _watches: [Watch; 2],
-    path: LocalPath,
+    end: Arc<End>,
+    token: Token,
 }
 
-impl CallPath for Watching {
+impl Joined {
+    fn region(&self) -> &Arc<ClientRegion> {
+        &self.end.region
+    }
+}
+
+/// The local path together with the session that it belongs to.
+struct Member {
+    path: LocalPath,
+    joined: Arc<Joined>,
+}
+
+impl CallPath for Member {
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         self.path.transport(call)
@@ -44,51 +63,82 @@ impl CallPath for Watching {
     }
 }
 
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.joined.end.bindings().remove(&self.path.binding);
+        // The last one ends the session, which says it all.
+        if Arc::strong_count(&self.joined) > 1 {
+            self.joined.region().session.unbind(self.path.binding);
+        }
+    }
+}
+
 /// The keeper's view of a session: what must be told to whom when it ends.
 struct End {
-    session: Arc<Session>,
-    memory: Arc<Memory>,
-    layout: RegionLayout,
+    region: Arc<ClientRegion>,
+    /// Which bindings are to be told that their export was withdrawn.
+    bindings: Mutex<HashMap<u32, Arc<AtomicBool>>>,
     /// How often everybody inside is told again: a server that closed its socket but lives could
     /// have written over the notice.
     tells: AtomicU32,
-    buffer: Mutex<[u8; 64]>,
 }
 
 impl End {
+    fn session(&self) -> &Session {
+        &self.region.session
+    }
+
+    fn bindings(&self) -> MutexGuard<'_, HashMap<u32, Arc<AtomicBool>>> {
+        self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn tell(&self) -> Next {
-        LocalPath::wake_all(&self.memory, self.layout);
+        self.region.wake_all();
         match self.tells.fetch_add(1, Ordering::Relaxed) {
             0..20 => Next::Tick(Duration::from_millis(10)),
             _ => Next::Forget,
+        }
+    }
+
+    /// What the server has to say; `None` when it says no more.
+    fn listen(&self) -> Option<Answer> {
+        let mut buffer = [0; 64];
+        match receive(&self.session().socket, &mut buffer) {
+            Ok(Received { bytes, whole: true, .. }) if bytes > 0 => {
+                Answer::from_bytes(&buffer[..bytes]).ok()
+            }
+            _ => None,
         }
     }
 }
 
 impl Watched for End {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.session.socket.as_fd()
+        self.region.session.socket.as_fd()
     }
 
-    fn ready(&self) -> Next {
+    fn ready(self: Arc<Self>) -> Next {
         /// A process that ends closes its sockets a moment before its handle tells so.
         const MOMENT: Duration = Duration::from_millis(20);
-        let Ok(mut buffer) = self.buffer.lock() else { return Next::Forget };
-        match receive(&self.session.socket, &mut buffer[..]) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Next::Sleep,
-            Ok(Received { bytes, .. })
-                if matches!(Answer::from_bytes(&buffer[..bytes]), Ok(Answer::Goodbye)) =>
-            {
-                self.session.withdraw();
+        if !self.session().socket.readable_within(Duration::ZERO).unwrap_or(true) {
+            return Next::Sleep;
+        }
+        match self.listen() {
+            Some(Answer::Revoked(binding)) => {
+                if let Some(revoked) = self.bindings().remove(&binding) {
+                    revoked.store(true, Ordering::Release);
+                }
+                return Next::Sleep;
             }
-            _ if !self.session.process.ended() => return Next::Tick(MOMENT),
-            _ => self.session.close(),
+            Some(Answer::Goodbye) => self.session().withdraw(),
+            _ if !self.session().process.ended() => return Next::Tick(MOMENT),
+            _ => self.session().close(),
         }
         self.tell()
     }
 
-    fn tick(&self) -> Next {
-        self.session.close();
+    fn tick(self: Arc<Self>) -> Next {
+        self.session().close();
         self.tell()
     }
 }
@@ -98,13 +148,55 @@ struct Death(Arc<End>);
 
 impl Watched for Death {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.0.session.process.as_fd()
+        self.0.session().process.as_fd()
     }
 
-    fn ready(&self) -> Next {
-        self.0.session.close();
+    fn ready(self: Arc<Self>) -> Next {
+        self.0.session().close();
         self.0.tell();
         Next::Forget
+    }
+}
+
+/// The sessions of this process with one other; the lock is held while one binds, so that two
+/// threads do not make two sessions where one would do.
+type Sessions = Arc<Mutex<Vec<Weak<Joined>>>>;
+
+/// The sessions of this process with process `pid`.
+fn sessions_with(pid: u32) -> Sessions {
+    struct Table {
+        /// A forked child begins with none: its parent's are not its own.
+        owner: u32,
+        sessions: HashMap<u32, Sessions>,
+    }
+    static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let owner = std::process::id();
+    if table.as_ref().is_none_or(|table| table.owner != owner) {
+        // Not dropped: a thread that the child does not have may hold locks in it.
+        core::mem::forget(table.replace(Table { owner, sessions: HashMap::new() }));
+    }
+    let Some(table) = table.as_mut() else { return Sessions::default() };
+    // Processes whose sessions have all ended, and with which nobody binds now, are forgotten.
+    table.sessions.retain(|_, sessions| {
+        Arc::strong_count(sessions) > 1
+            || sessions.try_lock().is_ok_and(|all| all.iter().any(|one| one.strong_count() > 0))
+    });
+    Arc::clone(table.sessions.entry(pid).or_default())
+}
+
+/// The lock of a table of sessions, before `until`.
+fn hold<T>(lock: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, CallError> {
+    loop {
+        match lock.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= until => {
+                let text = "another thread binds to the same process, which does not answer";
+                return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
+        }
     }
 }
 
@@ -197,6 +289,10 @@ fn explain_mismatch(name: &str, interface: &Interface, until: Instant) -> Option
     Some(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, difference))
 }
 
+fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
+    move |error| CallError::system(Phase::Bind, what.to_owned(), error)
+}
+
 fn bind_socket(
     socket: Seqpacket,
     interface: &'static Interface,
@@ -205,40 +301,76 @@ fn bind_socket(
     name: &str,
     until: Instant,
 ) -> Result<Binding, CallError> {
-    let failed = |what: &str, error| CallError::system(Phase::Bind, what.to_owned(), error);
-    let bytes = options.message_bytes_for(interface).next_multiple_of(16);
-    let digest = digest.map(|digest| digest.0);
-    let request = Request::Bind(Bind { digest, count: options.astacks, bytes: bytes as u64 });
-    let (answer, mut received) = ask(&socket, &request, until)?;
-    let (count, bytes) = match answer {
-        Answer::Bound { count, bytes, .. } => (count, usize::try_from(bytes).unwrap_or(0)),
+    let credentials = socket.credentials().map_err(system("asking who serves"))?;
+    let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
+    let table = sessions_with(credentials.pid);
+    let mut sessions = hold(&table, until)?;
+    sessions.retain(|session| session.strong_count() > 0);
+    let fits = |joined: &Arc<Joined>| {
+        joined.region().session.is_alive() && joined.region().message_bytes() >= message_bytes
+    };
+    let known: Vec<Arc<Joined>> = sessions.iter().filter_map(Weak::upgrade).filter(fits).collect();
+    let request = Request::Bind(Bind {
+        digest: digest.map(|digest| digest.0),
+        count: options.astacks.max(limits::ASTACKS_SPARSE),
+        bytes: message_bytes as u64,
+        sessions: known.iter().map(|joined| joined.token).take(limits::TOKENS_MAX).collect(),
+    });
+    let (answer, received) = ask(&socket, &request, until)?;
+    let bound = match answer {
+        Answer::Bound(bound) => bound,
         Answer::Refused { kind, text } => return Err(refused(kind, text)),
         _ => return Err(refused(0, "an answer to another question".into())),
     };
+    let joined = match known.into_iter().find(|joined| joined.token == bound.session) {
+        Some(joined) => joined,
+        None => {
+            let process = Process::open(credentials.pid).map_err(system("watching it"))?;
+            let session = Session::new(socket, process);
+            let joined = Arc::new(join(session, &bound, received, options)?);
+            sessions.push(Arc::downgrade(&joined));
+            joined
+        }
+    };
+    joined.region().frames.at_least(options.astacks);
+    let revoked = Arc::new(AtomicBool::new(false));
+    joined.end.bindings().insert(bound.binding, Arc::clone(&revoked));
+    let region = Arc::clone(joined.region());
+    let frames = Arc::clone(&region.frames);
+    let (binding, wait) = (bound.binding, options.wait);
+    let message_bytes = message_bytes.min(region.message_bytes());
+    let path = LocalPath { region, binding, revoked, message_bytes, wait };
+    drop(sessions);
+    // Measured before the first call rather than in it.
+    block_cost();
+    let path = Box::new(Member { path, joined });
+    Binding::new(path, frames, interface, name.to_owned(), options)
+}
+
+/// Maps the region of a new session, and has it watched.
+fn join(
+    session: Session,
+    bound: &Bound,
+    mut received: Received,
+    options: &BindOptions,
+) -> Result<Joined, CallError> {
+    let (count, bytes) = (bound.count, usize::try_from(bound.bytes).unwrap_or(0));
     let layout = RegionLayout::checked(count, bytes)
         .ok_or_else(|| refused(0, format!("{count} A-stacks of {bytes} bytes make no sense")))?;
     let file = received.files.pop().filter(|_| received.files.is_empty());
     let file = file.ok_or_else(|| refused(0, "no region came with the answer".into()))?;
     let memory = Memory::received(file.as_fd(), layout.region_bytes())
         .map_err(|error| refused(0, "the server's region".into()).because(error))?;
-    let credentials = socket.credentials().map_err(|error| failed("asking who serves", error))?;
-    let process = Process::open(credentials.pid).map_err(|error| failed("watching it", error))?;
-    let session = Arc::new(Session::new(socket, process));
-    let (path, frames) = LocalPath::new(memory, layout, Arc::clone(&session), options.wait)
-        .map_err(|error| failed("mapping the region", error))?;
-    let (memory, layout) = path.region();
-    let keeper = Keeper::of_process().map_err(|error| failed("starting the keeper", error))?;
+    let active = options.astacks.min(count);
+    let region =
+        ClientRegion::new(memory, layout, session, active).map_err(system("mapping the region"))?;
+    let keeper = Keeper::of_process().map_err(system("starting the keeper"))?;
     let end = Arc::new(End {
-        session: Arc::clone(&session),
-        memory,
-        layout,
+        region: Arc::new(region),
+        bindings: Mutex::default(),
         tells: AtomicU32::new(0),
-        buffer: Mutex::new([0; 64]),
     });
-    let watch = |what| keeper.watch(what).map_err(|error| failed("watching the session", error));
-    let watches = [watch(Arc::clone(&end) as _)?, watch(Arc::new(Death(end)) as _)?];
-    // Measured before the first call rather than in it.
-    block_cost();
-    let path = Box::new(Watching { _watches: watches, path });
-    Binding::new(path, frames, interface, name.to_owned(), options.limit)
+    let watch = |what| keeper.watch(what).map_err(system("watching the session"));
+    let watches = [watch(Arc::clone(&end) as _)?, watch(Arc::new(Death(Arc::clone(&end))) as _)?];
+    Ok(Joined { _watches: watches, end, token: bound.session })
 }

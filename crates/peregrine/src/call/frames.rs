@@ -42,6 +42,7 @@ pub struct Frames {
     waiters: AtomicU32,
     /// Changes whenever a frame is given back while somebody waits.
     given: AtomicU32,
+    active: AtomicU32,
 }
 
 /// A line of its own: threads on different frames do not disturb each other.
@@ -79,7 +80,7 @@ impl Frames {
     ///
     /// # Panics
     /// If there is no frame, or the layout does not lie within the memory.
-    pub fn new(memory: Arc<Memory>, layout: FrameLayout) -> Self {
+    pub fn new(memory: Arc<Memory>, layout: FrameLayout, active: u32) -> Self {
         assert!(layout.count > 0, "a binding needs a frame");
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
@@ -89,7 +90,18 @@ impl Frames {
             start: layout.first + layout.stride * index as usize,
         };
         let slots = (0..layout.count).map(slot).collect();
-        Self { memory, layout, slots, waiters: AtomicU32::new(0), given: AtomicU32::new(0) }
+        Self {
+            memory,
+            layout,
+            slots,
+            waiters: AtomicU32::new(0),
+            given: AtomicU32::new(0),
+            active: AtomicU32::new(active),
+        }
+    }
+
+    pub(crate) fn at_least(&self, count: u32) {
+        self.active.fetch_max(count.min(self.layout.count), Ordering::SeqCst);
     }
 
     /// The memory in which the frames lie.
@@ -109,10 +121,12 @@ impl Frames {
         &self,
         deadline: impl FnOnce() -> Option<Instant>,
         let_go: impl Fn(u32) -> bool,
+        _short: super::Short,
     ) -> Option<Taken<'_>> {
         let mut index = thread_index();
-        if index >= self.layout.count {
-            index %= self.layout.count;
+        let active = self.active.load(Ordering::Relaxed);
+        if index >= active {
+            index %= active;
         }
         // SYNC: frame, given back in Taken::drop: what the last holder wrote is ours to see.
         if self.slots[index as usize].take(FREE) {
@@ -153,7 +167,7 @@ impl Frames {
     }
 
     fn scan(&self, from: u32, let_go: &dyn Fn(u32) -> bool) -> Option<Taken<'_>> {
-        let count = self.layout.count;
+        let count = self.active.load(Ordering::SeqCst);
         (0..count).map(|i| (from + i) % count).find_map(|index| {
             let slot = &self.slots[index as usize];
             let seen = slot.state.load(Ordering::Relaxed);

@@ -73,6 +73,25 @@ pub enum Wait {
     Adaptive,
 }
 
+/// What a caller does that finds no A-stack free (LRPC: "the client waits or more are made").
+///
+/// ```
+/// use peregrine::{BindOptions, Short};
+///
+/// // As many calls at a time as come, up to the server's bound.
+/// let options = BindOptions::default().astacks(2).short_of_astacks(Short::More);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Short {
+    /// Waits until one is given back, in the order of coming; so the number of A-stacks is a
+    /// bound to the calls in flight.
+    #[default]
+    Wait,
+    /// Puts another one into use, if there is one, and else waits. An A-stack that was
+    /// captured by a call that gave up counts as used.
+    More,
+}
+
 /// One call, as a stub hands it to a path. The head is already in its place, the frame.
 #[derive(Debug)]
 pub struct Call<'a, 'f, 'o> {

@@ -14,6 +14,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -55,16 +56,24 @@ pub(crate) struct Published {
     /// Its lock says that the name is alive.
     lock: File,
     pid: u32,
+    withdrawn: AtomicBool,
 }
 
-impl Drop for Published {
-    fn drop(&mut self) {
-        // A forked child owns nothing of it.
-        if self.pid == std::process::id() {
+impl Published {
+    /// Takes the name away; nothing more when it is dropped.
+    pub(crate) fn withdraw(&self) {
+        // A forked child owns nothing of it, nor does whoever took it away before.
+        if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
             // First the name, then the lock: whoever gets the lock finds no name of ours.
             let _ = fs::remove_file(&self.path);
             let _ = flock(&self.lock, FlockOperation::Unlock);
         }
+    }
+}
+
+impl Drop for Published {
+    fn drop(&mut self) {
+        self.withdraw();
     }
 }
 
@@ -118,7 +127,8 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
         .map_err(|error| failed("opening up", &aside, error))?;
     let path = dir.join(name);
     fs::rename(&aside, &path).map_err(|error| failed("naming", &path, error))?;
-    Ok(Published { socket, path, lock, pid: std::process::id() })
+    let (pid, withdrawn) = (std::process::id(), AtomicBool::new(false));
+    Ok(Published { socket, path, lock, pid, withdrawn })
 }
 
 /// Takes the lock of a name. A listing holds it for a moment when it looks whether the name is

@@ -39,13 +39,13 @@ impl InProcess {
         Self { serve, caller: Arc::new(caller) }
     }
 
-    /// Frames in private memory.
-    pub(crate) fn frames(count: u32, message_bytes: usize) -> io::Result<Frames> {
+    /// `count` frames in private memory, of which `active` are in use.
+    pub(crate) fn frames(count: u32, active: u32, message_bytes: usize) -> io::Result<Frames> {
         let bytes = align_up(message_bytes);
         let stride = 2 * bytes;
         let memory = Memory::private(stride * count as usize)?;
         let layout = FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
-        Ok(Frames::new(Arc::new(memory), layout))
+        Ok(Frames::new(Arc::new(memory), layout, active))
     }
 }
 

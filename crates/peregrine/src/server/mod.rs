@@ -2,14 +2,16 @@
 
 mod export;
 mod pool;
+mod session;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::export::Export;
 use self::pool::Pool;
+use self::session::Sessions;
 use crate::call::{Serve, Wait};
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, Phase};
@@ -57,6 +59,8 @@ pub struct Server {
 #[must_use]
 pub struct ExportOptions {
     pub(crate) public: bool,
+    pub(crate) users: Vec<u32>,
+    pub(crate) groups: Vec<u32>,
     pub(crate) astacks_max: u32,
     /// As the interface needs it, if none is set.
     pub(crate) message_bytes_max: Option<usize>,
@@ -64,7 +68,13 @@ pub struct ExportOptions {
 
 impl Default for ExportOptions {
     fn default() -> Self {
-        Self { public: false, astacks_max: limits::ASTACKS_MAX, message_bytes_max: None }
+        Self {
+            public: false,
+            users: Vec::new(),
+            groups: Vec::new(),
+            astacks_max: limits::ASTACKS_MAX,
+            message_bytes_max: None,
+        }
     }
 }
 
@@ -75,7 +85,33 @@ impl ExportOptions {
         self
     }
 
-    /// A-stacks that one binding gets at most, 1 to [`limits::ASTACKS_MAX`].
+    /// Lets these users bind too, by number.
+    ///
+    /// ```
+    /// # use peregrine::ExportOptions;
+    /// let options = ExportOptions::default().users([1000, 1001]).groups([50]);
+    /// ```
+    pub fn users(mut self, users: impl IntoIterator<Item = u32>) -> Self {
+        self.users.extend(users);
+        self
+    }
+
+    /// Lets the members of these groups bind too, by number: processes whose effective group or
+    /// one of whose supplementary groups it is.
+    pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
+        self.groups.extend(groups);
+        self
+    }
+
+    fn audience(&self) -> Audience {
+        // Others must be able to connect to be asked who they are.
+        match self.public || !self.users.is_empty() || !self.groups.is_empty() {
+            true => Audience::Public,
+            false => Audience::Private,
+        }
+    }
+
+    /// A-stacks that a session which begins here gets at most, 1 to [`limits::ASTACKS_MAX`].
     ///
     /// # Panics
     /// If it is out of that range.
@@ -85,7 +121,7 @@ impl ExportOptions {
         self
     }
 
-    /// Bytes that an A-stack may have each way at most; clients that want more are refused. Unless
+    /// Bytes that a message may have each way at most; clients that want more are refused. Unless
     /// set: 1 MiB, or what the interface's bounded parameters need.
     pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = Some(bytes);
@@ -131,8 +167,7 @@ impl Server {
         serve: impl Serve + 'static,
         options: ExportOptions,
     ) -> Result<Self, CallError> {
-        let audience = if options.public { Audience::Public } else { Audience::Private };
-        let published = directory::publish(name, audience)?;
+        let published = directory::publish(name, options.audience())?;
         self.exports.push((name.to_owned(), Arc::new(serve), options, published));
         Ok(self)
     }
@@ -189,14 +224,16 @@ impl Server {
             let watch = keeper.watch(signals);
             watches.push(watch.map_err(|error| failed("minding signals", error))?);
         }
+        let sessions = Sessions::new(pool, keeper);
         let mut exports = Vec::new();
-        for (name, serve, options, published) in self.exports {
-            let (pool, keeper) = (Arc::clone(&pool), Arc::clone(&keeper));
-            let export = Export::new(name, serve, options, published, pool, keeper);
-            watches.push(export.open().map_err(|error| failed("letting clients in", error))?);
+        for (number, (name, serve, options, published)) in (0..).zip(self.exports) {
+            let sessions = Arc::clone(&sessions);
+            let export = Export::new(name, number, serve, options, published, sessions);
+            export.open().map_err(|error| failed("letting clients in", error))?;
             exports.push(export);
         }
-        Ok(Running { stop, pool, exports, watches, pid: std::process::id() })
+        let pid = std::process::id();
+        Ok(Running { stop, sessions, exports: Mutex::new(exports), watches, pid })
     }
 }
 
@@ -204,8 +241,8 @@ impl Server {
 #[must_use = "the server stops when this is dropped"]
 pub struct Running {
     stop: Arc<Stop>,
-    pool: Arc<Pool>,
-    exports: Vec<Arc<Export>>,
+    sessions: Arc<Sessions>,
+    exports: Mutex<Vec<Arc<Export>>>,
     watches: Vec<Watch>,
     pid: u32,
 }
@@ -227,28 +264,70 @@ impl Running {
         drop(self);
     }
 
+    /// As [`stop`](Self::stop), but running procedures may take so long; false if some still ran
+    /// then. Their callers have no result: the call may have executed.
+    ///
+    /// ```no_run
+    /// # use core::time::Duration;
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let running = Server::new().export("echo", EchoServer::new(Same))?.spawn()?;
+    /// if !running.drain(Duration::from_secs(60)) {
+    ///     eprintln!("a call has not ended within a minute");
+    /// }
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn drain(mut self, limit: Duration) -> bool {
+        self.end(limit)
+    }
+
+    /// Withdraws one export while the others go on: its name goes, and calls of those who are
+    /// bound to it are refused as not executed. Those that run finish. False if it serves under no
+    /// such name.
+    pub fn withdraw(&self, name: &str) -> bool {
+        let mut exports = self.exports();
+        let Some(at) = exports.iter().position(|export| export.name == name) else { return false };
+        let export = exports.remove(at);
+        drop(exports);
+        export.withdraw();
+        true
+    }
+
+    fn exports(&self) -> MutexGuard<'_, Vec<Arc<Export>>> {
+        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&mut self, limit: Duration) -> bool {
+        // A forked child owns nothing of it, and would speak in its parent's name.
+        if self.pid != std::process::id() || core::mem::replace(&mut self.pid, 0) == 0 {
+            return true;
+        }
+        self.watches.clear();
+        let exports = core::mem::take(&mut *self.exports());
+        for export in &exports {
+            export.close();
+        }
+        let ended = self.sessions.pool.stop(limit);
+        self.sessions.farewell();
+        ended
+    }
+
     /// The names under which it serves.
-    pub fn names(&self) -> Vec<&str> {
-        self.exports.iter().map(|export| export.name.as_str()).collect()
+    pub fn names(&self) -> Vec<String> {
+        self.exports().iter().map(|export| export.name.clone()).collect()
     }
 
     /// Threads that run procedures or wait for calls now.
     pub fn threads(&self) -> usize {
-        self.pool.threads()
+        self.sessions.pool.threads()
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A forked child owns nothing of it, and would speak in its parent's name.
-        if self.pid != std::process::id() {
-            return;
-        }
-        self.watches.clear();
-        self.pool.stop(STOP);
-        for export in &self.exports {
-            export.farewell();
-        }
+        self.end(STOP);
     }
 }
 
@@ -294,7 +373,7 @@ impl Watched for Signals {
         self.event
     }
 
-    fn ready(&self) -> Next {
+    fn ready(self: Arc<Self>) -> Next {
         // Taken, so that a server which comes later is not stopped by it.
         let _ = rustix::io::read(self.event, &mut [0; 8]);
         self.stop.stop();

@@ -1,8 +1,10 @@
 //! The pool: a bounded number of threads that attend to A-stacks which rang.
 //!
-//! A thread stays at its A-stack as long as nobody else rings: E-stacks are associated lazily, as
-//! in LRPC. When all threads are taken and another A-stack rings, one that has nothing to do
-//! leaves its own.
+//! Each thread sits at a desk and looks at all the A-stacks that it was given. A ring goes to a
+//! thread that looks around anyway, if there is one, else to one that sleeps, else to a new one.
+//! A thread that finds nothing more to do gives its A-stacks to one that is still up, so that a
+//! few that are busy share one thread, and processors are left to those who call. E-stacks are
+//! thereby associated lazily, as in LRPC.
 
 use std::collections::VecDeque;
 use std::io;
@@ -10,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::call::{EStack, Refusal, Wait, enter};
+use crate::call::{Refusal, Wait};
 use crate::error::Kind;
-use crate::path::local::{Left, ServerRegion};
+use crate::path::local::{Attendance, Desk, HOT_MAX, Pause, Place, Seat, ServerRegion};
+use crate::sys;
 
 /// How long a thread without an A-stack stays before it ends.
 const LINGER: Duration = Duration::from_secs(5);
@@ -20,24 +23,28 @@ const LINGER: Duration = Duration::from_secs(5);
 /// Threads that run procedures, and the A-stacks that wait for one.
 pub(super) struct Pool {
     state: Mutex<State>,
-    work: Condvar,
-    /// Whether anything waits in the queue: threads read it after each call.
+    ended: Condvar,
+    /// Whether anything waits in the queue, or the pool stops: threads read it after each look.
     hungry: AtomicBool,
     threads_max: usize,
     queue_max: usize,
     wait: Wait,
 }
 
-type Work = (Arc<ServerRegion>, u32);
+/// What a look into the queue brought.
+enum Took {
+    Something,
+    Nothing,
+    /// The pool stops.
+    Stopping,
+}
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Work>,
-    /// Where each busy thread is; the longest there first.
-    attending: VecDeque<(u64, Work)>,
-    idle: usize,
-    threads: usize,
-    next: u64,
+    queue: VecDeque<Place>,
+    /// Where each thread sits.
+    desks: Vec<Arc<Desk>>,
+    next_desk: u32,
     stopping: bool,
 }
 
@@ -45,7 +52,7 @@ impl Pool {
     pub(super) fn new(threads_max: usize, queue_max: usize, wait: Wait) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
-            work: Condvar::new(),
+            ended: Condvar::new(),
             hungry: AtomicBool::new(false),
             threads_max,
             queue_max,
@@ -57,60 +64,87 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A-stacks that one thread attends to.
+    fn hot_max() -> usize {
+        // Without barriers on other processors no A-stack can be taken away from a thread that
+        // is busy elsewhere; without sets of futexes it cannot sleep on several.
+        if sys::has_futex_sets() && sys::membarrier() { HOT_MAX } else { 1 }
+    }
+
     /// A ring came for an A-stack: a thread will attend to it, or its call is refused.
     pub(super) fn rung(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
-        if !region.rung(index) {
-            return;
+        let place = Place { region: Arc::clone(region), index };
+        match region.attendance(index) {
+            Some(Attendance::Idle) if region.queue(index) => self.enqueue(place),
+            // It has waited for long, or the first ring came a moment ago.
+            Some(Attendance::Queued) => self.find_thread(&mut self.state()),
+            Some(Attendance::At(desk)) if region.is_posted(index) => self.relieve(desk, place),
+            _ => {}
         }
+    }
+
+    /// The thread at a desk has not taken a call that was posted a while ago: if it runs
+    /// another one, the A-stack goes to another thread.
+    fn relieve(self: &Arc<Self>, desk: u32, place: Place) {
+        let found = self.state().desks.iter().find(|one| one.number == desk).map(Arc::clone);
+        let Some(desk) = found else { return };
+        if desk.relieve(&place) {
+            place.region.attended(place.index, Attendance::Queued);
+            self.enqueue(place);
+        } else {
+            // It looks, or should: if the word was written over it may be asleep.
+            desk.ring();
+        }
+    }
+
+    fn enqueue(self: &Arc<Self>, place: Place) {
         let mut state = self.state();
         if state.stopping {
             drop(state);
             // Who still posts is answered at the farewell.
-            region.refuse(index, &stopping());
+            place.region.refuse(place.index, &stopping());
             return;
         }
         // What a thread can take at once does not wait.
-        let at_once = state.idle + (self.threads_max - state.threads);
+        let free = state.desks.iter().filter(|desk| !desk.is_up() || desk.looks_around()).count();
+        let at_once = free + (self.threads_max - state.desks.len().min(self.threads_max));
         if state.queue.len() >= self.queue_max + at_once {
             drop(state);
-            if region.refuse(index, &self.overloaded()) {
+            if place.region.refuse(place.index, &self.overloaded()) {
                 return;
             }
             state = self.state();
         }
-        state.queue.push_back((Arc::clone(region), index));
-        if !self.find_thread(&mut state) {
+        state.queue.push_back(place);
+        self.find_thread(&mut state);
+        if state.desks.is_empty() {
             let unserved = state.queue.pop_back();
             drop(state);
-            if let Some((region, index)) = unserved {
+            if let Some(Place { region, index }) = unserved {
                 let text = "the server can start no thread";
                 region.refuse(index, &Refusal::new(Kind::Exhausted, text));
             }
         }
     }
 
-    /// The queue has grown: wakes a thread, starts one, or makes one leave where it is.
-    ///
-    /// False if there is no thread at all.
-    fn find_thread(self: &Arc<Self>, state: &mut State) -> bool {
+    /// The queue has grown: sees to it that a thread comes.
+    fn find_thread(self: &Arc<Self>, state: &mut State) {
         self.hungry.store(true, Ordering::SeqCst);
-        // Idle threads that were notified and have not come yet are promised to others.
-        if state.idle >= state.queue.len() {
-            self.work.notify_one();
-            return true;
+        // Those that look around see `hungry` by themselves; each may be about to run a long
+        // procedure, so each is relied on for one A-stack.
+        let looking = state.desks.iter().filter(|desk| desk.looks_around()).count();
+        if looking >= state.queue.len() {
+            return;
         }
-        if state.threads < self.threads_max && self.start_thread().is_ok() {
-            state.threads += 1;
-            return true;
+        // The one that came last is the one whose caches are warmest.
+        if let Some(asleep) = state.desks.iter().rev().find(|desk| !desk.is_up()) {
+            asleep.ring();
+            return;
         }
-        self.work.notify_one();
-        // Those that run or spin see `hungry` by themselves; those asleep must be woken.
-        let asleep = state.attending.iter().position(|(_, (region, index))| region.rouse(*index));
-        if let Some(position) = asleep {
-            let roused = state.attending.remove(position);
-            state.attending.extend(roused);
+        if state.desks.len() < self.threads_max {
+            // Without a new thread it waits for one of those that there are.
+            let _ = self.start_thread(state);
         }
-        state.threads > 0
     }
 
     fn overloaded(&self) -> Refusal {
@@ -118,61 +152,115 @@ impl Pool {
         Refusal::new(Kind::Overloaded, text)
     }
 
-    fn start_thread(self: &Arc<Self>) -> io::Result<()> {
+    fn start_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let pool = Arc::clone(self);
+        let desk = Arc::new(Desk::new(state.next_desk));
+        let seat = Seat::new(Arc::clone(&desk), self.wait);
         let thread = std::thread::Builder::new().name("peregrine-worker".into());
-        thread.spawn(move || pool.run()).map(drop)
+        thread.spawn(move || pool.run(seat))?;
+        state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
+        state.desks.push(desk);
+        Ok(())
     }
 
-    fn run(self: &Arc<Self>) {
-        let mut estack = EStack::default();
-        while let Some((key, (region, index))) = self.next_work() {
-            let before = enter(Some(Arc::clone(&region.caller)));
-            let wanted = || self.hungry.load(Ordering::Relaxed);
-            let left = region.attend(index, self.wait, &mut estack, &wanted);
-            enter(before);
-            estack.trim();
-            let mut state = self.state();
-            state.attending.retain(|(attended, _)| *attended != key);
-            if left == Left::Queued {
-                state.queue.push_back((region, index));
-                self.hungry.store(true, Ordering::Release);
-            }
-        }
-    }
-
-    /// The next A-stack to attend to; `None` when the thread should end.
-    fn next_work(&self) -> Option<(u64, Work)> {
-        let mut state = self.state();
+    fn run(self: &Arc<Self>, mut seat: Seat) {
+        let most = Self::hot_max();
         loop {
-            if state.stopping {
-                state.threads -= 1;
-                self.work.notify_all();
-                return None;
+            let pause = seat.attend(&self.hungry);
+            seat.refresh();
+            if pause == Pause::Changed {
+                continue;
             }
-            let work = state.queue.pop_front();
-            self.hungry.store(!state.queue.is_empty(), Ordering::Release);
-            match work {
-                Some((region, _)) if region.is_closed() => {}
-                Some(work) => {
-                    state.next += 1;
-                    let key = state.next;
-                    state.attending.push_back((key, (Arc::clone(&work.0), work.1)));
-                    return Some((key, work));
-                }
-                None => {
-                    state.idle += 1;
-                    let waited = self.work.wait_timeout(state, LINGER);
-                    let (back, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-                    state = back;
-                    state.idle -= 1;
-                    if timeout.timed_out() && state.queue.is_empty() && !state.stopping {
-                        state.threads -= 1;
-                        return None;
-                    }
-                }
+            seat.drop_closed();
+            let took = match self.hungry.load(Ordering::SeqCst) {
+                true => self.take_from_queue(&mut seat, most),
+                false => Took::Nothing,
+            };
+            match took {
+                Took::Something => {}
+                Took::Nothing if pause == Pause::Hungry || seat.is_patient() => {}
+                Took::Nothing if self.rest(&mut seat) => {}
+                _ => break self.leave(seat),
             }
         }
+    }
+
+    /// The thread ends.
+    fn leave(&self, mut seat: Seat) {
+        for Place { region, index } in seat.leave_all() {
+            region.refuse(index, &stopping());
+            region.attended(index, Attendance::Idle);
+        }
+        seat.worker.forget();
+        self.state().desks.retain(|desk| desk.number != seat.desk.number);
+        self.ended.notify_all();
+    }
+
+    /// Takes an A-stack from the queue, if there is one.
+    fn take_from_queue(self: &Arc<Self>, seat: &mut Seat, most: usize) -> Took {
+        let mut state = self.state();
+        if state.stopping {
+            return Took::Stopping;
+        }
+        let place = loop {
+            match state.queue.pop_front() {
+                Some(place) if place.region.is_closed() => {
+                    place.region.attended(place.index, Attendance::Idle);
+                }
+                place => break place,
+            }
+        };
+        self.hungry.store(!state.queue.is_empty(), Ordering::SeqCst);
+        drop(state);
+        let Some(place) = place else { return Took::Nothing };
+        if let Some(left) = seat.take_in(place, most) {
+            self.put_back([left]);
+        }
+        Took::Something
+    }
+
+    fn put_back(self: &Arc<Self>, places: impl IntoIterator<Item = Place>) {
+        let mut state = self.state();
+        state.queue.extend(places);
+        if !state.queue.is_empty() {
+            self.find_thread(&mut state);
+        }
+    }
+
+    /// Nothing is to be done: gives what it attends to away, or sleeps on it. False if the
+    /// thread is to end.
+    fn rest(self: &Arc<Self>, seat: &mut Seat) -> bool {
+        let mut state = self.state();
+        if state.stopping {
+            return false;
+        }
+        if !state.queue.is_empty() {
+            self.hungry.store(true, Ordering::SeqCst);
+            return true;
+        }
+        if !seat.is_vacant() {
+            let own = seat.desk.number;
+            if state.desks.iter().any(|desk| desk.number != own && desk.looks_around()) {
+                state.queue.extend(seat.give_all());
+                self.hungry.store(true, Ordering::SeqCst);
+            }
+        }
+        let bell = seat.lie_down();
+        drop(state);
+        seat.worker.forget();
+        let limit = seat.is_vacant().then_some(LINGER);
+        let rung = seat.sleep(bell, limit);
+        if rung || !seat.is_vacant() {
+            return true;
+        }
+        let mut state = self.state();
+        // A ring may have come just now.
+        if seat.was_rung(bell) || !state.queue.is_empty() {
+            return true;
+        }
+        // Nobody relies on it any more.
+        state.desks.retain(|desk| desk.number != seat.desk.number);
+        false
     }
 
     /// Lets no thread take anything any more, and waits for those that run a procedure; false if
@@ -181,22 +269,23 @@ impl Pool {
         let mut state = self.state();
         state.stopping = true;
         self.hungry.store(true, Ordering::SeqCst);
-        for (region, index) in state.queue.drain(..) {
+        let queue = core::mem::take(&mut state.queue);
+        for desk in &state.desks {
+            desk.ring();
+        }
+        drop(state);
+        for Place { region, index } in queue {
             region.refuse(index, &stopping());
         }
-        for (_, (region, index)) in &state.attending {
-            region.rouse(*index);
-        }
-        self.work.notify_all();
-        let running = |state: &mut State| state.threads > 0;
-        let waited = self.work.wait_timeout_while(state, limit, running);
+        let running = |state: &mut State| !state.desks.is_empty();
+        let waited = self.ended.wait_timeout_while(self.state(), limit, running);
         let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.threads == 0
+        state.desks.is_empty()
     }
 
     /// Threads that there are.
     pub(super) fn threads(&self) -> usize {
-        self.state().threads
+        self.state().desks.len()
     }
 }
 

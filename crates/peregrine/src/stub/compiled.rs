@@ -74,7 +74,7 @@ pub fn call<'a, R: Outcome>(
     let let_go = |frame| bound.path.let_go(frame);
     let error = if bound.mark.wiped() {
         forked()
-    } else if let Some(frame) = bound.frames.take(deadline, let_go) {
+    } else if let Some(frame) = bound.frames.take(deadline, let_go, bound.short) {
         let head = Writer::new(frame.call_space());
         let mut stub = Stub { binding, frame, head, procedure };
         match body(&mut stub) {

@@ -21,3 +21,65 @@ pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
 pub fn futex_wake(word: &AtomicU32) -> usize {
     futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned()).unwrap_or(0)
 }
+
+/// Words to sleep on together; whichever changes first ends the sleep.
+#[derive(Debug)]
+pub(crate) struct FutexSet<'a, const N: usize> {
+    waits: [futex::Wait; N],
+    count: usize,
+    words: core::marker::PhantomData<&'a AtomicU32>,
+}
+
+impl<'a, const N: usize> FutexSet<'a, N> {
+    /// No word yet.
+    #[inline]
+    pub(crate) const fn new() -> Self {
+        Self { waits: [futex::Wait::new(); N], count: 0, words: core::marker::PhantomData }
+    }
+
+    /// One word more, which holds `value` while one sleeps; no more than `N` are taken.
+    #[inline]
+    pub(crate) fn push(&mut self, word: &'a AtomicU32, value: u32) {
+        if let Some(wait) = self.waits.get_mut(self.count) {
+            wait.val = value.into();
+            wait.uaddr = futex::WaitPtr::new(word.as_ptr().cast());
+            wait.flags = futex::WaitFlags::SIZE_U32;
+            self.count += 1;
+        }
+    }
+
+    /// Sleeps while all words hold their values: until one is woken, for `timeout` at most, or for
+    /// no reason.
+    pub(crate) fn wait(&self, timeout: Option<Duration>) {
+        let clock = rustix::time::ClockId::Monotonic;
+        let until = timeout.map(|timeout| {
+            let now = rustix::time::clock_gettime(clock);
+            let (seconds, nanos) = (timeout.as_secs(), i64::from(timeout.subsec_nanos()));
+            let nanos = nanos + now.tv_nsec;
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX / 2) + nanos / 1_000_000_000;
+            rustix::time::Timespec {
+                tv_sec: now.tv_sec.saturating_add(seconds),
+                tv_nsec: nanos % 1_000_000_000,
+            }
+        });
+        let waits = &self.waits[..self.count];
+        // Whatever the reason for coming back, the caller looks at the words again.
+        let _ = futex::waitv(waits, futex::WaitvFlags::empty(), until.as_ref(), clock);
+    }
+}
+
+/// Whether the kernel lets a thread sleep on several words (Linux 5.16 and later).
+pub(crate) fn has_futex_sets() -> bool {
+    static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *HAS.get_or_init(|| {
+        let word = AtomicU32::new(1);
+        let mut set = FutexSet::<1>::new();
+        // A value that the word does not hold: the kernel says so at once.
+        set.push(&word, 0);
+        let clock = rustix::time::ClockId::Monotonic;
+        let flags = futex::WaitvFlags::empty();
+        let past = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
+        let waited = futex::waitv(&set.waits, flags, Some(&past), clock);
+        waited == Err(rustix::io::Errno::AGAIN)
+    })
+}

@@ -9,6 +9,7 @@ mod fork;
 mod futex;
 mod memory;
 mod process;
+mod random;
 mod signal;
 mod socket;
 
@@ -17,8 +18,10 @@ pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};
 pub use file::{pread, pwrite};
 pub(crate) use fork::ForkMark;
+pub(crate) use futex::{FutexSet, has_futex_sets};
 pub use futex::{futex_wait, futex_wake};
 pub use memory::Memory;
 pub(crate) use process::Process;
+pub(crate) use random::random;
 pub(crate) use signal::on_stop_signals;
 pub(crate) use socket::{Credentials, Received, Seqpacket};

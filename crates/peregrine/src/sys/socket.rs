@@ -1,8 +1,10 @@
 //! Unix sockets that keep message borders, pass descriptors and tell who the peer is.
 
+#![allow(unsafe_code)]
+
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use core::time::Duration;
@@ -76,6 +78,36 @@ impl Seqpacket {
         let peer = sockopt::socket_peercred(&self.0)?;
         let pid = peer.pid.as_raw_pid().cast_unsigned();
         Ok(Credentials { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
+    }
+
+    /// The supplementary groups of the peer, as they were when the session began; none if the
+    /// kernel does not tell.
+    pub(crate) fn peer_groups(&self) -> Vec<u32> {
+        let mut groups = vec![0u32; 64];
+        loop {
+            let mut bytes = (groups.len() * size_of::<u32>()) as libc::socklen_t;
+            // SAFETY: writes at most `bytes` bytes to `groups`, which has as many.
+            let asked = unsafe {
+                libc::getsockopt(
+                    self.0.as_raw_fd(),
+                    libc::SOL_SOCKET,
+                    libc::SO_PEERGROUPS,
+                    groups.as_mut_ptr().cast(),
+                    &raw mut bytes,
+                )
+            };
+            let count = bytes as usize / size_of::<u32>();
+            if asked == 0 {
+                groups.truncate(count);
+                return groups;
+            }
+            let short = io::Error::last_os_error().raw_os_error() == Some(libc::ERANGE);
+            // The kernel bounds them to 65,536, and has said how many there are.
+            if !short || count <= groups.len() || count > 1 << 16 {
+                return Vec::new();
+            }
+            groups.resize(count, 0);
+        }
     }
 
     /// Sends one message, with at most one descriptor.

@@ -1,26 +1,27 @@
 //! The client's half of a local call: write the call line, post, wait, read the reply line.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::region::{CallHeader, RegionLayout, ReplyHeader};
 use super::session::Session;
-use super::wait::{Event, Terms, wait};
+use super::wait::{Event, Terms, Waiter, wait};
 use super::word::{self, Look, Owed, posted};
-use crate::call::{Answer, Call, CallPath, Frames, PathKind, Returned, Wait};
+use crate::call::{Answer, Call, CallPath, Frames, Limit, PathKind, Returned, Wait};
 use crate::error::{CallError, Executed, Kind};
 use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
 
-/// A binding's A-stacks, seen from the client.
+/// A session's A-stacks, seen from the client; all bindings between the two processes share them.
 #[derive(Debug)]
-pub(crate) struct LocalPath {
+pub(crate) struct ClientRegion {
     memory: Arc<Memory>,
     layout: RegionLayout,
     astacks: Box<[AStack]>,
-    session: Arc<Session>,
-    wait: Wait,
+    pub(crate) session: Session,
+    pub(crate) frames: Arc<Frames>,
 }
 
 /// What the client alone knows of an A-stack; only the call that took its frame uses it, so
@@ -39,19 +40,19 @@ struct AStack {
     client_cpu: AtomicU32,
 }
 
-impl LocalPath {
-    /// The path over a region that the server sent, and the frames in it.
+impl ClientRegion {
+    /// The region that the server sent, with so many of its A-stacks in use.
     pub(crate) fn new(
         memory: Memory,
         layout: RegionLayout,
-        session: Arc<Session>,
-        wait: Wait,
-    ) -> io::Result<(Self, Frames)> {
+        session: Session,
+        active: u32,
+    ) -> io::Result<Self> {
         if memory.len() < layout.region_bytes() {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let memory = Arc::new(memory);
-        let frames = Frames::new(Arc::clone(&memory), layout.frames());
+        let frames = Arc::new(Frames::new(Arc::clone(&memory), layout.frames(), active));
         let astack = |index| AStack {
             call_at: layout.call_word(index),
             reply_at: layout.reply_word(index),
@@ -61,21 +62,21 @@ impl LocalPath {
             client_cpu: AtomicU32::new(sys::current_cpu()),
         };
         let astacks = (0..layout.count).map(astack).collect();
-        Ok((Self { memory, layout, astacks, session, wait }, frames))
+        Ok(Self { memory, layout, astacks, session, frames })
     }
 
     /// Tells every caller inside that the session has ended; to be called after it was noted.
-    pub(crate) fn wake_all(memory: &Memory, layout: RegionLayout) {
-        for index in 0..layout.count {
-            let reply = memory.word(layout.reply_word(index));
+    pub(crate) fn wake_all(&self) {
+        for index in 0..self.layout.count {
+            let reply = self.memory.word(self.layout.reply_word(index));
             word::bury(reply);
             sys::futex_wake(reply);
         }
     }
 
-    /// The memory and its layout, for whoever watches the session.
-    pub(crate) fn region(&self) -> (Arc<Memory>, RegionLayout) {
-        (Arc::clone(&self.memory), self.layout)
+    /// Bytes of the largest message that an A-stack holds.
+    pub(crate) const fn message_bytes(&self) -> usize {
+        self.layout.bytes
     }
 
     /// There is no reply, and none will be waited for.
@@ -84,23 +85,73 @@ impl LocalPath {
         if event == Event::Late && self.session.is_alive() {
             return CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered");
         }
-        // Written only by the server, and read only now that it writes no more.
-        let taken = self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == call;
-        self.session.failure(taken)
+        self.session.failure(self.was_taken(index, call))
     }
+
+    /// Whether the server says that it has taken a call. Certain only when it writes no more.
+    #[cold]
+    fn was_taken(&self, index: u32, call: u32) -> bool {
+        self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == call
+    }
+
+    #[cold]
+    fn foreign_reply(&self, astack: &AStack, reply: u32) -> CallError {
+        astack.seen.store(reply, Ordering::Relaxed);
+        CallError::bad_result("the reply belongs to another call")
+    }
+}
+
+/// A caller that waits for the reply to its call.
+struct Waiting<'a> {
+    region: &'a ClientRegion,
+    index: u32,
+    message: u32,
+    limit: Limit,
+}
+
+impl Waiter for Waiting<'_> {
+    fn deadline(&self) -> Option<Instant> {
+        self.limit.deadline()
+    }
+
+    fn is_over(&self) -> bool {
+        !self.region.session.is_alive()
+    }
+
+    /// Nobody may have seen the call: the thread that looks there runs another one for long, or
+    /// the ring was lost. The server is told, which costs those nothing whose calls are taken.
+    fn unseen(&self) {
+        if !self.region.was_taken(self.index, self.message) {
+            self.region.session.ring(self.index, self.limit.deadline());
+        }
+    }
+}
+
+/// A binding's way to its export: its number in a session.
+#[derive(Debug)]
+pub(crate) struct LocalPath {
+    pub(crate) region: Arc<ClientRegion>,
+    pub(crate) binding: u32,
+    /// Set when the server says that it has withdrawn the export.
+    pub(crate) revoked: Arc<AtomicBool>,
+    pub(crate) message_bytes: usize,
+    pub(crate) wait: Wait,
 }
 
 impl CallPath for LocalPath {
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let index = call.frame.index();
-        let astack = &self.astacks[index as usize];
-        if !self.session.is_alive() {
-            return Err(self.session.refusal());
+        let region = &*self.region;
+        let astack = &region.astacks[index as usize];
+        if !region.session.is_alive() {
+            return Err(region.session.refusal());
         }
-        let Some(layout) = call.put() else { return Err(CallError::too_large()) };
+        let layout = call.put().filter(|layout| layout.total <= self.message_bytes);
+        let Some(layout) = layout else { return Err(CallError::too_large()) };
         let cpu = astack.client_cpu.load(Ordering::Relaxed);
         let header = CallHeader {
+            binding: self.binding,
             procedure: call.procedure,
             head_bytes: layout.head as u32,
             copied: layout.copied as u32,
@@ -108,11 +159,11 @@ impl CallPath for LocalPath {
             cpu,
         };
         let (call_at, reply_at) = (astack.call_at, astack.reply_at);
-        let space = self.memory.space();
+        let space = region.memory.space();
         let sequence = astack.sequence.load(Ordering::Relaxed).wrapping_add(1);
         astack.sequence.store(sequence, Ordering::Relaxed);
         let message = posted(sequence);
-        let call_word = self.memory.word(call_at);
+        let call_word = region.memory.word(call_at);
 
         // The call line goes over in one go: first bytes of the message, header, word. The layout
         // was checked against the region's size, so neither write can miss.
@@ -123,23 +174,24 @@ impl CallPath for LocalPath {
         match word::post(call_word, message) {
             Owed::Nothing => {}
             Owed::Wake => drop(sys::futex_wake(call_word)),
-            Owed::Ring => self.session.ring(index, call.limit.deadline()),
+            Owed::Ring => region.session.ring(index, call.limit.deadline()),
         }
         stamp(Moment::Posted);
 
         let seen = astack.seen.load(Ordering::Relaxed);
-        let mut terms = Terms::of_caller(self.wait, cpu, astack.server_cpu.load(Ordering::Relaxed));
-        let (limit, session) = (call.limit, &*self.session);
-        let reply_word = self.memory.word(reply_at);
-        let event = wait(reply_word, seen, &mut terms, || limit.deadline(), || !session.is_alive());
+        let peer_cpu = astack.server_cpu.load(Ordering::Relaxed);
+        let mut terms = Terms { wait: self.wait, own_cpu: cpu, peer_cpu };
+        let reply_word = region.memory.word(reply_at);
+        let waiting = Waiting { region, index, message, limit: call.limit };
+        let event = wait(reply_word, seen, &mut terms, &waiting);
         stamp(Moment::Seen);
         astack.client_cpu.store(terms.own_cpu, Ordering::Relaxed);
         match event {
             Event::Posted(reply) if reply == message => astack.seen.store(reply, Ordering::Relaxed),
-            Event::Posted(reply) => return Err(self.foreign_reply(astack, reply)),
+            Event::Posted(reply) => return Err(region.foreign_reply(astack, reply)),
             // What was posted just before the end is still a reply.
             event if word::look(reply_word, seen) != Look::Posted(message) => {
-                return Err(self.no_reply(index, message, event));
+                return Err(region.no_reply(index, message, event));
             }
             _ => astack.seen.store(message, Ordering::Relaxed),
         }
@@ -161,12 +213,13 @@ impl CallPath for LocalPath {
     }
 
     fn is_alive(&self) -> bool {
-        self.session.is_alive()
+        self.region.session.is_alive() && !self.revoked.load(Ordering::Acquire)
     }
 
     fn let_go(&self, frame: u32) -> bool {
-        let astack = &self.astacks[frame as usize];
-        let reply = self.memory.word(self.layout.reply_word(frame));
+        let region = &*self.region;
+        let astack = &region.astacks[frame as usize];
+        let reply = region.memory.word(region.layout.reply_word(frame));
         match word::look(reply, astack.seen.load(Ordering::Relaxed)) {
             Look::Posted(late) => {
                 // The next call waits for another word than this late one.
@@ -177,16 +230,8 @@ impl CallPath for LocalPath {
             Look::Nothing(_) => {
                 let last = posted(astack.sequence.load(Ordering::Relaxed));
                 // The reply was taken but could not be read.
-                astack.seen.load(Ordering::Relaxed) == last || !self.session.is_alive()
+                astack.seen.load(Ordering::Relaxed) == last || !region.session.is_alive()
             }
         }
-    }
-}
-
-impl LocalPath {
-    #[cold]
-    fn foreign_reply(&self, astack: &AStack, reply: u32) -> CallError {
-        astack.seen.store(reply, Ordering::Relaxed);
-        CallError::bad_result("the reply belongs to another call")
     }
 }

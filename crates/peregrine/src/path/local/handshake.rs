@@ -11,13 +11,17 @@ use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 /// The first word of every request: "PRG" and the protocol's generation.
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
 /// The version of region and handshake; different ones do not talk.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
+/// What a client shows of a session that it has, to bind in it: nobody else can guess it.
+pub(crate) type Token = [u8; 16];
 
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Give me a region of so many A-stacks of such a size.
+    /// Bind me to this export, in a session that we have or in a new one.
     Bind(Bind),
+    /// I have no further use for this binding.
+    Unbind(u32),
     /// Tell me what you export.
     Describe,
     /// A call is posted on this A-stack, and nobody looks.
@@ -28,21 +32,38 @@ pub(crate) enum Request {
 pub(crate) struct Bind {
     /// Identity of the client's interface; `None` binds to whatever is there.
     pub(crate) digest: Option<[u8; 16]>,
+    /// A-stacks that a new session should have, and bytes of the largest message.
     pub(crate) count: u32,
     pub(crate) bytes: u64,
+    /// Sessions with this process that the client has, at most [`limits::TOKENS_MAX`].
+    pub(crate) sessions: Vec<Token>,
 }
 
 /// What a server says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Here is the region, beside this message: its layout.
-    Bound { epoch: u64, count: u32, bytes: u64 },
+    /// Bound: in which session, and the region's layout. Beside a new session's answer comes its
+    /// region, and the socket is that session's from now on.
+    Bound(Bound),
     /// No, and why: a kind and a text.
     Refused { kind: u32, text: String },
     /// The interface that is exported.
     Description(Description),
     /// The session ends, and no call is taken any more.
     Goodbye,
+    /// The export of this binding was withdrawn: its calls are refused from now on.
+    Revoked(u32),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Bound {
+    /// Differs between incarnations of a server.
+    pub(crate) epoch: u64,
+    pub(crate) session: Token,
+    /// The binding's number in its session.
+    pub(crate) binding: u32,
+    pub(crate) count: u32,
+    pub(crate) bytes: u64,
 }
 
 /// What an export says of itself.
@@ -69,10 +90,12 @@ pub struct Description {
 const BIND: u32 = 1;
 const DESCRIBE: u32 = 2;
 const RING: u32 = 3;
+const UNBIND: u32 = 4;
 const BOUND: u32 = 101;
 const REFUSED: u32 = 102;
 const DESCRIPTION: u32 = 103;
 const GOODBYE: u32 = 104;
+const REVOKED: u32 = 105;
 
 /// Writes one message into a buffer of [`limits::HANDSHAKE_BYTES_MAX`] bytes.
 fn message(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>) -> Option<Vec<u8>> {
@@ -91,9 +114,14 @@ impl Request {
             head.plain(&MAGIC)?;
             head.plain(&VERSION)?;
             match self {
-                Self::Bind(Bind { digest, count, bytes }) => {
+                Self::Bind(Bind { digest, count, bytes, sessions }) => {
                     head.plain(&BIND)?;
-                    (*digest, *count, *bytes).encode(head)
+                    (*digest, *count, *bytes).encode(head)?;
+                    sessions.encode(head)
+                }
+                Self::Unbind(binding) => {
+                    head.plain(&UNBIND)?;
+                    head.plain(binding)
                 }
                 Self::Describe => head.plain(&DESCRIBE),
                 Self::Ring(index) => {
@@ -123,8 +151,10 @@ impl Request {
         let request = match head.plain::<u32>().map_err(unreadable)? {
             BIND => {
                 let (digest, count, bytes) = Value::decode(head).map_err(unreadable)?;
-                Self::Bind(Bind { digest, count, bytes })
+                let sessions = Value::decode(head).map_err(unreadable)?;
+                Self::Bind(Bind { digest, count, bytes, sessions })
             }
+            UNBIND => Self::Unbind(head.plain().map_err(unreadable)?),
             DESCRIBE => Self::Describe,
             RING => Self::Ring(head.plain().map_err(unreadable)?),
             kind => return Err((Kind::ProtocolMismatch, format!("unknown request {kind}"))),
@@ -142,9 +172,9 @@ impl Answer {
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let written = message(|head| match self {
-            Self::Bound { epoch, count, bytes } => {
+            Self::Bound(Bound { epoch, session, binding, count, bytes }) => {
                 head.plain(&BOUND)?;
-                (VERSION, *epoch, *count, *bytes).encode(head)
+                (VERSION, *epoch, *session, *binding, *count, *bytes).encode(head)
             }
             Self::Refused { kind, text } => {
                 head.plain(&REFUSED)?;
@@ -156,6 +186,10 @@ impl Answer {
                 description.encode(head)
             }
             Self::Goodbye => head.plain(&GOODBYE),
+            Self::Revoked(binding) => {
+                head.plain(&REVOKED)?;
+                head.plain(binding)
+            }
         });
         let long = || Self::refused(Kind::TooLarge, "the description is too long to be told");
         written.unwrap_or_else(|| long().to_bytes())
@@ -169,11 +203,12 @@ impl Answer {
         let decode = |head: &mut Reader<'_>| {
             let answer = match head.plain::<u32>()? {
                 BOUND => {
-                    let (version, epoch, count, bytes): (u32, _, _, _) = Value::decode(head)?;
+                    let (version, epoch, session, binding, count, bytes): (u32, _, _, _, _, _) =
+                        Value::decode(head)?;
                     if version != VERSION {
                         return Err(Invalid::Bits);
                     }
-                    Self::Bound { epoch, count, bytes }
+                    Self::Bound(Bound { epoch, session, binding, count, bytes })
                 }
                 REFUSED => {
                     let (kind, text) = Value::decode(head)?;
@@ -181,6 +216,7 @@ impl Answer {
                 }
                 DESCRIPTION => Self::Description(Description::decode(head)?),
                 GOODBYE => Self::Goodbye,
+                REVOKED => Self::Revoked(head.plain()?),
                 _ => return Err(Invalid::Bits),
             };
             head.finish()?;
@@ -219,8 +255,9 @@ mod tests {
 
     #[test]
     fn messages_round_trip_and_foreign_ones_are_refused() {
-        let bind = Request::Bind(Bind { digest: Some([7; 16]), count: 8, bytes: 16384 });
-        for request in [bind, Request::Describe, Request::Ring(3)] {
+        let sessions = vec![[1; 16], [2; 16]];
+        let bind = Request::Bind(Bind { digest: Some([7; 16]), count: 8, bytes: 16384, sessions });
+        for request in [bind, Request::Describe, Request::Ring(3), Request::Unbind(9)] {
             let bytes = request.to_bytes();
             assert_eq!(Request::from_bytes(&bytes), Ok(request));
             for short in 0..bytes.len() {
@@ -231,7 +268,7 @@ mod tests {
         other[4] += 1;
         let (kind, text) = Request::from_bytes(&other).unwrap_err();
         assert_eq!(kind, Kind::ProtocolMismatch);
-        assert!(text.contains("version 2"), "{text}");
+        assert!(text.contains("version 3"), "{text}");
         let description = Answer::Description(Description {
             interface: "Files".into(),
             version: 1,
@@ -242,8 +279,10 @@ mod tests {
             age_ms: 5,
             bindings: 6,
         });
-        let bound = Answer::Bound { epoch: 1, count: 2, bytes: 4096 };
-        for answer in [bound, Answer::refused(Kind::Denied, "no"), description, Answer::Goodbye] {
+        let bound = Bound { epoch: 1, session: [3; 16], binding: 4, count: 2, bytes: 4096 };
+        let (bound, revoked) = (Answer::Bound(bound), Answer::Revoked(4));
+        let refused = Answer::refused(Kind::Denied, "no");
+        for answer in [bound, refused, description, Answer::Goodbye, revoked] {
             let bytes = answer.to_bytes();
             assert_eq!(Answer::from_bytes(&bytes).unwrap(), answer);
             for short in 0..bytes.len() {

@@ -5,18 +5,22 @@
 //! and `server` are the two halves of a call; `word` is the state machine between them and `wait`
 //! how one waits. `session` is what both know about each other's life.
 
+mod attend;
 mod client;
 mod handshake;
 mod region;
+mod rows;
 mod server;
 mod session;
 mod wait;
 mod word;
 
-pub(crate) use client::LocalPath;
+pub(crate) use attend::{Desk, HOT_MAX, Pause, Place, Seat};
+pub(crate) use client::{ClientRegion, LocalPath};
 pub use handshake::Description;
-pub(crate) use handshake::{Answer, Bind, Request};
+pub(crate) use handshake::{Answer, Bind, Bound, Request, Token};
 pub(crate) use region::RegionLayout;
-pub(crate) use server::{Left, ServerRegion};
+pub(crate) use rows::Row;
+pub(crate) use server::{Attendance, ServerRegion};
 pub(crate) use session::Session;
 pub(crate) use wait::block_cost;

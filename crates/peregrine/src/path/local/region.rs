@@ -1,11 +1,16 @@
-//! The region of a binding: where its A-stacks lie in the memory that client and server share.
+//! The region of a session: where its A-stacks lie in the memory that client and server share.
+//!
+//! The A-stacks belong to the two processes, not to a binding: all bindings between them share
+//! them, pairwise as in LRPC. Each is as large as the largest message that it may be asked to hold,
+//! and the memory is sparse: what was never touched costs nothing, and what one large message
+//! touched is given back when nobody has needed it for a while.
 //!
 //! Offsets within an A-stack; a null call moves the first line of each half and nothing else:
 //!
 //! | at | bytes | written by | what |
 //! |---|---|---|---|
 //! | 0 | 4 | client (waits: server) | call word |
-//! | 4 | 28 | client | procedure, head bytes, copied bytes, total bytes, processor, flags, extensions |
+//! | 4 | 28 | client | binding, procedure, head bytes, copied bytes, total bytes, processor, extensions |
 //! | 32 | n | client | the message of the call |
 //! | R | 4 | server (waits: client) | reply word |
 //! | R+4 | 28 | server | answer, processor, head's place, head bytes, reserved |
@@ -27,6 +32,7 @@ const LINES: usize = 128;
 /// The header of a call line behind its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CallHeader {
+    pub(super) binding: u32,
     pub(super) procedure: u32,
     pub(super) head_bytes: u32,
     pub(super) copied: u32,
@@ -35,16 +41,17 @@ pub(super) struct CallHeader {
 }
 
 impl CallHeader {
-    /// As it lies in memory; flags and extensions are zero.
+    /// As it lies in memory; extensions are zero.
     #[inline]
     pub(super) const fn words(self) -> [u32; 7] {
-        [self.procedure, self.head_bytes, self.copied, self.total, self.cpu, 0, 0]
+        let Self { binding, procedure, head_bytes, copied, total, cpu } = self;
+        [binding, procedure, head_bytes, copied, total, cpu, 0]
     }
 
     #[inline]
     pub(super) const fn of(words: [u32; 7]) -> Self {
-        let [procedure, head_bytes, copied, total, cpu, _flags, _extensions] = words;
-        Self { procedure, head_bytes, copied, total, cpu }
+        let [binding, procedure, head_bytes, copied, total, cpu, _extensions] = words;
+        Self { binding, procedure, head_bytes, copied, total, cpu }
     }
 }
 
@@ -89,6 +96,13 @@ impl RegionLayout {
         let half = bytes.saturating_add(HEADER_BYTES).next_multiple_of(LINES);
         let layout = Self { count, bytes, half };
         (in_bounds && layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
+    }
+
+    /// As many A-stacks of that size as the bounds allow, `count` at most.
+    pub(crate) fn at_most(count: u32, bytes: usize) -> Option<Self> {
+        let one = Self::checked(1, bytes)?;
+        let room = (limits::REGION_BYTES_MAX - FIRST - 4096) / one.stride();
+        Self::checked(count.min(u32::try_from(room).unwrap_or(u32::MAX)), bytes)
     }
 
     const fn stride(self) -> usize {
@@ -156,6 +170,14 @@ mod tests {
             assert_eq!(frames.first + frames.call_at, layout.call_word(0) + HEADER_BYTES);
             assert_eq!(frames.first + frames.reply_at, layout.reply_word(0) + HEADER_BYTES);
         }
+    }
+
+    #[test]
+    fn as_many_as_there_is_room_for() {
+        assert_eq!(RegionLayout::at_most(64, 1 << 20).unwrap().count, 64);
+        let large = RegionLayout::at_most(64, 1 << 30).unwrap();
+        assert!((1..4).contains(&large.count));
+        assert!(RegionLayout::at_most(64, (1 << 30) + 16).is_none());
     }
 
     #[test]

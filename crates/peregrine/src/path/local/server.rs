@@ -1,15 +1,16 @@
 //! The server's half of a local call: see the call, copy it, run it, post the reply.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::region::{CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
-use super::wait::{Event, Terms, wait};
+use super::rows::{Row, Rows};
 use super::word::{self, Look, Owed};
-use crate::call::{CallerInfo, EStack, Incoming, Refusal, Serve, Wait, execute, refuse};
+use crate::call::{EStack, Incoming, Refusal, enter, execute, refuse};
+use crate::error::Kind;
+use crate::limits;
 use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
 use crate::value::{Space, Window};
@@ -18,20 +19,18 @@ use crate::value::{Space, Window};
 const IDLE: u32 = 0;
 /// It waits in the pool's queue.
 const QUEUED: u32 = 1;
-/// A thread attends it.
+/// The thread at desk `n` attends it, if it is this plus `n`.
 const ATTENDED: u32 = 2;
 
-/// Calls of one A-stack that a thread serves in a row while others wait for a thread.
-const FAIR_CALLS: u32 = 8;
-
-/// A binding's A-stacks, seen from the server.
+/// A session's A-stacks and bindings, seen from the server.
 pub(crate) struct ServerRegion {
     memory: Memory,
     layout: RegionLayout,
     astacks: Box<[AStack]>,
-    serve: Arc<dyn Serve>,
-    pub(crate) caller: Arc<CallerInfo>,
+    rows: Mutex<Rows>,
     closed: AtomicBool,
+    /// Differs from that of every other region of this process.
+    number: u64,
 }
 
 /// What the server alone knows of an A-stack.
@@ -46,22 +45,65 @@ struct AStack {
     attendance: AtomicU32,
 }
 
-/// How a thread left an A-stack.
+/// Who attends to an A-stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// Nothing is posted there, or whoever posts rings.
+pub(crate) enum Attendance {
+    /// Nobody: a call rings.
     Idle,
-    /// More calls are posted; it was put back to the queue's end.
+    /// A thread has been asked for.
     Queued,
+    /// The thread at this desk.
+    At(u32),
+}
+
+/// A row that a thread has looked up.
+struct Known {
+    region: u64,
+    binding: u32,
+    row: Arc<Row>,
+}
+
+/// What a thread that serves calls has of its own.
+pub(crate) struct Worker {
+    estack: EStack,
+    /// Rows that it looked up lately, by the last bits of their numbers.
+    known: [Option<Known>; Self::KNOWN],
+    /// Whose call it runs, as `caller()` tells it.
+    entered: (u64, u32),
+    /// Calls that it has served.
+    pub(super) served: u64,
+    /// The processor that it last knew itself on.
+    pub(super) cpu: u32,
+}
+
+impl Worker {
+    const KNOWN: usize = 16;
+
+    pub(crate) fn new() -> Self {
+        Self {
+            estack: EStack::default(),
+            known: [const { None }; Self::KNOWN],
+            entered: (u64::MAX, 0),
+            served: 0,
+            cpu: sys::current_cpu(),
+        }
+    }
+
+    /// Forgets whom it served, and gives back what it needs no more: exported objects live no
+    /// longer because of a thread that sleeps.
+    pub(crate) fn forget(&mut self) {
+        self.known = [const { None }; Self::KNOWN];
+        if core::mem::replace(&mut self.entered, (u64::MAX, 0)).0 != u64::MAX {
+            drop(enter(None));
+        }
+        self.estack.trim();
+    }
 }
 
 impl ServerRegion {
-    /// A region for one binding, and the descriptor that the client maps.
-    pub(crate) fn new(
-        layout: RegionLayout,
-        serve: Arc<dyn Serve>,
-        caller: CallerInfo,
-    ) -> io::Result<(Self, OwnedFd)> {
+    /// A region for one session, and the descriptor that the client maps.
+    pub(crate) fn new(layout: RegionLayout) -> io::Result<(Self, OwnedFd)> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
         let (memory, file) = Memory::shared(layout.region_bytes())?;
         let astack = |index| AStack {
             call_at: layout.call_word(index),
@@ -70,97 +112,112 @@ impl ServerRegion {
             seen: AtomicU32::new(0),
             attendance: AtomicU32::new(IDLE),
         };
-        let astacks = (0..layout.count).map(astack).collect();
-        let closed = AtomicBool::new(false);
-        let caller = Arc::new(caller);
-        Ok((Self { memory, layout, astacks, serve, caller, closed }, file))
+        let region = Self {
+            memory,
+            layout,
+            astacks: (0..layout.count).map(astack).collect(),
+            rows: Mutex::default(),
+            closed: AtomicBool::new(false),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        };
+        Ok((region, file))
     }
 
-    /// A ring came for an A-stack: whether it must be put into the queue. Rings for A-stacks that
-    /// do not exist, or that somebody attends to, mean nothing.
-    pub(crate) fn rung(&self, index: u32) -> bool {
+    pub(crate) const fn layout(&self) -> RegionLayout {
+        self.layout
+    }
+
+    /// The bindings of the session.
+    pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number for an A-stack that no other of this process has, and that is not zero.
+    #[inline]
+    pub(super) const fn key(&self, index: u32) -> u64 {
+        self.number * limits::ASTACKS_MAX as u64 + index as u64 + 1
+    }
+
+    /// Who attends to an A-stack; `None` if there is no such A-stack.
+    pub(crate) fn attendance(&self, index: u32) -> Option<Attendance> {
+        let astack = self.astacks.get(index as usize)?;
+        Some(match astack.attendance.load(Ordering::Acquire) {
+            IDLE => Attendance::Idle,
+            QUEUED => Attendance::Queued,
+            desk => Attendance::At(desk - ATTENDED),
+        })
+    }
+
+    /// Notes who attends to an A-stack, whoever did before.
+    pub(crate) fn attended(&self, index: u32, by: Attendance) {
+        let number = match by {
+            Attendance::Idle => IDLE,
+            Attendance::Queued => QUEUED,
+            Attendance::At(desk) => ATTENDED + desk,
+        };
+        self.astacks[index as usize].attendance.store(number, Ordering::Release);
+    }
+
+    /// Takes an A-stack to which nobody attends, for the queue; false if somebody does.
+    pub(crate) fn queue(&self, index: u32) -> bool {
         let Some(astack) = self.astacks.get(index as usize) else { return false };
         let exchange =
             astack.attendance.compare_exchange(IDLE, QUEUED, Ordering::AcqRel, Ordering::Relaxed);
-        exchange.is_ok() && !self.closed.load(Ordering::Acquire)
+        exchange.is_ok() && !self.is_closed()
     }
 
-    /// Serves an A-stack until the thread is `wanted` elsewhere or the session ends.
-    pub(crate) fn attend(
-        &self,
-        index: u32,
-        how: Wait,
-        estack: &mut EStack,
-        wanted: &dyn Fn() -> bool,
-    ) -> Left {
-        let astack = &self.astacks[index as usize];
-        astack.attendance.store(ATTENDED, Ordering::Release);
-        word::come(self.memory.word(self.layout.call_word(index)));
-        loop {
-            // Around all calls rather than around each: a call that does not panic pays nothing.
-            // What a panic may leave broken is the object's own, as with a poisoned lock.
-            let calls = AssertUnwindSafe(|| self.serve_calls(index, how, estack, wanted));
-            match catch_unwind(calls) {
-                Ok(left) => return left,
-                Err(panic) => {
-                    let message = astack.seen.load(Ordering::Relaxed);
-                    self.post_refusal(astack, message, &Refusal::panicked(panic));
-                }
-            }
-        }
+    #[inline]
+    pub(super) fn call_word(&self, index: u32) -> &AtomicU32 {
+        self.memory.word(self.astacks[index as usize].call_at)
     }
 
-    fn serve_calls(
-        &self,
-        index: u32,
-        how: Wait,
-        estack: &mut EStack,
-        wanted: &dyn Fn() -> bool,
-    ) -> Left {
+    /// What the call word of an A-stack shows.
+    #[inline]
+    pub(super) fn look(&self, index: u32) -> Look {
         let astack = &self.astacks[index as usize];
-        let call = self.memory.word(self.layout.call_word(index));
-        let mut terms = Terms::new(how);
-        let mut in_a_row = 0;
-        loop {
-            let seen = astack.seen.load(Ordering::Relaxed);
-            let leave = || wanted() || self.closed.load(Ordering::Relaxed);
-            let value = match wait(call, seen, &mut terms, || None, leave) {
-                Event::Posted(message) => {
-                    terms.peer_cpu = self.answer(astack, message, terms.own_cpu, estack);
-                    if !leave() {
-                        in_a_row = 0;
-                        continue;
-                    }
-                    in_a_row += 1;
-                    message
-                }
-                Event::Interrupted(value) => value,
+        word::look(self.memory.word(astack.call_at), astack.seen.load(Ordering::Relaxed))
+    }
+
+    /// Whether a call is posted there that nobody has taken yet.
+    pub(crate) fn is_posted(&self, index: u32) -> bool {
+        matches!(self.look(index), Look::Posted(_))
+    }
+
+    /// The word on which a thread sleeps that waits for a call, which says so from now on; `None`
+    /// if a call has come.
+    pub(super) fn doze(&self, index: u32) -> Option<&AtomicU32> {
+        let (word, Look::Nothing(value)) = (self.call_word(index), self.look(index)) else {
+            return None;
+        };
+        word::fall_asleep(word, value).then_some(word)
+    }
+
+    /// The thread has come to look at it, or looks again.
+    pub(super) fn watch(&self, index: u32) {
+        let word = self.call_word(index);
+        word::come(word);
+        word::rouse(word);
+    }
+
+    /// Leaves an A-stack to the next ring; false if a call has come meanwhile: then it is still
+    /// whose it was.
+    pub(crate) fn leave(&self, index: u32) -> bool {
+        let astack = &self.astacks[index as usize];
+        let before = astack.attendance.load(Ordering::Relaxed);
+        let Look::Nothing(value) = self.look(index) else {
+            if self.look(index) == Look::Dead {
                 // Only a client that scribbles on its own words can have written this.
-                Event::Dead | Event::Late => word::DEAD,
-            };
-            if self.closed.load(Ordering::Acquire) {
-                astack.attendance.store(IDLE, Ordering::Release);
-                return Left::Idle;
+                self.call_word(index).store(word::AWAY, Ordering::Release);
             }
-            if self.leave(astack, call, value) {
-                return Left::Idle;
-            }
-            if in_a_row >= FAIR_CALLS {
-                astack.attendance.store(QUEUED, Ordering::Release);
-                return Left::Queued;
-            }
-        }
-    }
-
-    /// Leaves the A-stack to the next ring; false if a call has come meanwhile.
-    fn leave(&self, astack: &AStack, call: &AtomicU32, value: u32) -> bool {
+            return false;
+        };
         // Before the word says so: a ring may come at once.
         astack.attendance.store(IDLE, Ordering::Release);
-        if word::leave(call, value) {
+        if word::leave(self.call_word(index), value) {
             return true;
         }
         let back =
-            astack.attendance.compare_exchange(IDLE, ATTENDED, Ordering::AcqRel, Ordering::Relaxed);
+            astack.attendance.compare_exchange(IDLE, before, Ordering::AcqRel, Ordering::Relaxed);
         // If it is in the queue already, whoever takes it from there attends to it.
         back.is_err()
     }
@@ -172,15 +229,40 @@ impl ServerRegion {
     }
 
     /// Takes a call, runs it, posts the reply; returns where the client ran.
+    ///
+    /// # Panics
+    /// If the procedure does; then there is no reply yet.
     #[inline]
-    fn answer(&self, astack: &AStack, message: u32, cpu: u32, estack: &mut EStack) -> u32 {
+    pub(super) fn answer(&self, index: u32, message: u32, worker: &mut Worker) -> u32 {
         stamp(Moment::Seen);
+        let astack = &self.astacks[index as usize];
         astack.seen.store(message, Ordering::Relaxed);
-        // Before anything of the call runs: after our death it tells that it may have run.
-        self.memory.word(astack.taken_at).store(message, Ordering::Relaxed);
+        worker.served += 1;
         let words = self.memory.space().read_plain(astack.call_at + 4);
         let header = CallHeader::of(words.unwrap_or([u32::MAX; 7]));
         let (space, reply) = self.spaces(astack);
+        let Worker { estack, known, entered, cpu, .. } = worker;
+        let place = &mut known[header.binding as usize % Worker::KNOWN];
+        let found = place
+            .as_ref()
+            .is_some_and(|known| known.region == self.number && known.binding == header.binding);
+        if !found {
+            *place = self.look_up(header.binding);
+        }
+        let row = match place {
+            Some(known) if known.row.admits(header.total) => &*known.row,
+            _ => {
+                let row = place.as_ref().map(|known| &*known.row);
+                self.post_refusal(astack, message, &Row::refusal(row));
+                return header.cpu;
+            }
+        };
+        if *entered != (self.number, header.binding) {
+            *entered = (self.number, header.binding);
+            drop(enter(Some(Arc::clone(&row.caller))));
+        }
+        // Before anything of the call runs: after our death it tells that it may have run.
+        self.memory.word(astack.taken_at).store(message, Ordering::Relaxed);
         let incoming = Incoming {
             procedure: header.procedure,
             space,
@@ -188,9 +270,16 @@ impl ServerRegion {
             copied: header.copied as usize,
             total: header.total as usize,
         };
-        let (answer, head_at, head_bytes) = execute(&*self.serve, &incoming, reply, estack);
-        self.post(astack, message, ReplyHeader { answer: answer as u32, cpu, head_at, head_bytes });
+        let (answer, head_at, head_bytes) = execute(&*row.serve, &incoming, reply, estack);
+        let answer = answer as u32;
+        self.post(astack, message, ReplyHeader { answer, cpu: *cpu, head_at, head_bytes });
         header.cpu
+    }
+
+    #[cold]
+    fn look_up(&self, binding: u32) -> Option<Known> {
+        let row = self.rows().get(binding)?;
+        Some(Known { region: self.number, binding, row })
     }
 
     #[inline]
@@ -215,29 +304,29 @@ impl ServerRegion {
         self.post(astack, message, ReplyHeader { answer, cpu, head_at, head_bytes });
     }
 
+    /// Answers the call that was taken last there, whose procedure panicked.
+    #[cold]
+    pub(super) fn post_panic(&self, index: u32, refusal: &Refusal) {
+        let astack = &self.astacks[index as usize];
+        self.post_refusal(astack, astack.seen.load(Ordering::Relaxed), refusal);
+    }
+
     /// Answers what is posted on an A-stack without running it, and leaves it to the next ring.
-    /// For A-stacks that nobody attends to; false if the client posted so fast that one still is
-    /// posted, and must be queued after all.
+    /// For A-stacks in the queue; false if the client posts so fast that one still is posted:
+    /// then it still has to be served.
     pub(crate) fn refuse(&self, index: u32, refusal: &Refusal) -> bool {
         /// Refusals in a row of a client that posts as fast as it is refused.
         const POSTED_MEANWHILE: u32 = 64;
         let Some(astack) = self.astacks.get(index as usize) else { return true };
-        let call = self.memory.word(self.layout.call_word(index));
         for _ in 0..POSTED_MEANWHILE {
-            let value = match word::look(call, astack.seen.load(Ordering::Relaxed)) {
-                Look::Posted(message) => {
-                    astack.seen.store(message, Ordering::Relaxed);
-                    self.post_refusal(astack, message, refusal);
-                    message
-                }
-                Look::Nothing(value) => value,
-                Look::Dead => word::DEAD,
-            };
-            if self.leave(astack, call, value) {
+            if let Look::Posted(message) = self.look(index) {
+                astack.seen.store(message, Ordering::Relaxed);
+                self.post_refusal(astack, message, refusal);
+            }
+            if self.leave(index) {
                 return true;
             }
         }
-        astack.attendance.store(QUEUED, Ordering::Release);
         false
     }
 
@@ -250,18 +339,18 @@ impl ServerRegion {
     }
 
     /// Whether the session has ended.
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Makes a thread that sleeps at an A-stack look around; false if none sleeps there.
-    pub(crate) fn rouse(&self, index: u32) -> bool {
-        let call = self.memory.word(self.layout.call_word(index));
-        let asleep = word::rouse(call);
+    /// Makes a thread that sleeps at an A-stack look around.
+    fn rouse(&self, index: u32) {
+        let call = self.call_word(index);
+        word::rouse(call);
         // In any case: the client may have written over the word, or died between posting and
         // waking. Who sleeps is the kernel's knowledge.
-        let woken = sys::futex_wake(call);
-        asleep || woken > 0
+        sys::futex_wake(call);
     }
 
     /// How many A-stacks there are.
@@ -271,6 +360,24 @@ impl ServerRegion {
 
     /// Whether a thread attends to any A-stack.
     pub(crate) fn is_attended(&self) -> bool {
-        self.astacks.iter().any(|a| a.attendance.load(Ordering::Acquire) == ATTENDED)
+        self.astacks.iter().any(|a| a.attendance.load(Ordering::Acquire) >= ATTENDED)
+    }
+}
+
+impl Row {
+    /// Why a call is not run.
+    #[cold]
+    fn refusal(row: Option<&Self>) -> Refusal {
+        match row {
+            None => Refusal::new(Kind::Withdrawn, "the session has no such binding"),
+            Some(row) if row.is_revoked() => {
+                let text = format!("`{}` was withdrawn", row.caller.export);
+                Refusal::new(Kind::Withdrawn, text)
+            }
+            Some(row) => {
+                let text = format!("a message may have {} bytes", row.message_bytes);
+                Refusal::new(Kind::TooLarge, text)
+            }
+        }
     }
 }

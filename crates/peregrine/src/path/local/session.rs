@@ -2,6 +2,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::handshake::Request;
@@ -20,11 +21,13 @@ pub(crate) struct Session {
     pub(crate) process: Process,
     /// The truth of which the words in the region are hints.
     state: AtomicU32,
+    /// Bindings that have gone, and of which the server has not been told yet.
+    unsaid: Mutex<Vec<u32>>,
 }
 
 impl Session {
     pub(crate) const fn new(socket: Seqpacket, process: Process) -> Self {
-        Self { socket, process, state: AtomicU32::new(ALIVE) }
+        Self { socket, process, state: AtomicU32::new(ALIVE), unsaid: Mutex::new(Vec::new()) }
     }
 
     /// Whether nothing is known of an end.
@@ -64,6 +67,20 @@ impl Session {
         };
         let executed = if certain && !taken { Executed::No } else { Executed::Maybe };
         CallError::new(kind, executed, text)
+    }
+
+    /// Tells the server that a binding is not used any more.
+    pub(crate) fn unbind(&self, binding: u32) {
+        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaid.push(binding);
+        // What the socket does not hold now is said when the next one goes; all of it ends with
+        // the session.
+        while let Some(binding) = unsaid.last() {
+            if self.socket.send(&Request::Unbind(*binding).to_bytes(), None).is_err() {
+                break;
+            }
+            unsaid.pop();
+        }
     }
 
     /// Tells the server that a call is posted where nobody looks.

@@ -11,12 +11,19 @@ use crate::call::Wait;
 use crate::sys;
 
 /// Looks before anything else is thought of: the reply to a short call comes within them.
-const FIRST_LOOKS: u32 = 64;
+pub(super) const FIRST_LOOKS: u32 = 64;
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 32;
 /// Times that the processor is offered to a peer on the same one before sleeping: with luck it
 /// runs, finds its message, and is back before any futex was needed.
-const YIELDS: u32 = 2;
+pub(super) const YIELDS: u32 = 2;
+
+/// How long a caller waits before it asks whether anybody has seen its call; then twice as long,
+/// and so on.
+const UNSEEN: Duration = Duration::from_millis(1);
+const UNSEEN_MAX: Duration = Duration::from_millis(128);
+/// Rounds of [`LOOKS`] that take about as long as [`UNSEEN`].
+const UNSEEN_ROUNDS: u32 = 1024;
 
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +34,9 @@ pub(super) enum Event {
     Dead,
     /// The deadline passed.
     Late,
-    /// The waiter is wanted elsewhere; the word as it was.
-    Interrupted(u32),
 }
 
-/// Who waits for whom, and where. The side that waits keeps it from call to call.
+/// Who waits for whom, and where.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub(super) wait: Wait,
@@ -40,52 +45,25 @@ pub(super) struct Terms {
     /// The processor that the other side last ran on: on the same one, spinning keeps it from
     /// running.
     pub(super) peer_cpu: u32,
-    /// Whether this side moves away from a processor that both find themselves on.
-    moves: bool,
-    /// Long waits in a row on the other side's own processor, and after how many we move.
-    together: u32,
-    patience: u32,
 }
 
-impl Terms {
-    /// For a server's thread, which attends to one A-stack for long: it moves away.
-    pub(super) fn new(wait: Wait) -> Self {
-        let own_cpu = sys::current_cpu();
-        Self { wait, own_cpu, peer_cpu: u32::MAX, moves: true, together: 0, patience: PATIENCE }
-    }
+/// Long waits on the caller's processor before a server's thread moves away. A caller stays where
+/// its program put it.
+pub(super) const PATIENCE: u32 = 16;
 
-    /// For a caller, whose threads change: it stays where its program put it.
-    #[inline]
-    pub(super) const fn of_caller(wait: Wait, own_cpu: u32, peer_cpu: u32) -> Self {
-        Self { wait, own_cpu, peer_cpu, moves: false, together: 0, patience: PATIENCE }
-    }
-
-    /// Both sides were put on one processor, as schedulers like to do with threads that wake each
-    /// other. Where there are others, a call between two is twenty times as fast.
-    #[cold]
-    fn on_one_processor(&mut self) {
-        self.together += 1;
-        if self.moves && self.together >= self.patience {
-            self.together = 0;
-            // If we are brought back every time, we ask ever less often.
-            self.patience = self.patience.saturating_mul(2);
-            sys::leave_cpu(self.own_cpu);
-        }
-    }
+/// What a waiter asks while it waits.
+pub(super) trait Waiter {
+    /// When it gives up.
+    fn deadline(&self) -> Option<Instant>;
+    /// Whether its session has ended.
+    fn is_over(&self) -> bool;
+    /// It has waited for long: is there something to be done about it?
+    fn unseen(&self);
 }
-
-/// Long waits on the same processor before a side moves away.
-const PATIENCE: u32 = 16;
 
 /// Waits for a message other than `seen`.
 #[inline]
-pub(super) fn wait(
-    word: &AtomicU32,
-    seen: u32,
-    terms: &mut Terms,
-    deadline: impl FnOnce() -> Option<Instant>,
-    interrupted: impl Fn() -> bool,
-) -> Event {
+pub(super) fn wait(word: &AtomicU32, seen: u32, terms: &mut Terms, waiter: &impl Waiter) -> Event {
     if terms.wait != Wait::Block && terms.peer_cpu != terms.own_cpu {
         for _ in 0..FIRST_LOOKS {
             if let Look::Posted(message) = word::look(word, seen) {
@@ -94,31 +72,23 @@ pub(super) fn wait(
             spin_loop();
         }
     }
-    wait_longer(word, seen, terms, deadline(), &interrupted)
+    wait_longer(word, seen, terms, waiter)
 }
 
 #[cold]
-fn wait_longer(
-    word: &AtomicU32,
-    seen: u32,
-    terms: &mut Terms,
-    deadline: Option<Instant>,
-    interrupted: &dyn Fn() -> bool,
-) -> Event {
-    let mut spin_until = None;
-    let mut yields = 0;
+fn wait_longer(word: &AtomicU32, seen: u32, terms: &mut Terms, waiter: &dyn Waiter) -> Event {
+    let deadline = waiter.deadline();
+    let (mut spin_until, mut yields, mut rounds) = (None, 0, 0);
+    let (mut asked, mut patience) = (None, UNSEEN);
     terms.own_cpu = sys::current_cpu();
-    if terms.wait != Wait::Block && terms.peer_cpu == terms.own_cpu {
-        terms.on_one_processor();
-    }
     loop {
         let value = match word::look(word, seen) {
             Look::Posted(message) => return Event::Posted(message),
             Look::Dead => return Event::Dead,
             Look::Nothing(value) => value,
         };
-        if interrupted() {
-            return Event::Interrupted(value);
+        if waiter.is_over() {
+            return Event::Dead;
         }
         let now = (deadline.is_some() || terms.wait == Wait::Adaptive).then(Instant::now);
         let late = |now: Instant| deadline.is_some_and(|deadline| now >= deadline);
@@ -134,6 +104,12 @@ fn wait_longer(
             }
             _ => false,
         };
+        if spin {
+            rounds += 1;
+            if rounds % UNSEEN_ROUNDS == 0 && (rounds / UNSEEN_ROUNDS).is_power_of_two() {
+                waiter.unseen();
+            }
+        }
         if spin && same {
             std::thread::yield_now();
         } else if spin {
@@ -150,9 +126,19 @@ fn wait_longer(
             // SYNC: rouse. Who wants us sets its mark, then changes the word; we changed the word,
             // and now look at the mark: one of us sees the other.
             fence(Ordering::SeqCst);
-            if !interrupted() {
-                let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-                sys::futex_wait(word, SLEEP, left);
+            if waiter.is_over() {
+                continue;
+            }
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            sys::futex_wait(word, SLEEP, Some(left.map_or(patience, |left| left.min(patience))));
+            if !matches!(word::look(word, seen), Look::Posted(_)) {
+                // A first sleep that was as long as it may be, or woken for nothing.
+                let since = *asked.get_or_insert_with(Instant::now);
+                if since.elapsed() >= patience || patience == UNSEEN {
+                    asked = Some(Instant::now());
+                    patience = (patience * 2).min(UNSEEN_MAX);
+                    waiter.unseen();
+                }
             }
         }
     }
@@ -230,17 +216,38 @@ fn measure_block_cost() -> Duration {
 mod tests {
     use super::*;
 
+    struct Test {
+        deadline: Option<Instant>,
+        over: bool,
+        asked: AtomicU32,
+    }
+
+    impl Waiter for Test {
+        fn deadline(&self) -> Option<Instant> {
+            self.deadline
+        }
+        fn is_over(&self) -> bool {
+            self.over
+        }
+        fn unseen(&self) {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     #[test]
-    fn a_wait_ends_with_a_message_a_deadline_or_an_interruption() {
+    fn a_wait_ends_with_a_message_a_deadline_or_the_session() {
         let word = AtomicU32::new(word::posted(1));
-        let soon = || Some(Instant::now() + Duration::from_millis(5));
         for wait_how in [Wait::Spin, Wait::Block, Wait::Adaptive] {
-            let terms = &mut Terms::of_caller(wait_how, 0, u32::MAX);
-            let event = wait(&word, 0, terms, soon, || false);
+            let deadline = Some(Instant::now() + Duration::from_millis(12));
+            let mut waiter = Test { deadline, over: false, asked: AtomicU32::new(0) };
+            let terms = &mut Terms { wait: wait_how, own_cpu: 0, peer_cpu: u32::MAX };
+            let event = wait(&word, 0, terms, &waiter);
             assert_eq!(event, Event::Posted(word::posted(1)));
-            assert_eq!(wait(&word, word::posted(1), terms, soon, || false), Event::Late);
-            let event = wait(&word, word::posted(1), terms, || None, || true);
-            assert!(matches!(event, Event::Interrupted(_)));
+            assert_eq!(wait(&word, word::posted(1), terms, &waiter), Event::Late);
+            let asked = waiter.asked.load(Ordering::Relaxed);
+            assert!((1..8).contains(&asked), "asked {asked} times, {wait_how:?}");
+            waiter.over = true;
+            assert_eq!(wait(&word, word::posted(1), terms, &waiter), Event::Dead);
             word.store(word::posted(1), Ordering::Relaxed);
         }
     }

@@ -1,0 +1,428 @@
+//! Sessions: one for each client process, whatever it binds to; who is let in, what they are told,
+//! which rings go to the pool.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::export::Export;
+use super::pool::{Pool, stopping};
+use crate::call::{CallerInfo, PathKind};
+use crate::error::Kind;
+use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::limits;
+use crate::path::local::{
+    Answer, Attendance, Bind, Bound, RegionLayout, Request, Row, ServerRegion, Token,
+};
+use crate::sys::{self, Credentials, Process, Seqpacket};
+
+/// All sessions of a server, by number; none is added once it is closed.
+pub(super) struct Sessions {
+    table: Mutex<Table>,
+    next: AtomicU64,
+    /// Differs between incarnations.
+    epoch: u64,
+    pub(super) pool: Arc<Pool>,
+    pub(super) keeper: Arc<Keeper>,
+    /// Closed for a moment to let in, and turn away, one client when descriptors have run out.
+    reserve: Mutex<Option<Seqpacket>>,
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<u64, Entry>,
+    tokens: HashMap<Token, u64>,
+    closed: bool,
+}
+
+struct Entry {
+    session: Arc<Session>,
+    // What the keeper watches: the socket, and the process once there is a region.
+    watches: Vec<Watch>,
+}
+
+impl Sessions {
+    pub(super) fn new(pool: Arc<Pool>, keeper: Arc<Keeper>) -> Arc<Self> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let epoch = now.map_or(0, |now| now.as_nanos() as u64) ^ u64::from(std::process::id());
+        let sessions = Self {
+            table: Mutex::default(),
+            next: AtomicU64::new(0),
+            epoch,
+            pool,
+            keeper,
+            reserve: Mutex::default(),
+        };
+        sessions.make_reserve();
+        Arc::new(sessions)
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn make_reserve(&self) -> bool {
+        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        if reserve.is_none() {
+            *reserve = Seqpacket::unconnected().ok();
+        }
+        reserve.is_some()
+    }
+
+    /// Descriptors have run out: one is spared to tell the client that waits. False if that one
+    /// cannot be had back now.
+    pub(super) fn turn_away(&self, listener: &Seqpacket) -> bool {
+        drop(self.reserve.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Ok(socket) = listener.accept() {
+            let text = "the server has no descriptor left (RLIMIT_NOFILE)";
+            let _ = socket.send(&Answer::refused(Kind::Exhausted, text).to_bytes(), None);
+        }
+        self.make_reserve()
+    }
+
+    /// Lets in who has connected to an export, for as long as they take to say what they want.
+    pub(super) fn let_in(
+        self: &Arc<Self>,
+        export: Arc<Export>,
+        socket: Seqpacket,
+    ) -> io::Result<()> {
+        let peer = socket.credentials()?;
+        let refuse = |kind, text: String| {
+            let _ = socket.send(&Answer::refused(kind, text).to_bytes(), None);
+        };
+        if let Err(text) = export.admits(&socket, &peer) {
+            refuse(Kind::Denied, text);
+            return Ok(());
+        }
+        // The table is locked before the keeper can see the first message.
+        let mut table = self.table();
+        if table.closed {
+            let _ = socket.send(&Answer::Goodbye.to_bytes(), None);
+            return Ok(());
+        }
+        let theirs = table.open.values().filter(|entry| entry.session.peer.uid == peer.uid);
+        let (mut sessions, mut guests) = (0, 0);
+        for entry in theirs {
+            match entry.session.region.get() {
+                Some(_) => sessions += 1,
+                None => guests += 1,
+            }
+        }
+        let user = peer.uid;
+        if table.open.len() >= limits::SESSIONS_MAX || sessions >= limits::SESSIONS_PER_USER {
+            refuse(Kind::Exhausted, format!("{sessions} sessions of user {user} stand"));
+            return Ok(());
+        }
+        if guests >= limits::GUESTS_PER_USER {
+            refuse(Kind::Exhausted, format!("{guests} connections of user {user} say nothing"));
+            return Ok(());
+        }
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let session = Arc::new(Session {
+            key,
+            socket,
+            peer,
+            process: OnceLock::new(),
+            export,
+            region: OnceLock::new(),
+            relieved: Mutex::new(None),
+            all: Arc::clone(self),
+        });
+        let watched = Arc::clone(&session) as Arc<dyn Watched>;
+        let watches = vec![self.keeper.watch_for(watched, limits::GUEST_TIME)?];
+        table.open.insert(key, Entry { session, watches });
+        Ok(())
+    }
+
+    /// Regions of the sessions that stand.
+    fn regions(&self) -> Vec<(Arc<Session>, Arc<ServerRegion>)> {
+        let table = self.table();
+        let bound = table.open.values().filter_map(|entry| {
+            let region = entry.session.region.get()?;
+            Some((Arc::clone(&entry.session), Arc::clone(region)))
+        });
+        bound.collect()
+    }
+
+    /// Bindings to an export that stand now.
+    pub(super) fn bindings(&self, export: u64) -> u32 {
+        let of = |region: &ServerRegion| {
+            region.rows().iter().filter(|(_, row)| row.export == export).count()
+        };
+        self.regions().iter().map(|(_, region)| of(region) as u32).sum()
+    }
+
+    /// Refuses the calls of all bindings to an export from now on, and tells their clients.
+    pub(super) fn revoke(&self, export: u64) {
+        for (session, region) in self.regions() {
+            let mut rows = region.rows();
+            let bound = rows.iter().filter(|(_, row)| row.export == export);
+            let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
+            for number in &gone {
+                rows.remove(*number);
+            }
+            drop(rows);
+            for number in gone {
+                // Who does not read it learns it with the next call.
+                let _ = session.say(&Answer::Revoked(number));
+            }
+        }
+    }
+
+    /// Ends all sessions: answers what was posted and not taken, and says goodbye where nothing
+    /// runs any more.
+    pub(super) fn farewell(&self) {
+        let entries: Vec<_> = {
+            let mut table = self.table();
+            table.closed = true;
+            table.tokens.clear();
+            table.open.drain().collect()
+        };
+        for (_, Entry { session, watches }) in entries {
+            drop(watches);
+            let Some(region) = session.region.get() else { continue };
+            region.close();
+            if !region.is_attended() {
+                for index in 0..region.count() {
+                    region.attended(index, Attendance::Queued);
+                    region.refuse(index, &stopping());
+                }
+                let _ = session.say(&Answer::Goodbye);
+            }
+        }
+    }
+
+    /// The session of a token, if it is this process's and stands.
+    fn session_of(&self, tokens: &[Token], peer: &Credentials) -> Option<Arc<Session>> {
+        let table = self.table();
+        let keys = tokens.iter().take(limits::TOKENS_MAX).filter_map(|t| table.tokens.get(t));
+        let sessions = keys.filter_map(|key| Some(&table.open.get(key)?.session));
+        sessions.into_iter().find(|session| session.peer == *peer).map(Arc::clone)
+    }
+
+    /// Bindings of a user.
+    fn bindings_of(&self, user: u32) -> usize {
+        let theirs = self.regions().into_iter().filter(|(session, _)| session.peer.uid == user);
+        theirs.map(|(_, region)| region.rows().len()).sum()
+    }
+}
+
+/// One client process; a guest that has not bound yet has no region.
+pub(super) struct Session {
+    key: u64,
+    socket: Seqpacket,
+    peer: Credentials,
+    process: OnceLock<Process>,
+    /// Where it came in.
+    export: Arc<Export>,
+    region: OnceLock<Arc<ServerRegion>>,
+    /// When an A-stack was last taken away from a busy thread for it.
+    relieved: Mutex<Option<Instant>>,
+    all: Arc<Sessions>,
+}
+
+impl Session {
+    /// Reads what the client says; `None` when it has gone or said what no client says.
+    fn listen(self: &Arc<Self>) -> Option<Next> {
+        let mut buffer = [0; 256];
+        // As many as a client may have to say at once; the keeper has others to look after too.
+        for _ in 0..64 {
+            let received = match self.socket.receive(&mut buffer) {
+                Ok(received) if received.bytes > 0 => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Some(Next::Sleep);
+                }
+                _ => return None,
+            };
+            let request = if received.whole && received.files.is_empty() {
+                Request::from_bytes(&buffer[..received.bytes])
+            } else {
+                Err((Kind::ProtocolMismatch, "a longer request than there is".into()))
+            };
+            match request {
+                Ok(Request::Ring(index)) => self.ring(index)?,
+                Ok(Request::Unbind(binding)) => drop(self.region.get()?.rows().remove(binding)),
+                Ok(Request::Describe) => {
+                    self.say(&Answer::Description(self.export.description()))?;
+                }
+                Ok(Request::Bind(bind)) => self.bind(&bind)?,
+                Err((kind, text)) => {
+                    self.say(&Answer::refused(kind, text));
+                    return None;
+                }
+            }
+        }
+        // One that never stops talking is listened to now and then.
+        Some(Next::Rest(Duration::from_millis(1)))
+    }
+
+    /// A call is posted where nobody looks, or nobody has seen it.
+    fn ring(&self, index: u32) -> Option<()> {
+        /// How often an A-stack is taken away from a busy thread: it disturbs all processors.
+        const RELIEF: Duration = Duration::from_micros(300);
+        let region = self.region.get()?;
+        if matches!(region.attendance(index), Some(Attendance::At(_))) {
+            let mut relieved = self.relieved.lock().unwrap_or_else(PoisonError::into_inner);
+            if relieved.is_some_and(|last| last.elapsed() < RELIEF) {
+                return Some(());
+            }
+            *relieved = Some(Instant::now());
+        }
+        self.all.pool.rung(region, index);
+        Some(())
+    }
+
+    /// A client that does not read its answers has no further use for the session.
+    fn say(&self, answer: &Answer) -> Option<()> {
+        self.socket.send(&answer.to_bytes(), None).ok()
+    }
+
+    fn bind(self: &Arc<Self>, bind: &Bind) -> Option<()> {
+        if self.region.get().is_some() {
+            self.say(&Answer::refused(Kind::ProtocolMismatch, "the session is bound already"));
+            return None;
+        }
+        match self.bound(bind) {
+            Ok((bound, file)) => {
+                let answer = Answer::Bound(bound).to_bytes();
+                self.socket.send(&answer, file.as_ref().map(AsFd::as_fd)).ok()
+            }
+            Err((kind, text)) => self.say(&Answer::refused(kind, text)),
+        }
+    }
+
+    /// Binds in a session that the client has, or makes this one its session.
+    fn bound(
+        self: &Arc<Self>,
+        bind: &Bind,
+    ) -> Result<(Bound, Option<std::os::fd::OwnedFd>), (Kind, String)> {
+        let message_bytes = self.export.message_bytes_for(bind)?;
+        if self.all.bindings_of(self.peer.uid) >= limits::BINDINGS_PER_USER {
+            let text = format!("{} bindings of one user", limits::BINDINGS_PER_USER);
+            return Err((Kind::Exhausted, text));
+        }
+        let caller = CallerInfo {
+            path: PathKind::Local,
+            export: self.export.name.clone(),
+            process: self.peer.pid,
+            user: self.peer.uid,
+            group: self.peer.gid,
+        };
+        let row = Row::new(
+            self.export.number,
+            Arc::clone(&self.export.serve),
+            Arc::new(caller),
+            self.export.message_bytes_max(),
+        );
+        let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);
+        let has_room = |session: &Arc<Self>| {
+            session.region.get().is_some_and(|region| region.layout().bytes >= bytes)
+        };
+        let known = self.all.session_of(&bind.sessions, &self.peer).filter(has_room);
+        if let Some(region) = known.as_ref().and_then(|session| session.region.get()) {
+            let session = bind.sessions.iter().find(|token| {
+                self.all.table().tokens.get(*token) == known.as_ref().map(|known| &known.key)
+            });
+            if let Some(session) = session {
+                let binding = add(region, row)?;
+                let RegionLayout { count, bytes, .. } = region.layout();
+                let epoch = self.all.epoch;
+                let bytes = bytes as u64;
+                return Ok((Bound { epoch, session: *session, binding, count, bytes }, None));
+            }
+        }
+        self.become_session(bind, message_bytes, row)
+    }
+
+    fn become_session(
+        self: &Arc<Self>,
+        bind: &Bind,
+        message_bytes: usize,
+        row: Row,
+    ) -> Result<(Bound, Option<std::os::fd::OwnedFd>), (Kind, String)> {
+        let exhausted =
+            |what: &'static str| move |error| (Kind::Exhausted, format!("{what}: {error}"));
+        // Sparse: what is never touched costs nothing, and later bindings may need more.
+        let most = self.export.astacks_max();
+        let layout = RegionLayout::at_most(bind.count.clamp(1, most), message_bytes)
+            .ok_or_else(|| (Kind::TooLarge, format!("A-stacks of {message_bytes} bytes")))?;
+        let process = Process::open(self.peer.pid).map_err(exhausted("watching the client"))?;
+        let (region, file) = ServerRegion::new(layout).map_err(exhausted("the region"))?;
+        let session = sys::random().map_err(exhausted("a token"))?;
+        let region = Arc::new(region);
+        let binding = add(&region, row)?;
+        // Nobody else binds with this one: it is the keeper that runs this.
+        let _ = self.process.set(process);
+        let death = Arc::new(Death(Arc::clone(self)));
+        let watch = self.all.keeper.watch(death).map_err(exhausted("watching the client"))?;
+        let mut table = self.all.table();
+        let Some(entry) = table.open.get_mut(&self.key) else {
+            return Err((Kind::Withdrawn, "the server is stopping".into()));
+        };
+        entry.watches.push(watch);
+        let _ = self.region.set(region);
+        table.tokens.insert(session, self.key);
+        let (count, bytes) = (layout.count, layout.bytes as u64);
+        Ok((Bound { epoch: self.all.epoch, session, binding, count, bytes }, Some(file)))
+    }
+
+    /// The client has gone: its threads leave, and it is forgotten.
+    fn end(&self) -> Next {
+        if let Some(region) = self.region.get() {
+            region.close();
+        }
+        // The lock is released before the watches are dropped, which asks the keeper.
+        let gone = {
+            let mut table = self.all.table();
+            table.tokens.retain(|_, key| *key != self.key);
+            table.open.remove(&self.key)
+        };
+        drop(gone);
+        Next::Forget
+    }
+}
+
+fn add(region: &ServerRegion, row: Row) -> Result<u32, (Kind, String)> {
+    let number = region.rows().add(Arc::new(row));
+    number.ok_or_else(|| (Kind::Exhausted, format!("{} bindings", limits::BINDINGS_MAX)))
+}
+
+/// The keeper's view of a session.
+impl Watched for Session {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        self.listen().unwrap_or_else(|| self.end())
+    }
+
+    /// A guest has had its time.
+    fn tick(self: Arc<Self>) -> Next {
+        if self.region.get().is_some() {
+            return Next::Sleep;
+        }
+        let text = "the connection said nothing for too long";
+        self.say(&Answer::refused(Kind::TimedOut, text));
+        self.end()
+    }
+}
+
+/// The client's process, whose end is certain even while a child of it holds the socket open.
+struct Death(Arc<Session>);
+
+impl Watched for Death {
+    fn fd(&self) -> BorrowedFd<'_> {
+        match self.0.process.get() {
+            Some(process) => process.as_fd(),
+            None => self.0.socket.as_fd(),
+        }
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        self.0.end()
+    }
+}
