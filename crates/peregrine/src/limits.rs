@@ -15,6 +15,7 @@
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
 //! | [`GUESTS_PER_USER`], [`GUEST_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
+//! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session is closed |
 //! | [`TEXT_BYTES_MAX`] | 2048 | error texts that cross a binding are cut |
@@ -81,6 +82,12 @@ pub const GUESTS_PER_USER: usize = 256;
 
 /// How long a connection may take to bind.
 pub const GUEST_TIME: core::time::Duration = core::time::Duration::from_secs(5);
+
+/// Processes that a chain of nested calls may come through.
+///
+/// A call that comes back into a process gets a thread beyond the pool's bound there, so this
+/// bounds the threads that calls in a circle can take.
+pub const CHAIN_MAX: usize = 32;
 
 /// Sessions that a client offers a server to bind in.
 pub const TOKENS_MAX: usize = 8;

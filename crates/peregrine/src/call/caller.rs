@@ -41,6 +41,19 @@ impl Caller {
         self.0.path
     }
 
+    /// The processes through which the call came, the first caller first, this one's caller last:
+    /// a procedure of another server may have made the call. They are what each said of the
+    /// one before it; the kernel vouches for the last.
+    ///
+    /// To be asked on the thread that runs the procedure.
+    pub fn chain(&self) -> Vec<u32> {
+        let mut processes = super::chain::processes();
+        if processes.last() != Some(&self.0.process) {
+            processes.push(self.0.process);
+        }
+        processes
+    }
+
     /// The name under which the procedure was called; empty within one process.
     pub fn export(&self) -> &str {
         &self.0.export
@@ -84,6 +97,12 @@ thread_local! {
 /// ```
 pub fn caller() -> Option<Caller> {
     CALLER.with_borrow(Clone::clone)
+}
+
+/// The process whose call this thread runs, if it runs one.
+#[inline]
+pub(crate) fn inside() -> Option<u32> {
+    CALLER.with_borrow(|caller| caller.as_ref().map(|caller| caller.0.process))
 }
 
 /// Puts the caller in place; gives back whoever was there.

@@ -6,13 +6,14 @@
 //! never know what is in them; stubs fill messages and never know what moves them.
 
 mod caller;
+pub(crate) mod chain;
 mod frames;
 mod reply;
 mod request;
 mod serve;
 
 pub use caller::{Caller, PathKind, caller};
-pub(crate) use caller::{CallerInfo, enter};
+pub(crate) use caller::{CallerInfo, enter, inside};
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
 pub use request::{InOut, Refusal, Request, Slice};

@@ -21,7 +21,7 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::valid_name;
-use crate::sys::Seqpacket;
+use crate::sys::{Memory, Seqpacket};
 
 /// The runtime directories in the order in which clients search them.
 pub fn search_path() -> Vec<PathBuf> {
@@ -129,6 +129,22 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
     fs::rename(&aside, &path).map_err(|error| failed("naming", &path, error))?;
     let (pid, withdrawn) = (std::process::id(), AtomicBool::new(false));
     Ok(Published { socket, path, lock, pid, withdrawn })
+}
+
+/// Words that the servers of the runtime directory share, in the file `.processors`.
+///
+/// Who may write there may as well end these servers: it is their own user, or root.
+pub(crate) fn shared_words(bytes: usize) -> io::Result<Memory> {
+    let path = export_directory().join(".processors");
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)?;
+    Memory::of_file(&file, bytes)
 }
 
 /// Takes the lock of a name. A listing holds it for a moment when it looks whether the name is

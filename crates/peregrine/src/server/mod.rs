@@ -16,6 +16,8 @@ use crate::call::{Serve, Wait};
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::path::local::{PROCESSORS_BYTES, Processors};
+use crate::sys::Memory;
 use crate::{limits, sys};
 
 /// How long stopping waits for procedures that still run.
@@ -213,7 +215,11 @@ impl Server {
         let failed =
             |what: &str, error: io::Error| CallError::system(Phase::Export, what.to_owned(), error);
         let keeper = Keeper::of_process().map_err(|error| failed("starting the keeper", error))?;
-        let pool = Pool::new(self.threads, self.queue, self.wait);
+        let processors = directory::shared_words(PROCESSORS_BYTES)
+            .or_else(|_| Memory::private(PROCESSORS_BYTES))
+            .map_err(|error| failed("no memory for words", error))?;
+        let processors = Processors::new(processors);
+        let pool = Pool::new(self.threads, self.queue, self.wait, processors);
         // Measured before the first call rather than in it.
         crate::path::local::block_cost();
         let stop = Arc::new(Stop::default());

@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::call::chain::waiting_inside;
 use crate::call::{Refusal, Wait};
 use crate::error::Kind;
-use crate::path::local::{Attendance, Desk, HOT_MAX, Pause, Place, Seat, ServerRegion};
+use crate::path::local::{Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion};
 use crate::sys;
 
 /// How long a thread without an A-stack stays before it ends.
@@ -29,6 +30,7 @@ pub(super) struct Pool {
     threads_max: usize,
     queue_max: usize,
     wait: Wait,
+    processors: Arc<Processors>,
 }
 
 /// What a look into the queue brought.
@@ -49,7 +51,12 @@ struct State {
 }
 
 impl Pool {
-    pub(super) fn new(threads_max: usize, queue_max: usize, wait: Wait) -> Arc<Self> {
+    pub(super) fn new(
+        threads_max: usize,
+        queue_max: usize,
+        wait: Wait,
+        processors: Processors,
+    ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             ended: Condvar::new(),
@@ -57,6 +64,7 @@ impl Pool {
             threads_max,
             queue_max,
             wait,
+            processors: Arc::new(processors),
         })
     }
 
@@ -105,6 +113,13 @@ impl Pool {
             place.region.refuse(place.index, &stopping());
             return;
         }
+        // A thread of ours waits for this call to end, by way of others: that it waits for a
+        // thread must never be what they wait for.
+        if place.region.is_from_inside(place.index) {
+            state.queue.push_front(place);
+            self.find_thread(&mut state);
+            return;
+        }
         // What a thread can take at once does not wait.
         let free = state.desks.iter().filter(|desk| !desk.is_up() || desk.looks_around()).count();
         let at_once = free + (self.threads_max - state.desks.len().min(self.threads_max));
@@ -141,7 +156,11 @@ impl Pool {
             asleep.ring();
             return;
         }
-        if state.desks.len() < self.threads_max {
+        // A call from inside gets a thread beyond the bound, but no more of them than there are
+        // threads inside: anybody can say where a call comes from.
+        let inside = state.queue.front().is_some_and(|one| one.region.is_from_inside(one.index));
+        let beyond = if inside { waiting_inside() as usize } else { 0 };
+        if state.desks.len() < self.threads_max + beyond {
             // Without a new thread it waits for one of those that there are.
             let _ = self.start_thread(state);
         }
@@ -155,7 +174,7 @@ impl Pool {
     fn start_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let pool = Arc::clone(self);
         let desk = Arc::new(Desk::new(state.next_desk));
-        let seat = Seat::new(Arc::clone(&desk), self.wait);
+        let seat = Seat::new(Arc::clone(&desk), self.wait, Arc::clone(&self.processors));
         let thread = std::thread::Builder::new().name("peregrine-worker".into());
         thread.spawn(move || pool.run(seat))?;
         state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
@@ -237,6 +256,10 @@ impl Pool {
         if !state.queue.is_empty() {
             self.hungry.store(true, Ordering::SeqCst);
             return true;
+        }
+        if state.desks.len() > self.threads_max {
+            // It was there for a call from inside, and the bound holds again.
+            return false;
         }
         if !seat.is_vacant() {
             let own = seat.desk.number;

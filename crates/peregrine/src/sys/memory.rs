@@ -5,6 +5,7 @@
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU32;
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -74,6 +75,18 @@ impl Memory {
             return Err(wrong("the region has another size than announced"));
         }
         Self::map(file, bytes)
+    }
+
+    /// Maps a file that is made `bytes` long if it is shorter. Whoever may write it could cut it
+    /// off, and an access would then fail: for files that only this user may write.
+    ///
+    /// # Errors
+    /// If it can be neither made longer nor mapped.
+    pub(crate) fn of_file(file: &File, bytes: usize) -> io::Result<Self> {
+        if file.metadata()?.len() < bytes as u64 {
+            file.set_len(bytes as u64)?;
+        }
+        Self::map(file.as_fd(), bytes)
     }
 
     fn map(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {

@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use super::processors::{ALONE, LOOKS_ON, Processors, tag};
 use super::server::{Attendance, ServerRegion, Worker};
 use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS, block_cost};
 use super::word::{Look, SLEEP};
@@ -137,13 +138,17 @@ pub(crate) struct Seat {
     /// What was served when the thread last found nothing, and until when it spins since then.
     idle: Option<(u64, Instant)>,
     yields: u32,
+    /// Where it may look on, the tag that says that it does, and where it does.
+    processors: Arc<Processors>,
+    tag: u32,
+    holds: Option<u32>,
     /// Long waits in a row on the caller's own processor, and after how many we move.
     together: u32,
     patience: u32,
 }
 
 impl Seat {
-    pub(crate) fn new(desk: Arc<Desk>, how: Wait) -> Self {
+    pub(crate) fn new(desk: Arc<Desk>, how: Wait, processors: Arc<Processors>) -> Self {
         let worker = Worker::new();
         let hot = Vec::with_capacity(HOT_MAX);
         Self {
@@ -154,6 +159,9 @@ impl Seat {
             caller_cpu: u32::MAX,
             idle: None,
             yields: 0,
+            processors,
+            tag: tag(),
+            holds: None,
             together: 0,
             patience: PATIENCE,
         }
@@ -323,12 +331,15 @@ impl Seat {
         let spin = match self.how {
             Wait::Spin => !self.hot.is_empty(),
             Wait::Block => false,
+            Wait::Adaptive if same => false,
             Wait::Adaptive => {
                 let now = Instant::now();
                 if fresh {
                     self.idle = Some((served, now + block_cost()));
+                    self.holds = None;
                 }
-                !same && self.idle.is_some_and(|(_, until)| now < until)
+                let until = self.idle.map_or(now, |(_, until)| until);
+                now < until || (now < until + LOOKS_ON && self.looks_on(cpu, now))
             }
         };
         if fresh && self.how != Wait::Adaptive {
@@ -345,6 +356,23 @@ impl Seat {
             return false;
         }
         true
+    }
+
+    /// Whether to go on looking although that costs more than sleeping would: on a processor that
+    /// nobody else needs.
+    fn looks_on(&mut self, cpu: u32, now: Instant) -> bool {
+        if self.hot.is_empty() {
+            return false;
+        }
+        match self.holds {
+            // It was moved to another one, which may have its own.
+            Some(held) if held != cpu || !self.processors.has(cpu, self.tag) => return false,
+            Some(_) => {}
+            None if self.processors.take(cpu, self.tag) => self.holds = Some(cpu),
+            None => return false,
+        }
+        std::thread::yield_now();
+        now.elapsed() < ALONE
     }
 
     /// Both sides were put on one processor, as schedulers like to do with threads that wake each

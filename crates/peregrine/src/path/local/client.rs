@@ -9,10 +9,13 @@ use super::region::{CallHeader, RegionLayout, ReplyHeader};
 use super::session::Session;
 use super::wait::{Event, Terms, Waiter, wait};
 use super::word::{self, Look, Owed, posted};
-use crate::call::{Answer, Call, CallPath, Frames, Limit, PathKind, Returned, Wait};
-use crate::error::{CallError, Executed, Kind};
+use crate::call::chain::{self, Unchained, WaitingInside};
+use crate::call::{Answer, Call, CallPath, Frames, Limit, PathKind, Returned, Wait, inside};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::limits;
 use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
+use crate::value::align_up;
 
 /// A session's A-stacks, seen from the client; all bindings between the two processes share them.
 #[derive(Debug)]
@@ -101,6 +104,19 @@ impl ClientRegion {
     }
 }
 
+/// A procedure makes a call: puts the chain of calls behind the message.
+#[cold]
+fn extend(call: &Call<'_, '_, '_>, total: usize, caller: u32) -> Result<u32, CallError> {
+    match chain::write(call.frame.call_space(), align_up(total), caller) {
+        Ok(bytes) => Ok(bytes as u32),
+        Err(Unchained::NoRoom) => Err(CallError::too_large()),
+        Err(Unchained::TooDeep) => {
+            let text = format!("calls nest {} deep", limits::CHAIN_MAX);
+            Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text))
+        }
+    }
+}
+
 /// A caller that waits for the reply to its call.
 struct Waiting<'a> {
     region: &'a ClientRegion,
@@ -150,6 +166,10 @@ impl CallPath for LocalPath {
         let layout = call.put().filter(|layout| layout.total <= self.message_bytes);
         let Some(layout) = layout else { return Err(CallError::too_large()) };
         let cpu = astack.client_cpu.load(Ordering::Relaxed);
+        let (extensions, _waiting) = match inside() {
+            None => (0, None),
+            Some(caller) => (extend(call, layout.total, caller)?, Some(WaitingInside::begin())),
+        };
         let header = CallHeader {
             binding: self.binding,
             procedure: call.procedure,
@@ -157,6 +177,7 @@ impl CallPath for LocalPath {
             copied: layout.copied as u32,
             total: layout.total as u32,
             cpu,
+            extensions,
         };
         let (call_at, reply_at) = (astack.call_at, astack.reply_at);
         let space = region.memory.space();

@@ -8,6 +8,7 @@
 mod attend;
 mod client;
 mod handshake;
+mod processors;
 mod region;
 mod rows;
 mod server;
@@ -19,6 +20,7 @@ pub(crate) use attend::{Desk, HOT_MAX, Pause, Place, Seat};
 pub(crate) use client::{ClientRegion, LocalPath};
 pub use handshake::Description;
 pub(crate) use handshake::{Answer, Bind, Bound, Request, Token};
+pub(crate) use processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use region::RegionLayout;
 pub(crate) use rows::Row;
 pub(crate) use server::{Attendance, ServerRegion};

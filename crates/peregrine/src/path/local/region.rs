@@ -38,20 +38,22 @@ pub(super) struct CallHeader {
     pub(super) copied: u32,
     pub(super) total: u32,
     pub(super) cpu: u32,
+    /// Bytes of extensions, behind the message at a multiple of 16.
+    pub(super) extensions: u32,
 }
 
 impl CallHeader {
-    /// As it lies in memory; extensions are zero.
+    /// As it lies in memory.
     #[inline]
     pub(super) const fn words(self) -> [u32; 7] {
-        let Self { binding, procedure, head_bytes, copied, total, cpu } = self;
-        [binding, procedure, head_bytes, copied, total, cpu, 0]
+        let Self { binding, procedure, head_bytes, copied, total, cpu, extensions } = self;
+        [binding, procedure, head_bytes, copied, total, cpu, extensions]
     }
 
     #[inline]
     pub(super) const fn of(words: [u32; 7]) -> Self {
-        let [binding, procedure, head_bytes, copied, total, cpu, _extensions] = words;
-        Self { binding, procedure, head_bytes, copied, total, cpu }
+        let [binding, procedure, head_bytes, copied, total, cpu, extensions] = words;
+        Self { binding, procedure, head_bytes, copied, total, cpu, extensions }
     }
 }
 

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::region::{CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
 use super::rows::{Row, Rows};
 use super::word::{self, Look, Owed};
-use crate::call::{EStack, Incoming, Refusal, enter, execute, refuse};
+use crate::call::{EStack, Incoming, Refusal, chain, enter, execute, refuse};
 use crate::error::Kind;
 use crate::limits;
 use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
-use crate::value::{Space, Window};
+use crate::value::{Space, Window, align_up};
 
 /// Nobody attends the A-stack, nor is anybody called to.
 const IDLE: u32 = 0;
@@ -70,6 +70,8 @@ pub(crate) struct Worker {
     known: [Option<Known>; Self::KNOWN],
     /// Whose call it runs, as `caller()` tells it.
     entered: (u64, u32),
+    /// Whether that call came with a chain.
+    chained: bool,
     /// Calls that it has served.
     pub(super) served: u64,
     /// The processor that it last knew itself on.
@@ -84,6 +86,7 @@ impl Worker {
             estack: EStack::default(),
             known: [const { None }; Self::KNOWN],
             entered: (u64::MAX, 0),
+            chained: false,
             served: 0,
             cpu: sys::current_cpu(),
         }
@@ -95,6 +98,9 @@ impl Worker {
         self.known = [const { None }; Self::KNOWN];
         if core::mem::replace(&mut self.entered, (u64::MAX, 0)).0 != u64::MAX {
             drop(enter(None));
+        }
+        if core::mem::take(&mut self.chained) {
+            chain::leave();
         }
         self.estack.trim();
     }
@@ -199,6 +205,16 @@ impl ServerRegion {
         word::rouse(word);
     }
 
+    /// Whether the call that is posted there says that it comes, by way of others, from a
+    /// procedure of this process.
+    pub(crate) fn is_from_inside(&self, index: u32) -> bool {
+        let astack = &self.astacks[index as usize];
+        let words = self.memory.space().read_plain(astack.call_at + 4);
+        let header = CallHeader::of(words.unwrap_or([0; 7]));
+        let (space, _) = self.spaces(astack);
+        header.extensions != 0 && chain::is_from_inside(extensions(space, &header))
+    }
+
     /// Leaves an A-stack to the next ring; false if a call has come meanwhile: then it is still
     /// whose it was.
     pub(crate) fn leave(&self, index: u32) -> bool {
@@ -241,7 +257,7 @@ impl ServerRegion {
         let words = self.memory.space().read_plain(astack.call_at + 4);
         let header = CallHeader::of(words.unwrap_or([u32::MAX; 7]));
         let (space, reply) = self.spaces(astack);
-        let Worker { estack, known, entered, cpu, .. } = worker;
+        let Worker { estack, known, entered, chained, cpu, .. } = worker;
         let place = &mut known[header.binding as usize % Worker::KNOWN];
         let found = place
             .as_ref()
@@ -260,6 +276,10 @@ impl ServerRegion {
         if *entered != (self.number, header.binding) {
             *entered = (self.number, header.binding);
             drop(enter(Some(Arc::clone(&row.caller))));
+        }
+        if header.extensions != 0 || *chained {
+            *chained = header.extensions != 0;
+            chain::enter(extensions(space, &header));
         }
         // Before anything of the call runs: after our death it tells that it may have run.
         self.memory.word(astack.taken_at).store(message, Ordering::Relaxed);
@@ -362,6 +382,12 @@ impl ServerRegion {
     pub(crate) fn is_attended(&self) -> bool {
         self.astacks.iter().any(|a| a.attendance.load(Ordering::Acquire) >= ATTENDED)
     }
+}
+
+/// What lies behind the message of a call.
+fn extensions<'a>(space: Window<'a>, header: &CallHeader) -> Window<'a> {
+    let at = align_up(header.total as usize);
+    space.part(at, header.extensions as usize).unwrap_or(Window::empty())
 }
 
 impl Row {

@@ -1,0 +1,62 @@
+//! A server with nothing to do costs nothing.
+
+mod support;
+
+use std::time::Duration;
+
+use peregrine::{Server, interface};
+use support::{Part, part};
+
+#[interface]
+trait Null {
+    fn null(&self) -> peregrine::Result<()>;
+}
+
+struct Nothing;
+
+impl Null for Nothing {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+/// The server; in the test itself this does nothing.
+#[test]
+fn child() {
+    if part().is_some() {
+        let running = Server::new().export("null", NullServer::new(Nothing)).unwrap().spawn();
+        println!("\nready");
+        running.unwrap().wait();
+    }
+}
+
+/// Processor time of all threads of a process, and how often any of them was switched to.
+fn ran(pid: u32) -> (Duration, u64) {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let all = tasks.map(|task| {
+        let text = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+        let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().unwrap());
+        let (ran, _waited, times) = (numbers.next(), numbers.next(), numbers.next());
+        (ran.unwrap(), times.unwrap())
+    });
+    let (ran, times) = all.fold((0, 0), |(ran, times), one| (ran + one.0, times + one.1));
+    (Duration::from_nanos(ran), times)
+}
+
+#[test]
+fn a_server_that_is_not_called_does_not_run() {
+    let directory = support::own_directory();
+    let server = Part::start("child", "server", directory.path());
+    let clients: Vec<_> = (0..4).map(|_| NullClient::bind("null").unwrap()).collect();
+    for _ in 0..1000 {
+        clients.iter().for_each(|client| client.null().unwrap());
+    }
+    // It looks on for a moment; then it sleeps, bound though it is.
+    std::thread::sleep(Duration::from_millis(300));
+    let (before, times_before) = ran(server.id());
+    std::thread::sleep(Duration::from_millis(1000));
+    let (after, times_after) = ran(server.id());
+    let (cost, times) = (after - before, times_after - times_before);
+    assert!(times <= 2, "it was woken {times} times in a second, and ran for {cost:?}");
+    clients.iter().for_each(|client| client.null().unwrap());
+}
