@@ -16,6 +16,7 @@
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
 //! | [`GUESTS_PER_USER`], [`GUEST_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
+//! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole |
 //! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session is closed |
 //! | [`TEXT_BYTES_MAX`] | 2048 | error texts that cross a binding are cut |
@@ -88,6 +89,11 @@ pub const GUEST_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 /// A call that comes back into a process gets a thread beyond the pool's bound there, so this
 /// bounds the threads that calls in a circle can take.
 pub const CHAIN_MAX: usize = 32;
+
+/// How long a server's thread waits for a client that stops in the middle of a message, one thread
+/// of a session at a time. The call is then dropped as not executed, and the client posts it again
+/// once all of it is in place.
+pub const STALL_TIME: core::time::Duration = core::time::Duration::from_millis(10);
 
 /// Sessions that a client offers a server to bind in.
 pub const TOKENS_MAX: usize = 8;

@@ -607,6 +607,7 @@ fn a_server_stub_answers_to_the_byte() {
             head_bytes: words[1] as usize,
             copied: words[2] as usize,
             total: words[3] as usize,
+            arrives: None,
         };
         let mut reply = [0xaa; 4096];
         let server = GoldenServer::new(Object);

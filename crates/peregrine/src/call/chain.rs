@@ -110,6 +110,7 @@ fn links(extensions: Window<'_>) -> impl Iterator<Item = Link> {
 }
 
 /// Notes the chain of the call that this thread is about to run.
+#[cold]
 pub(crate) fn enter(extensions: Window<'_>) {
     CHAIN.with_borrow_mut(|chain| {
         chain.clear();

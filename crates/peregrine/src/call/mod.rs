@@ -156,10 +156,11 @@ pub struct Layout {
 }
 
 impl Call<'_, '_, '_> {
-    /// Copies the blocks behind the head (LRPC's copy A); `None` if the message is too large.
-    /// The message is complete when the head has been flushed.
+    /// Copies the blocks behind the head (LRPC's copy A), those of their bytes that lie below
+    /// `upto` in the message; `None` if the message is too large. The message, or its beginning,
+    /// is complete when the head has been flushed.
     #[inline]
-    pub fn put(&mut self) -> Option<Layout> {
+    pub fn put(&mut self, upto: usize) -> Option<Layout> {
         let head = self.head.len();
         if self.ins.is_empty() && self.lent.is_empty() {
             return Some(Layout { head, copied: head, total: head });
@@ -167,14 +168,37 @@ impl Call<'_, '_, '_> {
         let staged = self.head.staged();
         let mut at = head;
         for block in self.ins {
-            at = put_block(staged, at, *block)?;
+            at = put_block(staged, at, *block, upto)?;
         }
         let copied = if self.lent.is_empty() { at } else { align_up(at) };
         for block in self.lent {
-            at = put_block(staged, at, *block)?;
+            at = put_block(staged, at, *block, upto)?;
         }
         // Empty blocks at the end leave nothing behind them.
         Some(Layout { head, copied, total: at.max(copied) })
+    }
+
+    /// Copies those bytes of the blocks that lie from `from` up to `to` in the message, of which
+    /// the first line has been put already.
+    #[cold]
+    pub fn put_more(&mut self, from: usize, to: usize) -> Option<()> {
+        let space = self.head.space();
+        let mut end = self.head.len();
+        for block in self.ins.iter().chain(self.lent) {
+            let start = align_up(end);
+            let (first, last) = (end.max(from), start.min(to));
+            if first < last {
+                space.zero(first, last - first)?;
+            }
+            end = start + block.len();
+            let (first, last) = (start.max(from), end.min(to));
+            if first < last {
+                let part = block.part(first - start, last - first)?;
+                space.part(first, part.len())?.copy_from(part);
+                stats::count(Copy::A, part.len());
+            }
+        }
+        Some(())
     }
 
     /// Fills the out blocks from a reply (copy F), as the table at its start says.
@@ -203,15 +227,28 @@ impl Call<'_, '_, '_> {
 }
 
 #[inline]
-fn put_block(staged: &mut Staged<'_>, at: usize, block: Window<'_>) -> Option<usize> {
+fn put_block(staged: &mut Staged<'_>, at: usize, block: Window<'_>, upto: usize) -> Option<usize> {
     let start = align_up(at);
-    if let Some(place) = staged.space().part(start, block.len()) {
-        place.prefetch_write_all();
+    let end = start.checked_add(block.len())?;
+    let place = staged.space().part(start, block.len())?;
+    if end > upto {
+        return put_beginning(staged, at, block, upto).map(|()| end);
     }
+    place.prefetch_write_all();
     staged.zero(at, start.checked_sub(at)?)?;
     staged.copy(start, block)?;
     stats::count(Copy::A, block.len());
-    Some(start + block.len())
+    Some(end)
+}
+
+/// Puts what of a block lies below `upto`.
+#[cold]
+fn put_beginning(staged: &mut Staged<'_>, at: usize, block: Window<'_>, upto: usize) -> Option<()> {
+    let start = align_up(at);
+    staged.zero(at, start.min(upto).saturating_sub(at))?;
+    let part = block.part(0, upto.saturating_sub(start).min(block.len()))?;
+    stats::count(Copy::A, part.len());
+    staged.copy(start, part)
 }
 
 /// Where the first out block of a reply begins: behind the table, and behind the first line's

@@ -6,7 +6,7 @@ use super::Reply;
 use crate::error::{Executed, Kind};
 use crate::stats::{self, Copy};
 use crate::value::{
-    Invalid, Lent, Out, Overflow, Plain, Reader, Space, Value, Window, Writer, align_up,
+    Arriving, Invalid, Lent, Out, Overflow, Plain, Reader, Space, Value, Window, Writer, align_up,
 };
 
 /// Why the server answers without a result.
@@ -39,7 +39,7 @@ pub struct Request<'a> {
     procedure: u32,
     head: Reader<'a>,
     blocks: &'a mut [u8],
-    lent: Window<'a>,
+    lent: Arriving<'a>,
 }
 
 /// A slice argument: where it arrived if it is plain, rebuilt if it is structured.
@@ -116,7 +116,7 @@ impl<'a> Request<'a> {
         procedure: u32,
         message: &'a mut [u8],
         head_bytes: usize,
-        lent: Window<'a>,
+        lent: Arriving<'a>,
     ) -> Option<Self> {
         let (head, blocks) = message.split_at_mut_checked(head_bytes)?;
         let padding = (align_up(head_bytes) - head_bytes).min(blocks.len());
@@ -191,10 +191,10 @@ impl<'a> Request<'a> {
     pub fn lent<T: Plain>(&mut self, max_len: usize) -> Result<Lent<'a, T>, Refusal> {
         let count = self.count(max_len)?;
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
-        let block = self.lent.part(0, bytes).ok_or(Invalid::Short)?;
+        let block = self.lent.part(0, bytes)?;
         let next = align_up(bytes).min(self.lent.len());
-        self.lent = self.lent.part(next, self.lent.len() - next).ok_or(Invalid::Short)?;
-        Ok(Lent::of_window(block))
+        self.lent = self.lent.part(next, self.lent.len() - next)?;
+        Ok(Lent::of_bytes(block))
     }
 
     /// The buffer for an out parameter of at most `max_len` values; what is filled is noted

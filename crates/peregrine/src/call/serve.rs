@@ -5,7 +5,7 @@ use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::Interface;
 use crate::limits;
-use crate::value::{FIRST_BYTES, Space, Window, bytes_of_blocks};
+use crate::value::{Arrives, Arriving, FIRST_BYTES, Space, Window, bytes_of_blocks};
 
 /// What an exported object answers.
 pub type Served = Result<(), Refusal>;
@@ -34,6 +34,9 @@ pub enum Answer {
     NotExecuted = 2,
     /// Why there is no result although it may have run: a kind and a text.
     MayHaveExecuted = 3,
+    /// Nothing: the call did not run, for its message did not come whole in time; it is to be
+    /// posted once more when it is whole.
+    PostAgain = 4,
 }
 
 impl Answer {
@@ -45,6 +48,7 @@ impl Answer {
             1 => Self::Err,
             2 => Self::NotExecuted,
             3 => Self::MayHaveExecuted,
+            4 => Self::PostAgain,
             _ => return None,
         })
     }
@@ -81,7 +85,7 @@ impl EStack {
 }
 
 /// A call that has arrived in memory which the caller may still write.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Incoming<'a> {
     /// The procedure's number.
     pub procedure: u32,
@@ -93,13 +97,15 @@ pub struct Incoming<'a> {
     pub copied: usize,
     /// Bytes of the message.
     pub total: usize,
+    /// Tells what of the message has come; `None` if all of it is there.
+    pub arrives: Option<&'a dyn Arrives>,
 }
 
 /// Runs a call and puts its answer into `reply`; returns what the head holds and where it is.
 ///
 /// # Panics
 /// If the procedure does; nothing that a caller can send makes it panic.
-#[inline]
+#[inline(always)]
 pub fn execute<'a>(
     serve: &dyn Serve,
     incoming: &Incoming<'a>,
@@ -107,8 +113,10 @@ pub fn execute<'a>(
     estack: &'a mut EStack,
 ) -> (Answer, u32, u32) {
     let mut reply = Reply::new(reply);
-    if let Err(refusal) = run(serve, incoming, &mut reply, estack) {
-        reply.refuse(&refusal);
+    match run(serve, incoming, &mut reply, estack) {
+        Ok(()) => {}
+        Err(Undone::Refused(refusal)) => reply.refuse(&refusal),
+        Err(Undone::NotWhole) => reply.answer = Answer::PostAgain,
     }
     reply.flush();
     // Both lie within an A-stack, whose size fits 32 bits.
@@ -124,23 +132,44 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> (Answer, u32, u32) 
     (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
 }
 
-#[inline]
+/// Why a call was not run to its end.
+enum Undone {
+    Refused(Refusal),
+    /// Its message did not come whole.
+    NotWhole,
+}
+
+impl From<Refusal> for Undone {
+    #[cold]
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+/// Copies a message that is still being written, each piece as it comes.
+#[cold]
+fn follow(space: Window<'_>, message: &mut [u8], arrives: &dyn Arrives) -> Result<(), Undone> {
+    let part = space.part(0, message.len()).unwrap_or(Window::empty());
+    Arriving::new(part, 0, Some(arrives)).read(message).map_err(|_| Undone::NotWhole)
+}
+
+#[inline(always)]
 fn run<'a>(
     serve: &dyn Serve,
     incoming: &Incoming<'a>,
     reply: &mut Reply<'a>,
     estack: &'a mut EStack,
-) -> Served {
-    let &Incoming { procedure, space, head_bytes, copied, total } = incoming;
+) -> Result<(), Undone> {
+    let &Incoming { procedure, space, head_bytes, copied, total, arrives } = incoming;
     if procedure == PING && total == 0 {
         return Ok(());
     }
     let unreadable = || Refusal::new(Kind::BadArguments, "the lengths of the message contradict");
     if copied > space.len() {
-        return Err(unreadable());
+        return Err(unreadable().into());
     }
     if !estack.reserve(copied) {
-        return Err(Refusal::new(Kind::Exhausted, "no memory for the arguments"));
+        return Err(Refusal::new(Kind::Exhausted, "no memory for the arguments").into());
     }
     let memory = bytes_of_blocks(&mut estack.0);
     let line = memory.first_chunk_mut::<FIRST_BYTES>();
@@ -151,14 +180,17 @@ fn run<'a>(
         *line = first;
     } else {
         let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
-        space.read(0, message).ok_or_else(unreadable)?;
+        match arrives {
+            None => space.read(0, message).ok_or_else(unreadable)?,
+            Some(arrives) => follow(space, message, arrives)?,
+        }
     }
     let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
     let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
-    let lent = lent.ok_or_else(unreadable)?;
+    let lent = Arriving::new(lent.ok_or_else(unreadable)?, copied, arrives);
     let request = Request::new(procedure, message, head_bytes, lent);
     let mut request = request.ok_or_else(unreadable)?;
-    serve.serve(&mut request, reply)
+    Ok(serve.serve(&mut request, reply)?)
 }
 
 impl Refusal {

@@ -51,7 +51,7 @@ impl InProcess {
 
 impl CallPath for InProcess {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        let layout = call.put().ok_or_else(CallError::too_large)?;
+        let layout = call.put(usize::MAX).ok_or_else(CallError::too_large)?;
         call.head.flush();
         let mut estack = ESTACKS.with_borrow_mut(Vec::pop).unwrap_or_default();
         let incoming = Incoming {
@@ -60,6 +60,7 @@ impl CallPath for InProcess {
             head_bytes: layout.head,
             copied: layout.copied,
             total: layout.total,
+            arrives: None,
         };
         let before = enter(Some(Arc::clone(&self.caller)));
         let reply = call.frame.reply_to();

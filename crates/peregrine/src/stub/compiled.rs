@@ -178,7 +178,7 @@ impl<'a> Stub<'a> {
     /// A lent buffer: its length into the head, its memory as a block.
     ///
     /// # Errors
-    /// If it is longer than `max_len`.
+    /// If it is longer than `max_len`, or was lent to this procedure and stopped coming.
     #[inline]
     pub fn lent<'b, T: Plain>(
         &mut self,
@@ -186,7 +186,9 @@ impl<'a> Stub<'a> {
         max_len: usize,
     ) -> Result<Window<'b>, CallError> {
         self.count(lent.len(), max_len)?;
-        Ok(lent.window())
+        lent.window().map_err(|stopped| {
+            CallError::not_executed(Kind::BadArguments, Phase::Marshal, stopped.to_string())
+        })
     }
 
     /// An out buffer: how much of it the procedure may fill, into the head.

@@ -11,11 +11,13 @@ use core::ptr::NonNull;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-use super::{Invalid, Plain, Space, Window, bytes_of};
+use super::{Arriving, Invalid, Plain, Space, Window, bytes_of};
 use crate::sys;
 
 /// How much goes through the stack at a time where bytes need a private copy on their way.
 const CHUNK_BYTES: usize = 4096;
+/// Bytes written to a file at a time.
+const FILE_BYTES: usize = 256 << 10;
 
 /// The caller's buffer, filled by the result; nothing of it travels on the call.
 ///
@@ -442,14 +444,14 @@ pub(super) fn fill_vec<T: Plain>(values: &mut Vec<T>, block: Window<'_>) {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Lent<'a, T: Plain> {
-    window: Window<'a>,
+    bytes: Arriving<'a>,
     values: PhantomData<&'a [T]>,
 }
 
 impl<'a, T: Plain> From<&'a [T]> for Lent<'a, T> {
     #[inline]
     fn from(values: &'a [T]) -> Self {
-        Self { window: Window::from(bytes_of(values)), values: PhantomData }
+        Self { bytes: Window::from(bytes_of(values)).into(), values: PhantomData }
     }
 }
 
@@ -463,21 +465,22 @@ impl<'a, T: Plain, const N: usize> From<&'a [T; N]> for Lent<'a, T> {
 impl<'a, T: Plain> Lent<'a, T> {
     #[doc(hidden)]
     #[inline]
-    pub const fn of_window(window: Window<'a>) -> Self {
-        Self { window, values: PhantomData }
+    pub const fn of_bytes(bytes: Arriving<'a>) -> Self {
+        Self { bytes, values: PhantomData }
     }
 
+    /// All of it, once it has come.
     #[doc(hidden)]
     #[inline]
-    pub const fn window(&self) -> Window<'a> {
-        self.window
+    pub fn window(&self) -> Result<Window<'a>, Invalid> {
+        self.bytes.whole()
     }
 
     /// How many elements there are.
     #[inline]
     pub const fn len(&self) -> usize {
         const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
-        self.window.len() / size_of::<T>()
+        self.bytes.len() / size_of::<T>()
     }
 
     /// Whether there is none.
@@ -490,11 +493,12 @@ impl<'a, T: Plain> Lent<'a, T> {
     ///
     /// # Errors
     /// [`Invalid::Short`] if there are not so many, [`Invalid::Bits`] if one is no value of `T`
-    /// (then `to` is filled in part).
+    /// (then `to` is filled in part), [`Invalid::Stopped`] if the caller stopped in the middle of
+    /// a large buffer, which is read while it is still being sent.
     pub fn copy_to(&self, index: usize, to: &mut [T]) -> Result<(), Invalid> {
         let at = index.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
-        let part = self.window.part(at, size_of_val(to)).ok_or(Invalid::Short)?;
-        super::bytes_of_mut(to).fill(part)
+        let part = self.bytes.part(at, size_of_val(to))?;
+        super::bytes_of_mut(to).fill(part.whole()?)
     }
 }
 
@@ -521,8 +525,11 @@ impl Lent<'_, u8> {
     /// Those of `pwrite`; [`io::ErrorKind::WriteZero`] if the file takes no more.
     pub fn write_to_file(&self, file: &File, offset: u64) -> io::Result<()> {
         let mut at = 0;
-        while let Some(rest) = self.window.part(at, self.len() - at).filter(|w| !w.is_empty()) {
-            match sys::pwrite(file, rest, offset + at as u64)? {
+        while at < self.len() {
+            // Not all at once: what follows may still be coming.
+            let bytes = (self.len() - at).min(FILE_BYTES);
+            let part = self.bytes.part(at, bytes).and_then(|part| part.whole());
+            match sys::pwrite(file, part.map_err(io::Error::other)?, offset + at as u64)? {
                 0 => return Err(io::ErrorKind::WriteZero.into()),
                 bytes => at += bytes,
             }

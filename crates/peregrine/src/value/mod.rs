@@ -5,6 +5,7 @@
 //! conversion). Nothing here knows a socket, a clock or a thread. Every byte is fixed in
 //! `docs/REPRESENTATION.md`.
 
+mod arriving;
 mod buffer;
 mod plain;
 mod primitive;
@@ -15,6 +16,7 @@ mod structured;
 mod window;
 mod writer;
 
+pub use arriving::{Arrives, Arriving};
 pub use buffer::{Full, Lent, Out, OutBlock};
 pub(crate) use plain::bytes_of_blocks;
 pub use plain::{Plain, bytes_of, bytes_of_mut, plain_mut, plain_slice};

@@ -20,6 +20,8 @@ pub enum Invalid {
     TooLong,
     /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
+    /// The sender stopped in the middle of a message.
+    Stopped,
 }
 
 impl core::fmt::Display for Invalid {
@@ -32,6 +34,7 @@ impl core::fmt::Display for Invalid {
             Self::Block => "a buffer of the wrong length or alignment",
             Self::TooLong => "more elements than the interface allows",
             Self::TooDeep => "structures nested too deeply",
+            Self::Stopped => "the sender stopped in the middle of the message",
         })
     }
 }

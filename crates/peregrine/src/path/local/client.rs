@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::region::{CallHeader, RegionLayout, ReplyHeader};
+use super::region::{ARRIVING, CallHeader, RegionLayout, ReplyHeader};
 use super::session::Session;
 use super::wait::{Event, Terms, Waiter, wait};
 use super::word::{self, Look, Owed, posted};
@@ -97,12 +97,38 @@ impl ClientRegion {
         self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == call
     }
 
+    /// So many bytes of the message are in place.
+    #[inline]
+    fn progress(&self, index: u32, bytes: usize) {
+        let word = self.memory.word(self.layout.progress_word(index));
+        // SYNC: arrival, in the server's `Arrival::wait`.
+        word.store(bytes as u32, Ordering::Release);
+    }
+
+    /// Puts the rest of a large message in place, piece by piece.
+    #[cold]
+    fn send(&self, call: &mut Call<'_, '_, '_>, index: u32, first: usize, total: usize) {
+        let mut at = first;
+        while at < total {
+            let next = total.min(at + PIECE);
+            // It was laid out within its space.
+            let _ = call.put_more(at, next);
+            self.progress(index, next);
+            at = next;
+        }
+    }
+
     #[cold]
     fn foreign_reply(&self, astack: &AStack, reply: u32) -> CallError {
         astack.seen.store(reply, Ordering::Relaxed);
         CallError::bad_result("the reply belongs to another call")
     }
 }
+
+/// Messages of more bytes are posted when so many are in place.
+const FIRST_PIECE: usize = 8 << 10;
+/// Bytes put in place at a time then.
+const PIECE: usize = 16 << 10;
 
 /// A procedure makes a call: puts the chain of calls behind the message.
 #[cold]
@@ -163,65 +189,84 @@ impl CallPath for LocalPath {
         if !region.session.is_alive() {
             return Err(region.session.refusal());
         }
-        let layout = call.put().filter(|layout| layout.total <= self.message_bytes);
-        let Some(layout) = layout else { return Err(CallError::too_large()) };
         let cpu = astack.client_cpu.load(Ordering::Relaxed);
+        // A large message is posted when it has begun, for a server that can read it meanwhile.
+        let apart = astack.server_cpu.load(Ordering::Relaxed) != cpu;
+        let first = if apart { FIRST_PIECE.max(call.head.len()) } else { usize::MAX };
+        let layout = call.put(first).filter(|layout| layout.total <= self.message_bytes);
+        let Some(layout) = layout else { return Err(CallError::too_large()) };
+        let mut arriving = layout.total > first;
         let (extensions, _waiting) = match inside() {
             None => (0, None),
             Some(caller) => (extend(call, layout.total, caller)?, Some(WaitingInside::begin())),
         };
-        let header = CallHeader {
-            binding: self.binding,
-            procedure: call.procedure,
-            head_bytes: layout.head as u32,
-            copied: layout.copied as u32,
-            total: layout.total as u32,
-            cpu,
-            extensions,
-        };
-        let (call_at, reply_at) = (astack.call_at, astack.reply_at);
-        let space = region.memory.space();
-        let sequence = astack.sequence.load(Ordering::Relaxed).wrapping_add(1);
-        astack.sequence.store(sequence, Ordering::Relaxed);
-        let message = posted(sequence);
-        let call_word = region.memory.word(call_at);
-
-        // The call line goes over in one go: first bytes of the message, header, word. The layout
-        // was checked against the region's size, so neither write can miss.
-        call.head.flush();
-        let _ = space.write_plain(call_at + 4, &header.words());
-        stamp(Moment::Ready);
-        // The point of no return: from here on the server may run the call.
-        match word::post(call_word, message) {
-            Owed::Nothing => {}
-            Owed::Wake => drop(sys::futex_wake(call_word)),
-            Owed::Ring => region.session.ring(index, call.limit.deadline()),
-        }
-        stamp(Moment::Posted);
-
-        let seen = astack.seen.load(Ordering::Relaxed);
-        let peer_cpu = astack.server_cpu.load(Ordering::Relaxed);
-        let mut terms = Terms { wait: self.wait, own_cpu: cpu, peer_cpu };
-        let reply_word = region.memory.word(reply_at);
-        let waiting = Waiting { region, index, message, limit: call.limit };
-        let event = wait(reply_word, seen, &mut terms, &waiting);
-        stamp(Moment::Seen);
-        astack.client_cpu.store(terms.own_cpu, Ordering::Relaxed);
-        match event {
-            Event::Posted(reply) if reply == message => astack.seen.store(reply, Ordering::Relaxed),
-            Event::Posted(reply) => return Err(region.foreign_reply(astack, reply)),
-            // What was posted just before the end is still a reply.
-            event if word::look(reply_word, seen) != Look::Posted(message) => {
-                return Err(region.no_reply(index, message, event));
+        let (answer, header) = loop {
+            let header = CallHeader {
+                binding: self.binding,
+                procedure: call.procedure,
+                head_bytes: layout.head as u32,
+                copied: layout.copied as u32,
+                total: layout.total as u32,
+                cpu,
+                extensions: if arriving { extensions | ARRIVING } else { extensions },
+            };
+            let (call_at, reply_at) = (astack.call_at, astack.reply_at);
+            let space = region.memory.space();
+            let sequence = astack.sequence.load(Ordering::Relaxed).wrapping_add(1);
+            astack.sequence.store(sequence, Ordering::Relaxed);
+            let message = posted(sequence);
+            let call_word = region.memory.word(call_at);
+            if arriving {
+                region.progress(index, first);
             }
-            _ => astack.seen.store(message, Ordering::Relaxed),
-        }
 
-        let words = space.read_plain(reply_at + 4);
-        let header = ReplyHeader::of(words.unwrap_or([u32::MAX; 4]));
-        astack.server_cpu.store(header.cpu, Ordering::Relaxed);
-        let Some(answer) = Answer::from_number(header.answer) else {
-            return Err(CallError::bad_result("unknown kind of answer"));
+            // The call line goes over in one go: first bytes of the message, header, word. The
+            // layout was checked against the region's size, so neither write can miss.
+            call.head.flush();
+            let _ = space.write_plain(call_at + 4, &header.words());
+            stamp(Moment::Ready);
+            // The point of no return: from here on the server may run the call.
+            match word::post(call_word, message) {
+                Owed::Nothing => {}
+                Owed::Wake => drop(sys::futex_wake(call_word)),
+                Owed::Ring => region.session.ring(index, call.limit.deadline()),
+            }
+            stamp(Moment::Posted);
+            if arriving {
+                region.send(call, index, first, layout.total);
+            }
+
+            let seen = astack.seen.load(Ordering::Relaxed);
+            let peer_cpu = astack.server_cpu.load(Ordering::Relaxed);
+            let mut terms = Terms { wait: self.wait, own_cpu: cpu, peer_cpu };
+            let reply_word = region.memory.word(reply_at);
+            let waiting = Waiting { region, index, message, limit: call.limit };
+            let event = wait(reply_word, seen, &mut terms, &waiting);
+            stamp(Moment::Seen);
+            astack.client_cpu.store(terms.own_cpu, Ordering::Relaxed);
+            match event {
+                Event::Posted(reply) if reply == message => {
+                    astack.seen.store(reply, Ordering::Relaxed);
+                }
+                Event::Posted(reply) => return Err(region.foreign_reply(astack, reply)),
+                // What was posted just before the end is still a reply.
+                event if word::look(reply_word, seen) != Look::Posted(message) => {
+                    return Err(region.no_reply(index, message, event));
+                }
+                _ => astack.seen.store(message, Ordering::Relaxed),
+            }
+
+            let words = space.read_plain(reply_at + 4);
+            let header = ReplyHeader::of(words.unwrap_or([u32::MAX; 4]));
+            astack.server_cpu.store(header.cpu, Ordering::Relaxed);
+            match Answer::from_number(header.answer) {
+                // This thread did not run for a while in the middle of it; now all is in place.
+                Some(Answer::PostAgain) if arriving => arriving = false,
+                Some(Answer::PostAgain) | None => {
+                    return Err(CallError::bad_result("unknown kind of answer"));
+                }
+                Some(answer) => break (answer, header),
+            }
         };
         if answer == Answer::Ok {
             call.take_blocks().map_err(|invalid| CallError::bad_result(invalid.to_string()))?;

@@ -15,10 +15,11 @@
 //! | R | 4 | server (waits: client) | reply word |
 //! | R+4 | 28 | server | answer, processor, head's place, head bytes, reserved |
 //! | R+32 | n | server | the message of the reply |
-//! | T | 4 | server | the call word of the last call that was *taken*, read only after a death |
+//! | T | 4 | server | the call word of the last call that was *taken*, read when a caller wonders |
+//! | P | 4 | client | bytes of a large message that are in place, while it is still being written |
 //!
-//! R and T are the next multiples of 128, so that no line is shared, not even by prefetchers that
-//! take them in pairs.
+//! R, T and P are the next multiples of 128, so that no line is shared, not even by prefetchers
+//! that take them in pairs.
 
 use crate::call::FrameLayout;
 use crate::limits;
@@ -38,7 +39,7 @@ pub(super) struct CallHeader {
     pub(super) copied: u32,
     pub(super) total: u32,
     pub(super) cpu: u32,
-    /// Bytes of extensions, behind the message at a multiple of 16.
+    /// Bytes of extensions, behind the message at a multiple of 16; and [`ARRIVING`].
     pub(super) extensions: u32,
 }
 
@@ -79,6 +80,9 @@ impl ReplyHeader {
     }
 }
 
+/// The bit of the word of extensions that says that the message is still being written.
+pub(super) const ARRIVING: u32 = 1 << 31;
+
 /// How many A-stacks of which size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RegionLayout {
@@ -108,7 +112,7 @@ impl RegionLayout {
     }
 
     const fn stride(self) -> usize {
-        2 * self.half + LINES
+        2 * self.half + 2 * LINES
     }
 
     /// Bytes of the whole region.
@@ -140,6 +144,12 @@ impl RegionLayout {
         self.call_word(index) + self.half
     }
 
+    /// Byte of the word that tells how much of a message is in place.
+    #[inline]
+    pub(super) const fn progress_word(self, index: u32) -> usize {
+        self.taken_word(index) + LINES
+    }
+
     /// Byte of the word that tells which call was taken.
     #[inline]
     pub(super) const fn taken_word(self, index: u32) -> usize {
@@ -161,12 +171,13 @@ mod tests {
                 assert!(call + HEADER_BYTES + bytes <= reply);
                 assert!(reply + HEADER_BYTES + bytes <= taken);
                 assert_eq!((call % 128, reply % 128, taken % 128), (0, 0, 0));
+                assert_eq!(layout.progress_word(index), taken + 128);
                 let end = if index + 1 == count {
                     layout.region_bytes()
                 } else {
                     layout.call_word(index + 1)
                 };
-                assert!(taken + 4 <= end);
+                assert!(layout.progress_word(index) + 4 <= end);
             }
             let frames = layout.frames();
             assert_eq!(frames.first + frames.call_at, layout.call_word(0) + HEADER_BYTES);

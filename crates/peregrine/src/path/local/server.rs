@@ -1,11 +1,13 @@
 //! The server's half of a local call: see the call, copy it, run it, post the reply.
 
+use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
-use super::region::{CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
+use super::region::{ARRIVING, CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
 use super::rows::{Row, Rows};
 use super::word::{self, Look, Owed};
 use crate::call::{EStack, Incoming, Refusal, chain, enter, execute, refuse};
@@ -13,7 +15,7 @@ use crate::error::Kind;
 use crate::limits;
 use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
-use crate::value::{Space, Window, align_up};
+use crate::value::{Arrives, Space, Window, align_up};
 
 /// Nobody attends the A-stack, nor is anybody called to.
 const IDLE: u32 = 0;
@@ -29,6 +31,8 @@ pub(crate) struct ServerRegion {
     astacks: Box<[AStack]>,
     rows: Mutex<Rows>,
     closed: AtomicBool,
+    /// Whether a thread waits for a client that stopped in the middle of a message.
+    stalled: AtomicBool,
     /// Differs from that of every other region of this process.
     number: u64,
 }
@@ -36,10 +40,11 @@ pub(crate) struct ServerRegion {
 /// What the server alone knows of an A-stack.
 #[repr(align(64))]
 struct AStack {
-    /// Where its call line, its reply line and its taken word begin.
+    /// Where its call line, its reply line, its taken word and its progress word are.
     call_at: usize,
     reply_at: usize,
     taken_at: usize,
+    progress_at: usize,
     /// The last call word that was taken.
     seen: AtomicU32,
     attendance: AtomicU32,
@@ -115,6 +120,7 @@ impl ServerRegion {
             call_at: layout.call_word(index),
             reply_at: layout.reply_word(index),
             taken_at: layout.taken_word(index),
+            progress_at: layout.progress_word(index),
             seen: AtomicU32::new(0),
             attendance: AtomicU32::new(IDLE),
         };
@@ -124,6 +130,7 @@ impl ServerRegion {
             astacks: (0..layout.count).map(astack).collect(),
             rows: Mutex::default(),
             closed: AtomicBool::new(false),
+            stalled: AtomicBool::new(false),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         };
         Ok((region, file))
@@ -212,7 +219,7 @@ impl ServerRegion {
         let words = self.memory.space().read_plain(astack.call_at + 4);
         let header = CallHeader::of(words.unwrap_or([0; 7]));
         let (space, _) = self.spaces(astack);
-        header.extensions != 0 && chain::is_from_inside(extensions(space, &header))
+        header.extensions & !ARRIVING != 0 && chain::is_from_inside(extensions(space, &header))
     }
 
     /// Leaves an A-stack to the next ring; false if a call has come meanwhile: then it is still
@@ -275,20 +282,23 @@ impl ServerRegion {
         };
         if *entered != (self.number, header.binding) {
             *entered = (self.number, header.binding);
-            drop(enter(Some(Arc::clone(&row.caller))));
+            enter_row(row);
         }
-        if header.extensions != 0 || *chained {
-            *chained = header.extensions != 0;
+        let extended = header.extensions & !ARRIVING != 0;
+        if extended || *chained {
+            *chained = extended;
             chain::enter(extensions(space, &header));
         }
         // Before anything of the call runs: after our death it tells that it may have run.
         self.memory.word(astack.taken_at).store(message, Ordering::Relaxed);
+        let arrival = Arrival { region: self, progress_at: astack.progress_at };
         let incoming = Incoming {
             procedure: header.procedure,
             space,
             head_bytes: header.head_bytes as usize,
             copied: header.copied as usize,
             total: header.total as usize,
+            arrives: (header.extensions & ARRIVING != 0).then_some(&arrival),
         };
         let (answer, head_at, head_bytes) = execute(&*row.serve, &incoming, reply, estack);
         let answer = answer as u32;
@@ -384,10 +394,65 @@ impl ServerRegion {
     }
 }
 
+/// `caller()` tells from now on who is bound there.
+#[cold]
+fn enter_row(row: &Row) {
+    drop(enter(Some(Arc::clone(&row.caller))));
+}
+
+/// A message that the client is still writing.
+struct Arrival<'a> {
+    region: &'a ServerRegion,
+    progress_at: usize,
+}
+
+impl Arrives for Arrival<'_> {
+    #[inline]
+    fn wait(&self, bytes: usize) -> Option<usize> {
+        /// Looks before one thinks that the client may not be running: some 50 us.
+        const LOOKS: u32 = 2000;
+        let progress = self.region.memory.word(self.progress_at);
+        for _ in 0..LOOKS {
+            // SYNC: arrival, in the client's `send`.
+            let there = progress.load(Ordering::Acquire) as usize;
+            if there > bytes {
+                return Some(there);
+            }
+            spin_loop();
+        }
+        self.wait_longer(progress, bytes)
+    }
+}
+
+impl Arrival<'_> {
+    /// The client does not write: a thread waits for that a while, and no more than one for all
+    /// of a session.
+    #[cold]
+    fn wait_longer(&self, progress: &AtomicU32, bytes: usize) -> Option<usize> {
+        if self.region.stalled.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let until = Instant::now() + limits::STALL_TIME;
+        let found = loop {
+            let there = progress.load(Ordering::Acquire) as usize;
+            if there > bytes {
+                break Some(there);
+            }
+            if Instant::now() >= until || self.region.is_closed() {
+                break None;
+            }
+            // The client may want this very processor.
+            std::thread::yield_now();
+        };
+        self.region.stalled.store(false, Ordering::Release);
+        found
+    }
+}
+
 /// What lies behind the message of a call.
 fn extensions<'a>(space: Window<'a>, header: &CallHeader) -> Window<'a> {
     let at = align_up(header.total as usize);
-    space.part(at, header.extensions as usize).unwrap_or(Window::empty())
+    space.part(at, (header.extensions & !ARRIVING) as usize).unwrap_or(Window::empty())
 }
 
 impl Row {

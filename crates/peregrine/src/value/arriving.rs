@@ -1,0 +1,142 @@
+//! `Arriving`: a window on a message that its sender is still writing.
+//!
+//! The sender of a large message posts it first and writes it then, piece by piece, so that the
+//! receiver copies one piece while the sender writes the next. Whoever reads through this type
+//! waits for what has not come yet.
+
+use super::{Invalid, Window};
+
+/// How much of a message has come; the message's path knows.
+pub trait Arrives: Sync {
+    /// Waits until more than `bytes` bytes of the message are there, from its start; how many are.
+    /// `None` if the sender has stopped: more will not come.
+    fn wait(&self, bytes: usize) -> Option<usize>;
+}
+
+/// A part of a message, all of which may not have come yet.
+#[derive(Clone, Copy)]
+pub struct Arriving<'a> {
+    window: Window<'a>,
+    /// Where it begins in the message.
+    at: usize,
+    /// `None`: all of it is there.
+    arrives: Option<&'a dyn Arrives>,
+}
+
+impl<'a> Arriving<'a> {
+    /// The part of a message that lies in `window`, `at` bytes from its start.
+    #[inline]
+    pub const fn new(window: Window<'a>, at: usize, arrives: Option<&'a dyn Arrives>) -> Self {
+        Self { window, at, arrives }
+    }
+
+    /// How many bytes there are, or will be.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.window.len()
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.window.is_empty()
+    }
+
+    /// A part of it.
+    ///
+    /// # Errors
+    /// [`Invalid::Short`] if it reaches outside.
+    #[inline]
+    pub fn part(&self, at: usize, bytes: usize) -> Result<Self, Invalid> {
+        let window = self.window.part(at, bytes).ok_or(Invalid::Short)?;
+        Ok(Self { window, at: self.at + at, arrives: self.arrives })
+    }
+
+    /// All of it, once it is there.
+    ///
+    /// # Errors
+    /// [`Invalid::Stopped`] if it will not come.
+    #[inline]
+    pub fn whole(&self) -> Result<Window<'a>, Invalid> {
+        if let Some(arrives) = self.arrives
+            && !self.window.is_empty()
+        {
+            let end = self.at + self.window.len();
+            // More than all but the last byte: all.
+            while arrives.wait(end - 1).ok_or(Invalid::Stopped)? < end {}
+        }
+        Ok(self.window)
+    }
+
+    /// Copies all of it into `private`, which is as long, each piece as it comes.
+    ///
+    /// # Errors
+    /// [`Invalid::Stopped`] if it will not come, [`Invalid::Short`] if there is less.
+    pub fn read(&self, private: &mut [u8]) -> Result<(), Invalid> {
+        let Some(arrives) = self.arrives else {
+            return self.window.read(0, private).ok_or(Invalid::Short);
+        };
+        let mut done = 0;
+        while done < private.len() {
+            let there = arrives.wait(self.at + done).ok_or(Invalid::Stopped)?;
+            let piece = there.saturating_sub(self.at + done).min(private.len() - done);
+            let to = &mut private[done..done + piece];
+            self.window.read(done, to).ok_or(Invalid::Short)?;
+            done += piece;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> From<Window<'a>> for Arriving<'a> {
+    #[inline]
+    fn from(window: Window<'a>) -> Self {
+        Self::new(window, 0, None)
+    }
+}
+
+impl core::fmt::Debug for Arriving<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Arriving({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Three bytes more come with each wait, and no more than `stops`.
+    struct Slowly {
+        there: AtomicUsize,
+        stops: usize,
+    }
+
+    impl Arrives for Slowly {
+        fn wait(&self, bytes: usize) -> Option<usize> {
+            while self.there.load(Ordering::Relaxed) <= bytes {
+                if self.there.fetch_add(3, Ordering::Relaxed) + 3 > self.stops {
+                    return None;
+                }
+            }
+            Some(self.there.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn what_has_come_is_copied_and_the_rest_waited_for() {
+        let memory: Vec<u8> = (0..20).collect();
+        let slowly = Slowly { there: AtomicUsize::new(0), stops: 100 };
+        let arriving = Arriving::new(Window::from(&memory[4..]), 4, Some(&slowly));
+        let mut copy = [0; 16];
+        arriving.read(&mut copy).unwrap();
+        assert_eq!(copy, memory[4..]);
+        let stops = Slowly { there: AtomicUsize::new(0), stops: 12 };
+        let arriving = Arriving::new(Window::from(&memory[4..]), 4, Some(&stops));
+        assert_eq!(arriving.part(0, 8).unwrap().whole().unwrap().len(), 8);
+        assert_eq!(arriving.whole().unwrap_err(), Invalid::Stopped);
+        assert_eq!(arriving.read(&mut copy), Err(Invalid::Stopped));
+        assert_eq!(arriving.part(9, 8).unwrap_err(), Invalid::Short);
+        assert_eq!(arriving.part(16, 0).unwrap().whole().unwrap().len(), 0);
+    }
+}
