@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Executed, Kind, Phase, Running, Server, Wait, interface};
+use peregrine::{BindOptions, Executed, Kind, Phase, Running, Server, Short, Wait, interface};
 
 #[interface]
 trait Gate {
@@ -157,6 +157,33 @@ fn more_threads_than_a_stacks_take_turns() {
             });
         }
     });
+}
+
+#[test]
+fn who_finds_no_a_stack_waits_or_makes_more() {
+    let test = Test::start(|server| server);
+    for short in [Short::Wait, Short::More] {
+        let options = BindOptions::default().astacks(1).short_of_astacks(short);
+        let gate = GateClient::bind_with("gate", &options).unwrap();
+        let hasty = gate.with_timeout(Duration::from_millis(30));
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| gate.wait(1));
+            assert_eq!(test.came.recv_timeout(LIMIT), Ok(1));
+            // The only A-stack is taken.
+            match (short, hasty.pass(2)) {
+                (Short::More, result) => assert_eq!(result.unwrap(), 2),
+                (_, result) => assert_eq!(result.unwrap_err().executed(), Executed::No),
+            }
+            test.open.send(()).unwrap();
+            assert_eq!(first.join().unwrap().unwrap(), 1);
+        });
+        // Calls that are given up keep theirs until they end.
+        for x in [3, 4, 5].into_iter().filter(|_| short == Short::More) {
+            assert_eq!(hasty.wait(x).unwrap_err().executed(), Executed::Maybe);
+            assert_eq!(gate.pass(x).unwrap(), x);
+        }
+    }
+    (0..3).for_each(|_| test.open.send(()).unwrap());
 }
 
 #[test]

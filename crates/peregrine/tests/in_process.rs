@@ -3,8 +3,15 @@
 mod contract;
 
 use contract::ContractClient;
+use peregrine::{BindOptions, Short};
 
 #[test]
 fn the_contract_holds() {
     contract::suite(&ContractClient::in_process);
+}
+
+#[test]
+fn the_contract_holds_where_a_stacks_are_made_as_calls_come() {
+    let options = BindOptions::default().astacks(1).short_of_astacks(Short::More);
+    contract::suite(&|object| ContractClient::in_process_with(object, &options));
 }

@@ -80,10 +80,12 @@ fn files() -> Vec<(String, String)> {
         for entry in std::fs::read_dir(&directory).expect("a directory").flatten() {
             let name = entry.file_name().into_string().unwrap_or_default();
             let path = entry.path();
+            // In a linked worktree `.git` is a file.
+            if name == "target" || name == ".git" {
+                continue;
+            }
             if path.is_dir() {
-                if name != "target" && name != ".git" {
-                    todo.push(path);
-                }
+                todo.push(path);
             } else if let Ok(text) = std::fs::read_to_string(&path) {
                 let place = path.strip_prefix(root()).expect("inside the workspace");
                 found.push((place.to_string_lossy().into_owned(), text));

@@ -1,20 +1,20 @@
-//! `Frames`: the call frames (A-stacks) of a binding, taken and given back without a virtual call.
+//! `Frames`: the call frames (A-stacks) of a session, taken and given back without a virtual call.
 //!
-//! Firefly's Starter and Ender: a thread tries the frame that it used before; threads beyond the
-//! number of frames wait in the kernel.
+//! Firefly's Starter and Ender: a thread tries the frame that it used before. LRPC's uncommon case:
+//! if none is free the caller waits or more are made, as [`Short`] says. Who has which frame, and
+//! how callers wait in order, stands in `turns.rs`; here is where the frames are.
 
 use core::cell::Cell;
-use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+use core::fmt;
+use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::sys::{self, Memory};
+use super::Short;
+use super::turns::Turns;
+use crate::sys::Memory;
 use crate::value::{Space, Window};
-
-const FREE: u32 = 0;
-const TAKEN: u32 = 1;
-const CAPTURED: u32 = 2;
 
 /// Where each frame's call space and reply space lie in the memory of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,34 +33,36 @@ pub struct FrameLayout {
     pub bytes: usize,
 }
 
-/// The frames of one binding.
-#[derive(Debug)]
+/// The frames of one session, for any number of threads and bindings.
+///
+/// All of them lie in the memory from the first; only some are *active*, which is to say used. What
+/// was never used has no pages, so a frame that is not active costs 128 bytes here.
+///
+/// ```
+/// use std::sync::Arc;
+/// use peregrine::Short;
+/// use peregrine::call::{FrameLayout, Frames};
+/// use peregrine::sys::Memory;
+///
+/// let (stride, bytes) = (8192, 4096);
+/// let layout = FrameLayout { count: 4, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
+/// let frames = Frames::new(Arc::new(Memory::private(4 * stride)?), layout, 1);
+/// let one = frames.take(|| None, |_| true, Short::Wait).expect("a free frame");
+/// // The only active frame is taken: another one becomes active.
+/// let two = frames.take(|| None, |_| true, Short::More).expect("a new frame");
+/// assert_ne!(one.index(), two.index());
+/// assert_eq!(frames.active(), 2);
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Frames {
     memory: Arc<Memory>,
     layout: FrameLayout,
-    slots: Box<[Slot]>,
-    waiters: AtomicU32,
-    /// Changes whenever a frame is given back while somebody waits.
-    given: AtomicU32,
-    active: AtomicU32,
+    turns: Turns,
+    look_every: Duration,
 }
 
-/// A line of its own: threads on different frames do not disturb each other.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Slot {
-    state: AtomicU32,
-    /// Where the frame begins in the memory.
-    start: usize,
-}
-
-impl Slot {
-    #[inline]
-    fn take(&self, seen: u32) -> bool {
-        let taken = self.state.compare_exchange(seen, TAKEN, Ordering::Acquire, Ordering::Relaxed);
-        taken.is_ok()
-    }
-}
+/// The longest sleep without a look at frames that come back without a notice.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A small number for each thread, so that it finds its last frame again.
 #[inline]
@@ -76,7 +78,7 @@ fn thread_index() -> u32 {
 }
 
 impl Frames {
-    /// All frames free.
+    /// All frames of the layout; the first `active`, but at least one, are in use from now on.
     ///
     /// # Panics
     /// If there is no frame, or the layout does not lie within the memory.
@@ -85,23 +87,9 @@ impl Frames {
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
         assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
-        let slot = |index| Slot {
-            state: AtomicU32::new(FREE),
-            start: layout.first + layout.stride * index as usize,
-        };
-        let slots = (0..layout.count).map(slot).collect();
-        Self {
-            memory,
-            layout,
-            slots,
-            waiters: AtomicU32::new(0),
-            given: AtomicU32::new(0),
-            active: AtomicU32::new(active),
-        }
-    }
-
-    pub(crate) fn at_least(&self, count: u32) {
-        self.active.fetch_max(count.min(self.layout.count), Ordering::SeqCst);
+        let starts = (0..layout.count as usize).map(|index| layout.first + layout.stride * index);
+        let turns = Turns::new(starts, active.clamp(1, layout.count));
+        Self { memory, layout, turns, look_every: LOOK_EVERY }
     }
 
     /// The memory in which the frames lie.
@@ -114,89 +102,73 @@ impl Frames {
         &self.layout
     }
 
-    /// Takes a frame. While there is none, waits until `deadline`; `let_go` tells whether the
-    /// server has let go of a captured frame.
+    /// How many are in use, those included that are free.
+    pub fn active(&self) -> u32 {
+        self.turns.active()
+    }
+
+    /// Makes at least `count` frames active, or all there are if that is less. Shrinking leaves as
+    /// many from now on.
+    pub fn at_least(&self, count: u32) {
+        self.turns.at_least(count);
+    }
+
+    /// Takes a frame. While there is none, does as `short` says; who waits, waits in the order of
+    /// coming, until `deadline`. `let_go` tells whether the server has let go of a captured frame;
+    /// it may be asked on behalf of another caller, and must not take frames itself.
+    ///
+    /// A caller that gives up has no frame, even if one came at the last moment: the next gets it.
     #[inline]
     pub fn take(
         &self,
         deadline: impl FnOnce() -> Option<Instant>,
         let_go: impl Fn(u32) -> bool,
-        _short: super::Short,
+        short: Short,
     ) -> Option<Taken<'_>> {
-        let mut index = thread_index();
-        let active = self.active.load(Ordering::Relaxed);
-        if index >= active {
-            index %= active;
+        match self.turns.take(thread_index()) {
+            Some(index) => Some(Taken { frames: self, index }),
+            None => self.take_slowly(deadline(), &let_go, short),
         }
-        // SYNC: frame, given back in Taken::drop: what the last holder wrote is ours to see.
-        if self.slots[index as usize].take(FREE) {
-            return Some(Taken { frames: self, index });
-        }
-        self.take_slowly(index, deadline(), &let_go)
     }
 
-    /// The hinted frame was not free: look at all of them, and at last wait.
+    /// The hinted frame was not free, or others wait.
     #[cold]
+    #[inline(never)]
     fn take_slowly(
         &self,
-        hinted: u32,
         deadline: Option<Instant>,
         let_go: &dyn Fn(u32) -> bool,
+        short: Short,
     ) -> Option<Taken<'_>> {
-        loop {
-            if let Some(taken) = self.scan(hinted, let_go) {
-                return Some(taken);
-            }
-            self.waiters.fetch_add(1, Ordering::SeqCst);
-            // Holders give frames back with a plain store and then read `waiters`: this barrier on
-            // their processors makes one of us see the other.
-            sys::membarrier();
-            let given = self.given.load(Ordering::SeqCst);
-            let found = self.scan(hinted, let_go);
-            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if found.is_none() && !late {
-                // Bounded, for captured frames come back without a notice.
-                let left = deadline.map_or(WAIT, |d| d.saturating_duration_since(Instant::now()));
-                sys::futex_wait(&self.given, given, Some(left.min(WAIT)));
-            }
-            self.waiters.fetch_sub(1, Ordering::SeqCst);
-            if found.is_some() || late {
-                return found;
-            }
-        }
+        // A procedure's own call may be what those who have the others wait for.
+        let short = if super::inside().is_some() { Short::More } else { short };
+        let left = || {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            left.map_or(self.look_every, |left| left.min(self.look_every))
+        };
+        let index = self.turns.take_slowly(thread_index(), &left, let_go, short)?;
+        Some(Taken { frames: self, index })
     }
 
-    fn scan(&self, from: u32, let_go: &dyn Fn(u32) -> bool) -> Option<Taken<'_>> {
-        let count = self.active.load(Ordering::SeqCst);
-        (0..count).map(|i| (from + i) % count).find_map(|index| {
-            let slot = &self.slots[index as usize];
-            let seen = slot.state.load(Ordering::Relaxed);
-            // Lazily: a `Taken` that nobody took would give the frame back when dropped.
-            let taken = match seen {
-                FREE => slot.take(FREE),
-                // First ours, then asked for: what `let_go` notes belongs to the frame's holder.
-                CAPTURED if slot.take(CAPTURED) => {
-                    let free = let_go(index);
-                    if !free {
-                        slot.state.store(CAPTURED, Ordering::Release);
-                    }
-                    free
-                }
-                _ => false,
-            };
-            taken.then(|| Taken { frames: self, index })
-        })
-    }
-
-    #[cold]
-    fn notify(&self) {
-        self.given.fetch_add(1, Ordering::SeqCst);
-        sys::futex_wake(&self.given);
+    /// Gives back what a burst of calls made active; to be called about once a second.
+    ///
+    /// Takes each frame beyond those that [`Frames::new`] and [`Frames::at_least`] asked for that
+    /// is free, was free the last time this was called, and has not been used in between, and calls
+    /// `release` with its index. Nobody else uses the frame meanwhile, and what `release` leaves
+    /// in its memory must do for its next call. Where all frames behind such a one are no longer
+    /// active, neither is this.
+    ///
+    /// If `release` panics, its frame is lost.
+    pub fn shrink(&self, release: &dyn Fn(u32)) {
+        self.turns.shrink(release);
     }
 }
 
-/// The longest sleep without another look at captured frames.
-const WAIT: Duration = Duration::from_millis(10);
+impl fmt::Debug for Frames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Frames").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
 
 /// A frame that belongs to one call; given back when dropped.
 #[derive(Debug)]
@@ -214,7 +186,7 @@ impl<'a> Taken<'a> {
 
     #[inline]
     fn part(&self, at: usize) -> Space<'a> {
-        let start = self.frames.slots[self.index as usize].start + at;
+        let start = self.frames.turns.start(self.index) + at;
         let space = self.frames.memory.space();
         space.part(start, self.frames.layout.bytes).unwrap_or(Space::none())
     }
@@ -240,8 +212,7 @@ impl<'a> Taken<'a> {
     /// Leaves the frame to the server, which may still use it: the caller gave up. It comes back
     /// when the server lets go.
     pub fn capture(self) {
-        let slot = &self.frames.slots[self.index as usize];
-        slot.state.store(CAPTURED, Ordering::Release);
+        self.frames.turns.capture(self.index);
         core::mem::forget(self);
     }
 }
@@ -249,12 +220,365 @@ impl<'a> Taken<'a> {
 impl Drop for Taken<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: frame, taken in Frames::take and Frames::scan.
-        self.frames.slots[self.index as usize].state.store(FREE, Ordering::Release);
-        // The waiter's membarrier stands in for the fence that would belong here.
-        compiler_fence(Ordering::SeqCst);
-        if self.frames.waiters.load(Ordering::Relaxed) != 0 {
-            self.frames.notify();
+        self.frames.turns.give_back(self.index);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    const LONG: Duration = Duration::from_secs(20);
+    const BYTES: usize = 4096;
+
+    fn frames(count: u32, active: u32) -> Frames {
+        let stride = 2 * BYTES;
+        let memory = Memory::private(stride * count as usize).unwrap();
+        let layout =
+            FrameLayout { count, first: 0, stride, call_at: 0, reply_at: BYTES, bytes: BYTES };
+        Frames::new(Arc::new(memory), layout, active)
+    }
+
+    /// Frames whose callers never look at them by themselves: what is not handed over is lost.
+    fn strict(count: u32, active: u32) -> Frames {
+        Frames { look_every: LONG, ..frames(count, active) }
+    }
+
+    impl Frames {
+        fn wait(&self) -> Option<Taken<'_>> {
+            self.take(|| None, |_| false, Short::Wait)
         }
+
+        fn wait_for(&self, limit: Duration) -> Option<Taken<'_>> {
+            self.take(|| Some(Instant::now() + limit), |_| false, Short::Wait)
+        }
+
+        fn more(&self) -> Taken<'_> {
+            self.take(|| None, |_| false, Short::More).expect("one more")
+        }
+
+        /// Returns when so many callers wait.
+        fn until_waiting(&self, callers: usize) {
+            until(|| self.turns.waiting() == callers);
+        }
+
+        /// The frames whose memory shrinking gives back.
+        fn shrunk(&self) -> Vec<u32> {
+            let released = Mutex::new(Vec::new());
+            self.shrink(&|index| released.lock().unwrap().push(index));
+            released.into_inner().unwrap()
+        }
+    }
+
+    fn until(condition: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !condition() {
+            assert!(start.elapsed() < LONG, "it never came so far");
+            thread::yield_now();
+        }
+    }
+
+    const MOMENT: Duration = Duration::from_millis(20);
+
+    #[test]
+    fn who_waits_longest_is_next() {
+        let frames = strict(2, 2);
+        let (one, other) = (frames.wait().unwrap(), frames.wait().unwrap());
+        let order = Mutex::new(Vec::new());
+        thread::scope(|scope| {
+            for place in 0..6 {
+                frames.until_waiting(place);
+                let (frames, order) = (&frames, &order);
+                scope.spawn(move || {
+                    let taken = frames.wait().unwrap();
+                    order.lock().unwrap().push((place, taken.index()));
+                });
+            }
+            frames.until_waiting(6);
+            // From here on one frame goes from each to the next.
+            let index = one.index();
+            drop(one);
+            until(|| order.lock().unwrap().len() == 6);
+            let expected: Vec<_> = (0..6).map(|place| (place, index)).collect();
+            assert_eq!(*order.lock().unwrap(), expected);
+        });
+        drop(other);
+        assert!(frames.wait_for(Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn nobody_overtakes_one_who_waits() {
+        let frames = strict(1, 1);
+        for _ in 0..20 {
+            let taken = frames.wait().unwrap();
+            let was_next = AtomicBool::new(false);
+            thread::scope(|scope| {
+                scope.spawn(|| {
+                    let _taken = frames.wait().unwrap();
+                    thread::sleep(Duration::from_millis(1));
+                    was_next.store(true, Ordering::Relaxed);
+                });
+                frames.until_waiting(1);
+                drop(taken);
+                // At once, while the other is still being woken.
+                let _taken = frames.wait().unwrap();
+                assert!(was_next.load(Ordering::Relaxed), "its frame was taken from it");
+            });
+        }
+    }
+
+    #[test]
+    fn a_deadline_ends_the_wait_and_the_place_in_the_queue() {
+        let frames = strict(1, 1);
+        let taken = frames.wait().unwrap();
+        let start = Instant::now();
+        assert!(frames.wait_for(MOMENT).is_none());
+        assert!((MOMENT..LONG).contains(&start.elapsed()));
+        assert!(frames.wait_for(Duration::ZERO).is_none());
+        assert_eq!(frames.turns.waiting(), 0);
+        thread::scope(|scope| {
+            let hasty = scope.spawn(|| frames.wait_for(MOMENT).is_none());
+            frames.until_waiting(1);
+            let patient = scope.spawn(|| frames.wait().is_some());
+            assert!(hasty.join().unwrap());
+            frames.until_waiting(1);
+            drop(taken);
+            assert!(patient.join().unwrap());
+        });
+        // What is free is taken also by one who has no time.
+        assert!(frames.wait_for(Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn more_are_made_until_there_are_no_more() {
+        let frames = strict(3, 1);
+        let first = frames.wait().unwrap();
+        assert!(frames.wait_for(Duration::ZERO).is_none(), "waiting makes no more");
+        assert_eq!(frames.active(), 1);
+        let (second, third) = (frames.more(), frames.more());
+        assert_eq!((first.index(), second.index(), third.index()), (0, 1, 2));
+        thread::scope(|scope| {
+            let beyond = scope.spawn(|| frames.more().index());
+            frames.until_waiting(1);
+            drop(second);
+            assert_eq!(beyond.join().unwrap(), 1);
+        });
+        assert_eq!(frames.more().index(), 1, "one that is free comes before one that is new");
+        assert_eq!(frames.active(), 3);
+    }
+
+    #[test]
+    fn one_who_wants_more_does_not_wait_behind_those_who_wait() {
+        let frames = strict(2, 1);
+        let first = frames.wait().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| frames.wait().unwrap().index());
+            frames.until_waiting(1);
+            let second = frames.more();
+            assert_eq!((second.index(), frames.turns.waiting()), (1, 1));
+            // The new one is given back as any is: to the one who waits.
+            drop(second);
+            assert_eq!(waits.join().unwrap(), 1);
+        });
+        drop(first);
+    }
+
+    #[test]
+    fn at_least_serves_those_who_wait_and_stays() {
+        let frames = strict(4, 1);
+        let _first = frames.wait().unwrap();
+        thread::scope(|scope| {
+            let two = [(); 2].map(|()| scope.spawn(|| frames.wait().unwrap().index()));
+            frames.until_waiting(2);
+            frames.at_least(3);
+            assert!(two.into_iter().all(|one| (1..3).contains(&one.join().unwrap())));
+        });
+        frames.at_least(2);
+        assert_eq!(frames.active(), 3, "less than what is there changes nothing");
+        frames.at_least(100);
+        assert_eq!(frames.active(), 4, "there are no more");
+        assert_eq!((frames.shrunk(), frames.shrunk(), frames.active()), (vec![], vec![], 4));
+    }
+
+    #[test]
+    fn what_is_not_used_from_one_time_to_the_next_is_given_back() {
+        let frames = strict(5, 2);
+        let mut taken: Vec<_> = (0..5).map(|_| frames.more()).collect();
+        assert_eq!((frames.shrunk(), frames.shrunk(), frames.active()), (vec![], vec![], 5));
+        let last = taken.pop();
+        taken.clear();
+        // Marked, and then used: not given back.
+        assert_eq!(frames.shrunk(), []);
+        let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
+        drop(again);
+        assert_eq!(frames.shrunk(), []);
+        // The last one is used, so all stay active, but the memory of the others goes, once.
+        assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3], 5));
+        assert_eq!(frames.shrunk(), []);
+        // They can be taken all the same.
+        let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
+        assert!(again.iter().any(|taken| taken.index() == 3));
+        drop((again, last));
+        assert_eq!((frames.shrunk(), frames.active()), (vec![], 5));
+        assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3, 4], 2));
+        assert_eq!((frames.shrunk(), frames.active()), (vec![], 2));
+        // From the start again.
+        let taken: Vec<_> = (0..3).map(|_| frames.more()).collect();
+        assert_eq!((taken.last().map(Taken::index), frames.active()), (Some(2), 3));
+    }
+
+    #[test]
+    fn a_frame_whose_memory_is_given_back_is_nobody_elses_meanwhile() {
+        let frames = strict(2, 1);
+        let (first, second) = (frames.more(), frames.more());
+        drop(second);
+        assert_eq!(frames.shrunk(), []);
+        thread::scope(|scope| {
+            frames.shrink(&|index| {
+                assert_eq!(index, 1);
+                assert!(frames.wait_for(Duration::ZERO).is_none());
+                // Who comes now gets it when it is given back.
+                let frames = &frames;
+                scope.spawn(move || assert_eq!(frames.wait().unwrap().index(), 1));
+                frames.until_waiting(1);
+            });
+        });
+        drop(first);
+    }
+
+    #[test]
+    fn a_captured_frame_comes_back_when_it_is_let_go() {
+        let frames = frames(2, 1);
+        frames.wait().unwrap().capture();
+        let asked = Mutex::new(Vec::new());
+        let held = |index| {
+            asked.lock().unwrap().push(index);
+            false
+        };
+        let late = || Some(Instant::now());
+        assert!(frames.take(late, held, Short::Wait).is_none());
+        assert!(asked.lock().unwrap().iter().all(|index| *index == 0));
+        assert!(!asked.lock().unwrap().is_empty());
+        // It is as good as taken: who does not wait gets another.
+        assert_eq!(frames.take(late, held, Short::More).map(|taken| taken.index()), Some(1));
+        let second = frames.take(late, held, Short::More).unwrap();
+        // Nobody says so when it is let go; who waits finds out.
+        let let_go = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| {
+                let let_go = |_| let_go.load(Ordering::Relaxed);
+                frames.take(|| None, let_go, Short::Wait).unwrap().index()
+            });
+            frames.until_waiting(1);
+            let_go.store(true, Ordering::Relaxed);
+            assert_eq!(waits.join().unwrap(), 0);
+        });
+        // It is a frame like any other again.
+        drop(second);
+        assert!(frames.wait_for(Duration::ZERO).is_some());
+    }
+
+    #[test]
+    fn one_who_waits_finds_what_was_let_go_for_the_one_before() {
+        let frames = frames(2, 2);
+        let second = {
+            let (first, second) = (frames.wait().unwrap(), frames.wait().unwrap());
+            first.capture();
+            second
+        };
+        let let_go = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // The first in the queue cannot tell, the second can.
+            let first = scope.spawn(|| frames.wait().unwrap().index());
+            frames.until_waiting(1);
+            let tells = scope.spawn(|| {
+                let let_go = |_| let_go.load(Ordering::Relaxed);
+                frames.take(|| None, let_go, Short::Wait).unwrap().index()
+            });
+            frames.until_waiting(2);
+            let captured = 1 - second.index();
+            let_go.store(true, Ordering::Relaxed);
+            assert_eq!(first.join().unwrap(), captured);
+            tells.join().unwrap();
+        });
+    }
+
+    /// A number that nobody can foresee, but that is the same in each run.
+    fn next(state: &mut u32) -> u32 {
+        *state ^= *state << 13;
+        *state ^= *state >> 17;
+        *state ^= *state << 5;
+        *state
+    }
+
+    /// Eight threads, fewer frames, a keeper that shrinks all the time.
+    fn stress(frames: &Frames, calls: u32, captures: bool) {
+        let holders: Vec<_> = (0..frames.layout().count).map(|_| AtomicU32::new(0)).collect();
+        let hold = |index: u32, who| {
+            assert_eq!(holders[index as usize].swap(who, Ordering::Relaxed), 0, "two have one");
+        };
+        let release = |index: u32| holders[index as usize].store(0, Ordering::Relaxed);
+        let (left, start) = (AtomicU32::new(8), Instant::now());
+        let one = |thread: u32| {
+            let mut state = thread.wrapping_mul(0x9e37_79b9);
+            for _ in 0..calls / 8 {
+                let limit = match next(&mut state) % 4 {
+                    0 => Some(Instant::now() + Duration::from_micros((state >> 8) as u64 % 50)),
+                    _ => None,
+                };
+                let short =
+                    if next(&mut state).is_multiple_of(64) { Short::More } else { Short::Wait };
+                let Some(taken) = frames.take(|| limit, |_| true, short) else {
+                    assert!(limit.is_some(), "it gave up without a deadline");
+                    continue;
+                };
+                hold(taken.index(), thread);
+                if next(&mut state).is_multiple_of(16) {
+                    thread::yield_now();
+                }
+                release(taken.index());
+                if captures && next(&mut state).is_multiple_of(256) {
+                    taken.capture();
+                }
+            }
+            left.fetch_sub(1, Ordering::Relaxed);
+        };
+        thread::scope(|scope| {
+            for thread in 1..=8 {
+                let one = &one;
+                scope.spawn(move || one(thread));
+            }
+            while left.load(Ordering::Relaxed) > 0 {
+                frames.shrink(&|index| {
+                    hold(index, 9);
+                    release(index);
+                });
+                thread::sleep(Duration::from_micros(200));
+            }
+        });
+        assert!(start.elapsed() < LONG, "somebody slept until he looked by himself");
+        assert_eq!(frames.turns.waiting(), 0);
+        let all = || frames.take(|| Some(Instant::now()), |_| true, Short::Wait);
+        let all: Vec<_> = (0..frames.active()).map_while(|_| all()).collect();
+        assert_eq!(all.len() as u32, frames.active(), "a frame was lost");
+    }
+
+    #[test]
+    fn no_frame_is_lost_between_those_who_give_wait_and_give_up() {
+        if !crate::sys::membarrier() {
+            eprintln!("skipped: without membarrier a frame may come late");
+            return;
+        }
+        stress(&strict(2, 2), 50_000, false);
+        stress(&strict(4, 2), 30_000, false);
+    }
+
+    #[test]
+    fn captured_frames_come_late_but_come() {
+        let frames = Frames { look_every: Duration::from_millis(1), ..frames(3, 2) };
+        stress(&frames, 20_000, true);
     }
 }

@@ -11,6 +11,7 @@ mod frames;
 mod reply;
 mod request;
 mod serve;
+mod turns;
 
 pub use caller::{Caller, PathKind, caller};
 pub(crate) use caller::{CallerInfo, enter, inside};

@@ -205,13 +205,21 @@ impl Pool {
     }
 
     /// The thread ends.
-    fn leave(&self, mut seat: Seat) {
-        for Place { region, index } in seat.leave_all() {
-            region.refuse(index, &stopping());
-            region.attended(index, Attendance::Idle);
-        }
+    fn leave(self: &Arc<Self>, mut seat: Seat) {
+        let posted = seat.leave_all();
         seat.worker.forget();
-        self.state().desks.retain(|desk| desk.number != seat.desk.number);
+        let mut state = self.state();
+        state.desks.retain(|desk| desk.number != seat.desk.number);
+        let stops = state.stopping;
+        drop(state);
+        if stops {
+            for Place { region, index } in posted {
+                region.refuse(index, &stopping());
+                region.attended(index, Attendance::Idle);
+            }
+        } else {
+            self.put_back(posted);
+        }
         self.ended.notify_all();
     }
 

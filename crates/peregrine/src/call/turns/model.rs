@@ -1,0 +1,212 @@
+//! `Turns` under a model checker: every interleaving of a few threads, with its own machine.
+
+use super::*;
+use loom::sync::atomic::{AtomicU32, fence};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+#[derive(Debug)]
+struct Model;
+
+struct ModelWord {
+    value: AtomicU32,
+    /// A futex as the kernel has it: the value is compared under a lock.
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Machine for Model {
+    type Word = ModelWord;
+    type Lock = Mutex<Queue<Self>>;
+    /// A barrier that another thread forces on this one is one that this one might make
+    /// itself, here: where else it may fall, it has no effect.
+    fn keep_order() {
+        fence(Ordering::SeqCst);
+    }
+    fn barrier() {
+        fence(Ordering::SeqCst);
+    }
+    fn waiter() -> Arc<Waiter<Self>> {
+        Arc::new(Waiter::new())
+    }
+}
+
+impl Word for ModelWord {
+    fn new(value: u32) -> Self {
+        let value = AtomicU32::new(value);
+        Self { value, queue: Mutex::new(()), woken: Condvar::new() }
+    }
+    fn peek(&self) -> u32 {
+        self.value.load(Ordering::Relaxed)
+    }
+    fn load(&self) -> u32 {
+        self.value.load(Ordering::Acquire)
+    }
+    fn store(&self, value: u32) {
+        self.value.store(value, Ordering::Release);
+    }
+    fn exchange(&self, from: u32, to: u32) -> bool {
+        let taken = self.value.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed);
+        taken.is_ok()
+    }
+    /// Short sleeps end at once. Long ones end by a wake-up only: a lost one is a deadlock.
+    fn sleep(&self, value: u32, limit: Duration) {
+        let mut queue = self.queue.lock().unwrap();
+        while limit == LONG && self.load() == value {
+            queue = self.woken.wait(queue).unwrap();
+        }
+    }
+    fn wake(&self) {
+        let _queue = self.queue.lock().unwrap();
+        self.woken.notify_all();
+    }
+}
+
+impl Lock<Model> for Mutex<Queue<Model>> {
+    fn new(queue: Queue<Model>) -> Self {
+        Self::new(queue)
+    }
+    fn lock(&self) -> impl DerefMut<Target = Queue<Model>> {
+        Self::lock(self).unwrap()
+    }
+}
+
+const LONG: Duration = Duration::MAX;
+
+/// Frames, and what is written in each: whoever has one alone may count there.
+struct Frames {
+    turns: Turns<Model>,
+    counts: Vec<AtomicU32>,
+}
+
+impl Frames {
+    fn new(count: usize, active: u32) -> Arc<Self> {
+        let counts = (0..count).map(|_| AtomicU32::new(0)).collect();
+        Arc::new(Self { turns: Turns::new(0..count, active), counts })
+    }
+
+    fn take(&self, hint: u32, left: &dyn Fn() -> Duration) -> Option<u32> {
+        let slowly = || self.turns.take_slowly(hint, left, &|_| false, Short::Wait);
+        self.turns.take(hint).or_else(slowly)
+    }
+
+    /// Not atomic on purpose: two at a time would lose a count, and so would one who
+    /// does not see what the last one wrote.
+    fn count(&self, index: u32) {
+        let count = &self.counts[index as usize];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    fn call(&self, hint: u32) {
+        let index = self.take(hint, &|| LONG).expect("a patient caller gets a frame");
+        self.count(index);
+        self.turns.give_back(index);
+    }
+
+    fn counted(&self) -> u32 {
+        self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// All is as if nothing had happened: nobody waits, and all frames can be taken.
+    fn is_at_rest(&self) {
+        let active = self.turns.active();
+        assert_eq!((self.turns.waiting(), self.turns.open.load()), (0, active));
+        let free = |index: &u32| self.turns.slots[*index as usize].seize();
+        assert_eq!((0..active).filter(free).count() as u32, active, "a frame was lost");
+    }
+}
+
+/// Every interleaving with at most `switches` involuntary switches, which is where lost
+/// wake-ups are found; without a bound the models take hours.
+fn check(switches: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(switches);
+    builder.check(model);
+}
+
+fn spawn(frames: &Arc<Frames>, f: impl FnOnce(&Frames) + 'static) -> thread::JoinHandle<()> {
+    let frames = Arc::clone(frames);
+    thread::spawn(move || f(&frames))
+}
+
+#[test]
+fn two_callers_take_turns() {
+    check(5, || {
+        let frames = Frames::new(1, 1);
+        let other = spawn(&frames, |frames| frames.call(1));
+        frames.call(0);
+        other.join().unwrap();
+        assert_eq!(frames.counted(), 2);
+        frames.is_at_rest();
+    });
+}
+
+#[test]
+fn one_frame_goes_round() {
+    check(2, || {
+        let frames = Frames::new(1, 1);
+        let others = [1, 2].map(|hint| spawn(&frames, move |frames| frames.call(hint)));
+        frames.call(0);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(frames.counted(), 3);
+        frames.is_at_rest();
+    });
+}
+
+#[test]
+fn a_frame_given_to_one_who_gives_up_is_not_lost() {
+    check(2, || {
+        let frames = Frames::new(1, 1);
+        assert_eq!(frames.turns.take(0), Some(0));
+        let hasty = spawn(&frames, |frames| {
+            let asked = core::cell::Cell::new(0);
+            let left = || {
+                asked.set(asked.get() + 1);
+                if asked.get() == 1 { Duration::from_nanos(1) } else { Duration::ZERO }
+            };
+            if let Some(index) = frames.take(0, &left) {
+                frames.count(index);
+                frames.turns.give_back(index);
+            }
+        });
+        let patient = spawn(&frames, |frames| frames.call(0));
+        frames.turns.give_back(0);
+        hasty.join().unwrap();
+        patient.join().unwrap();
+        assert!((1..=2).contains(&frames.counted()));
+        frames.is_at_rest();
+    });
+}
+
+#[test]
+fn shrinking_takes_nothing_from_those_who_call() {
+    check(3, || {
+        let frames = Frames::new(2, 1);
+        frames.turns.activate(&mut frames.turns.queue(), FREE);
+        frames.turns.shrink(&|_| panic!("marked only now"));
+        assert_eq!(frames.turns.take(0), Some(0));
+        let keeper = spawn(&frames, |frames| {
+            frames.turns.shrink(&|index| frames.count(index));
+        });
+        let caller = spawn(&frames, |frames| frames.call(1));
+        frames.turns.give_back(0);
+        keeper.join().unwrap();
+        caller.join().unwrap();
+        assert!((1..=2).contains(&frames.counted()));
+        frames.is_at_rest();
+    });
+}
+
+#[test]
+fn new_frames_go_to_those_who_wait() {
+    check(3, || {
+        let frames = Frames::new(2, 1);
+        assert_eq!(frames.turns.take(0), Some(0));
+        let caller = spawn(&frames, |frames| frames.call(0));
+        frames.turns.at_least(2);
+        caller.join().unwrap();
+        assert_eq!(frames.counted(), 1);
+        frames.turns.give_back(0);
+        frames.is_at_rest();
+    });
+}
