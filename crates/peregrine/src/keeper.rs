@@ -40,6 +40,8 @@ pub(crate) enum Next {
     Tick(Duration),
     /// Look away for this time, then look again.
     Rest(Duration),
+    /// Look again when its descriptor is readable, and call [`Watched::tick`] after this time.
+    Tend(Duration),
 }
 
 /// The process's keeper.
@@ -72,6 +74,15 @@ const NUDGE: u64 = 0;
 pub(crate) struct Watch {
     keeper: Arc<Keeper>,
     key: u64,
+}
+
+impl Watch {
+    /// Has [`Watched::tick`] called once after this time.
+    pub(crate) fn remind(&self, after: Duration) {
+        self.keeper.remind(self.key, after);
+        // It sleeps until a moment that may be later.
+        let _ = rustix::io::write(&self.keeper.nudge, &1u64.to_ne_bytes());
+    }
 }
 
 impl Drop for Watch {
@@ -141,6 +152,12 @@ impl Keeper {
     fn list(&self, key: u64, what: &dyn Watched) -> io::Result<()> {
         let interest = EventFlags::IN | EventFlags::RDHUP;
         Ok(epoll::add(&self.epoll, what.fd(), EventData::new_u64(key), interest)?)
+    }
+
+    fn remind(&self, key: u64, after: Duration) {
+        if let Some(entry) = self.entries().get_mut(&key) {
+            entry.due = Some((Instant::now() + after, Due::Tick));
+        }
     }
 
     fn forget(&self, key: u64) {
@@ -225,6 +242,10 @@ impl Keeper {
         if next == Next::Sleep {
             return;
         }
+        if let Next::Tend(after) = next {
+            self.remind(key, after);
+            return;
+        }
         if let Some(entry) = self.entries().get_mut(&key) {
             if core::mem::take(&mut entry.listed) {
                 let _ = epoll::delete(&self.epoll, entry.what.fd());
@@ -232,7 +253,7 @@ impl Keeper {
             entry.due = match next {
                 Next::Tick(after) => Some((Instant::now() + after, Due::Tick)),
                 Next::Rest(after) => Some((Instant::now() + after, Due::LookAgain)),
-                Next::Sleep | Next::Forget => None,
+                Next::Sleep | Next::Forget | Next::Tend(_) => None,
             };
         }
     }

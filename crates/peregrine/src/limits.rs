@@ -8,6 +8,7 @@
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
 //! | [`MESSAGE_BYTES`] | 1 MiB | `TooLarge`, not executed: declare `max_len`, or ask for more on both sides |
 //! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
+//! | [`ASTACK_BYTES_KEPT`] | 64 KiB each way | what a larger message touched is given back when idle for two seconds |
 //! | [`ASTACKS`] / [`ASTACKS_SPARSE`] / [`ASTACKS_MAX`] | 8 / 64 / 1024 | the caller waits until an A-stack is given back |
 //! | [`REGION_BYTES_MAX`] | 4 GiB | refused at bind |
 //! | [`WORKERS_MAX`] | 64 | a call rings and is queued |
@@ -40,6 +41,9 @@ pub const MESSAGE_BYTES: usize = 1 << 20;
 
 /// Bytes of private argument memory that a thread keeps from call to call.
 pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
+
+/// Bytes of each half of an A-stack whose memory stays, once touched.
+pub const ASTACK_BYTES_KEPT: usize = 64 << 10;
 
 /// Bytes that an A-stack may offer each way.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;

@@ -27,7 +27,7 @@ use crate::sys::{Memory, Process, Received, Seqpacket};
 /// A session, and the bindings that it carries; it ends with the last of them.
 struct Joined {
     // First, so that nothing is watched any more when the rest goes.
-    _watches: [Watch; 2],
+    watches: [Watch; 2],
     end: Arc<End>,
     token: Token,
 }
@@ -36,7 +36,17 @@ impl Joined {
     fn region(&self) -> &Arc<ClientRegion> {
         &self.end.region
     }
+
+    #[cold]
+    fn tidy_later(&self) {
+        if !self.end.tidies.swap(true, Ordering::AcqRel) {
+            self.watches[0].remind(TIDY);
+        }
+    }
 }
+
+/// How long memory must have been idle, twice, before it is given back.
+const TIDY: Duration = Duration::from_secs(1);
 
 /// The local path together with the session that it belongs to.
 struct Member {
@@ -47,7 +57,11 @@ struct Member {
 impl CallPath for Member {
     #[inline]
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        self.path.transport(call)
+        let returned = self.path.transport(call);
+        if self.path.region.is_untidy() {
+            self.joined.tidy_later();
+        }
+        returned
     }
 
     fn kind(&self) -> PathKind {
@@ -81,6 +95,10 @@ struct End {
     /// How often everybody inside is told again: a server that closed its socket but lives could
     /// have written over the notice.
     tells: AtomicU32,
+    /// Whether the keeper will tidy up.
+    tidies: AtomicBool,
+    /// Whether the server has closed the socket.
+    closes: AtomicBool,
 }
 
 impl End {
@@ -131,13 +149,26 @@ impl Watched for End {
                 return Next::Sleep;
             }
             Some(Answer::Goodbye) => self.session().withdraw(),
-            _ if !self.session().process.ended() => return Next::Tick(MOMENT),
+            _ if !self.session().process.ended() => {
+                self.closes.store(true, Ordering::Release);
+                return Next::Tick(MOMENT);
+            }
             _ => self.session().close(),
         }
         self.tell()
     }
 
     fn tick(self: Arc<Self>) -> Next {
+        if self.tidies.load(Ordering::Acquire)
+            && self.session().is_alive()
+            && !self.closes.load(Ordering::Acquire)
+        {
+            if self.region.tidy() {
+                return Next::Tend(TIDY);
+            }
+            self.tidies.store(false, Ordering::Release);
+            return Next::Sleep;
+        }
         self.session().close();
         self.tell()
     }
@@ -369,8 +400,10 @@ fn join(
         region: Arc::new(region),
         bindings: Mutex::default(),
         tells: AtomicU32::new(0),
+        tidies: AtomicBool::new(false),
+        closes: AtomicBool::new(false),
     });
     let watch = |what| keeper.watch(what).map_err(system("watching the session"));
     let watches = [watch(Arc::clone(&end) as _)?, watch(Arc::new(Death(Arc::clone(&end))) as _)?];
-    Ok(Joined { _watches: watches, end, token: bound.session })
+    Ok(Joined { watches, end, token: bound.session })
 }

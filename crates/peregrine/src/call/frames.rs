@@ -162,6 +162,11 @@ impl Frames {
     pub fn shrink(&self, release: &dyn Fn(u32)) {
         self.turns.shrink(release);
     }
+
+    /// Does something with each frame that is free, while nobody else has it.
+    pub fn each_free(&self, todo: &dyn Fn(u32)) {
+        self.turns.each_free(todo);
+    }
 }
 
 impl fmt::Debug for Frames {

@@ -329,6 +329,16 @@ impl<M: Machine> Turns<M> {
         self.serve(&mut queue, &|_| false);
     }
 
+    /// Does something with each frame that is free, while nobody else has it.
+    pub(super) fn each_free(&self, todo: &dyn Fn(u32)) {
+        for index in 0..self.active() {
+            if self.slots[index as usize].state.exchange(FREE, TAKEN) {
+                todo(index);
+                self.give_back(index);
+            }
+        }
+    }
+
     /// Gives back the memory of frames above the base that were free at the last time and have
     /// not been used since, and puts the last ones out of use.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {

@@ -104,6 +104,21 @@ impl Memory {
         Ok(Self { base, bytes, pid: std::process::id() })
     }
 
+    /// Gives the pages that lie wholly between two bytes back to the machine; they read as zeros
+    /// then, on both sides. For shared memory; what cannot be given back stays.
+    pub(crate) fn release(&self, from: usize, to: usize) {
+        const PAGE: usize = 4096;
+        let (from, to) = (from.next_multiple_of(PAGE), to.min(self.bytes) & !(PAGE - 1));
+        if from >= to {
+            return;
+        }
+        // SAFETY: inside the mapping, for `to` is at most its length.
+        let start = unsafe { self.base.add(from) };
+        // SAFETY: memory that is only reached through windows and atomics may become zero at any
+        // time: a peer can write zeros, too.
+        let _ = unsafe { madvise(start.as_ptr().cast(), to - from, Advice::LinuxRemove) };
+    }
+
     /// How many bytes there are.
     #[inline]
     pub const fn len(&self) -> usize {

@@ -25,6 +25,8 @@ pub(crate) struct ClientRegion {
     astacks: Box<[AStack]>,
     pub(crate) session: Session,
     pub(crate) frames: Arc<Frames>,
+    /// Whether memory was used that is to be given back when it is not used any more.
+    untidy: AtomicBool,
 }
 
 /// What the client alone knows of an A-stack; only the call that took its frame uses it, so
@@ -41,6 +43,8 @@ struct AStack {
     /// Where the server's thread last ran, and where the last caller.
     server_cpu: AtomicU32,
     client_cpu: AtomicU32,
+    /// How many times of tidying since a large message passed here keep its memory.
+    large: AtomicU32,
 }
 
 impl ClientRegion {
@@ -63,9 +67,10 @@ impl ClientRegion {
             seen: AtomicU32::new(word::AWAY),
             server_cpu: AtomicU32::new(u32::MAX),
             client_cpu: AtomicU32::new(sys::current_cpu()),
+            large: AtomicU32::new(0),
         };
         let astacks = (0..layout.count).map(astack).collect();
-        Ok(Self { memory, layout, astacks, session, frames })
+        Ok(Self { memory, layout, astacks, session, frames, untidy: AtomicBool::new(false) })
     }
 
     /// Tells every caller inside that the session has ended; to be called after it was noted.
@@ -80,6 +85,41 @@ impl ClientRegion {
     /// Bytes of the largest message that an A-stack holds.
     pub(crate) const fn message_bytes(&self) -> usize {
         self.layout.bytes
+    }
+
+    /// A large message passes through an A-stack, or one that is not there for good is used.
+    #[cold]
+    fn used(&self, index: u32) {
+        self.astacks[index as usize].large.store(2, Ordering::Relaxed);
+        self.untidy.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether there is something to be tidied up, later.
+    #[inline]
+    pub(crate) fn is_untidy(&self) -> bool {
+        self.untidy.load(Ordering::Relaxed)
+    }
+
+    /// Gives memory back that nobody has used since the last time; whether some is left.
+    pub(crate) fn tidy(&self) -> bool {
+        self.untidy.store(false, Ordering::Relaxed);
+        let before = self.frames.active();
+        self.frames.shrink(&|index| {
+            self.memory.release(self.layout.call_word(index), self.layout.end_of(index));
+        });
+        self.frames.each_free(&|index| {
+            let astack = &self.astacks[index as usize];
+            let large = astack.large.load(Ordering::Relaxed);
+            astack.large.store(large.saturating_sub(1), Ordering::Relaxed);
+            if large == 1 {
+                let kept = limits::ASTACK_BYTES_KEPT;
+                self.memory.release(astack.call_at + kept, astack.reply_at);
+                self.memory.release(astack.reply_at + kept, self.layout.taken_word(index));
+            }
+        });
+        let large = |astack: &AStack| astack.large.load(Ordering::Relaxed) > 0;
+        before > limits::ASTACKS && self.frames.active() > limits::ASTACKS
+            || self.astacks.iter().any(large)
     }
 
     /// There is no reply, and none will be waited for.
@@ -196,6 +236,10 @@ impl CallPath for LocalPath {
         let layout = call.put(first).filter(|layout| layout.total <= self.message_bytes);
         let Some(layout) = layout else { return Err(CallError::too_large()) };
         let mut arriving = layout.total > first;
+        let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
+        if layout.total.max(outs) > limits::ASTACK_BYTES_KEPT || index >= limits::ASTACKS {
+            region.used(index);
+        }
         let (extensions, _waiting) = match inside() {
             None => (0, None),
             Some(caller) => (extend(call, layout.total, caller)?, Some(WaitingInside::begin())),
@@ -268,6 +312,9 @@ impl CallPath for LocalPath {
                 Some(answer) => break (answer, header),
             }
         };
+        if header.head_bytes as usize > limits::ASTACK_BYTES_KEPT {
+            region.used(index);
+        }
         if answer == Answer::Ok {
             call.take_blocks().map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
         }

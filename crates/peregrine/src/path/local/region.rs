@@ -144,6 +144,11 @@ impl RegionLayout {
         self.call_word(index) + self.half
     }
 
+    /// Where an A-stack ends.
+    pub(super) const fn end_of(self, index: u32) -> usize {
+        self.call_word(index) + self.stride()
+    }
+
     /// Byte of the word that tells how much of a message is in place.
     #[inline]
     pub(super) const fn progress_word(self, index: u32) -> usize {

@@ -1,0 +1,232 @@
+//! Large arguments: copied while they are written, whatever the caller does meanwhile, and their
+//! memory given back.
+
+mod support;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, Lent, Out, Server, Wait, interface};
+use support::{Part, part};
+
+const MOST: u32 = 32 << 20;
+
+#[interface]
+trait Large {
+    /// A checksum of what came.
+    fn take(&self, #[max_len(MOST)] bytes: &[u8]) -> peregrine::Result<u64>;
+    /// The same, of what is read while it is still being sent.
+    fn lend(&self, head: &str, #[max_len(MOST)] bytes: Lent<'_, u8>) -> peregrine::Result<u64>;
+    /// So many bytes that belong to a seed.
+    fn give(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
+    /// Turns each bit over.
+    fn turn(&self, #[max_len(MOST)] bytes: &mut [u8]) -> peregrine::Result<()>;
+    /// Both kinds, with what stands between.
+    fn mixed(
+        &self,
+        a: u64,
+        #[max_len(MOST)] one: &[u8],
+        #[max_len(MOST)] other: &[u32],
+        #[max_len(MOST)] lent: Lent<'_, u8>,
+    ) -> peregrine::Result<u64>;
+    /// Nothing.
+    fn null(&self) -> peregrine::Result<()>;
+}
+
+struct Object;
+
+/// Bytes that belong to a seed.
+fn bytes_of(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+fn sum<'a>(bytes: impl IntoIterator<Item = &'a u8>) -> u64 {
+    let add = |sum: u64, byte: &u8| sum.rotate_left(5) ^ u64::from(*byte);
+    bytes.into_iter().fold(7, add)
+}
+
+fn sum_of_lent(lent: &Lent<'_, u8>) -> u64 {
+    let mut all = vec![0; lent.len()];
+    // Piece by piece, the last ones first: whoever wants the end waits for all.
+    let mut at = all.len();
+    while at > 0 {
+        let from = at.saturating_sub(100_000);
+        lent.copy_to(from, &mut all[from..at]).expect("all of it comes");
+        at = from;
+    }
+    sum(&all)
+}
+
+impl Large for Object {
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(sum(bytes))
+    }
+    fn lend(&self, head: &str, bytes: Lent<'_, u8>) -> peregrine::Result<u64> {
+        Ok(sum_of_lent(&bytes) ^ head.len() as u64)
+    }
+    fn give(&self, seed: u64, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let bytes = bytes_of(seed, into.capacity());
+        into.put(&bytes).expect("room");
+        Ok(())
+    }
+    fn turn(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
+        bytes.iter_mut().for_each(|byte| *byte = !*byte);
+        Ok(())
+    }
+    fn mixed(
+        &self,
+        a: u64,
+        one: &[u8],
+        other: &[u32],
+        lent: Lent<'_, u8>,
+    ) -> peregrine::Result<u64> {
+        let other: Vec<u8> = other.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        Ok(a ^ sum(one) ^ sum(&other).rotate_left(1) ^ sum_of_lent(&lent).rotate_left(2))
+    }
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    match part().as_deref() {
+        Some("server") => {
+            let server = Server::new().threads(1).export("large", LargeServer::new(Object));
+            let running = server.unwrap().spawn().unwrap();
+            println!("\nready");
+            running.wait();
+        }
+        Some("client") => {
+            let client = LargeClient::bind("large").unwrap();
+            let bytes = bytes_of(5, 8 << 20);
+            let expected = sum(&bytes);
+            println!("\nready");
+            for _ in 0..100_000 {
+                match client.take(&bytes) {
+                    Ok(sum) => assert_eq!(sum, expected),
+                    // The server has gone, and so has the test.
+                    Err(_) => return,
+                }
+                println!("once");
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Tests of this file change the environment, so one runs at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn start(what: &str, directory: &Path) -> Part {
+    Part::start("child", what, directory)
+}
+
+#[test]
+fn every_size_arrives_whole_in_every_direction() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let _server = start("server", directory.path());
+    for wait in [Wait::Adaptive, Wait::Block, Wait::Spin] {
+        let options = BindOptions::default().wait(wait);
+        let client = LargeClient::bind_with("large", &options).unwrap();
+        let sizes =
+            [0, 1, 4096, 8191, 8192, 8193, 8208, 16 << 10, 48_000, 100_003, 1 << 20, 3 << 20];
+        for (seed, size) in (1u64..).zip(sizes) {
+            let mut bytes = bytes_of(seed, size);
+            let expected = sum(&bytes);
+            assert_eq!(client.take(&bytes).unwrap(), expected, "{size}");
+            let lent = client.lend("lent", Lent::from(&bytes[..]));
+            assert_eq!(lent.unwrap(), expected ^ 4, "{size}");
+            let mut given = vec![0; size];
+            client.give(seed, Out::from(&mut given[..])).unwrap();
+            assert_eq!(given, bytes, "{size}");
+            let words: Vec<u32> = (0..size as u32 / 3).collect();
+            let as_bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let mixed = 9 ^ expected ^ sum(&as_bytes).rotate_left(1) ^ expected.rotate_left(2);
+            let found = client.mixed(9, &bytes, &words, Lent::from(&bytes[..]));
+            assert_eq!(found.unwrap(), mixed, "{size}");
+            let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+            client.turn(&mut bytes).unwrap();
+            assert_eq!(bytes, turned, "{size}");
+        }
+    }
+    let client = LargeClient::bind("large").unwrap();
+    let bytes = bytes_of(3, MOST as usize);
+    assert_eq!(client.take(&bytes).unwrap(), sum(&bytes));
+}
+
+/// The only thread of the server copies from a client that is stopped in the middle of it: others
+/// wait a moment, not until it goes on. And that one's call is run once it is whole.
+#[test]
+fn who_stops_in_the_middle_of_a_message_keeps_nobody() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let _server = start("server", directory.path());
+    let mut slow = start("client", directory.path());
+    let client = LargeClient::bind("large").unwrap();
+    let mut longest = Duration::ZERO;
+    for round in 0..60u64 {
+        while slow.line() != "once" {}
+        // Somewhere in the next call.
+        std::thread::sleep(Duration::from_micros(round * 97 % 4000));
+        slow.signal(libc::SIGSTOP);
+        let start = Instant::now();
+        client.null().unwrap();
+        longest = longest.max(start.elapsed());
+        slow.signal(libc::SIGCONT);
+    }
+    println!("others waited {longest:?} at most");
+    assert!(longest < Duration::from_secs(2), "a stopped client kept others for {longest:?}");
+    while slow.line() != "once" {}
+}
+
+/// Bytes of memory that the regions of this process occupy.
+fn resident() -> u64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut ours = false;
+    let mut bytes = 0;
+    for line in maps.lines() {
+        if line.contains("-") && line.split_whitespace().count() >= 5 && !line.contains("kB") {
+            ours = line.contains("/memfd:peregrine");
+        } else if let Some(rss) = line.strip_prefix("Rss:").filter(|_| ours) {
+            let number = rss.trim().trim_end_matches("kB").trim();
+            bytes += number.parse::<u64>().unwrap() * 1024;
+        }
+    }
+    bytes
+}
+
+#[test]
+fn the_memory_of_large_messages_is_given_back() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let _server = start("server", directory.path());
+    let client = LargeClient::bind("large").unwrap();
+    client.null().unwrap();
+    let before = resident();
+    let bytes = bytes_of(1, 8 << 20);
+    let expected = sum(&bytes);
+    assert_eq!(client.take(&bytes).unwrap(), expected);
+    assert!(resident() >= 8 << 20, "it went through the region");
+    let until = Instant::now() + Duration::from_secs(20);
+    while resident() > before + (256 << 10) {
+        assert!(Instant::now() < until, "{} bytes stay", resident());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // And then it works as before.
+    assert_eq!(client.take(&bytes).unwrap(), expected);
+    client.null().unwrap();
+}
