@@ -32,6 +32,8 @@ pub(crate) enum Procedure {
     Both,
     /// Bytes out.
     Give,
+    /// Bytes in that are not copied for the procedure.
+    Lend,
 }
 
 /// The interfaces that are measured.
@@ -63,8 +65,8 @@ pub(crate) const LOCAL_CALL: &str = "local-call";
 pub(crate) const LARGE: usize = 1 << 20;
 
 /// Calls to another process.
-pub(crate) const CASES: [Case; 14] = {
-    use Procedure::{Add, Both, Give, Null, Take};
+pub(crate) const CASES: [Case; 16] = {
+    use Procedure::{Add, Both, Give, Lend, Null, Take};
     use Size::{Large, Middle, Small};
     [
         case("null", Null, Small, 0, 0),
@@ -81,6 +83,8 @@ pub(crate) const CASES: [Case; 14] = {
         case("in-48000", Take, Middle, 48_000, 0),
         case("inout-48000", Both, Middle, 48_000, 48_000),
         case("in-1m", Take, Large, LARGE, 0),
+        case("in-1m-lent", Lend, Large, LARGE, 0),
+        case("out-1m", Give, Large, 0, LARGE),
     ]
 };
 

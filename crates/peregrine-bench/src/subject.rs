@@ -4,12 +4,12 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Out, Wait};
+use peregrine::{BindOptions, Lent, Out, Wait};
 
 use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting, export_name};
 use crate::interfaces::{
     Accounted, AccountedClient, Large, LargeClient, Middle, MiddleClient, Object, Small,
-    SmallClient,
+    SmallClient, sum_of_lines,
 };
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};
@@ -231,11 +231,31 @@ impl Client {
                 let bytes = &buffer[..case.in_bytes];
                 timed(calls, || client.take(black_box(bytes)))
             }
-            Self::Large(client) => {
-                let bytes = &buffer[..case.in_bytes];
-                timed(calls, || client.take(black_box(bytes)))
-            }
+            Self::Large(client) => large(client, buffer, case, calls),
         }
+    }
+}
+
+/// The calls of a mebibyte.
+fn large(
+    object: &impl Large,
+    buffer: &mut [u8],
+    case: Case,
+    calls: u32,
+) -> peregrine::Result<Duration> {
+    if case.procedure == Procedure::Give {
+        let bytes = &mut buffer[..case.out_bytes];
+        return timed(calls, || {
+            object.give(Out::from(black_box(&mut *bytes)))?;
+            // As the limit's parent does with what came, and the procedures with what goes.
+            black_box(sum_of_lines(black_box(bytes)));
+            Ok(())
+        });
+    }
+    let bytes = &buffer[..case.in_bytes];
+    match case.procedure {
+        Procedure::Lend => timed(calls, || object.lend(Lent::from(black_box(bytes)))),
+        _ => timed(calls, || object.take(black_box(bytes))),
     }
 }
 
@@ -253,7 +273,7 @@ fn small(
             black_box(object.add(black_box(3), black_box(4))?);
             Ok(())
         }),
-        Procedure::Take => {
+        Procedure::Take | Procedure::Lend => {
             let bytes = &buffer[..case.in_bytes];
             timed(calls, || object.take(black_box(bytes)))
         }
