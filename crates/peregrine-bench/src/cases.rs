@@ -111,8 +111,15 @@ impl Case {
 /// What may be asked for by name.
 pub(crate) fn names() -> PossibleValuesParser {
     let calls = CASES.iter().map(|case| case.name);
-    PossibleValuesParser::new([LOCAL_CALL, SYSTEM_CALL].into_iter().chain(calls))
+    let others = [LOCAL_CALL, SYSTEM_CALL].into_iter().chain(CROWDED);
+    PossibleValuesParser::new(others.chain(calls))
 }
+
+/// A null call by many callers: by threads of one process, through one binding; by processes.
+pub(crate) const CROWDED: [&str; 2] = ["null-threads", "null-processes"];
+
+/// How many call at one time.
+pub(crate) const CALLERS: [u32; 4] = [1, 2, 4, 8];
 
 /// The name of a system call as a case of its own.
 pub(crate) const SYSTEM_CALL: &str = "system-call";
@@ -188,6 +195,14 @@ impl Waiting {
 
 /// The export whose calls are accounted for.
 pub(crate) const ACCOUNTED: &str = "spin-accounted";
+
+/// How many exports of one server bindings are spread over.
+pub(crate) const SPREAD: usize = 8;
+
+/// One of those exports; their server waits adaptively.
+pub(crate) fn spread_name(number: usize) -> String {
+    format!("spread-small-{}", number % SPREAD)
+}
 
 /// The export of an interface whose server waits like that.
 pub(crate) fn export_name(wait: Waiting, size: Size) -> String {

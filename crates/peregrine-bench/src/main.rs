@@ -5,20 +5,25 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod caller;
 mod cases;
 mod child;
+mod crowd;
 mod death;
 mod interfaces;
 mod limits;
 mod local;
 mod machine;
 mod marks;
+mod orders;
 mod peer;
 mod pingpong;
 mod rooms;
 mod row;
 mod statistics;
 mod subject;
+mod throughput;
+mod window;
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -27,7 +32,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::cases::{Placement, Waiting};
+use crate::cases::Placement;
 use crate::row::Format;
 
 /// Measures Peregrine beside the limits of this machine.
@@ -46,9 +51,8 @@ enum Experiment {
     Local {
         #[command(flatten)]
         selection: Selection,
-        /// Only this way to wait (may be repeated)
-        #[arg(long = "wait", value_enum)]
-        waits: Vec<Waiting>,
+        #[command(flatten)]
+        filter: local::Filter,
     },
     /// Where the time of a call goes, moment by moment (needs the feature `stamps`).
     Account(Selection),
@@ -57,6 +61,16 @@ enum Experiment {
     /// The other process of a measurement.
     #[command(hide = true)]
     Child(child::Options),
+    /// One of many processes that call.
+    #[command(hide = true)]
+    Caller(caller::Options),
+}
+
+impl Experiment {
+    /// Whether this is not an experiment but a process of one.
+    const fn is_child(&self) -> bool {
+        matches!(self, Self::Child(_) | Self::Caller(_))
+    }
 }
 
 /// What is measured, how often, and how it is shown.
@@ -98,9 +112,19 @@ impl Selection {
         self.rounds.unwrap_or(if self.quick { 7 } else { 25 }).max(1) as usize
     }
 
+    /// Rounds of what takes long: many callers, many bindings.
+    fn few_rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 5 } else { 15 }).max(1) as usize
+    }
+
     /// How long each side of a round is measured.
     const fn slice(&self) -> Duration {
         Duration::from_millis(if self.quick { 2 } else { 4 })
+    }
+
+    /// How long many callers are counted, in each round.
+    const fn window(&self) -> Duration {
+        Duration::from_millis(if self.quick { 20 } else { 40 })
     }
 
     fn has_case(&self, name: &str) -> bool {
@@ -141,11 +165,12 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
     let progress = Progress::new();
     let (name, format, rows) = match arguments.experiment {
         Experiment::Child(options) => return child::run(&options),
+        Experiment::Caller(options) => return caller::run(&options),
         Experiment::Limits(selection) => {
             ("limits", selection.format, limits::measure(&selection, &progress)?)
         }
-        Experiment::Local { selection, waits } => {
-            ("local", selection.format, local::measure(&selection, &waits, &progress)?)
+        Experiment::Local { selection, filter } => {
+            ("local", selection.format, local::measure(&selection, &filter, &progress)?)
         }
         Experiment::Account(selection) => return account::show(&selection, &progress),
         Experiment::Death(deaths) => {
@@ -160,8 +185,15 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outside = !matches!(arguments.experiment, Experiment::Child(_)) && !rooms::inside();
-    let outcome = if outside { rooms::enter() } else { run(arguments).map(|()| ExitCode::SUCCESS) };
+    let outcome = if arguments.experiment.is_child() {
+        run(arguments).map(|()| ExitCode::SUCCESS)
+    } else if rooms::inside() {
+        rooms::end_with_the_outside();
+        run(arguments).map(|()| ExitCode::SUCCESS)
+    } else {
+        machine::raise_descriptors();
+        rooms::enter()
+    };
     outcome.unwrap_or_else(|error| {
         let mut text = error.to_string();
         let mut cause = error.source();

@@ -11,7 +11,7 @@ pub(crate) enum Mark {
     Within(f64),
 }
 
-/// Case, wait, placement, limit; must, reach.
+/// The rows of one caller and one binding: case, wait, placement, limit; must, reach.
 const RATIOS: [(&str, &str, &str, &str, f64, f64); 10] = [
     ("null", "spin", "two-cores", "lines", 1.30, 1.10),
     ("in-200", "spin", "two-cores", "lines", 1.40, 1.15),
@@ -26,12 +26,56 @@ const RATIOS: [(&str, &str, &str, &str, f64, f64); 10] = [
     ("null", "block", "two-cores", "futex", 1.20, 1.00),
 ];
 
+/// The rows of many callers, or of many bindings: case, limit, callers and bindings from which on
+/// the mark holds; must, reach.
+const CROWDS: [(&str, &str, u32, u32, f64, f64); 2] = [
+    // Two callers are served at the rate of one that spins, at least.
+    ("null-threads", "spin", 2, 1, 1.00, 0.50),
+    ("null-processes", "spin", 2, 1, 1.00, 0.50),
+];
+
 /// The mark of a row, if it has one.
 pub(crate) fn of(row: &Row) -> Option<Mark> {
     if row.case == "death-p99" {
         return Some(Mark::Within(100e6));
     }
-    let key = (row.case, row.wait?, row.placement?, row.limit?);
-    let marked = RATIOS.iter().find(|m| (m.0, m.1, m.2, m.3) == key)?;
-    row.ratio.map(|_| Mark::Ratio(marked.4, marked.5))
+    let limit = row.limit?;
+    let crowd = CROWDS
+        .iter()
+        .find(|m| (m.0, m.1) == (row.case, limit) && row.callers >= m.2 && row.bindings >= m.3);
+    let (must, reach) = match crowd {
+        Some(marked) => (marked.4, marked.5),
+        None => {
+            let key = (row.case, row.wait?, row.placement?, limit);
+            let marked = RATIOS.iter().find(|m| (m.0, m.1, m.2, m.3) == key)?;
+            (marked.4, marked.5)
+        }
+    };
+    row.ratio.map(|_| Mark::Ratio(must, reach))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::{CROWDED, Case};
+
+    #[test]
+    fn every_mark_is_of_a_case_that_there_is() {
+        for marked in RATIOS {
+            assert!(Case::named(marked.0).is_some(), "{}", marked.0);
+        }
+        for marked in CROWDS {
+            assert!(CROWDED.contains(&marked.0), "{}", marked.0);
+        }
+    }
+
+    #[test]
+    fn many_callers_are_marked_and_one_is_not() {
+        let row = |callers| {
+            let row = Row { callers, bindings: 1, ..Row::new("null-threads") };
+            row.ours(&[3.0], &[]).limit("spin", &[4.0]).ratio(&[3.0], &[4.0])
+        };
+        assert_eq!(of(&row(2)), Some(Mark::Ratio(1.00, 0.50)));
+        assert_eq!(of(&row(1)), None);
+    }
 }

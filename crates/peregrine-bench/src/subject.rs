@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Lent, Out, Wait};
 
-use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting, export_name};
+use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting};
 use crate::interfaces::{
     Accounted, AccountedClient, Large, LargeClient, Middle, MiddleClient, Object, Small,
     SmallClient, sum_of_lines,
@@ -137,7 +137,7 @@ fn remote(
     buffer: &mut [u8],
     calls: u32,
 ) -> Result<Sample, Failure> {
-    let name = export_name(wait, case.size);
+    let name = peer.export(wait, case.size);
     let client = Client::bind(&name, case.size, wait)?;
     let mut run = |calls| client.run(case, buffer, calls);
     let start = Instant::now();
@@ -190,7 +190,7 @@ pub(crate) fn server_stamps() -> Result<Vec<u64>, Failure> {
 }
 
 /// Waits until the server's threads have left the sessions that were closed.
-fn quiet(name: &str) -> Result<(), Failure> {
+pub(crate) fn quiet(name: &str) -> Result<(), Failure> {
     let start = Instant::now();
     while peregrine::describe(name)?.bindings > 0 {
         if start.elapsed() > Duration::from_secs(5) {
