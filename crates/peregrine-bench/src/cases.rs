@@ -111,15 +111,34 @@ impl Case {
 /// What may be asked for by name.
 pub(crate) fn names() -> PossibleValuesParser {
     let calls = CASES.iter().map(|case| case.name);
-    let others = [LOCAL_CALL, SYSTEM_CALL].into_iter().chain(CROWDED);
+    let others = [LOCAL_CALL, SYSTEM_CALL].into_iter().chain(MANY);
     PossibleValuesParser::new(others.chain(calls))
 }
 
-/// A null call by many callers: by threads of one process, through one binding; by processes.
-pub(crate) const CROWDED: [&str; 2] = ["null-threads", "null-processes"];
+/// A null call by many threads of one process, through one binding.
+pub(crate) const THREADS: &str = "null-threads";
+/// A null call by many processes.
+pub(crate) const PROCESSES: &str = "null-processes";
+/// A null call through each of many bindings of one process in turn; the bindings spread over
+/// several exports.
+pub(crate) const TURN: &str = "null-turn";
+pub(crate) const TURN_SPREAD: &str = "null-turn-spread";
+/// The same through eight of them, while the others are idle.
+pub(crate) const ACTIVE: &str = "null-active";
+pub(crate) const ACTIVE_SPREAD: &str = "null-active-spread";
+/// A null call by one of many processes at a time: of some in a row, and the first of those.
+pub(crate) const EACH: &str = "null-each";
+pub(crate) const EACH_FIRST: &str = "null-each-first";
+
+/// What there are many callers of, or many bindings.
+pub(crate) const MANY: [&str; 8] =
+    [THREADS, PROCESSES, TURN, TURN_SPREAD, ACTIVE, ACTIVE_SPREAD, EACH, EACH_FIRST];
 
 /// How many call at one time.
 pub(crate) const CALLERS: [u32; 4] = [1, 2, 4, 8];
+
+/// How many bindings there are.
+pub(crate) const BINDINGS: [u32; 4] = [1, 10, 100, 1000];
 
 /// The name of a system call as a case of its own.
 pub(crate) const SYSTEM_CALL: &str = "system-call";
@@ -222,6 +241,10 @@ pub(crate) enum Limit {
     Yield,
     /// Our own calls with both sides spinning.
     OwnSpin,
+    /// Our own calls with both sides asleep in between.
+    OwnBlock,
+    /// Our own calls through the only binding that there is.
+    OneBinding,
     /// A system call that does nothing.
     SystemCall,
 }
@@ -235,6 +258,8 @@ impl Limit {
             Self::Futex => "futex",
             Self::Yield => "yield",
             Self::OwnSpin => "spin",
+            Self::OwnBlock => "block",
+            Self::OneBinding => "one-binding",
             Self::SystemCall => "syscall",
         }
     }

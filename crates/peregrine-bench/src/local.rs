@@ -8,7 +8,7 @@ use crate::cases::{CASES, Case, IN_PROCESS, LOCAL_CALL, Limit, Placement, Proced
 use crate::peer::Peer;
 use crate::row::Row;
 use crate::subject::{Failure, Sample, Subject};
-use crate::{Progress, Selection, machine, throughput};
+use crate::{Progress, Selection, bindings, machine, throughput};
 
 /// What this experiment can be narrowed to besides.
 #[derive(Clone, Debug, Default, Args)]
@@ -63,8 +63,12 @@ pub(crate) fn measure(
                 }
             }
         }
-        if placement == Placement::Free {
-            rows.extend(throughput::measure(selection, filter, progress, peer)?);
+        match placement {
+            Placement::TwoCores => {
+                rows.extend(bindings::measure(selection, filter, progress, peer)?)
+            }
+            Placement::OneCore => {}
+            Placement::Free => rows.extend(throughput::measure(selection, filter, progress, peer)?),
         }
         Ok(())
     })?;

@@ -52,6 +52,11 @@ pub(crate) fn raise_descriptors() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
+/// How many descriptors a process may have.
+pub(crate) fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
 /// The time that all threads of this process have run, those too that have ended.
 pub(crate) fn own_cpu_time() -> Duration {
     let ran = clock_gettime(ClockId::ProcessCPUTime);

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod bindings;
 mod caller;
 mod cases;
 mod child;

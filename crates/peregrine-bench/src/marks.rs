@@ -1,5 +1,6 @@
 //! The marks that rows are held to: what must be, and what is worth reaching.
 
+use crate::cases::{ACTIVE, ACTIVE_SPREAD, PROCESSES, THREADS, TURN, TURN_SPREAD};
 use crate::row::Row;
 
 /// What a row is to show.
@@ -28,10 +29,14 @@ const RATIOS: [(&str, &str, &str, &str, f64, f64); 10] = [
 
 /// The rows of many callers, or of many bindings: case, limit, callers and bindings from which on
 /// the mark holds; must, reach.
-const CROWDS: [(&str, &str, u32, u32, f64, f64); 2] = [
+const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
     // Two callers are served at the rate of one that spins, at least.
-    ("null-threads", "spin", 2, 1, 1.00, 0.50),
-    ("null-processes", "spin", 2, 1, 1.00, 0.50),
+    (THREADS, "spin", 2, 1, 1.00, 0.50),
+    (PROCESSES, "spin", 2, 1, 1.00, 0.50),
+    (ACTIVE, "one-binding", 1, 1000, 1.50, 1.15),
+    (ACTIVE_SPREAD, "one-binding", 1, 1000, 1.50, 1.15),
+    (TURN, "block", 1, 1000, 1.25, 0.50),
+    (TURN_SPREAD, "block", 1, 1000, 1.25, 0.50),
 ];
 
 /// The mark of a row, if it has one.
@@ -57,7 +62,7 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases::{CROWDED, Case};
+    use crate::cases::{Case, MANY};
 
     #[test]
     fn every_mark_is_of_a_case_that_there_is() {
@@ -65,14 +70,24 @@ mod tests {
             assert!(Case::named(marked.0).is_some(), "{}", marked.0);
         }
         for marked in CROWDS {
-            assert!(CROWDED.contains(&marked.0), "{}", marked.0);
+            assert!(MANY.contains(&marked.0), "{}", marked.0);
         }
+    }
+
+    #[test]
+    fn many_bindings_are_marked_and_few_are_not() {
+        let row = |bindings| {
+            let row = Row { bindings, ..Row::new(TURN) };
+            row.ours(&[3.0], &[]).limit("block", &[4.0]).ratio(&[3.0], &[4.0])
+        };
+        assert_eq!(of(&row(1000)), Some(Mark::Ratio(1.25, 0.50)));
+        assert_eq!(of(&row(100)), None);
     }
 
     #[test]
     fn many_callers_are_marked_and_one_is_not() {
         let row = |callers| {
-            let row = Row { callers, bindings: 1, ..Row::new("null-threads") };
+            let row = Row { callers, bindings: 1, ..Row::new(THREADS) };
             row.ours(&[3.0], &[]).limit("spin", &[4.0]).ratio(&[3.0], &[4.0])
         };
         assert_eq!(of(&row(2)), Some(Mark::Ratio(1.00, 0.50)));

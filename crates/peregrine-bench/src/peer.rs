@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use peregrine::sys::Memory;
 
-use crate::cases::{Size, Waiting, export_name};
+use crate::cases::{Size, Waiting, export_name, spread_name};
 use crate::child::{READY, echo_line};
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::pingpong::{self, Exchange, MEMORY};
@@ -74,6 +74,11 @@ impl Peer {
     /// The child's export of an interface whose server waits like that.
     pub(crate) fn export(&self, wait: Waiting, size: Size) -> String {
         format!("{}{}", self.prefix, export_name(wait, size))
+    }
+
+    /// One of the exports that bindings are spread over.
+    pub(crate) fn spread_export(&self, number: usize) -> String {
+        format!("{}{}", self.prefix, spread_name(number))
     }
 
     /// The time that both processes have run.

@@ -59,6 +59,8 @@ impl Subject {
     pub(crate) const fn limit(limit: Limit, case: Case) -> Self {
         let way = match limit {
             Limit::OwnSpin => return Self::remote(case, Waiting::Spin),
+            Limit::OwnBlock => return Self::remote(case, Waiting::Block),
+            Limit::OneBinding => return Self::remote(case, Waiting::Adaptive),
             Limit::SystemCall => return Self::new(What::SystemCall),
             Limit::Lines | Limit::CopyThenRead => Way::Spin,
             Limit::Futex => Way::Futex,

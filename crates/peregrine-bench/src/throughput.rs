@@ -9,7 +9,7 @@ use std::time::Duration;
 use peregrine::BindOptions;
 use peregrine::sys::pin_to;
 
-use crate::cases::{CALLERS, CROWDED, Case, Limit, Placement, Size, Waiting};
+use crate::cases::{CALLERS, Case, Limit, PROCESSES, Placement, Size, THREADS, Waiting};
 use crate::crowd::Crowd;
 use crate::interfaces::{Small, SmallClient};
 use crate::local::{Filter, in_turn, split};
@@ -42,9 +42,9 @@ pub(crate) fn measure(
 ) -> Result<Vec<Row>, Failure> {
     let mut wanted = Vec::new();
     for wait in [Waiting::Adaptive, Waiting::Block] {
-        for case in CROWDED {
+        for case in [THREADS, PROCESSES] {
             for callers in CALLERS {
-                let bindings = if case == CROWDED[0] { 1 } else { callers };
+                let bindings = if case == THREADS { 1 } else { callers };
                 if selection.has_case(case)
                     && filter.has_wait(wait)
                     && filter.has(callers, bindings)
@@ -66,7 +66,7 @@ pub(crate) fn measure(
     let mut lone = Peer::start_as("lone-", Some(there))?;
     for (wait, case, count, bindings) in wanted {
         progress.say(&format!("free, {}: {case}, {count}", wait.name()));
-        let callers = if case == CROWDED[0] {
+        let callers = if case == THREADS {
             Callers::Threads(count, wait)
         } else {
             Callers::Processes(crowd(peer, wait, count as usize, None)?)
