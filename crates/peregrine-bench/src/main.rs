@@ -11,6 +11,8 @@ mod cases;
 mod child;
 mod crowd;
 mod death;
+#[cfg(feature = "peers")]
+mod iceoryx;
 mod interfaces;
 mod limits;
 mod local;
@@ -18,9 +20,13 @@ mod machine;
 mod marks;
 mod orders;
 mod peer;
+#[cfg(feature = "peers")]
+mod peers;
 mod pingpong;
 mod rooms;
 mod row;
+#[cfg(feature = "peers")]
+mod seqpacket;
 mod statistics;
 mod subject;
 mod throughput;
@@ -57,6 +63,8 @@ enum Experiment {
     },
     /// Where the time of a call goes, moment by moment (needs the feature `stamps`).
     Account(Selection),
+    /// Other ways to call another process, in the same rounds (needs the feature `peers`).
+    Peers(Selection),
     /// How fast a caller learns that its server was killed.
     Death(Deaths),
     /// The other process of a measurement.
@@ -65,12 +73,21 @@ enum Experiment {
     /// One of many processes that call.
     #[command(hide = true)]
     Caller(caller::Options),
+    /// One of the two processes that call each other in another way.
+    #[cfg(feature = "peers")]
+    #[command(hide = true)]
+    OtherWay(peers::Options),
 }
 
 impl Experiment {
     /// Whether this is not an experiment but a process of one.
     const fn is_child(&self) -> bool {
-        matches!(self, Self::Child(_) | Self::Caller(_))
+        match self {
+            Self::Child(_) | Self::Caller(_) => true,
+            #[cfg(feature = "peers")]
+            Self::OtherWay(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -174,6 +191,17 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             ("local", selection.format, local::measure(&selection, &filter, &progress)?)
         }
         Experiment::Account(selection) => return account::show(&selection, &progress),
+        #[cfg(feature = "peers")]
+        Experiment::OtherWay(options) => return peers::run(&options),
+        #[cfg(feature = "peers")]
+        Experiment::Peers(selection) => {
+            ("peers", selection.format, peers::measure(&selection, &progress)?)
+        }
+        #[cfg(not(feature = "peers"))]
+        Experiment::Peers(_) => {
+            let how = "cargo run --release -p peregrine-bench --features peers -- peers";
+            return Err(format!("this program was built without its peers; run `{how}`").into());
+        }
         Experiment::Death(deaths) => {
             let rounds = deaths.rounds.unwrap_or(if deaths.quick { 20 } else { 100 });
             ("death", deaths.format, death::measure(rounds as usize, &progress)?)

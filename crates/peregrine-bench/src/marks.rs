@@ -13,7 +13,7 @@ pub(crate) enum Mark {
 }
 
 /// The rows of one caller and one binding: case, wait, placement, limit; must, reach.
-const RATIOS: [(&str, &str, &str, &str, f64, f64); 10] = [
+const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "spin", "two-cores", "lines", 1.30, 1.10),
     ("in-200", "spin", "two-cores", "lines", 1.40, 1.15),
     ("inout-1024", "spin", "two-cores", "lines", 1.50, 1.15),
@@ -21,6 +21,8 @@ const RATIOS: [(&str, &str, &str, &str, f64, f64); 10] = [
     ("in-1m", "spin", "two-cores", "copy-then-read", 1.00, 0.75),
     ("in-1m-lent", "spin", "two-cores", "copy-then-read", 0.90, 0.65),
     ("null", "adaptive", "two-cores", "spin", 1.25, 1.05),
+    ("null", "spin", "two-cores", "iceoryx2", 0.25, 0.12),
+    ("null", "adaptive", "two-cores", "iceoryx2", 0.25, 0.12),
     ("null", "block", "one-core", "futex", 1.15, 0.80),
     // 1.44 is LRPC's own ratio to the minimum of its machine.
     ("null", "block", "one-core", "yield", 2.40, 1.44),

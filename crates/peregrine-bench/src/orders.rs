@@ -189,7 +189,7 @@ impl Post {
     }
 
     /// Whether there is another order, or none will be.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "peers"))]
     pub(crate) fn is_called_off(&self) -> bool {
         self.memory.word(self.at).load(Ordering::Relaxed) != self.taken
     }

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -17,8 +17,31 @@ struct Room(PathBuf);
 impl Drop for Room {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+        remove_shared(&self.0);
     }
 }
+
+/// What names of shared memory begin with that a run's peers make.
+#[cfg(feature = "peers")]
+pub(crate) fn shared_names(room: &Path) -> String {
+    let run = room.file_name().unwrap_or_default();
+    format!("{}_", run.to_string_lossy())
+}
+
+/// Removes what peers leave for the next process that uses them, and what they leave if killed.
+#[cfg(feature = "peers")]
+fn remove_shared(room: &Path) {
+    let names = shared_names(room);
+    let Ok(files) = fs::read_dir("/dev/shm") else { return };
+    for file in files.flatten() {
+        if file.file_name().to_string_lossy().starts_with(&names) {
+            let _ = fs::remove_file(file.path());
+        }
+    }
+}
+
+#[cfg(not(feature = "peers"))]
+const fn remove_shared(_: &Path) {}
 
 /// Whether `$PEREGRINE_DIR` is a directory of our own already.
 pub(crate) fn inside() -> bool {
