@@ -234,3 +234,31 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_options_agree_with_each_other() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn rows_are_narrowed_to_callers_and_bindings_that_there_are() {
+        let filter = |options: &[&str]| {
+            let words = ["peregrine-bench", "local"].iter().chain(options);
+            match Arguments::try_parse_from(words).map(|arguments| arguments.experiment) {
+                Ok(Experiment::Local { filter, .. }) => Some(filter),
+                _ => None,
+            }
+        };
+        let all = filter(&[]).unwrap();
+        assert!(all.has(1, 1) && all.has(8, 1) && all.has(1, 1000));
+        let some = filter(&["--callers", "8", "--callers", "2", "--bindings", "8"]).unwrap();
+        assert!(some.has(8, 8) && some.has(2, 8) && !some.has(4, 8) && !some.has(8, 1));
+        assert!(filter(&["--bindings", "1001"]).is_none());
+    }
+}
