@@ -32,6 +32,8 @@ pub(crate) enum Procedure {
     Both,
     /// Bytes out.
     Give,
+    /// Bytes in that are not copied for the procedure.
+    Lend,
 }
 
 /// The interfaces that are measured.
@@ -63,8 +65,8 @@ pub(crate) const LOCAL_CALL: &str = "local-call";
 pub(crate) const LARGE: usize = 1 << 20;
 
 /// Calls to another process.
-pub(crate) const CASES: [Case; 14] = {
-    use Procedure::{Add, Both, Give, Null, Take};
+pub(crate) const CASES: [Case; 16] = {
+    use Procedure::{Add, Both, Give, Lend, Null, Take};
     use Size::{Large, Middle, Small};
     [
         case("null", Null, Small, 0, 0),
@@ -81,6 +83,8 @@ pub(crate) const CASES: [Case; 14] = {
         case("in-48000", Take, Middle, 48_000, 0),
         case("inout-48000", Both, Middle, 48_000, 48_000),
         case("in-1m", Take, Large, LARGE, 0),
+        case("in-1m-lent", Lend, Large, LARGE, 0),
+        case("out-1m", Give, Large, 0, LARGE),
     ]
 };
 
@@ -107,8 +111,34 @@ impl Case {
 /// What may be asked for by name.
 pub(crate) fn names() -> PossibleValuesParser {
     let calls = CASES.iter().map(|case| case.name);
-    PossibleValuesParser::new([LOCAL_CALL, SYSTEM_CALL].into_iter().chain(calls))
+    let others = [LOCAL_CALL, SYSTEM_CALL].into_iter().chain(MANY);
+    PossibleValuesParser::new(others.chain(calls))
 }
+
+/// A null call by many threads of one process, through one binding.
+pub(crate) const THREADS: &str = "null-threads";
+/// A null call by many processes.
+pub(crate) const PROCESSES: &str = "null-processes";
+/// A null call through each of many bindings of one process in turn; the bindings spread over
+/// several exports.
+pub(crate) const TURN: &str = "null-turn";
+pub(crate) const TURN_SPREAD: &str = "null-turn-spread";
+/// The same through eight of them, while the others are idle.
+pub(crate) const ACTIVE: &str = "null-active";
+pub(crate) const ACTIVE_SPREAD: &str = "null-active-spread";
+/// A null call by one of many processes at a time: of some in a row, and the first of those.
+pub(crate) const EACH: &str = "null-each";
+pub(crate) const EACH_FIRST: &str = "null-each-first";
+
+/// What there are many callers of, or many bindings.
+pub(crate) const MANY: [&str; 8] =
+    [THREADS, PROCESSES, TURN, TURN_SPREAD, ACTIVE, ACTIVE_SPREAD, EACH, EACH_FIRST];
+
+/// How many call at one time.
+pub(crate) const CALLERS: [u32; 4] = [1, 2, 4, 8];
+
+/// How many bindings there are.
+pub(crate) const BINDINGS: [u32; 4] = [1, 10, 100, 1000];
 
 /// The name of a system call as a case of its own.
 pub(crate) const SYSTEM_CALL: &str = "system-call";
@@ -185,6 +215,14 @@ impl Waiting {
 /// The export whose calls are accounted for.
 pub(crate) const ACCOUNTED: &str = "spin-accounted";
 
+/// How many exports of one server bindings are spread over.
+pub(crate) const SPREAD: usize = 8;
+
+/// One of those exports; their server waits adaptively.
+pub(crate) fn spread_name(number: usize) -> String {
+    format!("spread-small-{}", number % SPREAD)
+}
+
 /// The export of an interface whose server waits like that.
 pub(crate) fn export_name(wait: Waiting, size: Size) -> String {
     format!("{}-{}", wait.name(), size.name())
@@ -203,6 +241,10 @@ pub(crate) enum Limit {
     Yield,
     /// Our own calls with both sides spinning.
     OwnSpin,
+    /// Our own calls with both sides asleep in between.
+    OwnBlock,
+    /// Our own calls through the only binding that there is.
+    OneBinding,
     /// A system call that does nothing.
     SystemCall,
 }
@@ -216,6 +258,8 @@ impl Limit {
             Self::Futex => "futex",
             Self::Yield => "yield",
             Self::OwnSpin => "spin",
+            Self::OwnBlock => "block",
+            Self::OneBinding => "one-binding",
             Self::SystemCall => "syscall",
         }
     }

@@ -14,7 +14,7 @@ use clap::Args;
 use peregrine::sys::{Memory, pin_to};
 use peregrine::{CallError, Running, Server};
 
-use crate::cases::{ACCOUNTED, Size, Waiting, export_name};
+use crate::cases::{ACCOUNTED, SPREAD, Size, Waiting, export_name, spread_name};
 use crate::interfaces::{AccountedServer, LargeServer, MiddleServer, Object, SmallServer};
 use crate::pingpong::{self, Exchange, MEMORY, Way};
 
@@ -27,6 +27,9 @@ pub(crate) struct Options {
     /// The processor to run on
     #[arg(long)]
     cpu: Option<u32>,
+    /// What the names of its exports begin with
+    #[arg(long, default_value = "")]
+    prefix: String,
 }
 
 /// What is said once clients are let in.
@@ -47,14 +50,20 @@ fn echo_of(line: &str) -> Option<(Exchange, u32)> {
     Some((what, trips))
 }
 
-fn serve(wait: Waiting) -> Result<Running, CallError> {
-    let name = |size| export_name(wait, size);
-    Server::new()
+fn serve(prefix: &str, wait: Waiting) -> Result<Running, CallError> {
+    let name = |size| format!("{prefix}{}", export_name(wait, size));
+    let mut server = Server::new()
         .wait(wait.wait())
         .export(&name(Size::Small), SmallServer::new(Object))?
         .export(&name(Size::Middle), MiddleServer::new(Object))?
-        .export(&name(Size::Large), LargeServer::new(Object))?
-        .spawn()
+        .export(&name(Size::Large), LargeServer::new(Object))?;
+    if wait == Waiting::Adaptive {
+        for number in 0..SPREAD {
+            let name = format!("{prefix}{}", spread_name(number));
+            server = server.export(&name, SmallServer::new(Object))?;
+        }
+    }
+    server.spawn()
 }
 
 /// Serves and echoes until the parent has gone, whatever is being done then.
@@ -76,11 +85,12 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
         }
         process::exit(0);
     });
-    let servers: Result<Vec<Running>, CallError> = Waiting::ALL.into_iter().map(serve).collect();
-    let _servers = servers?;
+    let prefix = &options.prefix;
+    let servers = Waiting::ALL.into_iter().map(|wait| serve(prefix, wait));
+    let _servers: Vec<Running> = servers.collect::<Result<_, CallError>>()?;
     let _accounted = Server::new()
         .wait(Waiting::Spin.wait())
-        .export(ACCOUNTED, AccountedServer::new(Object))?
+        .export(&format!("{prefix}{ACCOUNTED}"), AccountedServer::new(Object))?
         .spawn()?;
     println!("{READY}");
     for (what, trips) in told {

@@ -3,10 +3,13 @@
 //! An A-stack is as large as the largest message of its interface: small calls get small ones.
 
 use std::hint::black_box;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use peregrine::stats::{Moment, stamp, take_stamps};
-use peregrine::{Out, interface};
+use peregrine::{Lent, Out, interface};
+
+use crate::cases::LARGE;
 
 /// Bytes of a cache line.
 pub(crate) const LINE: usize = 64;
@@ -42,6 +45,11 @@ pub(crate) trait Middle {
 pub(crate) trait Large {
     /// Bytes in; one word of each line is looked at.
     fn take(&self, #[max_len(1 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
+    /// Bytes in, of which no copy is made before the procedure sees them; one word of each line is
+    /// looked at.
+    fn lend(&self, #[max_len(1 << 20)] bytes: Lent<'_, u8>) -> peregrine::Result<()>;
+    /// Bytes out.
+    fn give(&self, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
 /// Calls whose moments are noted.
@@ -63,6 +71,10 @@ pub(crate) struct Object;
 
 /// What an out buffer is filled from.
 static BYTES: [u8; 1440] = [0x5a; 1440];
+/// The same for a large one.
+static LARGE_BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0x5a; LARGE]);
+/// Bytes of a lent argument that are looked at together: they stay in the nearest cache.
+const CHUNK: usize = 4096;
 
 /// One word of each line, so that every line has to come over.
 pub(crate) fn sum_of_lines(bytes: &[u8]) -> u64 {
@@ -154,6 +166,25 @@ impl Middle for Object {
 impl Large for Object {
     fn take(&self, bytes: &[u8]) -> peregrine::Result<()> {
         black_box(sum_of_lines(bytes));
+        Ok(())
+    }
+
+    fn lend(&self, bytes: Lent<'_, u8>) -> peregrine::Result<()> {
+        let (mut chunk, mut sum) = ([0; CHUNK], 0_u64);
+        for at in (0..bytes.len()).step_by(CHUNK) {
+            let part = &mut chunk[..CHUNK.min(bytes.len() - at)];
+            // It was asked how long it is, and any bits are a byte.
+            let _ = bytes.copy_to(at, part);
+            sum = sum.wrapping_add(sum_of_lines(black_box(part)));
+        }
+        black_box(sum);
+        Ok(())
+    }
+
+    fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let bytes = into.capacity().min(LARGE);
+        // It was asked how much fits.
+        let _ = into.put(&black_box(&LARGE_BYTES)[..bytes]);
         Ok(())
     }
 }

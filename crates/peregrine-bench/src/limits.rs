@@ -29,20 +29,22 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
 
 /// The limits that mean something in a placement.
 fn limits(placement: Placement) -> Vec<(&'static str, Limit, Case)> {
-    let of = |limit| CASES.map(|case| (case.name, limit, case));
+    // Whether its payload was lent is nothing to a limit.
+    let cases = || CASES.into_iter().filter(|case| case.procedure != Procedure::Lend);
+    let of = |limit| cases().map(move |case| (case.name, limit, case));
     let null = |limit| {
         let case = CASES.into_iter().find(|case| case.procedure == Procedure::Null);
         case.map(|case| (case.name, limit, case))
     };
     match placement {
         Placement::TwoCores => {
-            let spinning = CASES.map(|case| (case.name, Limit::spinning(case), case));
+            let spinning = cases().map(|case| (case.name, Limit::spinning(case), case));
             let syscall =
                 null(Limit::SystemCall).map(|(_, limit, case)| (SYSTEM_CALL, limit, case));
             let futex = null(Limit::Futex);
             syscall.into_iter().chain(futex).chain(spinning).collect()
         }
-        Placement::OneCore => of(Limit::Futex).into_iter().chain(of(Limit::Yield)).collect(),
+        Placement::OneCore => of(Limit::Futex).chain(of(Limit::Yield)).collect(),
         Placement::Free => null(Limit::Lines).into_iter().chain(null(Limit::Futex)).collect(),
     }
 }

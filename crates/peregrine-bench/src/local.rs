@@ -1,34 +1,74 @@
 //! The experiment `local`: calls to another process of this machine, each beside its limit.
 
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use peregrine::sys::pin_to;
 
 use crate::cases::{CASES, Case, IN_PROCESS, LOCAL_CALL, Limit, Placement, Procedure, Waiting};
 use crate::peer::Peer;
 use crate::row::Row;
 use crate::subject::{Failure, Sample, Subject};
-use crate::{Progress, Selection, machine};
+use crate::{Progress, Selection, bindings, machine, throughput};
+
+/// What this experiment can be narrowed to besides.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Filter {
+    /// Only this way to wait (may be repeated)
+    #[arg(long = "wait", value_enum)]
+    waits: Vec<Waiting>,
+    /// Only rows of so many callers (may be repeated)
+    #[arg(long, value_name = "N", value_parser = numbers(&["1", "2", "4", "8"]))]
+    callers: Vec<u32>,
+    /// Only rows of so many bindings (may be repeated)
+    #[arg(long, value_name = "N", value_parser = numbers(&["1", "2", "4", "8", "10", "100", "1000"]))]
+    bindings: Vec<u32>,
+}
+
+fn numbers(all: &'static [&'static str]) -> impl TypedValueParser<Value = u32> {
+    PossibleValuesParser::new(all).try_map(|number| number.parse())
+}
+
+impl Filter {
+    pub(crate) fn has_wait(&self, wait: Waiting) -> bool {
+        self.waits.is_empty() || self.waits.contains(&wait)
+    }
+
+    /// Whether rows of so many callers and bindings are wanted.
+    pub(crate) fn has(&self, callers: u32, bindings: u32) -> bool {
+        (self.callers.is_empty() || self.callers.contains(&callers))
+            && (self.bindings.is_empty() || self.bindings.contains(&bindings))
+    }
+}
 
 /// Measures all that was selected; all ways to wait if none is named.
 pub(crate) fn measure(
     selection: &Selection,
-    waits: &[Waiting],
+    filter: &Filter,
     progress: &Progress,
 ) -> Result<Vec<Row>, Failure> {
-    let wanted = |wait: &Waiting| waits.is_empty() || waits.contains(wait);
     let mut rows = Vec::new();
     in_each_placement(selection, |placement, peer| {
-        if placement == Placement::TwoCores && waits.is_empty() {
-            rows.extend(inside(selection, progress, peer)?);
+        if filter.has(1, 1) {
+            if placement == Placement::TwoCores && filter.waits.is_empty() {
+                rows.extend(inside(selection, progress, peer)?);
+            }
+            for wait in Waiting::ALL.into_iter().filter(|wait| filter.has_wait(*wait)) {
+                if placement == Placement::OneCore && wait == Waiting::Spin {
+                    continue; // each would keep the other from running
+                }
+                for case in CASES.iter().filter(|case| selection.has_case(case.name)) {
+                    let (wait_name, place) = (wait.name(), placement.name());
+                    progress.say(&format!("{place}, {wait_name}: {}", case.name));
+                    rows.extend(remote(selection, *case, wait, placement, peer)?);
+                }
+            }
         }
-        for wait in Waiting::ALL.into_iter().filter(wanted) {
-            if placement == Placement::OneCore && wait == Waiting::Spin {
-                continue; // each would keep the other from running
+        match placement {
+            Placement::TwoCores => {
+                rows.extend(bindings::measure(selection, filter, progress, peer)?)
             }
-            for case in CASES.iter().filter(|case| selection.has_case(case.name)) {
-                let (wait_name, place) = (wait.name(), placement.name());
-                progress.say(&format!("{place}, {wait_name}: {}", case.name));
-                rows.extend(remote(selection, *case, wait, placement, peer)?);
-            }
+            Placement::OneCore => {}
+            Placement::Free => rows.extend(throughput::measure(selection, filter, progress, peer)?),
         }
         Ok(())
     })?;
@@ -124,14 +164,22 @@ pub(crate) fn rounds(
     peer: &mut Peer,
     mut subjects: Vec<Subject>,
 ) -> Result<Vec<Vec<Sample>>, Failure> {
-    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); subjects.len()];
-    for round in 0..selection.rounds() {
-        let mut pairs: Vec<_> = subjects.iter_mut().zip(&mut samples).collect();
-        if round % 2 == 1 {
-            pairs.reverse();
-        }
-        for (subject, samples) in pairs {
-            samples.push(subject.measure(peer, selection.slice())?);
+    in_turn(selection.rounds(), subjects.len(), |subject| {
+        subjects[subject].measure(peer, selection.slice())
+    })
+}
+
+/// Measures so many subjects in every round, forwards and backwards by turns: samples by subject.
+pub(crate) fn in_turn(
+    rounds: usize,
+    subjects: usize,
+    mut measure: impl FnMut(usize) -> Result<Sample, Failure>,
+) -> Result<Vec<Vec<Sample>>, Failure> {
+    let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); subjects];
+    for round in 0..rounds {
+        for place in 0..subjects {
+            let subject = if round % 2 == 1 { subjects - 1 - place } else { place };
+            samples[subject].push(measure(subject)?);
         }
     }
     Ok(samples)

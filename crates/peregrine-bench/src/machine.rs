@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
 /// What the machine calls itself, as it stands in every result.
@@ -42,7 +44,26 @@ fn listed(list: &str) -> Vec<u32> {
     list.split(',').filter_map(range).flatten().collect()
 }
 
-/// The time that all threads of a process have run.
+/// Lets this process and its children have as many descriptors as the machine allows it: a binding
+/// takes some on either side.
+pub(crate) fn raise_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    // Where that fails there are as many as before: who needs more says so.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+}
+
+/// How many descriptors a process may have.
+pub(crate) fn descriptors() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
+}
+
+/// The time that all threads of this process have run, those too that have ended.
+pub(crate) fn own_cpu_time() -> Duration {
+    let ran = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(ran.tv_sec as u64, ran.tv_nsec as u32)
+}
+
+/// The time that all threads which a process has now have run.
 pub(crate) fn cpu_time(process: u32) -> io::Result<Duration> {
     let mut sum = 0;
     for thread in fs::read_dir(format!("/proc/{process}/task"))? {

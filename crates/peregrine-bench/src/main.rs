@@ -5,20 +5,32 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod bindings;
+mod caller;
 mod cases;
 mod child;
+mod crowd;
 mod death;
+#[cfg(feature = "peers")]
+mod iceoryx;
 mod interfaces;
 mod limits;
 mod local;
 mod machine;
 mod marks;
+mod orders;
 mod peer;
+#[cfg(feature = "peers")]
+mod peers;
 mod pingpong;
 mod rooms;
 mod row;
+#[cfg(feature = "peers")]
+mod seqpacket;
 mod statistics;
 mod subject;
+mod throughput;
+mod window;
 
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -27,7 +39,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::cases::{Placement, Waiting};
+use crate::cases::Placement;
 use crate::row::Format;
 
 /// Measures Peregrine beside the limits of this machine.
@@ -46,17 +58,37 @@ enum Experiment {
     Local {
         #[command(flatten)]
         selection: Selection,
-        /// Only this way to wait (may be repeated)
-        #[arg(long = "wait", value_enum)]
-        waits: Vec<Waiting>,
+        #[command(flatten)]
+        filter: local::Filter,
     },
     /// Where the time of a call goes, moment by moment (needs the feature `stamps`).
     Account(Selection),
+    /// Other ways to call another process, in the same rounds (needs the feature `peers`).
+    Peers(Selection),
     /// How fast a caller learns that its server was killed.
     Death(Deaths),
     /// The other process of a measurement.
     #[command(hide = true)]
     Child(child::Options),
+    /// One of many processes that call.
+    #[command(hide = true)]
+    Caller(caller::Options),
+    /// One of the two processes that call each other in another way.
+    #[cfg(feature = "peers")]
+    #[command(hide = true)]
+    OtherWay(peers::Options),
+}
+
+impl Experiment {
+    /// Whether this is not an experiment but a process of one.
+    const fn is_child(&self) -> bool {
+        match self {
+            Self::Child(_) | Self::Caller(_) => true,
+            #[cfg(feature = "peers")]
+            Self::OtherWay(_) => true,
+            _ => false,
+        }
+    }
 }
 
 /// What is measured, how often, and how it is shown.
@@ -98,9 +130,19 @@ impl Selection {
         self.rounds.unwrap_or(if self.quick { 7 } else { 25 }).max(1) as usize
     }
 
+    /// Rounds of what takes long: many callers, many bindings.
+    fn few_rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 5 } else { 15 }).max(1) as usize
+    }
+
     /// How long each side of a round is measured.
     const fn slice(&self) -> Duration {
         Duration::from_millis(if self.quick { 2 } else { 4 })
+    }
+
+    /// How long many callers are counted, in each round.
+    const fn window(&self) -> Duration {
+        Duration::from_millis(if self.quick { 20 } else { 40 })
     }
 
     fn has_case(&self, name: &str) -> bool {
@@ -141,13 +183,25 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
     let progress = Progress::new();
     let (name, format, rows) = match arguments.experiment {
         Experiment::Child(options) => return child::run(&options),
+        Experiment::Caller(options) => return caller::run(&options),
         Experiment::Limits(selection) => {
             ("limits", selection.format, limits::measure(&selection, &progress)?)
         }
-        Experiment::Local { selection, waits } => {
-            ("local", selection.format, local::measure(&selection, &waits, &progress)?)
+        Experiment::Local { selection, filter } => {
+            ("local", selection.format, local::measure(&selection, &filter, &progress)?)
         }
         Experiment::Account(selection) => return account::show(&selection, &progress),
+        #[cfg(feature = "peers")]
+        Experiment::OtherWay(options) => return peers::run(&options),
+        #[cfg(feature = "peers")]
+        Experiment::Peers(selection) => {
+            ("peers", selection.format, peers::measure(&selection, &progress)?)
+        }
+        #[cfg(not(feature = "peers"))]
+        Experiment::Peers(_) => {
+            let how = "cargo run --release -p peregrine-bench --features peers -- peers";
+            return Err(format!("this program was built without its peers; run `{how}`").into());
+        }
         Experiment::Death(deaths) => {
             let rounds = deaths.rounds.unwrap_or(if deaths.quick { 20 } else { 100 });
             ("death", deaths.format, death::measure(rounds as usize, &progress)?)
@@ -160,8 +214,15 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outside = !matches!(arguments.experiment, Experiment::Child(_)) && !rooms::inside();
-    let outcome = if outside { rooms::enter() } else { run(arguments).map(|()| ExitCode::SUCCESS) };
+    let outcome = if arguments.experiment.is_child() {
+        run(arguments).map(|()| ExitCode::SUCCESS)
+    } else if rooms::inside() {
+        rooms::end_with_the_outside();
+        run(arguments).map(|()| ExitCode::SUCCESS)
+    } else {
+        machine::raise_descriptors();
+        rooms::enter()
+    };
     outcome.unwrap_or_else(|error| {
         let mut text = error.to_string();
         let mut cause = error.source();
@@ -172,4 +233,32 @@ fn main() -> ExitCode {
         eprintln!("peregrine-bench: {text}");
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_options_agree_with_each_other() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn rows_are_narrowed_to_callers_and_bindings_that_there_are() {
+        let filter = |options: &[&str]| {
+            let words = ["peregrine-bench", "local"].iter().chain(options);
+            match Arguments::try_parse_from(words).map(|arguments| arguments.experiment) {
+                Ok(Experiment::Local { filter, .. }) => Some(filter),
+                _ => None,
+            }
+        };
+        let all = filter(&[]).unwrap();
+        assert!(all.has(1, 1) && all.has(8, 1) && all.has(1, 1000));
+        let some = filter(&["--callers", "8", "--callers", "2", "--bindings", "8"]).unwrap();
+        assert!(some.has(8, 8) && some.has(2, 8) && !some.has(4, 8) && !some.has(8, 1));
+        assert!(filter(&["--bindings", "1001"]).is_none());
+    }
 }

@@ -1,5 +1,6 @@
 //! The marks that rows are held to: what must be, and what is worth reaching.
 
+use crate::cases::{ACTIVE, ACTIVE_SPREAD, PROCESSES, THREADS, TURN, TURN_SPREAD};
 use crate::row::Row;
 
 /// What a row is to show.
@@ -11,16 +12,33 @@ pub(crate) enum Mark {
     Within(f64),
 }
 
-/// Case, wait, placement, limit; must, reach.
-const RATIOS: [(&str, &str, &str, &str, f64, f64); 7] = [
+/// The rows of one caller and one binding: case, wait, placement, limit; must, reach.
+const RATIOS: [(&str, &str, &str, &str, f64, f64); 12] = [
     ("null", "spin", "two-cores", "lines", 1.30, 1.10),
     ("in-200", "spin", "two-cores", "lines", 1.40, 1.15),
     ("inout-1024", "spin", "two-cores", "lines", 1.50, 1.15),
+    ("in-48000", "spin", "two-cores", "copy-then-read", 1.15, 0.85),
+    ("in-1m", "spin", "two-cores", "copy-then-read", 1.00, 0.75),
+    ("in-1m-lent", "spin", "two-cores", "copy-then-read", 0.90, 0.65),
     ("null", "adaptive", "two-cores", "spin", 1.25, 1.05),
+    ("null", "spin", "two-cores", "iceoryx2", 0.25, 0.12),
+    ("null", "adaptive", "two-cores", "iceoryx2", 0.25, 0.12),
     ("null", "block", "one-core", "futex", 1.15, 0.80),
     // 1.44 is LRPC's own ratio to the minimum of its machine.
     ("null", "block", "one-core", "yield", 2.40, 1.44),
     ("null", "block", "two-cores", "futex", 1.20, 1.00),
+];
+
+/// The rows of many callers, or of many bindings: case, limit, callers and bindings from which on
+/// the mark holds; must, reach.
+const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
+    // Two callers are served at the rate of one that spins, at least.
+    (THREADS, "spin", 2, 1, 1.00, 0.50),
+    (PROCESSES, "spin", 2, 1, 1.00, 0.50),
+    (ACTIVE, "one-binding", 1, 1000, 1.50, 1.15),
+    (ACTIVE_SPREAD, "one-binding", 1, 1000, 1.50, 1.15),
+    (TURN, "block", 1, 1000, 1.25, 0.50),
+    (TURN_SPREAD, "block", 1, 1000, 1.25, 0.50),
 ];
 
 /// The mark of a row, if it has one.
@@ -28,7 +46,53 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
     if row.case == "death-p99" {
         return Some(Mark::Within(100e6));
     }
-    let key = (row.case, row.wait?, row.placement?, row.limit?);
-    let marked = RATIOS.iter().find(|m| (m.0, m.1, m.2, m.3) == key)?;
-    row.ratio.map(|_| Mark::Ratio(marked.4, marked.5))
+    let limit = row.limit?;
+    let crowd = CROWDS
+        .iter()
+        .find(|m| (m.0, m.1) == (row.case, limit) && row.callers >= m.2 && row.bindings >= m.3);
+    let (must, reach) = match crowd {
+        Some(marked) => (marked.4, marked.5),
+        None => {
+            let key = (row.case, row.wait?, row.placement?, limit);
+            let marked = RATIOS.iter().find(|m| (m.0, m.1, m.2, m.3) == key)?;
+            (marked.4, marked.5)
+        }
+    };
+    row.ratio.map(|_| Mark::Ratio(must, reach))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cases::{Case, MANY};
+
+    #[test]
+    fn every_mark_is_of_a_case_that_there_is() {
+        for marked in RATIOS {
+            assert!(Case::named(marked.0).is_some(), "{}", marked.0);
+        }
+        for marked in CROWDS {
+            assert!(MANY.contains(&marked.0), "{}", marked.0);
+        }
+    }
+
+    #[test]
+    fn many_bindings_are_marked_and_few_are_not() {
+        let row = |bindings| {
+            let row = Row { bindings, ..Row::new(TURN) };
+            row.ours(&[3.0], &[]).limit("block", &[4.0]).ratio(&[3.0], &[4.0])
+        };
+        assert_eq!(of(&row(1000)), Some(Mark::Ratio(1.25, 0.50)));
+        assert_eq!(of(&row(100)), None);
+    }
+
+    #[test]
+    fn many_callers_are_marked_and_one_is_not() {
+        let row = |callers| {
+            let row = Row { callers, bindings: 1, ..Row::new(THREADS) };
+            row.ours(&[3.0], &[]).limit("spin", &[4.0]).ratio(&[3.0], &[4.0])
+        };
+        assert_eq!(of(&row(2)), Some(Mark::Ratio(1.00, 0.50)));
+        assert_eq!(of(&row(1)), None);
+    }
 }

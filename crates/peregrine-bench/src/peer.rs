@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use peregrine::sys::Memory;
 
+use crate::cases::{Size, Waiting, export_name, spread_name};
 use crate::child::{READY, echo_line};
-use crate::machine::cpu_time;
+use crate::machine::{cpu_time, own_cpu_time};
 use crate::pingpong::{self, Exchange, MEMORY};
 
 /// The child process of a measurement; killed when dropped.
@@ -19,6 +20,7 @@ pub(crate) struct Peer {
     child: Child,
     orders: ChildStdin,
     memory: Memory,
+    prefix: &'static str,
     /// The child opens it by its number here.
     _file: OwnedFd,
     /// Whether its end is what we want.
@@ -28,10 +30,16 @@ pub(crate) struct Peer {
 impl Peer {
     /// Starts the child on a processor, and waits until it serves.
     pub(crate) fn start(cpu: Option<u32>) -> io::Result<Self> {
+        Self::start_as("", cpu)
+    }
+
+    /// As [`Peer::start`], where there is another one: this one's exports have names that begin with
+    /// `prefix`.
+    pub(crate) fn start_as(prefix: &'static str, cpu: Option<u32>) -> io::Result<Self> {
         let (memory, file) = Memory::shared(MEMORY)?;
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(["child", "--memory", &path]);
+        command.args(["child", "--memory", &path, "--prefix", prefix]);
         if let Some(cpu) = cpu {
             command.args(["--cpu", &cpu.to_string()]);
         }
@@ -48,7 +56,7 @@ impl Peer {
         }
         let ending = Arc::new(AtomicBool::new(false));
         mind(said, Arc::clone(&ending));
-        Ok(Self { child, orders, memory, _file: file, ending })
+        Ok(Self { child, orders, memory, prefix, _file: file, ending })
     }
 
     /// Exchanges messages with the child: how long `trips` of them took, after `warm` others.
@@ -63,13 +71,23 @@ impl Peer {
         Ok(pingpong::exchange(&self.memory, what, warm, trips))
     }
 
+    /// The child's export of an interface whose server waits like that.
+    pub(crate) fn export(&self, wait: Waiting, size: Size) -> String {
+        format!("{}{}", self.prefix, export_name(wait, size))
+    }
+
+    /// One of the exports that bindings are spread over.
+    pub(crate) fn spread_export(&self, number: usize) -> String {
+        format!("{}{}", self.prefix, spread_name(number))
+    }
+
     /// The time that both processes have run.
     pub(crate) fn cpu_time(&mut self) -> io::Result<Duration> {
-        // The kernel brings the time of a running thread up to date when it is at work on its
-        // processor: on ours when we yield, on the child's when something wakes there.
+        // The kernel brings the time of another process's thread up to date when it is at work on
+        // its processor: on the child's when something wakes there.
         self.orders.write_all(b"poke\n")?;
         std::thread::yield_now();
-        Ok(cpu_time(std::process::id())? + cpu_time(self.child.id())?)
+        Ok(own_cpu_time() + cpu_time(self.child.id())?)
     }
 
     /// Kills the child (SIGKILL).

@@ -259,7 +259,7 @@ macro_rules! of_all_sizes {
     ($function:ident, $way:ty, $exchange:expr) => {
         sized!($function, $way, $exchange;
             (0, 0), (8, 4), (4, 0), (200, 0), (200, 200), (1024, 0), (1024, 1024), (1440, 0),
-            (0, 1440), (3000, 0), (3000, 3000), (48_000, 0), (48_000, 48_000), (1_048_576, 0))
+            (0, 1440), (3000, 0), (3000, 3000), (48_000, 0), (48_000, 48_000), (1_048_576, 0), (0, 1_048_576))
     };
 }
 
@@ -304,12 +304,15 @@ mod tests {
                 scope.spawn(|| echo(&memory, what, 5));
                 exchange(&memory, what, 2, 3);
             });
-            let mut last = [0];
-            if case.in_bytes > 0 {
-                let at = PAYLOAD + case.in_bytes - 1;
-                memory.space().read(at, &mut last).unwrap();
-                assert_ne!(last, [0], "{}", case.name);
-            }
+            let arrived = |word_at: usize, bytes: usize, what: u8| {
+                let mut last = [0];
+                if bytes > 0 {
+                    memory.space().read(word_at + PAYLOAD + bytes - 1, &mut last).unwrap();
+                    assert_eq!(last, [what], "{}", case.name);
+                }
+            };
+            arrived(0, case.in_bytes, 0xa5);
+            arrived(BACK, case.out_bytes, 0x5a);
         }
     }
 }

@@ -107,7 +107,7 @@ impl Row {
         })
     }
 
-    fn cells(&self) -> [String; 12] {
+    fn cells(&self) -> [String; 14] {
         let text = |text: Option<&'static str>| text.unwrap_or("-").to_owned();
         let spread = match (self.ratio_low, self.ratio_high) {
             (Some(low), Some(high)) => format!("{low:.2}-{high:.2}"),
@@ -119,6 +119,8 @@ impl Row {
             text(self.path),
             text(self.wait),
             text(self.placement),
+            self.callers.to_string(),
+            self.bindings.to_string(),
             time(self.ours_ns),
             time(self.cpu_ns),
             self.per_s().map_or_else(|| "-".into(), |n| format!("{n:.0}")),
@@ -161,11 +163,13 @@ fn time(ns: Option<f64>) -> String {
     }
 }
 
-const HEADER: [&str; 12] = [
+const HEADER: [&str; 14] = [
     "case",
     "path",
     "wait",
     "placement",
+    "callers",
+    "bindings",
     "ours",
     "cpu",
     "per s",
@@ -200,7 +204,7 @@ fn table(rows: &[Row], colour: bool) -> String {
     for row in rows {
         table.add_row(row.cells());
     }
-    for number in [4, 5, 6, 8] {
+    for number in [4, 5, 6, 7, 8, 10] {
         if let Some(column) = table.column_mut(number) {
             column.set_cell_alignment(CellAlignment::Right);
         }

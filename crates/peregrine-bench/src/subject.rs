@@ -4,12 +4,12 @@ use std::error::Error;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Out, Wait};
+use peregrine::{BindOptions, Lent, Out, Wait};
 
-use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting, export_name};
+use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting};
 use crate::interfaces::{
     Accounted, AccountedClient, Large, LargeClient, Middle, MiddleClient, Object, Small,
-    SmallClient,
+    SmallClient, sum_of_lines,
 };
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};
@@ -59,6 +59,8 @@ impl Subject {
     pub(crate) const fn limit(limit: Limit, case: Case) -> Self {
         let way = match limit {
             Limit::OwnSpin => return Self::remote(case, Waiting::Spin),
+            Limit::OwnBlock => return Self::remote(case, Waiting::Block),
+            Limit::OneBinding => return Self::remote(case, Waiting::Adaptive),
             Limit::SystemCall => return Self::new(What::SystemCall),
             Limit::Lines | Limit::CopyThenRead => Way::Spin,
             Limit::Futex => Way::Futex,
@@ -137,7 +139,7 @@ fn remote(
     buffer: &mut [u8],
     calls: u32,
 ) -> Result<Sample, Failure> {
-    let name = export_name(wait, case.size);
+    let name = peer.export(wait, case.size);
     let client = Client::bind(&name, case.size, wait)?;
     let mut run = |calls| client.run(case, buffer, calls);
     let start = Instant::now();
@@ -190,7 +192,7 @@ pub(crate) fn server_stamps() -> Result<Vec<u64>, Failure> {
 }
 
 /// Waits until the server's threads have left the sessions that were closed.
-fn quiet(name: &str) -> Result<(), Failure> {
+pub(crate) fn quiet(name: &str) -> Result<(), Failure> {
     let start = Instant::now();
     while peregrine::describe(name)?.bindings > 0 {
         if start.elapsed() > Duration::from_secs(5) {
@@ -231,11 +233,31 @@ impl Client {
                 let bytes = &buffer[..case.in_bytes];
                 timed(calls, || client.take(black_box(bytes)))
             }
-            Self::Large(client) => {
-                let bytes = &buffer[..case.in_bytes];
-                timed(calls, || client.take(black_box(bytes)))
-            }
+            Self::Large(client) => large(client, buffer, case, calls),
         }
+    }
+}
+
+/// The calls of a mebibyte.
+fn large(
+    object: &impl Large,
+    buffer: &mut [u8],
+    case: Case,
+    calls: u32,
+) -> peregrine::Result<Duration> {
+    if case.procedure == Procedure::Give {
+        let bytes = &mut buffer[..case.out_bytes];
+        return timed(calls, || {
+            object.give(Out::from(black_box(&mut *bytes)))?;
+            // As the limit's parent does with what came, and the procedures with what goes.
+            black_box(sum_of_lines(black_box(bytes)));
+            Ok(())
+        });
+    }
+    let bytes = &buffer[..case.in_bytes];
+    match case.procedure {
+        Procedure::Lend => timed(calls, || object.lend(Lent::from(black_box(bytes)))),
+        _ => timed(calls, || object.take(black_box(bytes))),
     }
 }
 
@@ -253,7 +275,7 @@ fn small(
             black_box(object.add(black_box(3), black_box(4))?);
             Ok(())
         }),
-        Procedure::Take => {
+        Procedure::Take | Procedure::Lend => {
             let bytes = &buffer[..case.in_bytes];
             timed(calls, || object.take(black_box(bytes)))
         }

@@ -1,0 +1,63 @@
+//! A process that makes null calls when it is told to, and sleeps until then.
+
+use std::error::Error;
+use std::time::Instant;
+
+use clap::Args;
+use peregrine::BindOptions;
+
+use crate::cases::Waiting;
+use crate::interfaces::{Small, SmallClient};
+use crate::orders::{Order, Place, Post, Report, SINGLY};
+use crate::window::now_ns;
+
+/// What a caller is told at once.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    place: Place,
+    /// The export to bind to
+    #[arg(long)]
+    export: String,
+    /// How it waits for results
+    #[arg(long, value_enum)]
+    wait: Waiting,
+}
+
+/// Carries out orders until there are none.
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let mut post = Post::open(&options.place)?;
+    let bind = BindOptions::default().wait(options.wait.wait());
+    let client = SmallClient::bind_with(&options.export, &bind)?;
+    // The first call of a binding finds the server unprepared, once.
+    client.null()?;
+    post.ready();
+    while let Some(order) = post.next() {
+        let report = match order {
+            Order::Window(window) => {
+                let counted = window.count(now_ns, || client.null())?;
+                let (calls, all, ns) = (counted.calls, counted.all, counted.late_ns);
+                Report { calls, all, ns, ..Report::default() }
+            }
+            Order::Singly => singly(&client)?,
+            Order::Rest => Report::default(),
+            other => return Err(format!("a caller does not do this: {other:?}").into()),
+        };
+        post.report(report);
+    }
+    Ok(())
+}
+
+/// A look at the clock (20 to 30 ns) stands between two calls, and in each one's time.
+fn singly(client: &SmallClient) -> peregrine::Result<Report> {
+    let mut each_ns = [0; SINGLY];
+    let mut began = Instant::now();
+    for ns in &mut each_ns {
+        client.null()?;
+        let ended = Instant::now();
+        *ns = u32::try_from((ended - began).as_nanos()).unwrap_or(u32::MAX);
+        began = ended;
+    }
+    let (calls, ns) = (SINGLY as u64, each_ns.iter().map(|ns| u64::from(*ns)).sum());
+    Ok(Report { calls, all: calls, ns, each_ns })
+}

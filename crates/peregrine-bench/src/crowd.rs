@@ -1,0 +1,111 @@
+//! Many child processes that are told what to do, seen from their parent.
+
+use std::io::{self, PipeWriter};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use peregrine::sys::Memory;
+
+use crate::machine::cpu_time;
+use crate::orders::{self, Order, Place, READY, Report};
+
+/// Child processes that sleep until they get orders, and end when this is dropped or this process
+/// ends.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    members: Vec<Member>,
+    memory: Memory,
+    /// The children open it by its number here.
+    _file: OwnedFd,
+    /// The other end is the standard input of all: they end with it.
+    life: Option<PipeWriter>,
+}
+
+#[derive(Debug)]
+struct Member {
+    child: Child,
+    /// The number of the last order.
+    given: u32,
+}
+
+/// Children that are being started at a time.
+const STARTED_MAX: usize = 32;
+
+impl Crowd {
+    /// Starts `count` children, and waits until they are ready. `role` adds the arguments that tell
+    /// each what it is.
+    pub(crate) fn start(count: usize, role: impl Fn(&mut Command)) -> io::Result<Self> {
+        let (memory, file) = Memory::shared(orders::memory_bytes(count))?;
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        let (input, life) = io::pipe()?;
+        let members = Vec::with_capacity(count);
+        let mut crowd = Self { members, memory, _file: file, life: Some(life) };
+        let program = std::env::current_exe()?;
+        while crowd.members.len() < count {
+            let begun = crowd.members.len();
+            for slot in begun..count.min(begun + STARTED_MAX) {
+                let mut command = Command::new(&program);
+                role(&mut command);
+                command.args(Place::arguments(&path, count, slot));
+                command.stdin(Stdio::from(input.try_clone()?)).stdout(Stdio::null());
+                crowd.members.push(Member { child: command.spawn()?, given: READY });
+            }
+            for member in begun..crowd.members.len() {
+                crowd.report(member)?;
+            }
+        }
+        Ok(crowd)
+    }
+
+    /// How many there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Gives one an order. It has reported about the one before, unless that was to serve.
+    pub(crate) fn order(&mut self, member: usize, order: Order) {
+        let given = &mut self.members[member].given;
+        *given += 1;
+        orders::give(&self.memory, member, *given, order);
+    }
+
+    /// Waits, asleep, for the report about the last order.
+    ///
+    /// # Errors
+    /// If the child has ended instead.
+    pub(crate) fn report(&mut self, member: usize) -> io::Result<Report> {
+        let Member { child, given } = &mut self.members[member];
+        loop {
+            if let Some(report) = orders::reported(&self.memory, member, *given) {
+                return Ok(report);
+            }
+            if let Some(status) = child.try_wait()? {
+                return Err(io::Error::other(format!(
+                    "a process that was to call ended: {status}"
+                )));
+            }
+        }
+    }
+
+    /// The time that all of them have run.
+    pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
+        self.members.iter().map(|member| cpu_time(member.child.id())).sum()
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        /// They may have something to give back.
+        const MOMENT: Duration = Duration::from_millis(1500);
+        self.life = None;
+        let start = Instant::now();
+        for Member { child, .. } in &mut self.members {
+            while start.elapsed() < MOMENT && matches!(child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_micros(500));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

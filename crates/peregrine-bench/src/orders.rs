@@ -1,0 +1,251 @@
+//! What a child process is told to do, and what it reports: a slot of shared memory for each, in
+//! which both sleep until the other has written.
+//!
+//! | at | written by | what |
+//! |---|---|---|
+//! | 0 | parent (waits: child) | the number of the order; [`END`] ends the child |
+//! | 4 | parent | what kind of order it is |
+//! | 8 | parent | two numbers that belong to it |
+//! | 128 | child (waits: parent) | the number of the order that has been carried out |
+//! | 136 | child | the report |
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use clap::Args;
+use peregrine::sys::{Memory, futex_wait, futex_wake, pin_to};
+
+use crate::window::Window;
+
+/// Bytes of a slot.
+const SLOT: usize = 256;
+const KIND: usize = 4;
+const NUMBERS: usize = 8;
+const DONE: usize = 128;
+const REPORT: usize = 136;
+const EACH: usize = 160;
+
+/// The order that is the last.
+const END: u32 = u32::MAX;
+/// The number under which a child reports that it is ready.
+pub(crate) const READY: u32 = 1;
+
+/// Calls of an order that are timed one by one.
+pub(crate) const SINGLY: usize = 8;
+
+const _: () = assert!(REPORT + 3 * 8 <= EACH && EACH + 4 * SINGLY <= SLOT);
+
+/// What a child is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Nothing, which is done at once.
+    Rest,
+    /// To call for so long, together with others.
+    Window(Window),
+    /// To make [`SINGLY`] calls, one after the other, each timed by itself.
+    Singly,
+    /// To make so many calls, then so many that are timed together.
+    Calls(u32, u32),
+    /// To serve until the next order comes; there is no report.
+    Serve,
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// Calls that count.
+    pub(crate) calls: u64,
+    /// All calls.
+    pub(crate) all: u64,
+    /// How long the calls took that were timed together; how late a window was begun.
+    pub(crate) ns: u64,
+    /// How long each took that was timed by itself.
+    pub(crate) each_ns: [u32; SINGLY],
+}
+
+/// Bytes of memory for so many slots.
+pub(crate) const fn memory_bytes(slots: usize) -> usize {
+    (slots * SLOT).next_multiple_of(4096)
+}
+
+/// Gives an order; its number is neither that of the one before nor [`END`].
+pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
+    let (kind, numbers) = match order {
+        Order::Rest => (0, [0; 2]),
+        Order::Window(Window { begins_ns, ends_ns }) => (1, [begins_ns, ends_ns]),
+        Order::Singly => (2, [0; 2]),
+        Order::Calls(warm, calls) => (3, [warm.into(), calls.into()]),
+        Order::Serve => (4, [0; 2]),
+    };
+    let at = slot * SLOT;
+    memory.word(at + KIND).store(kind, Ordering::Relaxed);
+    memory.space().write_plain(at + NUMBERS, &numbers).expect("a slot that there is");
+    // SYNC: bench-order, acquired in Post::next.
+    memory.word(at).store(number, Ordering::Release);
+    futex_wake(memory.word(at));
+}
+
+/// The report about an order, if it is there; waits a while for it, asleep.
+pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Report> {
+    const WHILE: Duration = Duration::from_millis(200);
+    let at = slot * SLOT;
+    let word = memory.word(at + DONE);
+    // SYNC: bench-report, released in Post::report.
+    let done = word.load(Ordering::Acquire);
+    if done != number {
+        futex_wait(word, done, Some(WHILE));
+    }
+    (word.load(Ordering::Acquire) == number).then(|| {
+        let [calls, all, ns] = memory.space().read_plain(at + REPORT).expect("the slot's report");
+        let each_ns = memory.space().read_plain(at + EACH).expect("the slot's times");
+        Report { calls, all, ns, each_ns }
+    })
+}
+
+/// Where a child gets its orders from.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Place {
+    /// Memory that is shared with the parent
+    #[arg(long)]
+    memory: PathBuf,
+    /// How many slots it has
+    #[arg(long)]
+    slots: usize,
+    /// Which is this process's
+    #[arg(long)]
+    slot: usize,
+    /// The processor to run on
+    #[arg(long)]
+    cpu: Option<u32>,
+}
+
+impl Place {
+    /// As a child is told it, but for the processor.
+    pub(crate) fn arguments(memory: &str, slots: usize, slot: usize) -> [String; 6] {
+        let [slots, slot] = [slots, slot].map(|number| number.to_string());
+        ["--memory".into(), memory.into(), "--slots".into(), slots, "--slot".into(), slot]
+    }
+}
+
+/// A child's slot.
+#[derive(Debug)]
+pub(crate) struct Post {
+    memory: Arc<Memory>,
+    at: usize,
+    taken: u32,
+}
+
+impl Post {
+    /// Maps the slot and goes to the processor. From now on this process is told to end when its
+    /// standard input does: with its parent, however that ends.
+    pub(crate) fn open(place: &Place) -> io::Result<Self> {
+        // Before any thread is started, so that all run there.
+        if let Some(cpu) = place.cpu {
+            pin_to(cpu)?;
+        }
+        let file = File::options().read(true).write(true).open(&place.memory)?;
+        let memory = Arc::new(Memory::received(file.as_fd(), memory_bytes(place.slots))?);
+        let at = place.slot * SLOT;
+        let ours = Arc::clone(&memory);
+        std::thread::spawn(move || end_with_input(ours.word(at)));
+        Ok(Self { memory, at, taken: 0 })
+    }
+
+    /// Says that orders can come.
+    pub(crate) fn ready(&self) {
+        self.done(READY, Report::default());
+    }
+
+    /// The next order, slept for; `None` when there will be none.
+    pub(crate) fn next(&mut self) -> Option<Order> {
+        let word = self.memory.word(self.at);
+        let number = loop {
+            // SYNC: bench-order, released in `give`.
+            let number = word.load(Ordering::Acquire);
+            if number != self.taken {
+                break number;
+            }
+            futex_wait(word, number, None);
+        };
+        self.taken = number;
+        if number == END {
+            return None;
+        }
+        let numbers = self.memory.space().read_plain::<[u64; 2]>(self.at + NUMBERS);
+        let [first, second] = numbers.expect("the slot's numbers");
+        Some(match self.memory.word(self.at + KIND).load(Ordering::Relaxed) {
+            1 => Order::Window(Window { begins_ns: first, ends_ns: second }),
+            2 => Order::Singly,
+            3 => Order::Calls(first as u32, second as u32),
+            4 => Order::Serve,
+            _ => Order::Rest,
+        })
+    }
+
+    /// Whether there is another order, or none will be.
+    #[cfg(any(test, feature = "peers"))]
+    pub(crate) fn is_called_off(&self) -> bool {
+        self.memory.word(self.at).load(Ordering::Relaxed) != self.taken
+    }
+
+    /// Says that the last order was carried out.
+    pub(crate) fn report(&self, report: Report) {
+        self.done(self.taken, report);
+    }
+
+    fn done(&self, number: u32, report: Report) {
+        let Report { calls, all, ns, each_ns } = report;
+        let space = self.memory.space();
+        let written = space.write_plain(self.at + REPORT, &[calls, all, ns]);
+        written.and_then(|()| space.write_plain(self.at + EACH, &each_ns)).expect("the slot");
+        let word = self.memory.word(self.at + DONE);
+        // SYNC: bench-report, acquired in `reported`.
+        word.store(number, Ordering::Release);
+        futex_wake(word);
+    }
+}
+
+/// Waits for the end of the input, asks the process to end, and ends it if it does not.
+fn end_with_input(order: &AtomicU32) {
+    let (mut input, mut none) = (io::stdin().lock(), [0; 64]);
+    while matches!(input.read(&mut none), Ok(1..)) {}
+    order.store(END, Ordering::Release);
+    futex_wake(order);
+    std::thread::sleep(Duration::from_secs(1));
+    process::exit(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_arrive_as_they_were_given_and_reports_come_back() {
+        let (memory, _file) = Memory::shared(memory_bytes(2)).unwrap();
+        let memory = Arc::new(memory);
+        let mut post = Post { memory: Arc::clone(&memory), at: SLOT, taken: 0 };
+        post.ready();
+        assert!(reported(&memory, 1, READY).is_some());
+        let window = Window { begins_ns: 1 << 40, ends_ns: u64::MAX };
+        let orders =
+            [Order::Window(window), Order::Singly, Order::Calls(7, u32::MAX), Order::Serve];
+        for (number, order) in (2..).zip(orders) {
+            assert!(!post.is_called_off() || number == 2);
+            give(&memory, 1, number, order);
+            assert!(post.is_called_off());
+            assert_eq!(post.next(), Some(order));
+            let report = Report { calls: 3, all: 1 << 50, ns: 5, each_ns: [number; SINGLY] };
+            assert_eq!(reported(&memory, 1, number), None);
+            post.report(report);
+            assert_eq!(reported(&memory, 1, number), Some(report));
+        }
+        memory.word(SLOT).store(END, Ordering::Release);
+        assert_eq!(post.next(), None);
+    }
+}

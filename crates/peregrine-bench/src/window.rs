@@ -1,0 +1,119 @@
+//! A stretch of time in which several callers, threads or processes, count their calls.
+//!
+//! All of them call before it begins and until it has ended, so that each is counted while all
+//! others call too. What counts is what began and ended inside. The clock is looked at now and then
+//! only, for that takes as long as a part of a call: so each caller loses as much at either end.
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Between two moments of the clock that all processes of a machine share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Window {
+    pub(crate) begins_ns: u64,
+    pub(crate) ends_ns: u64,
+}
+
+/// What one caller did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counted {
+    /// Calls inside the window.
+    pub(crate) calls: u64,
+    /// Those before and after it too.
+    pub(crate) all: u64,
+    /// How long after the window's beginning the caller came; 0 if it was in time.
+    pub(crate) late_ns: u64,
+}
+
+/// How long a caller calls between two looks at the clock: a two-thousandth of a window at most.
+const LOOK_NS: u64 = 5000;
+const CALLS_MAX: u64 = 128;
+
+/// The time now.
+pub(crate) fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+impl Window {
+    /// A window of `ns` that begins `in_ns` after `now`.
+    pub(crate) const fn after(now: u64, in_ns: u64, ns: u64) -> Self {
+        Self { begins_ns: now + in_ns, ends_ns: now + in_ns + ns }
+    }
+
+    /// How long it is.
+    pub(crate) const fn ns(self) -> u64 {
+        self.ends_ns - self.begins_ns
+    }
+
+    /// Calls until the window has ended.
+    ///
+    /// # Errors
+    /// That of the first call which fails.
+    pub(crate) fn count<E>(
+        self,
+        mut now: impl FnMut() -> u64,
+        mut call: impl FnMut() -> Result<(), E>,
+    ) -> Result<Counted, E> {
+        let mut began = now();
+        let mut counted =
+            Counted { late_ns: began.saturating_sub(self.begins_ns), ..Counted::default() };
+        let mut calls = 1;
+        while began < self.ends_ns {
+            for _ in 0..calls {
+                call()?;
+            }
+            let ended = now();
+            counted.all += calls;
+            if began >= self.begins_ns && ended <= self.ends_ns {
+                counted.calls += calls;
+            }
+            let each = ended.saturating_sub(began) / calls;
+            calls = (LOOK_NS / each.max(1)).clamp(1, CALLS_MAX);
+            began = ended;
+        }
+        Ok(counted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Calls of `each` nanoseconds, from `start` on.
+    fn counted(window: Window, start: u64, each: u64) -> Counted {
+        let clock = Cell::new(start);
+        let call = || {
+            clock.set(clock.get() + each);
+            Ok::<(), ()>(())
+        };
+        window.count(|| clock.get(), call).unwrap()
+    }
+
+    #[test]
+    fn calls_inside_count() {
+        let window = Window::after(0, 1_000_000, 10_000_000);
+        assert_eq!(window.ns(), 10_000_000);
+        // 100 ns each: 100,000 fit, and two looks may be lost.
+        let Counted { calls, all, late_ns } = counted(window, 0, 100);
+        assert!((99_850..=100_000).contains(&calls), "{calls}");
+        assert!((110_000..=110_050).contains(&all), "{all}");
+        assert_eq!(late_ns, 0);
+        // 3 ms each: the one that runs when it ends does not count.
+        assert_eq!(counted(window, 0, 3_000_000), Counted { calls: 2, all: 4, late_ns: 0 });
+    }
+
+    #[test]
+    fn a_late_caller_says_so() {
+        let window = Window::after(0, 1_000_000, 10_000_000);
+        assert_eq!(counted(window, 3_000_000, 100).late_ns, 2_000_000);
+        let Counted { calls, all, .. } = counted(window, 12_000_000, 100);
+        assert_eq!((calls, all), (0, 0));
+    }
+
+    #[test]
+    fn the_first_failure_ends_it() {
+        let window = Window::after(0, 0, 1000);
+        assert_eq!(window.count(|| 0, || Err("gone")), Err("gone"));
+    }
+}
