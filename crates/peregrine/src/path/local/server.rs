@@ -71,10 +71,10 @@ struct Known {
 /// What a thread that serves calls has of its own.
 pub(crate) struct Worker {
     estack: EStack,
-    /// Rows that it looked up lately, by the last bits of their numbers.
+    /// Whose call it ran last, as `caller()` tells it.
+    last: Option<Known>,
+    /// Others that it looked up lately, by the last bits of their numbers.
     known: [Option<Known>; Self::KNOWN],
-    /// Whose call it runs, as `caller()` tells it.
-    entered: (u64, u32),
     /// Whether that call came with a chain.
     chained: bool,
     /// Calls that it has served.
@@ -89,19 +89,32 @@ impl Worker {
     pub(crate) fn new() -> Self {
         Self {
             estack: EStack::default(),
+            last: None,
             known: [const { None }; Self::KNOWN],
-            entered: (u64::MAX, 0),
             chained: false,
             served: 0,
             cpu: sys::current_cpu(),
         }
     }
 
+    /// The next call is of another binding than the last one.
+    #[cold]
+    fn turn_to(&mut self, region: &ServerRegion, binding: u32) {
+        if let Some(last) = self.last.take() {
+            let place = last.binding as usize % Self::KNOWN;
+            self.known[place] = Some(last);
+        }
+        let place = &mut self.known[binding as usize % Self::KNOWN];
+        let known = place.take_if(|k| k.region == region.number && k.binding == binding);
+        self.last = known.or_else(|| region.look_up(binding));
+        drop(enter(self.last.as_ref().map(|last| Arc::clone(&last.row.caller))));
+    }
+
     /// Forgets whom it served, and gives back what it needs no more: exported objects live no
     /// longer because of a thread that sleeps.
     pub(crate) fn forget(&mut self) {
         self.known = [const { None }; Self::KNOWN];
-        if core::mem::replace(&mut self.entered, (u64::MAX, 0)).0 != u64::MAX {
+        if self.last.take().is_some() {
             drop(enter(None));
         }
         if core::mem::take(&mut self.chained) {
@@ -264,29 +277,21 @@ impl ServerRegion {
         let words = self.memory.space().read_plain(astack.call_at + 4);
         let header = CallHeader::of(words.unwrap_or([u32::MAX; 7]));
         let (space, reply) = self.spaces(astack);
-        let Worker { estack, known, entered, chained, cpu, .. } = worker;
-        let place = &mut known[header.binding as usize % Worker::KNOWN];
-        let found = place
-            .as_ref()
-            .is_some_and(|known| known.region == self.number && known.binding == header.binding);
-        if !found {
-            *place = self.look_up(header.binding);
+        let last = worker.last.as_ref();
+        if last.is_none_or(|last| last.region != self.number || last.binding != header.binding) {
+            worker.turn_to(self, header.binding);
         }
-        let row = match place {
-            Some(known) if known.row.admits(header.total) => &*known.row,
+        let Worker { estack, last, chained, cpu, .. } = worker;
+        let row = match last {
+            Some(last) if last.row.admits(header.total) => &*last.row,
             _ => {
-                let row = place.as_ref().map(|known| &*known.row);
+                let row = last.as_ref().map(|last| &*last.row);
                 self.post_refusal(astack, message, &Row::refusal(row));
                 return header.cpu;
             }
         };
-        if *entered != (self.number, header.binding) {
-            *entered = (self.number, header.binding);
-            enter_row(row);
-        }
-        let extended = header.extensions & !ARRIVING != 0;
-        if extended || *chained {
-            *chained = extended;
+        if header.extensions & !ARRIVING != 0 || *chained {
+            *chained = header.extensions & !ARRIVING != 0;
             chain::enter(extensions(space, &header));
         }
         // Before anything of the call runs: after our death it tells that it may have run.
@@ -392,12 +397,6 @@ impl ServerRegion {
     pub(crate) fn is_attended(&self) -> bool {
         self.astacks.iter().any(|a| a.attendance.load(Ordering::Acquire) >= ATTENDED)
     }
-}
-
-/// `caller()` tells from now on who is bound there.
-#[cold]
-fn enter_row(row: &Row) {
-    drop(enter(Some(Arc::clone(&row.caller))));
 }
 
 /// A message that the client is still writing.
