@@ -377,6 +377,7 @@ impl Session {
     fn end(&self) -> Next {
         if let Some(region) = self.region.get() {
             region.close();
+            self.all.pool.closed(region);
         }
         // The lock is released before the watches are dropped, which asks the keeper.
         let gone = {

@@ -363,7 +363,13 @@ impl ServerRegion {
 
     /// Whether a thread attends to any A-stack.
     pub(crate) fn is_attended(&self) -> bool {
-        self.astacks.iter().any(|a| a.attendance.load(Ordering::Acquire) >= ATTENDED)
+        self.desks().next().is_some()
+    }
+
+    /// The desks at which its A-stacks are attended to, some more than once.
+    pub(crate) fn desks(&self) -> impl Iterator<Item = u32> {
+        let attendance = self.astacks.iter().map(|one| one.attendance.load(Ordering::Acquire));
+        attendance.filter_map(|by| by.checked_sub(ATTENDED))
     }
 }
 
