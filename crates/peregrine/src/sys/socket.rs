@@ -54,6 +54,15 @@ impl Seqpacket {
         Self::new()
     }
 
+    /// Two ends of one session.
+    #[cfg(fuzzing)]
+    pub(crate) fn pair() -> io::Result<(Self, Self)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let kind = SocketType::SEQPACKET;
+        let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        Ok((Self(a), Self(b)))
+    }
+
     /// Whether the peer may send descriptors; so do the sessions that a listening socket lets in.
     ///
     /// A descriptor of a peer's choice is a danger even if nobody looks at it: closing the last copy
