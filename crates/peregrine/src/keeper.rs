@@ -58,14 +58,11 @@ struct Entry {
     what: Arc<dyn Watched>,
     /// Whether its descriptor is on the interest list.
     listed: bool,
-    due: Option<(Instant, Due)>,
-}
-
-/// What happens when a moment has come.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Due {
-    Tick,
-    LookAgain,
+    /// When it is to be called, whatever its descriptor does.
+    tick: Option<Instant>,
+    /// When its descriptor is looked at again. Apart from the tick: who says so much that one looks
+    /// away has no more time because of it.
+    again: Option<Instant>,
 }
 
 const NUDGE: u64 = 0;
@@ -131,7 +128,7 @@ impl Keeper {
         what: Arc<dyn Watched>,
         time: Duration,
     ) -> io::Result<Watch> {
-        let watch = self.watch_until(what, Some((Instant::now() + time, Due::Tick)))?;
+        let watch = self.watch_until(what, Some(Instant::now() + time))?;
         // It sleeps until a moment that may be later.
         rustix::io::write(&self.nudge, &1u64.to_ne_bytes())?;
         Ok(watch)
@@ -140,12 +137,12 @@ impl Keeper {
     fn watch_until(
         self: &Arc<Self>,
         what: Arc<dyn Watched>,
-        due: Option<(Instant, Due)>,
+        tick: Option<Instant>,
     ) -> io::Result<Watch> {
         let key = self.next_key.fetch_add(1, Ordering::Relaxed);
         let mut entries = self.entries();
         self.list(key, &*what)?;
-        entries.insert(key, Entry { what, listed: true, due });
+        entries.insert(key, Entry { what, listed: true, tick, again: None });
         Ok(Watch { keeper: Arc::clone(self), key })
     }
 
@@ -156,7 +153,7 @@ impl Keeper {
 
     fn remind(&self, key: u64, after: Duration) {
         if let Some(entry) = self.entries().get_mut(&key) {
-            entry.due = Some((Instant::now() + after, Due::Tick));
+            entry.tick = Some(Instant::now() + after);
         }
     }
 
@@ -198,7 +195,7 @@ impl Keeper {
     }
 
     fn next_due(&self) -> Option<Instant> {
-        self.entries().values().filter_map(|entry| entry.due).map(|(due, _)| due).min()
+        self.entries().values().flat_map(|entry| [entry.tick, entry.again]).flatten().min()
     }
 
     fn ready(&self, key: u64) {
@@ -219,22 +216,25 @@ impl Keeper {
             .entries()
             .iter_mut()
             .filter_map(|(key, entry)| {
-                let (_, what) = entry.due.take_if(|(due, _)| *due <= now)?;
-                Some((*key, what, Arc::clone(&entry.what)))
+                let passed = |due: &mut Instant| *due <= now;
+                let ticks = entry.tick.take_if(passed).is_some();
+                let again = entry.again.take_if(passed).is_some();
+                (ticks || again).then(|| (*key, ticks, again, Arc::clone(&entry.what)))
             })
             .collect();
-        for (key, due, what) in due {
-            let next = match due {
-                Due::Tick => guarded(|| what.tick()),
-                Due::LookAgain => {
-                    let listed = self.list(key, &*what).is_ok();
-                    if let Some(entry) = self.entries().get_mut(&key) {
-                        entry.listed = listed;
-                    }
-                    guarded(|| what.ready())
+        for (key, ticks, again, what) in due {
+            if again {
+                let listed = self.list(key, &*what).is_ok();
+                if let Some(entry) = self.entries().get_mut(&key) {
+                    entry.listed = listed;
+                    // The kernel is short of memory: that passes.
+                    entry.again = (!listed).then(|| now + Duration::from_millis(50));
                 }
-            };
-            self.settle(key, next);
+                self.settle(key, guarded(|| Arc::clone(&what).ready()));
+            }
+            if ticks {
+                self.settle(key, guarded(|| what.tick()));
+            }
         }
     }
 
@@ -250,11 +250,13 @@ impl Keeper {
             if core::mem::take(&mut entry.listed) {
                 let _ = epoll::delete(&self.epoll, entry.what.fd());
             }
-            entry.due = match next {
-                Next::Tick(after) => Some((Instant::now() + after, Due::Tick)),
-                Next::Rest(after) => Some((Instant::now() + after, Due::LookAgain)),
-                Next::Sleep | Next::Forget | Next::Tend(_) => None,
-            };
+            match next {
+                Next::Tick(after) => entry.tick = Some(Instant::now() + after),
+                Next::Rest(after) => entry.again = Some(Instant::now() + after),
+                Next::Sleep | Next::Forget | Next::Tend(_) => {
+                    (entry.tick, entry.again) = (None, None);
+                }
+            }
         }
     }
 }

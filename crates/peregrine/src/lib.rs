@@ -63,6 +63,9 @@ pub mod call;
 pub mod digest;
 pub mod directory;
 pub mod error;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod interface;
 mod keeper;
 pub mod limits;

@@ -27,9 +27,11 @@
 /// Decoding recurses, so this bounds the stack that a peer can make us use.
 pub const DEPTH_MAX: u32 = 256;
 
-/// How many values that take no bytes (`Box<()>`, a struct without fields) a sequence may have.
+/// How many values that take no bytes (`Box<()>`, a struct without fields) the sequences of one head
+/// may have, all together.
 ///
-/// Nothing that is sent bounds their number, so this bounds the time a peer can make us spend.
+/// Nothing that is sent bounds their number, so this bounds the time and the memory that a peer can
+/// make us spend.
 pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 
 /// Bytes in the name of an export.

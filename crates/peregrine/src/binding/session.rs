@@ -118,6 +118,11 @@ impl End {
         }
     }
 
+    /// Whether the server has something to say, were it that it says no more.
+    fn has_more(&self) -> bool {
+        self.session().socket.readable_within(Duration::ZERO).unwrap_or(true)
+    }
+
     /// What the server has to say; `None` when it says no more.
     fn listen(&self) -> Option<Answer> {
         let mut buffer = [0; 64];
@@ -138,7 +143,7 @@ impl Watched for End {
     fn ready(self: Arc<Self>) -> Next {
         /// A process that ends closes its sockets a moment before its handle tells so.
         const MOMENT: Duration = Duration::from_millis(20);
-        if !self.session().socket.readable_within(Duration::ZERO).unwrap_or(true) {
+        if !self.has_more() {
             return Next::Sleep;
         }
         match self.listen() {
@@ -347,7 +352,11 @@ fn bind_socket(
         bytes: message_bytes as u64,
         sessions: known.iter().map(|joined| joined.token).take(limits::TOKENS_MAX).collect(),
     });
-    let (answer, received) = ask(&socket, &request, until)?;
+    // A region may come with the answer, and nothing of the kind after it.
+    socket.admit_files(true);
+    let asked = ask(&socket, &request, until);
+    socket.admit_files(false);
+    let (answer, received) = asked?;
     let bound = match answer {
         Answer::Bound(bound) => bound,
         Answer::Refused { kind, text } => return Err(refused(kind, text)),
@@ -358,7 +367,7 @@ fn bind_socket(
         None => {
             let process = Process::open(credentials.pid).map_err(system("watching it"))?;
             let session = Session::new(socket, process);
-            let joined = Arc::new(join(session, &bound, received, options)?);
+            let joined = Arc::new(join(session, &bound, received, options, until)?);
             sessions.push(Arc::downgrade(&joined));
             joined
         }
@@ -384,6 +393,7 @@ fn join(
     bound: &Bound,
     mut received: Received,
     options: &BindOptions,
+    until: Instant,
 ) -> Result<Joined, CallError> {
     let (count, bytes) = (bound.count, usize::try_from(bound.bytes).unwrap_or(0));
     let layout = RegionLayout::checked(count, bytes)
@@ -403,6 +413,13 @@ fn join(
         tidies: AtomicBool::new(false),
         closes: AtomicBool::new(false),
     });
+    // What was sent while descriptors were admitted is received here: if one of them is slow to
+    // close, that is this thread's trouble, and not the keeper's, who has others to look after.
+    while Arc::clone(&end).ready() == Next::Sleep && end.has_more() {
+        if Instant::now() >= until {
+            return Err(refused(0, "the server talks without end".into()));
+        }
+    }
     let watch = |what| keeper.watch(what).map_err(system("watching the session"));
     let watches = [watch(Arc::clone(&end) as _)?, watch(Arc::new(Death(Arc::clone(&end))) as _)?];
     Ok(Joined { watches, end, token: bound.session })

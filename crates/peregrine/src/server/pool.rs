@@ -6,7 +6,7 @@
 //! few that are busy share one thread, and processors are left to those who call. E-stacks are
 //! thereby associated lazily, as in LRPC.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -101,6 +101,16 @@ impl Pool {
             self.enqueue(place);
         } else {
             // It looks, or should: if the word was written over it may be asleep.
+            desk.ring();
+        }
+    }
+
+    /// A session has ended: the threads that attend to it are told by their own bells, which nobody
+    /// else can reach. Its words are its client's too, who can write over a notice there, or move
+    /// whoever sleeps on them to another word (`FUTEX_REQUEUE`).
+    pub(super) fn closed(&self, region: &ServerRegion) {
+        let at: HashSet<u32> = region.desks().collect();
+        for desk in self.state().desks.iter().filter(|desk| at.contains(&desk.number)) {
             desk.ring();
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -128,6 +128,7 @@ impl Sessions {
             process: OnceLock::new(),
             export,
             region: OnceLock::new(),
+            joined: AtomicBool::new(false),
             relieved: Mutex::new(None),
             all: Arc::clone(self),
         });
@@ -219,6 +220,8 @@ pub(super) struct Session {
     /// Where it came in.
     export: Arc<Export>,
     region: OnceLock<Arc<ServerRegion>>,
+    /// It has bound in another session, which was all that it was for.
+    joined: AtomicBool,
     /// When an A-stack was last taken away from a busy thread for it.
     relieved: Mutex<Option<Instant>>,
     all: Arc<Sessions>,
@@ -281,8 +284,8 @@ impl Session {
     }
 
     fn bind(self: &Arc<Self>, bind: &Bind) -> Option<()> {
-        if self.region.get().is_some() {
-            self.say(&Answer::refused(Kind::ProtocolMismatch, "the session is bound already"));
+        if self.region.get().is_some() || self.joined.load(Ordering::Relaxed) {
+            self.say(&Answer::refused(Kind::ProtocolMismatch, "this connection has bound already"));
             return None;
         }
         match self.bound(bind) {
@@ -328,6 +331,7 @@ impl Session {
             });
             if let Some(session) = session {
                 let binding = add(region, row)?;
+                self.joined.store(true, Ordering::Relaxed);
                 let RegionLayout { count, bytes, .. } = region.layout();
                 let epoch = self.all.epoch;
                 let bytes = bytes as u64;
@@ -373,6 +377,7 @@ impl Session {
     fn end(&self) -> Next {
         if let Some(region) = self.region.get() {
             region.close();
+            self.all.pool.closed(region);
         }
         // The lock is released before the watches are dropped, which asks the keeper.
         let gone = {

@@ -10,7 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -70,6 +71,10 @@ impl Memory {
         let seals = fcntl_get_seals(file).map_err(|_| wrong("the region is no memfd"))?;
         if !seals.contains(sealed()) {
             return Err(wrong("the region is not sealed"));
+        }
+        // Huge pages come from a pool, and who touches one when it is empty faults.
+        if fstatfs(file)?.f_type != libc::TMPFS_MAGIC {
+            return Err(wrong("the region is not of ordinary memory"));
         }
         if u64::try_from(fstat(file)?.st_size).ok() != Some(bytes as u64) || bytes == 0 {
             return Err(wrong("the region has another size than announced"));
@@ -192,5 +197,16 @@ mod tests {
         assert!(error.to_string().contains("not sealed"));
         let plain = tempfile::tempfile().unwrap();
         assert!(Memory::received(plain.as_fd(), 4096).is_err());
+
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB;
+        let Ok(huge) = memfd_create(c"huge", flags) else {
+            eprintln!("skipped in part: the kernel has no huge pages");
+            return;
+        };
+        // It needs none until it is touched.
+        ftruncate(&huge, 1 << 30).unwrap();
+        fcntl_add_seals(&huge, sealed()).unwrap();
+        let error = Memory::received(huge.as_fd(), 1 << 30).unwrap_err();
+        assert!(error.to_string().contains("ordinary"), "{error}");
     }
 }

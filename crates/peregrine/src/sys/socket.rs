@@ -54,17 +54,53 @@ impl Seqpacket {
         Self::new()
     }
 
+    /// Two ends of one session.
+    #[cfg(fuzzing)]
+    pub(crate) fn pair() -> io::Result<(Self, Self)> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let kind = SocketType::SEQPACKET;
+        let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+        Ok((Self(a), Self(b)))
+    }
+
+    /// Whether the peer may send descriptors; so do the sessions that a listening socket lets in.
+    ///
+    /// A descriptor of a peer's choice is a danger even if nobody looks at it: closing the last copy
+    /// of it can wait for as long as the peer likes (a TCP socket that lingers, a file of a file
+    /// system in user space), and it does not help to take none, for then the kernel closes it, in
+    /// the same thread. So the kernel is asked not to let any come: from Linux 6.16 on it can.
+    pub(crate) fn admit_files(&self, admit: bool) {
+        /// `SO_PASSRIGHTS`: the same number on all machines but two.
+        const PASS_RIGHTS: libc::c_int =
+            if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) { 0x5c } else { 83 };
+        let value = libc::c_int::from(admit);
+        let bytes = size_of_val(&value) as libc::socklen_t;
+        // SAFETY: reads an integer of ours. Kernels that do not know it change nothing.
+        unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                libc::SOL_SOCKET,
+                PASS_RIGHTS,
+                (&raw const value).cast(),
+                bytes,
+            )
+        };
+    }
+
     /// Listens at a path where nothing may be yet.
     pub(crate) fn listen(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
+        socket.admit_files(false);
         bind(&socket.0, &address(path)?)?;
         listen(&socket.0, 1024)?;
         Ok(socket)
     }
 
-    /// Connects to a listening socket; never waits (a full backlog is `WouldBlock`).
+    /// Connects to a listening socket; never waits (a full backlog is `WouldBlock`). No descriptors
+    /// are [admitted](Self::admit_files) yet.
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
+        socket.admit_files(false);
         connect(&socket.0, &address(path)?)?;
         Ok(socket)
     }

@@ -73,12 +73,12 @@ pub trait Value: Sized {
     /// Takes `count` values. Memory grows with what was really sent, never with what was claimed.
     fn decode_all(count: usize, head: &mut Reader<'_>) -> Result<Vec<Self>, Invalid> {
         let mut values = Vec::with_capacity(count.min(head.remaining() / size_of::<Self>().max(1)));
-        for taken in 0..count {
+        for _ in 0..count {
             let before = head.remaining();
             values.push(Self::decode(head)?);
             // What takes no bytes, such as `Box<()>`, could be claimed any number of times.
-            if head.remaining() == before && taken >= crate::limits::EMPTY_VALUES_MAX {
-                return Err(Invalid::TooLong);
+            if head.remaining() == before {
+                head.empty()?;
             }
         }
         Ok(values)

@@ -47,13 +47,15 @@ pub struct Reader<'a> {
     head: Window<'a>,
     at: usize,
     depth: u32,
+    /// Elements of sequences, in all of the head, that took no bytes.
+    empty: usize,
 }
 
 impl<'a> Reader<'a> {
     /// Begins at the start of `head`.
     #[inline]
     pub const fn new(head: Window<'a>) -> Self {
-        Self { head, at: 0, depth: 0 }
+        Self { head, at: 0, depth: 0, empty: 0 }
     }
 
     /// Bytes not yet taken.
@@ -102,6 +104,16 @@ impl<'a> Reader<'a> {
         };
         self.at = at + bytes;
         Ok(values)
+    }
+
+    /// Notes an element that took no bytes: of those there are only so many in one head, for with
+    /// sequences of sequences a few bytes could claim any number.
+    pub(super) const fn empty(&mut self) -> Result<(), Invalid> {
+        if self.empty >= crate::limits::EMPTY_VALUES_MAX {
+            return Err(Invalid::TooLong);
+        }
+        self.empty += 1;
+        Ok(())
     }
 
     /// Goes one structure deeper for as long as `inner` runs.

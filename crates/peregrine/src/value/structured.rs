@@ -17,6 +17,12 @@ impl Value for () {
         Ok(())
     }
 
+    /// Nothing to be done, however many there are: a count alone can claim billions.
+    #[inline]
+    fn encode_all(_: &[Self], _: &mut Writer<'_>) -> Result<(), Overflow> {
+        Ok(())
+    }
+
     /// Nothing stands for nothing, so a count alone could claim any number of them.
     fn decode_all(count: usize, _: &mut Reader<'_>) -> Result<Vec<Self>, Invalid> {
         Ok(vec![(); count])
@@ -197,6 +203,19 @@ mod tests {
         assert_eq!(Vec::<Box<()>>::decode(&mut reader), Err(Invalid::TooLong));
         let mut reader = Reader::new(Window::from(&head[..]));
         assert_eq!(Vec::<((),)>::decode(&mut reader), Err(Invalid::TooLong));
+        // Nor in many sequences, each of which claims what one may.
+        let mut head = vec![0; 1 << 10];
+        head[..4].copy_from_slice(&200u32.to_ne_bytes());
+        head[4..].as_chunks_mut::<4>().0.fill(65536u32.to_ne_bytes());
+        let mut reader = Reader::new(Window::from(&head[..]));
+        assert_eq!(Vec::<Vec<Box<()>>>::decode(&mut reader), Err(Invalid::TooLong));
+        // Units cost nothing, so that there may be any number of them, also on their way back.
+        head[4..].fill(0xff);
+        let mut reader = Reader::new(Window::from(&head[..]));
+        let units = Vec::<Vec<()>>::decode(&mut reader).unwrap();
+        assert_eq!(units[199].len(), u32::MAX as usize);
+        let mut memory = [0; 1024];
+        units.encode(&mut Writer::new(Space::of_mut(&mut memory))).unwrap();
     }
 
     #[test]

@@ -7,6 +7,8 @@
 
 mod attend;
 mod client;
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
 mod handshake;
 mod processors;
 mod region;

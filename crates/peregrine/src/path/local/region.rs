@@ -99,9 +99,13 @@ impl RegionLayout {
         let in_bounds = (1..=limits::ASTACKS_MAX).contains(&count)
             && (limits::MESSAGE_BYTES_MIN..=limits::MESSAGE_BYTES_MAX).contains(&bytes)
             && bytes.is_multiple_of(16);
-        let half = bytes.saturating_add(HEADER_BYTES).next_multiple_of(LINES);
+        if !in_bounds {
+            return None;
+        }
+        // Only now: what a peer announces may be too large for any sum.
+        let half = (bytes + HEADER_BYTES).next_multiple_of(LINES);
         let layout = Self { count, bytes, half };
-        (in_bounds && layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
+        (layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
     }
 
     /// As many A-stacks of that size as the bounds allow, `count` at most.
@@ -205,5 +209,9 @@ mod tests {
         assert!(RegionLayout::checked(1, 16).is_none());
         assert!(RegionLayout::checked(1, 4100).is_none());
         assert!(RegionLayout::checked(1024, 1 << 30).is_none());
+        for bytes in [usize::MAX, usize::MAX - 15, usize::MAX - 159] {
+            assert!(RegionLayout::checked(1, bytes).is_none());
+            assert!(RegionLayout::at_most(1, bytes).is_none());
+        }
     }
 }

@@ -204,6 +204,17 @@ impl ServerRegion {
         word::look(self.memory.word(astack.call_at), astack.seen.load(Ordering::Relaxed))
     }
 
+    /// The call word as it is, while no call is posted there.
+    fn quiet(&self, index: u32) -> Option<u32> {
+        match self.look(index) {
+            Look::Posted(_) => None,
+            Look::Nothing(value) => Some(value),
+            // Nobody buries a call word. A client that scribbles may write what it likes there: if
+            // it is no call, one can sleep on it and leave it like anything else.
+            Look::Dead => Some(word::DEAD),
+        }
+    }
+
     /// Whether a call is posted there that nobody has taken yet.
     pub(crate) fn is_posted(&self, index: u32) -> bool {
         matches!(self.look(index), Look::Posted(_))
@@ -212,9 +223,7 @@ impl ServerRegion {
     /// The word on which a thread sleeps that waits for a call, which says so from now on; `None`
     /// if a call has come.
     pub(super) fn doze(&self, index: u32) -> Option<&AtomicU32> {
-        let (word, Look::Nothing(value)) = (self.call_word(index), self.look(index)) else {
-            return None;
-        };
+        let (word, value) = (self.call_word(index), self.quiet(index)?);
         word::fall_asleep(word, value).then_some(word)
     }
 
@@ -240,13 +249,7 @@ impl ServerRegion {
     pub(crate) fn leave(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
         let before = astack.attendance.load(Ordering::Relaxed);
-        let Look::Nothing(value) = self.look(index) else {
-            if self.look(index) == Look::Dead {
-                // Only a client that scribbles on its own words can have written this.
-                self.call_word(index).store(word::AWAY, Ordering::Release);
-            }
-            return false;
-        };
+        let Some(value) = self.quiet(index) else { return false };
         // Before the word says so: a ring may come at once.
         astack.attendance.store(IDLE, Ordering::Release);
         if word::leave(self.call_word(index), value) {
@@ -395,7 +398,13 @@ impl ServerRegion {
 
     /// Whether a thread attends to any A-stack.
     pub(crate) fn is_attended(&self) -> bool {
-        self.astacks.iter().any(|a| a.attendance.load(Ordering::Acquire) >= ATTENDED)
+        self.desks().next().is_some()
+    }
+
+    /// The desks at which its A-stacks are attended to, some more than once.
+    pub(crate) fn desks(&self) -> impl Iterator<Item = u32> {
+        let attendance = self.astacks.iter().map(|one| one.attendance.load(Ordering::Acquire));
+        attendance.filter_map(|by| by.checked_sub(ATTENDED))
     }
 }
 

@@ -1,0 +1,301 @@
+//! A client and a server that do their worst: noise in all of the region, on the words, on the line.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use peregrine::sys;
+
+use super::noise::Noise;
+use super::wire::{
+    self, BIND, DESCRIBE, Line, MAGIC, PING, RING, Region, Session, UNBIND, VERSION, bind, bound,
+    describe, region_bytes, request, word, words,
+};
+
+/// Words that mean something, and those that only look like it.
+const KINDS: [u32; 8] = [0, 2, 3, 4, 5, 6, 7, 1];
+
+/// Writes one value somewhere: more often where it hurts.
+fn scribble(region: &Region, noise: &mut Noise, about: u32) {
+    let astack = noise.below(region.count.into()) as u32;
+    let place = match noise.below(8) {
+        0 => region.call(astack),
+        1 => region.reply(astack),
+        2 => region.taken(astack),
+        // The headers, the first values of the messages.
+        3 | 4 => region.call(astack) + 4 + 4 * noise.below(24) as usize,
+        5 => region.reply(astack) + 4 + 4 * noise.below(24) as usize,
+        6 => 4 * noise.below(1024) as usize,
+        _ => 4 * noise.below(region.memory.len() as u64 / 4) as usize,
+    };
+    let now = region.word(place).load(Ordering::Relaxed);
+    let value = match noise.below(4) {
+        0 => noise.one_of(&KINDS),
+        // The next message of a word.
+        1 => now.wrapping_add(8) & !7 | 1,
+        2 => noise.word(about),
+        _ => noise.word(now),
+    };
+    region.word(place).store(value, Ordering::Release);
+}
+
+/// Posts a call that is nearly one, with any lengths.
+fn post(session: &Session, noise: &mut Noise) {
+    let region = &session.region;
+    let astack = noise.below(region.count.into()) as u32;
+    let call = region.call(astack);
+    let procedure = if noise.once_in(8) { noise.word(PING) } else { noise.below(6) as u32 };
+    let binding = if noise.once_in(8) { noise.word(session.binding) } else { session.binding };
+    let head = noise.below(96) as u32;
+    let mut lengths = [head, head + noise.below(256) as u32, head + noise.below(512) as u32];
+    if noise.once_in(3) {
+        let at = noise.below(3) as usize;
+        lengths[at] = noise.word(region.bytes as u32);
+    }
+    let cpu = noise.below(3) as u32;
+    let header = words(&[binding, procedure, lengths[0], lengths[1], lengths[2], cpu, 0]);
+    let space = region.memory.space();
+    let _ = space.write(call + 4, &header);
+    for at in 0..24 {
+        let value = noise.word(lengths[2]);
+        let _ = space.write(call + 32 + 4 * at, &value.to_ne_bytes());
+    }
+    let word = region.word(call);
+    let message = word.load(Ordering::Relaxed).wrapping_add(8) & !7 | 1;
+    if word.swap(message, Ordering::AcqRel) != 0 {
+        sys::futex_wake(word);
+    } else {
+        let _ = session.line.say(&request(RING, astack));
+    }
+    if noise.once_in(4) {
+        // As a server's accomplice would: while it is being looked at.
+        (0..64).for_each(|_| scribble(region, noise, lengths[2]));
+    }
+}
+
+/// Says something that is not always a request; false if the session will not survive it.
+fn talk(session: &Session, directory: &Path, noise: &mut Noise) -> bool {
+    let count = session.region.count;
+    match noise.below(16) {
+        0..6 => drop(session.line.say(&request(RING, noise.below(count.into()) as u32))),
+        6 => drop(session.line.say(&request(RING, noise.word(count)))),
+        7 | 8 => drop(session.line.say(&request(UNBIND, noise.word(session.binding)))),
+        9 | 10 => {
+            let _ = session.line.say(&describe());
+            let _ = session.line.hear();
+        }
+        // One more binding in the same session, by another connection.
+        11 => {
+            if let Ok(line) = Line::connect(directory, "vault") {
+                let tokens = [session.token, noise_token(noise)];
+                let _ = line.say(&bind(noise.word(8), noise.below(1 << 21), &tokens));
+                let _ = line.answer_within(Duration::from_millis(50));
+            }
+        }
+        12 => {
+            // A guest that says anything.
+            if let Ok(line) = Line::connect(directory, "vault") {
+                let length = noise.below(300) as usize;
+                let _ = line.say(&noise.bytes(length));
+            }
+        }
+        13 if noise.once_in(8) => {
+            let kind = noise.one_of(&[BIND, DESCRIBE, RING, UNBIND, noise.clone().word(4)]);
+            let mut message = words(&[MAGIC, VERSION, kind]);
+            let length = noise.below(64) as usize;
+            message.extend(noise.bytes(length));
+            let _ = session.line.say(&message);
+            return false;
+        }
+        _ => {}
+    }
+    true
+}
+
+fn noise_token(noise: &mut Noise) -> wire::Token {
+    noise.bytes(16).try_into().expect("sixteen")
+}
+
+/// A client that attacks the export `vault` until `until`; how many calls it posted.
+pub(crate) fn client(directory: &Path, seed: u64, until: Instant) -> u64 {
+    let mut noise = Noise::new(seed);
+    let (mut sessions, mut posted) = (Vec::<Session>::new(), 0);
+    while Instant::now() < until {
+        if sessions.len() < 3 {
+            let count = noise.one_of(&[1, 4, 64, 1024]);
+            match Session::new(directory, "vault", count) {
+                Ok(session) => sessions.push(session),
+                // Refused for what it did before; it comes again.
+                Err(_) => std::thread::sleep(Duration::from_millis(5)),
+            }
+            continue;
+        }
+        let at = noise.below(sessions.len() as u64) as usize;
+        let session = &sessions[at];
+        let mut stays = true;
+        for _ in 0..32 {
+            match noise.below(8) {
+                0 | 1 => {
+                    post(session, &mut noise);
+                    posted += 1;
+                }
+                2 => stays &= talk(session, directory, &mut noise),
+                3 => {
+                    let astack = noise.below(session.region.count.into()) as u32;
+                    sys::futex_wake(session.region.word(session.region.call(astack)));
+                }
+                _ => {
+                    let about = session.region.bytes as u32;
+                    (0..16).for_each(|_| scribble(&session.region, &mut noise, about));
+                }
+            }
+        }
+        if !stays || noise.once_in(200) {
+            sessions.swap_remove(at);
+        }
+    }
+    posted
+}
+
+/// A client of the hostile server, as that knows it.
+struct Victim {
+    line: Line,
+    region: Region,
+    /// The last word that was answered, by A-stack.
+    seen: Vec<u32>,
+}
+
+/// A server under the name `trap` that gives its clients noise until `until`.
+pub(crate) fn server(listener: &Line, seed: u64, until: Instant) {
+    let mut noise = Noise::new(seed);
+    let (mut guests, mut victims) = (Vec::<Line>::new(), Vec::<Victim>::new());
+    let mut idle = 0;
+    while Instant::now() < until {
+        idle += 1;
+        while let Ok(line) = listener.accept() {
+            guests.push(line);
+        }
+        guests.retain(|_| !noise.clone().once_in(5000));
+        for at in (0..guests.len()).rev() {
+            match guests[at].hear() {
+                Ok((message, _)) if message.is_empty() => drop(guests.swap_remove(at)),
+                Ok((message, _)) => {
+                    victims.extend(welcome(guests.swap_remove(at), &message, &mut noise));
+                }
+                Err(_) => {}
+            }
+        }
+        for at in (0..victims.len()).rev() {
+            let victim = &mut victims[at];
+            if torment(victim, &mut noise) {
+                idle = 0;
+            }
+            let gone = loop {
+                match victim.line.hear() {
+                    Ok((message, _)) if message.is_empty() => break true,
+                    // Rings and goodbyes: what it does not read, the client cannot say.
+                    Ok(_) => {}
+                    Err(error) => break error.kind() != std::io::ErrorKind::WouldBlock,
+                }
+            };
+            if gone || !grumble(victim, &mut noise) {
+                drop(victims.swap_remove(at));
+            }
+        }
+        if idle > 64 {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// Answers the first message of a client: mostly as a server does, or it would learn nothing.
+fn welcome(line: Line, message: &[u8], noise: &mut Noise) -> Option<Victim> {
+    if word(message, 8) != BIND || noise.once_in(10) {
+        let length = noise.below(200) as usize;
+        let garbage = noise.bytes(length);
+        let answer =
+            if noise.once_in(2) { words(&[noise.clone().word(101), 2, 3]) } else { garbage };
+        let _ = line.say(&answer);
+        return None;
+    }
+    let count = noise.one_of(&[1, 2, 8]);
+    let bytes = 1 << 20;
+    let (region, file) = Region::new(count, bytes);
+    let said = match noise.below(16) {
+        0 => bound([1; 16], 1, noise.word(count), bytes as u64),
+        1 => bound([1; 16], 1, count, u64::from(noise.word(bytes as u32)) << noise.below(33)),
+        _ => bound(noise_token(noise), noise.word(1), count, bytes as u64),
+    };
+    assert_eq!(region.memory.len(), region_bytes(count, bytes));
+    line.say_with(&said, &[file.as_fd()]).ok()?;
+    Some(Victim { line, region, seen: vec![0; count as usize] })
+}
+
+/// Writes into a client's region, and answers its calls; whether there was one.
+fn torment(victim: &mut Victim, noise: &mut Noise) -> bool {
+    let Victim { region, seen, .. } = victim;
+    let mut called = false;
+    for astack in 0..region.count {
+        let posted = region.word(region.call(astack)).load(Ordering::Acquire);
+        if posted & 7 == 1 && posted != seen[astack as usize] {
+            seen[astack as usize] = posted;
+            called = true;
+            answer(region, astack, posted, noise);
+        }
+    }
+    if called || noise.once_in(16) {
+        let about = region.bytes as u32;
+        (0..noise.below(16)).for_each(|_| scribble(region, noise, about));
+    }
+    called
+}
+
+fn answer(region: &Region, astack: u32, posted: u32, noise: &mut Noise) {
+    let reply = region.reply(astack);
+    let space = region.memory.space();
+    if noise.once_in(2) {
+        let taken = if noise.once_in(2) { posted } else { noise.word(posted) };
+        region.word(region.taken(astack)).store(taken, Ordering::Relaxed);
+    }
+    let most = region.bytes as u32;
+    let at = if noise.once_in(3) { noise.word(most) } else { 4 * noise.below(4) as u32 };
+    let length = if noise.once_in(3) { noise.word(most) } else { noise.below(64) as u32 };
+    let kind = if noise.once_in(8) { noise.word(3) } else { noise.below(4) as u32 };
+    let _ = space.write(reply + 4, &words(&[kind, noise.below(3) as u32, at, length]));
+    for at in 0..24 {
+        let _ = space.write(reply + 32 + 4 * at, &noise.word(64).to_ne_bytes());
+    }
+    let word = match noise.below(16) {
+        // The client waits until its deadline.
+        0 => return,
+        1 => noise.word(posted),
+        2 => noise.one_of(&KINDS),
+        _ => posted,
+    };
+    region.word(reply).swap(word, Ordering::AcqRel);
+    sys::futex_wake(region.word(reply));
+}
+
+/// Says something that nobody asked for, now and then; false if it hangs up.
+fn grumble(victim: &Victim, noise: &mut Noise) -> bool {
+    if !noise.once_in(2000) {
+        return true;
+    }
+    match noise.below(6) {
+        0 => drop(victim.line.say(&words(&[wire::GOODBYE]))),
+        1 | 2 => drop(victim.line.say(&words(&[wire::REVOKED, noise.word(1)]))),
+        3 => {
+            let length = noise.below(100) as usize;
+            let _ = victim.line.say(&noise.bytes(length));
+        }
+        4 => return false,
+        _ => {
+            // More than anybody wants to hear.
+            for _ in 0..100 {
+                let _ = victim.line.say(&words(&[wire::REVOKED, noise.word(1)]));
+            }
+        }
+    }
+    true
+}

@@ -1,0 +1,55 @@
+//! Small things that cost a peer nothing, and might cost the other side much.
+
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use rustix::thread::futex;
+
+use super::wire::{LIMIT, Line, Session, describe};
+
+/// A descriptor whose last close waits for `time`: its data goes nowhere, and it lingers for it.
+/// With it, what must live until then.
+pub(crate) fn slow_to_close(time: Duration) -> (OwnedFd, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let stream = TcpStream::connect(listener.local_addr().expect("its address")).expect("itself");
+    let (reader, _) = listener.accept().expect("who has connected");
+    stream.set_nonblocking(true).expect("a socket");
+    while std::io::Write::write(&mut &stream, &[0; 1 << 16]).is_ok() {}
+    rustix::net::sockopt::set_socket_linger(&stream, Some(time)).expect("a socket");
+    (stream.into(), reader)
+}
+
+/// Whether a server answers somebody who has just come.
+pub(crate) fn is_answered(line: &Line, limit: Duration) -> bool {
+    let _ = line.say(&describe());
+    line.answer_within(limit).is_some()
+}
+
+/// Waits until a thread of the server sleeps on the call word of an A-stack.
+pub(crate) fn falls_asleep(session: &Session, astack: u32) -> bool {
+    let word = session.region.word(session.region.call(astack));
+    super::eventually(LIMIT, || word.load(Ordering::Acquire) == 2)
+}
+
+/// Moves whoever sleeps on a call word to another word, which nobody will ever wake.
+pub(crate) fn carry_away(session: &Session, astack: u32) -> usize {
+    let word = session.region.word(session.region.call(astack));
+    let elsewhere = session.region.word(64);
+    futex::requeue(word, futex::Flags::empty(), 0, i32::MAX as u32, elsewhere).unwrap_or(0)
+}
+
+/// Rings without end, until `until`; how often.
+pub(crate) fn flood(session: &Session, until: Instant) -> u64 {
+    let mut rings = 0;
+    while Instant::now() < until {
+        for astack in 0..64 {
+            // A full socket is as good: it is never empty.
+            rings += u64::from(
+                session.line.say(&super::wire::request(super::wire::RING, astack)).is_ok(),
+            );
+        }
+    }
+    rings
+}

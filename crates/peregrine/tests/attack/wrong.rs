@@ -1,0 +1,418 @@
+//! Every kind of wrong that a handshake can be, from either side.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use peregrine::Kind;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::Shutdown;
+
+use super::noise::Noise;
+use super::wire::{
+    self, BIND, BOUND, DESCRIBE, DESCRIPTION, GOODBYE, LIMIT, Line, MAGIC, REFUSED, RING, Region,
+    Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word, words,
+};
+
+/// Where a wrong client finds its server, and who else is there.
+#[derive(Clone, Copy)]
+pub(crate) struct Stage<'a> {
+    pub(crate) directory: &'a Path,
+    /// The server's export.
+    pub(crate) name: &'a str,
+    /// A binding of an honest client.
+    pub(crate) other: u32,
+}
+
+impl Stage<'_> {
+    fn line(&self) -> Line {
+        Line::connect(self.directory, self.name).expect("a server that lets one in")
+    }
+
+    fn session(&self) -> Session {
+        Session::new(self.directory, self.name, 4).expect("a session")
+    }
+}
+
+/// A wrong client, and what it does.
+pub(crate) type Case = (&'static str, fn(Stage<'_>));
+
+pub(crate) const CLIENTS: &[Case] = &[
+    ("requests that are cut off", cut_off),
+    ("requests that are too long", too_long),
+    ("requests of another protocol", foreign),
+    ("requests that there are not", unknown),
+    ("descriptors that nobody asked for", descriptors),
+    ("counts and sizes without sense", sizes),
+    ("tokens of nobody", tokens),
+    ("rings of those who are not bound", ring_unbound),
+    ("a second bind", bind_twice),
+    ("bind after joining", join_twice),
+    ("numbers of others", others),
+    ("lines that are half closed", half_closed),
+    ("thousands of connects and closes", coming_and_going),
+    ("answers that nobody reads", never_reads),
+];
+
+/// Says it on a new line; the kind of the refusal that comes, after which the line is closed.
+fn refusal(stage: Stage<'_>, message: &[u8]) -> Option<u32> {
+    let line = stage.line();
+    let _ = line.say(message);
+    let said = line.hear_out();
+    assert!(said.len() <= 1, "{said:?}");
+    said.first().map(|answer| {
+        assert_eq!(word(answer, 0), REFUSED, "{message:?} was answered with {answer:?}");
+        word(answer, 4)
+    })
+}
+
+fn all_requests() -> Vec<Vec<u8>> {
+    vec![
+        bind(4, 4096, &[]),
+        bind(4, 4096, &[[7; 16]; 8]),
+        describe(),
+        request(RING, 0),
+        request(UNBIND, 1),
+    ]
+}
+
+fn cut_off(stage: Stage<'_>) {
+    for whole in all_requests() {
+        for length in 1..whole.len() {
+            let kind = refusal(stage, &whole[..length]);
+            assert_eq!(kind, Some(Kind::ProtocolMismatch as u32), "{length} bytes of {whole:?}");
+        }
+    }
+    // No bytes at all are an end.
+    assert_eq!(refusal(stage, &[]), None);
+}
+
+fn too_long(stage: Stage<'_>) {
+    for request in all_requests() {
+        for more in [1, 4, 200, 256, 4096, 60_000] {
+            let mut long = request.clone();
+            long.extend(vec![0; more]);
+            let kind = refusal(stage, &long);
+            assert_eq!(kind, Some(Kind::ProtocolMismatch as u32), "{more} more than {request:?}");
+        }
+    }
+}
+
+fn foreign(stage: Stage<'_>) {
+    for header in [[MAGIC + 1, VERSION], [MAGIC, 0], [MAGIC, 1], [MAGIC, VERSION + 1], [0, 0]] {
+        let kind = refusal(stage, &words(&[header[0], header[1], DESCRIBE]));
+        assert_eq!(kind, Some(Kind::ProtocolMismatch as u32));
+    }
+    let mut noise = Noise::new(7);
+    for length in 1..256 {
+        let kind = refusal(stage, &noise.bytes(length));
+        assert_eq!(kind, Some(Kind::ProtocolMismatch as u32), "{length} bytes of noise");
+    }
+}
+
+fn unknown(stage: Stage<'_>) {
+    for kind in [0, 5, 6, 100, BOUND, GOODBYE, u32::MAX] {
+        let refused = refusal(stage, &words(&[MAGIC, VERSION, kind]));
+        assert_eq!(refused, Some(Kind::ProtocolMismatch as u32), "request {kind}");
+    }
+    // What a bind cannot say: an option that is neither, more tokens than there are bytes.
+    let mut neither = bind(1, 4096, &[]);
+    neither[12] = 2;
+    assert_eq!(refusal(stage, &neither), Some(Kind::ProtocolMismatch as u32));
+    let mut many = bind(1, 4096, &[]);
+    let count = many.len() - 4;
+    many[count..].copy_from_slice(&u32::MAX.to_ne_bytes());
+    assert_eq!(refusal(stage, &many), Some(Kind::ProtocolMismatch as u32));
+}
+
+/// Descriptors are refused with whatever they came; where the kernel can, already when sent.
+fn descriptors(stage: Stage<'_>) {
+    let file = std::fs::File::open("/dev/null").expect("what everybody has");
+    for count in [1, 2, 4, 5, 200, 253] {
+        let files = vec![file.as_fd(); count];
+        for request in [describe(), bind(1, 4096, &[])] {
+            let line = stage.line();
+            if line.say_with(&request, &files).is_err() {
+                continue;
+            }
+            let said = line.hear_out();
+            assert_eq!(word(&said[0], 0), REFUSED, "{count} descriptors");
+            assert_eq!(word(&said[0], 4), Kind::ProtocolMismatch as u32);
+        }
+        let session = stage.session();
+        if session.line.say_with(&request(RING, 0), &files).is_ok() {
+            assert_eq!(word(&session.line.hear_out()[0], 0), REFUSED);
+        }
+    }
+}
+
+fn sizes(stage: Stage<'_>) {
+    for (count, bytes) in [(0, 0), (u32::MAX, 0), (1, 1), (2000, 15), (1, (1 << 20) - 1)] {
+        let line = stage.line();
+        let (answer, files) = line.ask(&bind(count, bytes, &[]));
+        let session = Session::of_answer(line, &answer, &files).expect("what there is");
+        assert!((1..=1024).contains(&session.region.count), "{count} A-stacks asked for");
+        assert!(session.region.bytes >= bytes as usize && session.region.bytes.is_multiple_of(16));
+    }
+    let line = stage.line();
+    for bytes in [(1 << 20) + 1, 1 << 30, 1 << 32, u64::MAX - 7, u64::MAX] {
+        let (answer, files) = line.ask(&bind(u32::MAX, bytes, &[]));
+        assert_eq!((word(&answer, 0), word(&answer, 4)), (REFUSED, Kind::TooLarge as u32));
+        assert!(files.is_empty());
+    }
+    // Refused for its size, it may ask for less.
+    assert_eq!(word(&line.ask(&bind(1, 16, &[])).0, 0), BOUND);
+}
+
+fn tokens(stage: Stage<'_>) {
+    let mut noise = Noise::new(3);
+    let own = stage.session();
+    for count in 0..=8 {
+        let tokens: Vec<Token> = (0..count).map(|_| noise.bytes(16).try_into().unwrap()).collect();
+        let line = stage.line();
+        let (answer, files) = line.ask(&bind(1, 4096, &tokens));
+        let new = Session::of_answer(line, &answer, &files).expect("a session of its own");
+        assert!(!tokens.contains(&new.token) && new.token != own.token);
+    }
+    // One bit off.
+    let mut nearly = own.token;
+    nearly[15] ^= 1;
+    let (answer, files) = stage.line().ask(&bind(1, 4096, &[nearly]));
+    assert!(word(&answer, 0) == BOUND && files.len() == 1 && answer[16..32] != own.token);
+    // More than fit a request.
+    let many = vec![own.token; 20];
+    assert_eq!(refusal(stage, &bind(1, 4096, &many)), Some(Kind::ProtocolMismatch as u32));
+}
+
+fn ring_unbound(stage: Stage<'_>) {
+    for request in [request(RING, 0), request(RING, u32::MAX), request(UNBIND, stage.other)] {
+        assert_eq!(refusal(stage, &request), None);
+    }
+}
+
+fn bind_twice(stage: Stage<'_>) {
+    let session = stage.session();
+    session.line.say(&bind(1, 4096, &[])).expect("room for a request");
+    let said = session.line.hear_out();
+    assert_eq!((word(&said[0], 0), word(&said[0], 4)), (REFUSED, Kind::ProtocolMismatch as u32));
+    let own = stage.session();
+    own.line.say(&bind(1, 4096, &[own.token])).expect("room for a request");
+    assert_eq!(word(&own.line.hear_out()[0], 0), REFUSED);
+}
+
+/// A connection that joined a session has done what it was for.
+fn join_twice(stage: Stage<'_>) {
+    let session = stage.session();
+    let line = stage.line();
+    let (answer, files) = line.ask(&bind(1, 4096, &[session.token]));
+    assert!(word(&answer, 0) == BOUND && files.is_empty());
+    assert_ne!(word(&answer, 32), session.binding, "a number of its own");
+    let _ = line.say(&bind(1, 4096, &[session.token]));
+    let said = line.hear_out();
+    assert_eq!((word(&said[0], 0), word(&said[0], 4)), (REFUSED, Kind::ProtocolMismatch as u32));
+}
+
+fn others(stage: Stage<'_>) {
+    let mut session = stage.session();
+    let (mine, other) = (session.binding, stage.other);
+    for number in [other ^ 1, 0, u32::MAX, mine.wrapping_add(1), mine ^ 1 << 16, mine ^ 1 << 31] {
+        session.line.say(&request(UNBIND, number)).expect("room for a request");
+    }
+    for index in [4, 63, 64, 1023, 1024, u32::MAX] {
+        session.line.say(&request(RING, index)).expect("room for a request");
+    }
+    assert_eq!(session.ping(0, LIMIT), Some(0), "its own binding is as it was");
+    // And twice its own.
+    session.line.say(&request(UNBIND, mine)).expect("room for a request");
+    session.line.say(&request(UNBIND, mine)).expect("room for a request");
+    // Said on the line, it takes a moment longer than a call.
+    let gone = super::eventually(LIMIT, || session.ping(0, LIMIT) == Some(2));
+    assert!(gone, "a call without a binding is not executed");
+    session.binding = mine.wrapping_add(1 << 16);
+    assert_eq!(session.ping(1, LIMIT), Some(2), "nor is one of a binding that never was");
+    assert!(session.line.is_open());
+}
+
+fn half_closed(stage: Stage<'_>) {
+    for how in [Shutdown::Read, Shutdown::Write, Shutdown::Both] {
+        let line = stage.line();
+        let _ = rustix::net::shutdown(&line.0, how);
+        let _ = line.say(&describe());
+        let session = stage.session();
+        let _ = rustix::net::shutdown(&session.line.0, how);
+        let _ = session.line.say(&describe());
+    }
+}
+
+fn coming_and_going(stage: Stage<'_>) {
+    let mut noise = Noise::new(11);
+    for _ in 0..3000 {
+        let Ok(line) = Line::connect(stage.directory, stage.name) else { continue };
+        match noise.below(4) {
+            0 => drop(line.say(&describe())),
+            1 => drop(line.say(&bind(1, 4096, &[]))),
+            _ => {}
+        }
+    }
+}
+
+fn never_reads(stage: Stage<'_>) {
+    for session in [stage.session().line, stage.line()] {
+        let until = Instant::now() + LIMIT;
+        loop {
+            match session.say(&describe()) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(_) => break,
+            }
+            assert!(Instant::now() < until, "a client that reads nothing is answered for ever");
+        }
+    }
+}
+
+/// What a server of the other side answers to a bind; the line ends when this returns.
+pub(crate) type Answer = (&'static str, fn(Line));
+
+pub(crate) const SERVERS: &[Answer] = &[
+    ("nothing at all", |line| drop(line.hear_out())),
+    ("the end", drop),
+    ("an empty record", |line| says(line, &[], None)),
+    ("one byte", |line| says(line, &[1], None)),
+    ("another kind", |line| says(line, &words(&[GOODBYE]), None)),
+    ("a request", |line| says(line, &describe(), None)),
+    ("a description", |line| says(line, &description(&[0; 8]), None)),
+    ("a long text", |line| says(line, &description(&vec![b'x'; 65_000]), None)),
+    ("more than a message", |line| says(line, &vec![0; 65_537], None)),
+    ("a refusal without sense", |line| says(line, &words(&[REFUSED, 999, 0]), None)),
+    ("a refusal that is cut off", |line| says(line, &words(&[REFUSED, 4, 100]), None)),
+    ("half a bound", |line| {
+        let (message, file) = good();
+        says(line, &message[..40], Some(&file));
+    }),
+    ("more than bound", |line| {
+        let (mut message, file) = good();
+        message.push(0);
+        says(line, &message, Some(&file));
+    }),
+    ("bound of another version", |line| {
+        let (mut message, file) = good();
+        message[4] += 1;
+        says(line, &message, Some(&file));
+    }),
+    ("no region", |line| says(line, &good().0, None)),
+    ("two regions", |line| {
+        let (message, file) = good();
+        let _ = line.say_with(&message, &[file.as_fd(), file.as_fd()]);
+        line.hear_out();
+    }),
+    ("many regions", |line| {
+        let (message, file) = good();
+        let _ = line.say_with(&message, &vec![file.as_fd(); 253]);
+        line.hear_out();
+    }),
+    ("no bytes", |line| sized(line, 1, 0)),
+    ("an odd number of bytes", |line| sized(line, 1, (1 << 20) + 1)),
+    ("few bytes", |line| sized(line, 1, 16)),
+    ("more bytes than there are", |line| sized(line, 1, u64::MAX)),
+    ("nearly as many", |line| sized(line, 1, u64::MAX - 159)),
+    ("more than an A-stack may have", |line| sized(line, 1, (1 << 30) + 16)),
+    ("no A-stacks", |line| sized(line, 0, 1 << 20)),
+    ("more A-stacks than there are", |line| sized(line, u32::MAX, 1 << 20)),
+    ("more than a region may have", |line| sized(line, 1024, 1 << 30)),
+    ("a smaller region", |line| with(line, sealed(region_bytes(1, 1 << 20) as u64 - 4096))),
+    ("a larger region", |line| with(line, sealed(region_bytes(1, 1 << 20) as u64 + 4096))),
+    ("an empty region", |line| with(line, sealed(0))),
+    ("a region without seals", |line| {
+        let file = memory();
+        ftruncate(&file, region_bytes(1, 1 << 20) as u64).expect("a size");
+        with(line, file);
+    }),
+    ("a region that can shrink", |line| {
+        with(line, seal(region_bytes(1, 1 << 20) as u64, SealFlags::GROW | SealFlags::SEAL));
+    }),
+    ("a region that cannot be written", |line| {
+        let all = SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL | SealFlags::WRITE;
+        with(line, seal(region_bytes(1, 1 << 20) as u64, all));
+    }),
+    ("a region of huge pages", |line| {
+        // Where there are none it is no region at all, which must be refused too.
+        match memfd_create(c"huge", MemfdFlags::ALLOW_SEALING | MemfdFlags::HUGETLB) {
+            Ok(file) => {
+                let _ = ftruncate(&file, 4 << 20);
+                let _ = fcntl_add_seals(&file, all_seals());
+                // 4 MiB in all: one A-stack of this many bytes each way.
+                let _ = line.say_with(&bound([5; 16], 1, 1, 2_094_880), &[file.as_fd()]);
+                line.hear_out();
+            }
+            Err(_) => says(line, &[], None),
+        }
+    }),
+    ("a pipe", |line| with(line, io::pipe().expect("a pipe").0.into())),
+    ("a file", |line| with(line, tempfile::tempfile().expect("a file").into())),
+    ("a directory", |line| with(line, std::fs::File::open("/").expect("a directory").into())),
+    ("a device", |line| with(line, std::fs::File::open("/dev/zero").expect("a device").into())),
+    ("the line itself", |line| {
+        let copy = line.0.try_clone().expect("a descriptor");
+        with(line, copy);
+    }),
+];
+
+/// Says it, then listens until the client goes.
+fn says(line: Line, message: &[u8], file: Option<&OwnedFd>) {
+    let files: Vec<BorrowedFd<'_>> = file.iter().map(|file| file.as_fd()).collect();
+    let _ = line.say_with(message, &files);
+    line.hear_out();
+}
+
+fn with(line: Line, file: OwnedFd) {
+    says(line, &good().0, Some(&file));
+}
+
+/// A region that is what is announced, which makes no sense.
+fn sized(line: Line, count: u32, bytes: u64) {
+    says(line, &bound([5; 16], 1, count, bytes), Some(&good().1));
+}
+
+/// What an honest server says, and sends.
+pub(crate) fn good() -> (Vec<u8>, OwnedFd) {
+    let (_, file) = Region::new(1, 1 << 20);
+    (bound([5; 16], 1, 1, 1 << 20), file)
+}
+
+fn memory() -> OwnedFd {
+    memfd_create(c"region", MemfdFlags::ALLOW_SEALING).expect("memory")
+}
+
+fn all_seals() -> SealFlags {
+    SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
+}
+
+fn sealed(bytes: u64) -> OwnedFd {
+    seal(bytes, all_seals())
+}
+
+fn seal(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let file = memory();
+    ftruncate(&file, bytes).expect("a size");
+    fcntl_add_seals(&file, seals).expect("seals");
+    file
+}
+
+fn description(text: &[u8]) -> Vec<u8> {
+    let mut message = words(&[DESCRIPTION, 1, u32::from_ne_bytes(*b"A\0\0\0"), 0, 0, 0, 0, 0]);
+    message.extend(words(&[text.len() as u32]));
+    message.extend(text);
+    message.resize(message.len().next_multiple_of(4), 0);
+    message.extend(words(&[0, 1, 0, 0, 0, 0]));
+    message
+}
+
+/// Whether a request is a bind.
+pub(crate) fn is_bind(message: &[u8]) -> bool {
+    word(message, 8) == BIND
+}
+
+pub(crate) use wire::listen;
