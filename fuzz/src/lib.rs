@@ -145,7 +145,7 @@ impl Everything for Object {
             letter: 'é',
             flags: [false, true, true, false],
         };
-        while offset % 3 > 0 && points.filled() < 5 && points.put(&[point]).is_ok() {}
+        while !offset.is_multiple_of(3) && points.filled() < 5 && points.put(&[point]).is_ok() {}
         if points.filled() > 1 {
             points.set(0, Point { visible: false, ..point }).expect("it is filled");
         }

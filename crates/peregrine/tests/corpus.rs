@@ -1,6 +1,6 @@
 //! The corpora of the fuzz targets that need nothing private, replayed: see `fuzz/README.md`.
 
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code, unreachable_pub, clippy::vec_box, clippy::type_complexity)]
 #[path = "../../../fuzz/src/lib.rs"]
 mod targets;
 

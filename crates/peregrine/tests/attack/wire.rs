@@ -282,7 +282,7 @@ pub(crate) struct Region {
 /// Bytes of a region of so many A-stacks of so many bytes each way.
 pub(crate) fn region_bytes(count: u32, bytes: usize) -> usize {
     let half = (bytes + 32).next_multiple_of(128);
-    (4096 + count as usize * (2 * half + 128)).next_multiple_of(4096)
+    (4096 + count as usize * (2 * half + 256)).next_multiple_of(4096)
 }
 
 impl Region {
@@ -299,7 +299,7 @@ impl Region {
 
     /// Where the call word of an A-stack is.
     pub(crate) const fn call(&self, astack: u32) -> usize {
-        4096 + astack as usize * (2 * self.half + 128)
+        4096 + astack as usize * (2 * self.half + 256)
     }
 
     pub(crate) const fn reply(&self, astack: u32) -> usize {
