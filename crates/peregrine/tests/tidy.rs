@@ -52,6 +52,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/tidy.rs", "this list"),
     ("crates/peregrine/tests/local.rs", "sets an environment variable"),
     ("crates/peregrine/tests/failures.rs", "forks, and sets an environment variable"),
+    ("crates/peregrine/tests/forks.rs", "forks"),
     ("crates/peregrine/tests/processes.rs", "forks, and sets an environment variable"),
     ("crates/peregrine/tests/counts.rs", "an allocator that counts"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),

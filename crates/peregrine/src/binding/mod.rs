@@ -73,7 +73,7 @@ impl Binding {
         address: String,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
-        let mark = ForkMark::for_binding().map_err(|error| {
+        let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
         })?;
         let short = options.short;

@@ -51,7 +51,9 @@ const TIDY: Duration = Duration::from_secs(1);
 /// The local path together with the session that it belongs to.
 struct Member {
     path: LocalPath,
-    joined: Arc<Joined>,
+    end: Arc<End>,
+    /// Until it goes.
+    joined: Option<Arc<Joined>>,
 }
 
 impl CallPath for Member {
@@ -59,7 +61,7 @@ impl CallPath for Member {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let returned = self.path.transport(call);
         if self.path.region.is_untidy() {
-            self.joined.tidy_later();
+            self.joined.as_ref().inspect(|joined| joined.tidy_later());
         }
         returned
     }
@@ -79,10 +81,11 @@ impl CallPath for Member {
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.joined.end.bindings().remove(&self.path.binding);
-        // The last one ends the session, which says it all.
-        if Arc::strong_count(&self.joined) > 1 {
-            self.joined.region().session.unbind(self.path.binding);
+        self.end.bindings().told.remove(&self.path.binding);
+        // The last one ends the session, which says it all. Exactly one of those who go at the
+        // same time is the last, and none if somebody is about to join.
+        if self.joined.take().and_then(Arc::into_inner).is_none() {
+            self.end.session().unbind(self.path.binding);
         }
     }
 }
@@ -90,8 +93,7 @@ impl Drop for Member {
 /// The keeper's view of a session: what must be told to whom when it ends.
 struct End {
     region: Arc<ClientRegion>,
-    /// Which bindings are to be told that their export was withdrawn.
-    bindings: Mutex<HashMap<u32, Arc<AtomicBool>>>,
+    bindings: Mutex<Bindings>,
     /// How often everybody inside is told again: a server that closed its socket but lives could
     /// have written over the notice.
     tells: AtomicU32,
@@ -101,12 +103,41 @@ struct End {
     closes: AtomicBool,
 }
 
+/// Which bindings are to be told that their export was withdrawn.
+#[derive(Default)]
+struct Bindings {
+    told: HashMap<u32, Arc<AtomicBool>>,
+    /// Numbers that were revoked and that nobody here has, or not yet: a binding's own answer comes
+    /// on another connection. Kept while somebody binds.
+    early: Vec<u32>,
+}
+
+impl Bindings {
+    /// Numbers that are kept for those who bind.
+    const EARLY_MAX: usize = 256;
+
+    fn revoke(&mut self, binding: u32) {
+        match self.told.remove(&binding) {
+            Some(revoked) => revoked.store(true, Ordering::Release),
+            None if self.early.len() < Self::EARLY_MAX => self.early.push(binding),
+            None => {}
+        }
+    }
+
+    /// A new binding, which may have been revoked already.
+    fn add(&mut self, binding: u32) -> Arc<AtomicBool> {
+        let revoked = Arc::new(AtomicBool::new(self.early.contains(&binding)));
+        self.told.insert(binding, Arc::clone(&revoked));
+        revoked
+    }
+}
+
 impl End {
     fn session(&self) -> &Session {
         &self.region.session
     }
 
-    fn bindings(&self) -> MutexGuard<'_, HashMap<u32, Arc<AtomicBool>>> {
+    fn bindings(&self) -> MutexGuard<'_, Bindings> {
         self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -148,9 +179,7 @@ impl Watched for End {
         }
         match self.listen() {
             Some(Answer::Revoked(binding)) => {
-                if let Some(revoked) = self.bindings().remove(&binding) {
-                    revoked.store(true, Ordering::Release);
-                }
+                self.bindings().revoke(binding);
                 return Next::Sleep;
             }
             Some(Answer::Goodbye) => self.session().withdraw(),
@@ -346,6 +375,7 @@ fn bind_socket(
         joined.region().session.is_alive() && joined.region().message_bytes() >= message_bytes
     };
     let known: Vec<Arc<Joined>> = sessions.iter().filter_map(Weak::upgrade).filter(fits).collect();
+    known.iter().for_each(|joined| joined.end.bindings().early.clear());
     let request = Request::Bind(Bind {
         digest: digest.map(|digest| digest.0),
         count: options.astacks.max(limits::ASTACKS_SPARSE),
@@ -373,8 +403,7 @@ fn bind_socket(
         }
     };
     joined.region().frames.at_least(options.astacks);
-    let revoked = Arc::new(AtomicBool::new(false));
-    joined.end.bindings().insert(bound.binding, Arc::clone(&revoked));
+    let revoked = joined.end.bindings().add(bound.binding);
     let region = Arc::clone(joined.region());
     let frames = Arc::clone(&region.frames);
     let (binding, wait) = (bound.binding, options.wait);
@@ -383,7 +412,7 @@ fn bind_socket(
     drop(sessions);
     // Measured before the first call rather than in it.
     block_cost();
-    let path = Box::new(Member { path, joined });
+    let path = Box::new(Member { path, end: Arc::clone(&joined.end), joined: Some(joined) });
     Binding::new(path, frames, interface, name.to_owned(), options)
 }
 

@@ -1,6 +1,7 @@
 //! Exports: a name, the object behind it, and who may bind to it.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use crate::directory::Published;
 use crate::error::Kind;
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
-use crate::path::local::{Bind, Description};
+use crate::path::local::{Answer, Bind, Description};
 use crate::sys::{Credentials, Seqpacket};
 
 /// A name, and what is served under it.
@@ -25,6 +26,8 @@ pub(super) struct Export {
     sessions: Arc<Sessions>,
     since: Instant,
     watch: Mutex<Option<Watch>>,
+    /// Nobody is let in, nor bound, any more.
+    closed: AtomicBool,
 }
 
 impl Export {
@@ -37,7 +40,8 @@ impl Export {
         sessions: Arc<Sessions>,
     ) -> Arc<Self> {
         let (since, watch) = (Instant::now(), Mutex::default());
-        Arc::new(Self { name, number, serve, options, published, sessions, since, watch })
+        let closed = AtomicBool::new(false);
+        Arc::new(Self { name, number, serve, options, published, sessions, since, watch, closed })
     }
 
     /// Begins to let clients in.
@@ -47,16 +51,35 @@ impl Export {
         Ok(())
     }
 
-    /// Lets nobody in any more.
+    /// Takes the name away, and lets nobody in any more.
     pub(super) fn close(&self) {
+        /// More than there can be who have connected and were not let in yet.
+        const COME: usize = 1 << 16;
+        self.closed.store(true, Ordering::SeqCst);
+        self.published.withdraw();
         drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // Who has come meanwhile would wait for an answer for as long as we wait for calls to end.
+        let refusal = Answer::refused(Kind::Withdrawn, self.withdrawn()).to_bytes();
+        for _ in 0..COME {
+            let Ok(socket) = self.published.socket.accept() else { break };
+            let _ = socket.send(&refusal, None);
+        }
     }
 
-    /// Takes the name away, too, and refuses the calls of those who are bound.
+    /// Closes it, and refuses the calls of those who are bound.
     pub(super) fn withdraw(&self) {
         self.close();
-        self.published.withdraw();
         self.sessions.revoke(self.number);
+    }
+
+    /// Whether nobody may bind any more; who has added a binding looks here afterwards, for those
+    /// that were there before are revoked.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn withdrawn(&self) -> String {
+        format!("`{}` was withdrawn", self.name)
     }
 
     /// Whether a user may bind; if not, why.

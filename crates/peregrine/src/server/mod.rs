@@ -290,7 +290,8 @@ impl Running {
     }
 
     /// Withdraws one export while the others go on: its name goes, and calls of those who are
-    /// bound to it are refused as not executed. Those that run finish. False if it serves under no
+    /// bound to it are refused as not executed. Those that run finish. The object goes when all
+    /// calls have ended that run now, those of other exports included. False if it serves under no
     /// such name.
     pub fn withdraw(&self, name: &str) -> bool {
         let mut exports = self.exports();

@@ -324,6 +324,11 @@ impl Pool {
         state.desks.is_empty()
     }
 
+    /// Rows were taken away: no thread remembers them for longer than the call that it runs.
+    pub(super) fn forget_rows(&self) {
+        self.state().desks.iter().for_each(|desk| desk.forget_rows());
+    }
+
     /// Threads that there are.
     pub(super) fn threads(&self) -> usize {
         self.state().desks.len()

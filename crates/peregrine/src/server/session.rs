@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::export::Export;
@@ -97,6 +97,10 @@ impl Sessions {
             refuse(Kind::Denied, text);
             return Ok(());
         }
+        if export.is_closed() {
+            refuse(Kind::Withdrawn, export.withdrawn());
+            return Ok(());
+        }
         // The table is locked before the keeper can see the first message.
         let mut table = self.table();
         if table.closed {
@@ -126,7 +130,7 @@ impl Sessions {
             socket,
             peer,
             process: OnceLock::new(),
-            export,
+            export: Arc::downgrade(&export),
             region: OnceLock::new(),
             joined: AtomicBool::new(false),
             relieved: Mutex::new(None),
@@ -171,6 +175,7 @@ impl Sessions {
                 let _ = session.say(&Answer::Revoked(number));
             }
         }
+        self.pool.forget_rows();
     }
 
     /// Ends all sessions: answers what was posted and not taken, and says goodbye where nothing
@@ -211,14 +216,21 @@ impl Sessions {
     }
 }
 
+/// A binding that the client has not been told of yet, and the memory of a new session.
+struct NewBinding {
+    region: Arc<ServerRegion>,
+    bound: Bound,
+    file: Option<OwnedFd>,
+}
+
 /// One client process; a guest that has not bound yet has no region.
 pub(super) struct Session {
     key: u64,
     socket: Seqpacket,
     peer: Credentials,
     process: OnceLock<Process>,
-    /// Where it came in.
-    export: Arc<Export>,
+    /// Where it came in; an export that is withdrawn does not live on because of a session.
+    export: Weak<Export>,
     region: OnceLock<Arc<ServerRegion>>,
     /// It has bound in another session, which was all that it was for.
     joined: AtomicBool,
@@ -248,9 +260,10 @@ impl Session {
             match request {
                 Ok(Request::Ring(index)) => self.ring(index)?,
                 Ok(Request::Unbind(binding)) => drop(self.region.get()?.rows().remove(binding)),
-                Ok(Request::Describe) => {
-                    self.say(&Answer::Description(self.export.description()))?;
-                }
+                Ok(Request::Describe) => match self.export.upgrade() {
+                    Some(export) => self.say(&Answer::Description(export.description()))?,
+                    None => self.say(&Answer::refused(Kind::Withdrawn, "it was withdrawn"))?,
+                },
                 Ok(Request::Bind(bind)) => self.bind(&bind)?,
                 Err((kind, text)) => {
                     self.say(&Answer::refused(kind, text));
@@ -288,37 +301,49 @@ impl Session {
             self.say(&Answer::refused(Kind::ProtocolMismatch, "this connection has bound already"));
             return None;
         }
-        match self.bound(bind) {
-            Ok((bound, file)) => {
-                let answer = Answer::Bound(bound).to_bytes();
-                self.socket.send(&answer, file.as_ref().map(AsFd::as_fd)).ok()
-            }
-            Err((kind, text)) => self.say(&Answer::refused(kind, text)),
+        let bound = self.export.upgrade().map(|export| (self.bound(&export, bind), export));
+        let (bound, export) = match bound {
+            None => return self.say(&Answer::refused(Kind::Withdrawn, "it was withdrawn")),
+            Some((Err((kind, text)), _)) => return self.say(&Answer::refused(kind, text)),
+            Some((Ok(bound), export)) => (bound, export),
+        };
+        let NewBinding { region, bound, file } = bound;
+        let (binding, joins) = (bound.binding, file.is_none());
+        if export.is_closed() {
+            region.rows().remove(binding);
+            self.say(&Answer::refused(Kind::Withdrawn, export.withdrawn()));
+            return None;
         }
+        let answer = Answer::Bound(bound).to_bytes();
+        let sent = self.socket.send(&answer, file.as_ref().map(AsFd::as_fd));
+        if sent.is_err() {
+            // The client waits for it no more, and will never say that it has gone.
+            region.rows().remove(binding);
+            return None;
+        }
+        // With a binding in another session this connection has done what it was for.
+        (!joins).then_some(())
     }
 
     /// Binds in a session that the client has, or makes this one its session.
-    fn bound(
-        self: &Arc<Self>,
-        bind: &Bind,
-    ) -> Result<(Bound, Option<std::os::fd::OwnedFd>), (Kind, String)> {
-        let message_bytes = self.export.message_bytes_for(bind)?;
+    fn bound(self: &Arc<Self>, export: &Export, bind: &Bind) -> Result<NewBinding, (Kind, String)> {
+        let message_bytes = export.message_bytes_for(bind)?;
         if self.all.bindings_of(self.peer.uid) >= limits::BINDINGS_PER_USER {
             let text = format!("{} bindings of one user", limits::BINDINGS_PER_USER);
             return Err((Kind::Exhausted, text));
         }
         let caller = CallerInfo {
             path: PathKind::Local,
-            export: self.export.name.clone(),
+            export: export.name.clone(),
             process: self.peer.pid,
             user: self.peer.uid,
             group: self.peer.gid,
         };
         let row = Row::new(
-            self.export.number,
-            Arc::clone(&self.export.serve),
+            export.number,
+            Arc::clone(&export.serve),
             Arc::new(caller),
-            self.export.message_bytes_max(),
+            export.message_bytes_max(),
         );
         let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);
         let has_room = |session: &Arc<Self>| {
@@ -335,23 +360,24 @@ impl Session {
                 let RegionLayout { count, bytes, .. } = region.layout();
                 let epoch = self.all.epoch;
                 let bytes = bytes as u64;
-                return Ok((Bound { epoch, session: *session, binding, count, bytes }, None));
+                let bound = Bound { epoch, session: *session, binding, count, bytes };
+                return Ok(NewBinding { region: Arc::clone(region), bound, file: None });
             }
         }
-        self.become_session(bind, message_bytes, row)
+        let count = bind.count.clamp(1, export.astacks_max());
+        self.become_session(count, message_bytes, row)
     }
 
     fn become_session(
         self: &Arc<Self>,
-        bind: &Bind,
+        count: u32,
         message_bytes: usize,
         row: Row,
-    ) -> Result<(Bound, Option<std::os::fd::OwnedFd>), (Kind, String)> {
+    ) -> Result<NewBinding, (Kind, String)> {
         let exhausted =
             |what: &'static str| move |error| (Kind::Exhausted, format!("{what}: {error}"));
         // Sparse: what is never touched costs nothing, and later bindings may need more.
-        let most = self.export.astacks_max();
-        let layout = RegionLayout::at_most(bind.count.clamp(1, most), message_bytes)
+        let layout = RegionLayout::at_most(count, message_bytes)
             .ok_or_else(|| (Kind::TooLarge, format!("A-stacks of {message_bytes} bytes")))?;
         let process = Process::open(self.peer.pid).map_err(exhausted("watching the client"))?;
         let (region, file) = ServerRegion::new(layout).map_err(exhausted("the region"))?;
@@ -367,10 +393,11 @@ impl Session {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
         entry.watches.push(watch);
-        let _ = self.region.set(region);
+        let _ = self.region.set(Arc::clone(&region));
         table.tokens.insert(session, self.key);
         let (count, bytes) = (layout.count, layout.bytes as u64);
-        Ok((Bound { epoch: self.all.epoch, session, binding, count, bytes }, Some(file)))
+        let bound = Bound { epoch: self.all.epoch, session, binding, count, bytes };
+        Ok(NewBinding { region, bound, file: Some(file) })
     }
 
     /// The client has gone: its threads leave, and it is forgotten.

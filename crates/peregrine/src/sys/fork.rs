@@ -3,29 +3,30 @@
 #![allow(unsafe_code)]
 
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::io;
-use std::sync::OnceLock;
 
 /// A mark in memory that the kernel wipes in a child (`MADV_WIPEONFORK`).
 #[derive(Clone, Copy)]
 pub(crate) struct ForkMark(&'static AtomicU32);
 
 impl ForkMark {
-    /// The mark of this process. A child of the process that set it gets one that is wiped.
+    /// The mark of this process, which its bindings share. A child makes one of its own: its
+    /// parent's is wiped, and has to stay so for the bindings that the child inherited.
     pub(crate) fn of_process() -> io::Result<Self> {
-        static MARK: OnceLock<ForkMark> = OnceLock::new();
-        if let Some(mark) = MARK.get() {
-            return Ok(*mark);
+        // No lock: a thread that the child does not have might hold it.
+        static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+        let known = MARK.load(Ordering::Acquire);
+        // SAFETY: null, or the word of a mark, which is never unmapped.
+        if let Some(word) = unsafe { known.as_ref() }
+            && !Self(word).wiped()
+        {
+            return Ok(Self(word));
         }
         let mark = Self::make()?;
-        Ok(*MARK.get_or_init(|| mark))
-    }
-
-    /// A mark for bindings made by this very process, also where its parent had bound before.
-    pub(crate) fn for_binding() -> io::Result<Self> {
-        let mark = Self::of_process()?;
-        if mark.wiped() { Self::make() } else { Ok(mark) }
+        // Of threads that come at the same time each may have its own: they mean the same.
+        MARK.store(ptr::from_ref(mark.0).cast_mut(), Ordering::Release);
+        Ok(mark)
     }
 
     fn make() -> io::Result<Self> {

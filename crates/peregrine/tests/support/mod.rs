@@ -4,9 +4,14 @@
 // Each test program uses its own part of this.
 #![allow(dead_code)]
 
+pub(crate) mod raw;
+
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The variable that names a child's part.
 const PART: &str = "PEREGRINE_TEST_PART";
@@ -70,6 +75,45 @@ impl Drop for Part {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// How many descriptors a process of this user has open.
+pub(crate) fn descriptors(pid: u32) -> usize {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process of ours");
+    // The directory that is being read is one of our own.
+    open.count() - usize::from(pid == std::process::id())
+}
+
+/// Waits until something is so that another process or thread brings about.
+#[track_caller]
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < limit, "waited in vain: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Threads go on for as long as this lives: also a test that fails ends.
+pub(crate) struct GoOn<'a>(&'a AtomicBool);
+
+impl<'a> GoOn<'a> {
+    pub(crate) fn with(going: &'a AtomicBool) -> Self {
+        going.store(true, Ordering::Relaxed);
+        Self(going)
+    }
+}
+
+impl Drop for GoOn<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Tests that change the environment, or count what their process has, run one at a time.
+pub(crate) fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A runtime directory of this test's own, for all that this process exports and binds. To be

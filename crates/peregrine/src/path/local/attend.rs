@@ -54,8 +54,10 @@ pub(crate) struct Desk {
     pub(crate) number: u32,
     /// The A-stack whose call the thread runs, by key; zero while it looks around.
     current: AtomicU64,
-    /// The set below has changed: the thread must look there before it serves anything.
+    /// Something below has changed: the thread must look there before it serves anything.
     changed: AtomicBool,
+    /// Rows that the thread remembers may have been taken away.
+    stale: AtomicBool,
     set: Mutex<Vec<Place>>,
     /// Changes when the thread is wanted; it sleeps on this word too.
     bell: AtomicU32,
@@ -99,6 +101,13 @@ impl Desk {
         self.up.store(true, Ordering::SeqCst);
         self.bell.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(&self.bell);
+    }
+
+    /// Makes its thread look up rows anew. One that sleeps has forgotten them, one that runs a
+    /// procedure forgets them behind it.
+    pub(crate) fn forget_rows(&self) {
+        self.stale.store(true, Ordering::SeqCst);
+        self.changed.store(true, Ordering::SeqCst);
     }
 
     /// Takes an A-stack away from the desk whose thread runs the call of another one; false if it
@@ -228,6 +237,10 @@ impl Seat {
         let set = self.desk.set();
         self.desk.changed.store(false, Ordering::SeqCst);
         self.hot.retain(|hot| set.iter().any(|place| place.key() == hot.key));
+        drop(set);
+        if self.desk.stale.swap(false, Ordering::SeqCst) {
+            self.worker.forget();
+        }
     }
 
     /// Forgets A-stacks of sessions that have ended.

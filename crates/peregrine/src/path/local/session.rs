@@ -23,11 +23,14 @@ pub(crate) struct Session {
     state: AtomicU32,
     /// Bindings that have gone, and of which the server has not been told yet.
     unsaid: Mutex<Vec<u32>>,
+    /// The process whose session it is: a forked child has the socket too, and nothing to say.
+    owner: u32,
 }
 
 impl Session {
-    pub(crate) const fn new(socket: Seqpacket, process: Process) -> Self {
-        Self { socket, process, state: AtomicU32::new(ALIVE), unsaid: Mutex::new(Vec::new()) }
+    pub(crate) fn new(socket: Seqpacket, process: Process) -> Self {
+        let (state, unsaid) = (AtomicU32::new(ALIVE), Mutex::default());
+        Self { socket, process, state, unsaid, owner: std::process::id() }
     }
 
     /// Whether nothing is known of an end.
@@ -71,6 +74,9 @@ impl Session {
 
     /// Tells the server that a binding is not used any more.
     pub(crate) fn unbind(&self, binding: u32) {
+        if self.owner != std::process::id() {
+            return;
+        }
         let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
         unsaid.push(binding);
         // What the socket does not hold now is said when the next one goes; all of it ends with

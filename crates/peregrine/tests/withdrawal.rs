@@ -1,0 +1,315 @@
+//! Exports that go while calls run: one is withdrawn and the others go on, or the server drains.
+
+mod support;
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use peregrine::{CallError, Executed, Kind, Running, Server, interface};
+use support::raw::{self, Heard, Raw, descriptors_at_rest};
+use support::{GoOn, Part, alone, part, until};
+
+#[interface]
+trait Gate {
+    /// Returns at once.
+    fn pass(&self, x: u32) -> peregrine::Result<u32>;
+    /// Says that it has come, and waits until it is let through.
+    fn wait(&self, x: u32) -> peregrine::Result<u32>;
+}
+
+/// A gate whose keeper is the test; `alive` is there for as long as the object.
+struct Guarded {
+    came: Mutex<Sender<u32>>,
+    open: Mutex<Receiver<()>>,
+    _alive: Arc<()>,
+}
+
+impl Gate for Guarded {
+    fn pass(&self, x: u32) -> peregrine::Result<u32> {
+        Ok(x)
+    }
+    fn wait(&self, x: u32) -> peregrine::Result<u32> {
+        self.came.lock().unwrap().send(x).unwrap();
+        let _ = self.open.lock().unwrap().recv_timeout(LIMIT);
+        Ok(x)
+    }
+}
+
+const LIMIT: Duration = Duration::from_secs(10);
+/// Long for something that takes no time; the tests wait for nothing that takes longer.
+const SOON: Duration = Duration::from_secs(2);
+
+/// The test's side of a gate.
+struct Keeper {
+    came: Receiver<u32>,
+    open: Sender<()>,
+    alive: Arc<()>,
+}
+
+fn guarded() -> (GateServer<Guarded>, Keeper) {
+    let ((came_to, came), (open, open_from)) = (channel(), channel());
+    let alive = Arc::new(());
+    let (came_to, open_from) = (Mutex::new(came_to), Mutex::new(open_from));
+    let guarded = Guarded { came: came_to, open: open_from, _alive: Arc::clone(&alive) };
+    (GateServer::new(guarded), Keeper { came, open, alive })
+}
+
+/// A server of two gates.
+fn start(threads: usize) -> (Running, Keeper, Keeper) {
+    let ((first, first_keeper), (second, second_keeper)) = (guarded(), guarded());
+    let server = Server::new().threads(threads).export("gate", first).unwrap();
+    let running = server.export("other", second).unwrap().spawn().unwrap();
+    (running, first_keeper, second_keeper)
+}
+
+#[track_caller]
+fn refused<T>(result: Result<T, CallError>) {
+    let error = result.err().expect("a call that is refused");
+    let outcome = (error.kind(), error.executed());
+    assert_eq!(outcome, (Kind::Withdrawn, Executed::No), "{error}");
+}
+
+/// A client in a process of its own, which calls until something fails and says what.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    let (gate, other) = (GateClient::bind("gate").unwrap(), GateClient::bind("other").unwrap());
+    gate.pass(1).unwrap();
+    println!("\nready");
+    let outcome = |result: Result<u32, CallError>| match result {
+        Ok(x) => println!("{x}"),
+        Err(error) => println!("{:?} {:?}", error.kind(), error.executed()),
+    };
+    if part == "inside" {
+        outcome(gate.wait(7));
+    }
+    let failed = std::iter::repeat_with(|| gate.pass(2)).find(Result::is_err);
+    outcome(failed.unwrap_or(Ok(0)));
+    until("it is known without a call", || !gate.is_alive());
+    println!("{}", if other.is_alive() { "the other lives" } else { "the other is dead" });
+    if other.is_alive() {
+        outcome(other.pass(3));
+    }
+}
+
+#[test]
+fn one_export_is_withdrawn_and_the_other_goes_on() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (running, keeper, other_keeper) = start(4);
+    // The session comes in through the one that goes.
+    let gate = GateClient::bind("gate").unwrap();
+    let other = GateClient::bind("other").unwrap();
+    assert_eq!((gate.pass(1).unwrap(), other.pass(2).unwrap()), (1, 2));
+    let mut elsewhere = Part::start("child", "outside", directory.path());
+    let going = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let _go_on = GoOn::with(&going);
+        let inside = scope.spawn(|| gate.wait(3));
+        assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(3));
+        let inside_other = scope.spawn(|| other.wait(4));
+        assert_eq!(other_keeper.came.recv_timeout(LIMIT), Ok(4));
+        // Threads are never idle, and have called both.
+        scope.spawn(|| {
+            let mut both = true;
+            while going.load(Ordering::Relaxed) {
+                both &= gate.pass(5).is_ok();
+                assert_eq!(other.pass(6).unwrap(), 6);
+            }
+            assert!(!both, "calls went through to the end");
+        });
+        std::thread::sleep(Duration::from_millis(10));
+
+        assert!(running.withdraw("gate") && !running.withdraw("gate"));
+        assert_eq!(running.names(), ["other"]);
+        for x in 0..100 {
+            refused(gate.pass(x));
+            assert_eq!(other.pass(x).unwrap(), x);
+        }
+        until("it is known without a call", || !gate.is_alive());
+        assert!(other.is_alive());
+        assert_eq!(GateClient::bind("gate").unwrap_err().kind(), Kind::NotFound);
+        assert_eq!(elsewhere.line(), "Withdrawn No");
+        assert_eq!(elsewhere.line(), "the other lives");
+        assert_eq!(elsewhere.line(), "3");
+
+        // Another server takes the name while a call of the first one still runs.
+        let (second, second_keeper) = guarded();
+        let second = Server::new().export("gate", second).unwrap().spawn().unwrap();
+        let new = GateClient::bind("gate").unwrap();
+        assert_eq!(new.pass(7).unwrap(), 7);
+        refused(gate.pass(8));
+        drop(second_keeper);
+
+        assert!(Arc::strong_count(&keeper.alive) > 1, "the object of a running call is gone");
+        keeper.open.send(()).unwrap();
+        assert_eq!(inside.join().unwrap().expect("what ran finishes"), 3);
+        other_keeper.open.send(()).unwrap();
+        assert_eq!(inside_other.join().unwrap().unwrap(), 4);
+        // Although somebody is bound to it, and the threads go on.
+        until("the object goes", || Arc::strong_count(&keeper.alive) == 1);
+        drop(second);
+    });
+    drop(gate);
+    assert_eq!(peregrine::describe("other").unwrap().bindings, 1);
+    running.stop();
+}
+
+#[test]
+fn a_withdrawn_export_leaves_no_descriptor() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (running, _keeper, _other_keeper) = start(2);
+    let gate = GateClient::bind("gate").unwrap();
+    let other = GateClient::bind("other").unwrap();
+    assert_eq!((gate.pass(1).unwrap(), other.pass(2).unwrap()), (1, 2));
+    let own = || descriptors_at_rest(&directory.path().join("other"), [std::process::id()]);
+    let [before] = own();
+    assert!(running.withdraw("gate"));
+    // Its listening socket and its lock, although the session came in there.
+    until("socket and lock are closed", || own() == [before - 2]);
+    assert_eq!(other.pass(3).unwrap(), 3);
+}
+
+/// Whoever binds while an export is withdrawn is refused, or bound and then refused.
+#[test]
+fn nobody_binds_to_what_was_withdrawn() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (running, _keeper, other_keeper) = start(2);
+    let other = GateClient::bind("other").unwrap();
+    for _ in 0..30 {
+        let (server, _keeper) = guarded();
+        let (server, second) = (server, guarded().0);
+        let both = Server::new().export("early", server).unwrap().export("late", second).unwrap();
+        let both = both.spawn().unwrap();
+        // It has connected, and says what it wants when it is too late.
+        let guest = Raw::connect(&directory.path().join("early"));
+        let _late = GateClient::bind("late").unwrap();
+        let going = AtomicBool::new(true);
+        let bound = std::thread::scope(|scope| {
+            let binds = scope.spawn(|| {
+                let mut bound = Vec::new();
+                while going.load(Ordering::Relaxed) {
+                    bound.extend(GateClient::bind("early").ok());
+                }
+                bound
+            });
+            std::thread::sleep(Duration::from_micros(700));
+            let go_on = GoOn::with(&going);
+            assert!(both.withdraw("early"));
+            drop(go_on);
+            binds.join().unwrap()
+        });
+        bound.iter().for_each(|client| refused(client.pass(1)));
+        until("all know it", || bound.iter().all(|client| !client.is_alive()));
+        guest.say(&raw::bind());
+        let heard = guest.hear(SOON);
+        assert!(
+            heard == Heard::Said(raw::REFUSED, Kind::Withdrawn as u32) || heard == Heard::End,
+            "{heard:?}"
+        );
+        both.stop();
+    }
+    assert_eq!(other.pass(1).unwrap(), 1);
+    drop(other_keeper);
+    running.stop();
+}
+
+#[test]
+fn a_server_that_drains_finishes_what_runs() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (running, keeper, _other_keeper) = start(2);
+    let gate = GateClient::bind("gate").unwrap();
+    let mut inside = Part::start("child", "inside", directory.path());
+    assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(7));
+    let guest = Raw::connect(&directory.path().join("gate"));
+    let refusals = AtomicU32::new(0);
+    let drained = std::thread::scope(|scope| {
+        let draining = scope.spawn(|| running.drain(LIMIT));
+        until("calls are refused", || gate.pass(1).is_err());
+        for x in 0..50 {
+            refused(gate.pass(x));
+        }
+        let threads = [(); 4].map(|()| {
+            scope.spawn(|| {
+                for x in 0..50 {
+                    refused(gate.pass(x));
+                    refusals.fetch_add(1, Ordering::Relaxed);
+                }
+            })
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(refusals.load(Ordering::Relaxed), 200);
+
+        // The names are free at once, for whoever comes next; nobody waits for the old server.
+        let asked = Instant::now();
+        for name in ["gate", "other"] {
+            assert_eq!(GateClient::bind(name).unwrap_err().kind(), Kind::NotFound);
+        }
+        guest.say(&raw::bind());
+        let heard = guest.hear(SOON);
+        assert!(
+            heard == Heard::Said(raw::REFUSED, Kind::Withdrawn as u32) || heard == Heard::End,
+            "{heard:?}"
+        );
+        assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
+        let successor = Server::new().export("gate", guarded().0).unwrap().spawn().unwrap();
+        assert_eq!(GateClient::bind("gate").unwrap().pass(9).unwrap(), 9);
+        drop(successor);
+
+        assert!(!draining.is_finished(), "it did not wait for the call that runs");
+        keeper.open.send(()).unwrap();
+        draining.join().unwrap()
+    });
+    assert!(drained, "all has ended");
+    assert_eq!(inside.line(), "7");
+    assert_eq!(inside.line(), "Withdrawn No");
+    assert_eq!(inside.line(), "the other is dead");
+    until("the goodbye comes", || !gate.is_alive());
+    until("the object goes", || Arc::strong_count(&keeper.alive) == 1);
+}
+
+#[test]
+fn a_server_that_drains_waits_no_longer_than_it_is_told() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (running, keeper, other_keeper) = start(1);
+    let (gate, other) = (GateClient::bind("gate").unwrap(), GateClient::bind("other").unwrap());
+    let mut inside = Part::start("child", "inside", directory.path());
+    assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(7));
+    std::thread::scope(|scope| {
+        // Two wait for the only thread, in another process than the one that has it.
+        let waiting = [&gate, &other].map(|client| scope.spawn(|| client.pass(1)));
+        std::thread::sleep(Duration::from_millis(20));
+        let start = Instant::now();
+        assert!(!running.drain(Duration::from_millis(100)), "a call still runs");
+        let took = start.elapsed();
+        assert!((Duration::from_millis(100)..SOON).contains(&took), "{took:?}");
+        waiting.into_iter().for_each(|call| refused(call.join().unwrap()));
+    });
+    assert_eq!(inside.line(), "ServerGone Maybe");
+    assert_eq!(inside.line(), "ServerGone No");
+    assert_eq!(inside.line(), "the other is dead");
+    // The procedure ends when it ends, and nobody else is served.
+    keeper.open.send(()).unwrap();
+    until("the object goes", || Arc::strong_count(&keeper.alive) == 1);
+    drop(other_keeper);
+    refused(gate.pass(2));
+}
+
+#[test]
+fn draining_without_a_call_takes_no_time() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let (running, _keeper, _other_keeper) = start(2);
+    let gate = GateClient::bind("gate").unwrap();
+    assert_eq!(gate.pass(1).unwrap(), 1);
+    let start = Instant::now();
+    assert!(running.drain(Duration::MAX));
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    refused(gate.pass(2));
+}
