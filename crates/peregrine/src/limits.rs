@@ -3,6 +3,7 @@
 //! | bound | default | beyond it |
 //! |---|---|---|
 //! | [`DEPTH_MAX`] | 256 | `BadArguments` or `BadResult`: structures nested too deeply |
+//! | [`DEPTH_BYTES_MAX`] | 128 KiB | the same: large values within large values |
 //! | [`EMPTY_VALUES_MAX`] | 65536 | `TooLarge` or `BadResult`: more values than that which take no bytes |
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
@@ -26,6 +27,13 @@
 ///
 /// Decoding recurses, so this bounds the stack that a peer can make us use.
 pub const DEPTH_MAX: u32 = 256;
+
+/// Bytes that values may have which stand within each other, beyond which one goes no deeper when
+/// receiving: a list whose elements have 4 KiB may be 32 long.
+///
+/// What is taken stands on the stack, a few times over, until its place is known. Depth alone would
+/// bound the number of frames and not their size.
+pub const DEPTH_BYTES_MAX: usize = 128 << 10;
 
 /// How many values that take no bytes (`Box<()>`, a struct without fields) the sequences of one head
 /// may have, all together.

@@ -1,6 +1,7 @@
 //! `Reader`: takes values from a head that a peer wrote; every byte is fetched once.
 
 use super::{Plain, Window};
+use crate::limits;
 
 /// Why received bytes are not the values they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,8 @@ pub struct Reader<'a> {
     head: Window<'a>,
     at: usize,
     depth: u32,
+    /// Bytes of the values that are being taken, one within the other: they lie on the stack.
+    nested: usize,
     /// Elements of sequences, in all of the head, that took no bytes.
     empty: usize,
 }
@@ -55,7 +58,7 @@ impl<'a> Reader<'a> {
     /// Begins at the start of `head`.
     #[inline]
     pub const fn new(head: Window<'a>) -> Self {
-        Self { head, at: 0, depth: 0, empty: 0 }
+        Self { head, at: 0, depth: 0, nested: 0, empty: 0 }
     }
 
     /// Bytes not yet taken.
@@ -109,7 +112,7 @@ impl<'a> Reader<'a> {
     /// Notes an element that took no bytes: of those there are only so many in one head, for with
     /// sequences of sequences a few bytes could claim any number.
     pub(super) const fn empty(&mut self) -> Result<(), Invalid> {
-        if self.empty >= crate::limits::EMPTY_VALUES_MAX {
+        if self.empty >= limits::EMPTY_VALUES_MAX {
             return Err(Invalid::TooLong);
         }
         self.empty += 1;
@@ -122,11 +125,23 @@ impl<'a> Reader<'a> {
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, Invalid>,
     ) -> Result<T, Invalid> {
-        if self.depth >= crate::limits::DEPTH_MAX {
+        self.deeper_by(size_of::<T>(), inner)
+    }
+
+    /// As [`deeper`](Self::deeper), to values of so many bytes.
+    #[inline]
+    pub(super) fn deeper_by<T>(
+        &mut self,
+        bytes: usize,
+        inner: impl FnOnce(&mut Self) -> Result<T, Invalid>,
+    ) -> Result<T, Invalid> {
+        if self.depth >= limits::DEPTH_MAX || self.nested >= limits::DEPTH_BYTES_MAX {
             return Err(Invalid::TooDeep);
         }
         self.depth += 1;
+        self.nested += bytes;
         let value = inner(self);
+        self.nested -= bytes;
         self.depth -= 1;
         value
     }

@@ -57,7 +57,7 @@ impl<T: Value> Value for Vec<T> {
     #[inline]
     fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
         let count = head.count()?;
-        head.deeper(|head| T::decode_all(count, head))
+        head.deeper_by(size_of::<T>(), |head| T::decode_all(count, head))
     }
 }
 
@@ -238,5 +238,62 @@ mod tests {
         let memory = [1u8; 4096];
         let mut reader = Reader::new(Window::from(&memory[..]));
         assert_eq!(List::decode(&mut reader).unwrap_err(), Invalid::TooDeep);
+    }
+
+    /// A list of large elements, as deep as it may be, fits the stack of a thread that has the least
+    /// that threads have; a longer one is refused before it does not.
+    #[test]
+    fn large_values_are_not_as_deep_as_small_ones() {
+        #[derive(Debug)]
+        struct Pages([[u64; 64]; 8], Option<Box<Self>>);
+        impl Value for Pages {
+            const TYPE: crate::interface::Type = crate::interface::Type::Unit;
+            fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+                self.0.encode(head)?;
+                self.1.encode(head)
+            }
+            fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+                Ok(Self(Value::decode(head)?, Value::decode(head)?))
+            }
+        }
+        #[derive(Debug)]
+        struct Tree([u8; 4096], Vec<Self>);
+        impl Value for Tree {
+            const TYPE: crate::interface::Type = crate::interface::Type::Unit;
+            fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+                self.0.encode(head)?;
+                self.1.encode(head)
+            }
+            fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+                Ok(Self(Value::decode(head)?, Value::decode(head)?))
+            }
+        }
+        let decode = |levels: usize| {
+            let page = [&[0; 4096][..], &[1], &[0; 7]].concat();
+            let mut head = page.repeat(levels);
+            head.extend([0; 4097]);
+            let mut reader = Reader::new(Window::from(&head[..]));
+            Pages::decode(&mut reader).map(|_| ())
+        };
+        let small = std::thread::Builder::new().stack_size(2 << 20);
+        // The same with one child each.
+        let decode_tree = |levels: usize| {
+            let page = [&[0; 4096][..], &[1, 0, 0, 0]].concat();
+            let mut head = page.repeat(levels);
+            head.extend([0; 4100]);
+            let mut reader = Reader::new(Window::from(&head[..]));
+            Tree::decode(&mut reader).map(|_| ())
+        };
+        small
+            .spawn(move || {
+                for decode in [&decode as &dyn Fn(usize) -> _, &decode_tree] {
+                    assert_eq!(decode(31), Ok(()));
+                    assert_eq!(decode(33), Err(Invalid::TooDeep));
+                    assert_eq!(decode(120), Err(Invalid::TooDeep));
+                }
+            })
+            .unwrap()
+            .join()
+            .unwrap();
     }
 }
