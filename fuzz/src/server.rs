@@ -16,6 +16,7 @@ pub fn run(bytes: &[u8]) {
     };
     let incoming = Incoming {
         arrives: None,
+        departs: None,
         procedure: if header[0] == 255 { PING } else { header[0].into() },
         space: Window::from(message),
         head_bytes: length(2),

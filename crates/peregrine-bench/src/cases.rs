@@ -45,6 +45,8 @@ pub(crate) enum Size {
     Middle,
     /// Up to 1 MiB.
     Large,
+    /// Up to 16 MiB: across networks only.
+    Huge,
 }
 
 impl Size {
@@ -54,6 +56,7 @@ impl Size {
             Self::Small => "small",
             Self::Middle => "middle",
             Self::Large => "large",
+            Self::Huge => "huge",
         }
     }
 }
@@ -63,6 +66,8 @@ pub(crate) const LOCAL_CALL: &str = "local-call";
 
 /// Bytes of a large call.
 pub(crate) const LARGE: usize = 1 << 20;
+/// Those of the largest.
+pub(crate) const HUGE: usize = 16 << 20;
 
 /// Calls to another process.
 pub(crate) const CASES: [Case; 16] = {
@@ -88,6 +93,9 @@ pub(crate) const CASES: [Case; 16] = {
     ]
 };
 
+/// Much data across a network.
+pub(crate) const IN_16M: Case = case("in-16m", Procedure::Take, Size::Huge, HUGE, 0);
+
 /// Those that are measured on the in-process path too.
 pub(crate) const IN_PROCESS: [&str; 2] = ["null", "in-1024"];
 
@@ -111,8 +119,8 @@ impl Case {
 /// What may be asked for by name.
 pub(crate) fn names() -> PossibleValuesParser {
     let calls = CASES.iter().map(|case| case.name);
-    let others = [LOCAL_CALL, SYSTEM_CALL].into_iter().chain(MANY);
-    PossibleValuesParser::new(others.chain(calls))
+    let others = [LOCAL_CALL, SYSTEM_CALL, IN_16M.name].into_iter().chain(MANY);
+    PossibleValuesParser::new(others.chain(crate::network::other_cases()).chain(calls))
 }
 
 /// A null call by many threads of one process, through one binding.
@@ -268,7 +276,7 @@ impl Limit {
     pub(crate) fn spinning(case: Case) -> Self {
         match case.size {
             Size::Small => Self::Lines,
-            Size::Middle | Size::Large => Self::CopyThenRead,
+            Size::Middle | Size::Large | Size::Huge => Self::CopyThenRead,
         }
     }
 

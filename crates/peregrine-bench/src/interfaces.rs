@@ -52,6 +52,13 @@ pub(crate) trait Large {
     fn give(&self, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
 }
 
+/// Calls of 16 MiB.
+#[interface]
+pub(crate) trait Huge {
+    /// Bytes in.
+    fn take(&self, #[max_len(16 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
+}
+
 /// Calls whose moments are noted.
 #[interface]
 pub(crate) trait Accounted {
@@ -159,6 +166,29 @@ impl Middle for Object {
 
     fn both(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
         black_box(sum_of_lines(bytes));
+        Ok(())
+    }
+}
+
+/// Does what the limits of a network do with many bytes: nothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unread;
+
+impl Huge for Unread {
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+}
+
+impl Middle for Unread {
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<()> {
+        black_box(bytes);
+        Ok(())
+    }
+
+    fn both(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
+        black_box(bytes);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use crate::cases::{CASES, Case, Limit, Placement, Procedure, SYSTEM_CALL};
 use crate::local::{in_each_placement, rounds, split};
 use crate::row::Row;
 use crate::subject::{Failure, Subject};
-use crate::{Progress, Selection};
+use crate::{Progress, Selection, network};
 
 /// Measures all that was selected.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
@@ -24,6 +24,9 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
         }
         Ok(())
     })?;
+    let all = network::Filter::default();
+    rows.extend(network::penalties(selection, &all, progress)?);
+    rows.extend(network::measure(selection, &all, progress)?);
     Ok(rows)
 }
 

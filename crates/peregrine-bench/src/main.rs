@@ -18,6 +18,7 @@ mod limits;
 mod local;
 mod machine;
 mod marks;
+mod network;
 mod orders;
 mod peer;
 #[cfg(feature = "peers")]
@@ -61,15 +62,33 @@ enum Experiment {
         #[command(flatten)]
         filter: local::Filter,
     },
+    /// Calls to another machine, each beside its limit: loopback, and a veth pair between two
+    /// network namespaces (needs root).
+    Network {
+        #[command(flatten)]
+        selection: Selection,
+        #[command(flatten)]
+        filter: network::Filter,
+    },
     /// Where the time of a call goes, moment by moment (needs the feature `stamps`).
     Account(Selection),
-    /// Other ways to call another process, in the same rounds (needs the feature `peers`).
-    Peers(Selection),
+    /// Other ways to call another process or machine, in the same rounds (needs the feature
+    /// `peers`).
+    Peers {
+        #[command(flatten)]
+        selection: Selection,
+        /// Only across a network
+        #[arg(long)]
+        network_only: bool,
+    },
     /// How fast a caller learns that its server was killed.
     Death(Deaths),
     /// The other process of a measurement.
     #[command(hide = true)]
     Child(child::Options),
+    /// The process at the far end of a link.
+    #[command(hide = true)]
+    Far(network::far::Options),
     /// One of many processes that call.
     #[command(hide = true)]
     Caller(caller::Options),
@@ -77,15 +96,19 @@ enum Experiment {
     #[cfg(feature = "peers")]
     #[command(hide = true)]
     OtherWay(peers::Options),
+    /// One of the two processes that call each other across a network in another way.
+    #[cfg(feature = "peers")]
+    #[command(hide = true)]
+    OtherNetwork(network::other::Options),
 }
 
 impl Experiment {
     /// Whether this is not an experiment but a process of one.
     const fn is_child(&self) -> bool {
         match self {
-            Self::Child(_) | Self::Caller(_) => true,
+            Self::Child(_) | Self::Far(_) | Self::Caller(_) => true,
             #[cfg(feature = "peers")]
-            Self::OtherWay(_) => true,
+            Self::OtherWay(_) | Self::OtherNetwork(_) => true,
             _ => false,
         }
     }
@@ -183,6 +206,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
     let progress = Progress::new();
     let (name, format, rows) = match arguments.experiment {
         Experiment::Child(options) => return child::run(&options),
+        Experiment::Far(options) => return network::far::run(&options),
         Experiment::Caller(options) => return caller::run(&options),
         Experiment::Limits(selection) => {
             ("limits", selection.format, limits::measure(&selection, &progress)?)
@@ -190,15 +214,25 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Local { selection, filter } => {
             ("local", selection.format, local::measure(&selection, &filter, &progress)?)
         }
+        Experiment::Network { selection, filter } => {
+            ("network", selection.format, network::measure(&selection, &filter, &progress)?)
+        }
         Experiment::Account(selection) => return account::show(&selection, &progress),
         #[cfg(feature = "peers")]
         Experiment::OtherWay(options) => return peers::run(&options),
         #[cfg(feature = "peers")]
-        Experiment::Peers(selection) => {
-            ("peers", selection.format, peers::measure(&selection, &progress)?)
+        Experiment::OtherNetwork(options) => return network::other::run(&options),
+        #[cfg(feature = "peers")]
+        Experiment::Peers { selection, network_only } => {
+            let mut rows = Vec::new();
+            if !network_only {
+                rows = peers::measure(&selection, &progress)?;
+            }
+            rows.extend(network::others(&selection, &progress)?);
+            ("peers", selection.format, rows)
         }
         #[cfg(not(feature = "peers"))]
-        Experiment::Peers(_) => {
+        Experiment::Peers { .. } => {
             let how = "cargo run --release -p peregrine-bench --features peers -- peers";
             return Err(format!("this program was built without its peers; run `{how}`").into());
         }
@@ -218,7 +252,10 @@ fn main() -> ExitCode {
         run(arguments).map(|()| ExitCode::SUCCESS)
     } else if rooms::inside() {
         rooms::end_with_the_outside();
-        run(arguments).map(|()| ExitCode::SUCCESS)
+        network::link::raise_loopback()
+            .map_err(Into::into)
+            .and_then(|()| run(arguments))
+            .map(|()| ExitCode::SUCCESS)
     } else {
         machine::raise_descriptors();
         rooms::enter()

@@ -41,12 +41,49 @@ const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
     (TURN_SPREAD, "block", 1, 1000, 1.25, 0.50),
 ];
 
+/// The rows of calls across a network, wherever both sides run.
+const ACROSS: [Across; 8] = [
+    across("null", "udp", "loopback", "spin", &["udp-pingpong"], 1.15, 1.05),
+    across("null", "udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.05),
+    across("null", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
+    across("in-1024", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
+    // 1.06 is Peregrine's own ratio to the network penalty.
+    across("in-48000", "udp", "veth", "spin", &["blast-ack"], 1.15, 1.06),
+    across("null", "tcp", "loopback", "block", &["tcp-pingpong"], 1.15, 1.05),
+    across("in-16m", "udp", "loopback", "spin", &["blast-ack", "tcp-pingpong"], 1.30, 1.05),
+    across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
+];
+
+/// Case, path, link and wait of a row, what it may be held against; must, reach.
+struct Across {
+    key: [&'static str; 4],
+    limits: &'static [&'static str],
+    mark: Mark,
+}
+
+const fn across(
+    case: &'static str,
+    path: &'static str,
+    link: &'static str,
+    wait: &'static str,
+    limits: &'static [&'static str],
+    must: f64,
+    reach: f64,
+) -> Across {
+    Across { key: [case, path, link, wait], limits, mark: Mark::Ratio(must, reach) }
+}
+
 /// The mark of a row, if it has one.
 pub(crate) fn of(row: &Row) -> Option<Mark> {
     if row.case == "death-p99" {
         return Some(Mark::Within(100e6));
     }
     let limit = row.limit?;
+    if row.link != Some("memory") {
+        let key = [row.case, row.path?, row.link?, row.wait?];
+        let marked = ACROSS.iter().find(|m| m.key == key && m.limits.contains(&limit))?;
+        return row.ratio.map(|_| marked.mark);
+    }
     let crowd = CROWDS
         .iter()
         .find(|m| (m.0, m.1) == (row.case, limit) && row.callers >= m.2 && row.bindings >= m.3);
@@ -73,6 +110,21 @@ mod tests {
         }
         for marked in CROWDS {
             assert!(MANY.contains(&marked.0), "{}", marked.0);
+        }
+    }
+
+    #[test]
+    fn calls_across_a_network_are_marked_against_their_limits_only() {
+        for marked in ACROSS {
+            let [case, path, link, wait] = marked.key;
+            assert!(Case::named(case).is_some() || MANY.contains(&case) || case == "in-16m");
+            let row = |limit| {
+                let (path, link, wait) = (Some(path), Some(link), Some(wait));
+                let row = Row { path, link, wait, ..Row::new(case) };
+                row.ours(&[3.0], &[]).limit(limit, &[4.0]).ratio(&[3.0], &[4.0])
+            };
+            assert_eq!(of(&row(marked.limits[0])), Some(marked.mark));
+            assert_eq!(of(&row("tonic")), None);
         }
     }
 

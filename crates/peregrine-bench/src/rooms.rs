@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
@@ -48,24 +48,29 @@ pub(crate) fn inside() -> bool {
     std::env::var_os(INSIDE).is_some()
 }
 
+/// Lets this process be killed when the thread ends that started it, whatever is being done then.
+pub(crate) fn end_with_parent() {
+    // Of no use where it fails, and no harm either.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+}
+
 /// Lets this process be killed when the one that made its directory ends: nobody would wait for its
 /// result, and its children end with it.
 pub(crate) fn end_with_the_outside() {
-    // Of no use where it fails, and no harm either.
-    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    end_with_parent();
     let outside = std::env::var(INSIDE).ok().and_then(|pid| pid.parse().ok());
     if outside.is_some_and(|pid: u32| pid != std::os::unix::process::parent_id()) {
         std::process::exit(1);
     }
 }
 
-/// Runs this program again, its `$PEREGRINE_DIR` a fresh directory, which is removed afterwards
+/// Runs this program again, in a network namespace of its own if it may, its `$PEREGRINE_DIR` a fresh directory, which is removed afterwards
 /// however that run ends.
 pub(crate) fn enter() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
     let path = std::env::temp_dir().join(format!("peregrine-bench-{}", std::process::id()));
     DirBuilder::new().mode(0o700).create(&path)?;
     let room = Room(path);
-    let status = Command::new(std::env::current_exe()?)
+    let status = crate::network::link::enter()?
         .args(std::env::args_os().skip(1))
         .env("PEREGRINE_DIR", &room.0)
         .env(INSIDE, std::process::id().to_string())

@@ -107,7 +107,7 @@ impl Row {
         })
     }
 
-    fn cells(&self) -> [String; 14] {
+    fn cells(&self) -> [String; 15] {
         let text = |text: Option<&'static str>| text.unwrap_or("-").to_owned();
         let spread = match (self.ratio_low, self.ratio_high) {
             (Some(low), Some(high)) => format!("{low:.2}-{high:.2}"),
@@ -117,6 +117,7 @@ impl Row {
         [
             self.case.to_owned(),
             text(self.path),
+            text(self.link),
             text(self.wait),
             text(self.placement),
             self.callers.to_string(),
@@ -163,9 +164,10 @@ fn time(ns: Option<f64>) -> String {
     }
 }
 
-const HEADER: [&str; 14] = [
+const HEADER: [&str; 15] = [
     "case",
     "path",
+    "link",
     "wait",
     "placement",
     "callers",
@@ -204,7 +206,7 @@ fn table(rows: &[Row], colour: bool) -> String {
     for row in rows {
         table.add_row(row.cells());
     }
-    for number in [4, 5, 6, 7, 8, 10] {
+    for number in [5, 6, 7, 8, 9, 11] {
         if let Some(column) = table.column_mut(number) {
             column.set_cell_alignment(CellAlignment::Right);
         }

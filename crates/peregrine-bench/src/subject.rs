@@ -8,8 +8,8 @@ use peregrine::{BindOptions, Lent, Out, Wait};
 
 use crate::cases::{ACCOUNTED, Case, LARGE, Limit, Procedure, Size, Waiting};
 use crate::interfaces::{
-    Accounted, AccountedClient, Large, LargeClient, Middle, MiddleClient, Object, Small,
-    SmallClient, sum_of_lines,
+    Accounted, AccountedClient, Huge, HugeClient, Large, LargeClient, Middle, MiddleClient, Object,
+    Small, SmallClient, sum_of_lines,
 };
 use crate::peer::Peer;
 use crate::pingpong::{Exchange, Way};
@@ -205,23 +205,40 @@ pub(crate) fn quiet(name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-enum Client {
+/// A client of any size.
+pub(crate) enum Client {
     Small(SmallClient),
     Middle(MiddleClient),
     Large(LargeClient),
+    Huge(HugeClient),
 }
 
 impl Client {
     fn bind(name: &str, size: Size, wait: Waiting) -> peregrine::Result<Self> {
-        let options = BindOptions::default().wait(wait.wait());
+        Self::bind_with(name, size, &BindOptions::default().wait(wait.wait()))
+    }
+
+    /// Binds to the export of a size.
+    pub(crate) fn bind_with(
+        name: &str,
+        size: Size,
+        options: &BindOptions,
+    ) -> peregrine::Result<Self> {
         Ok(match size {
-            Size::Small => Self::Small(SmallClient::bind_with(name, &options)?),
-            Size::Middle => Self::Middle(MiddleClient::bind_with(name, &options)?),
-            Size::Large => Self::Large(LargeClient::bind_with(name, &options)?),
+            Size::Small => Self::Small(SmallClient::bind_with(name, options)?),
+            Size::Middle => Self::Middle(MiddleClient::bind_with(name, options)?),
+            Size::Large => Self::Large(LargeClient::bind_with(name, options)?),
+            Size::Huge => Self::Huge(HugeClient::bind_with(name, options)?),
         })
     }
 
-    fn run(&self, case: Case, buffer: &mut [u8], calls: u32) -> peregrine::Result<Duration> {
+    /// How long so many calls of a case take, with arguments from the buffer.
+    pub(crate) fn run(
+        &self,
+        case: Case,
+        buffer: &mut [u8],
+        calls: u32,
+    ) -> peregrine::Result<Duration> {
         let both = case.procedure == Procedure::Both;
         match self {
             Self::Small(client) => small(client, case.procedure, buffer, case, calls),
@@ -234,6 +251,10 @@ impl Client {
                 timed(calls, || client.take(black_box(bytes)))
             }
             Self::Large(client) => large(client, buffer, case, calls),
+            Self::Huge(client) => {
+                let bytes = &buffer[..case.in_bytes];
+                timed(calls, || client.take(black_box(bytes)))
+            }
         }
     }
 }

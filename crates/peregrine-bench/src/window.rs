@@ -4,7 +4,11 @@
 //! others call too. What counts is what began and ended inside. The clock is looked at now and then
 //! only, for that takes as long as a part of a call: so each caller loses as much at either end.
 
+use std::time::Duration;
+
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::subject::{Failure, Sample};
 
 /// Between two moments of the clock that all processes of a machine share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +77,37 @@ impl Window {
         }
         Ok(counted)
     }
+}
+
+/// From the order to call until calls count, at first: all callers have begun by then.
+const LEAD_NS: u64 = 20_000_000;
+/// Windows that are tried before it is said that callers cannot begin in time.
+const ATTEMPTS: u32 = 5;
+
+/// The time of a window over all calls made in it; with the processor time that all calls took, if
+/// that is known. `call` makes the window when all is ready, and says what each caller did.
+///
+/// # Errors
+/// Those of `call`, or if callers always begin too late.
+pub(crate) fn sample(
+    length: Duration,
+    mut call: impl FnMut(&dyn Fn(u64) -> Window) -> Result<(Vec<Counted>, Option<Duration>), Failure>,
+) -> Result<Sample, Failure> {
+    for attempt in 0..ATTEMPTS {
+        let lead_ns = LEAD_NS << attempt;
+        let (counted, ran) = call(&|now| Window::after(now, lead_ns, length.as_nanos() as u64))?;
+        if counted.iter().any(|one| one.late_ns > 0) {
+            continue;
+        }
+        let calls: u64 = counted.iter().map(|one| one.calls).sum();
+        let all: u64 = counted.iter().map(|one| one.all).sum();
+        if calls == 0 {
+            return Err("no call ended within the time in which they are counted".into());
+        }
+        let cpu_ns = ran.map(|ran| ran.as_nanos() as f64 / all as f64);
+        return Ok(Sample { ns: length.as_nanos() as f64 / calls as f64, cpu_ns });
+    }
+    Err("the machine is too busy: callers begin too late".into())
 }
 
 #[cfg(test)]

@@ -55,11 +55,13 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Export a directory's files until SIGINT or SIGTERM
     Serve(Serve),
+    /// Copy a file from a server of `serve`, here or over a network
+    Copy(Copy),
     /// List the names that are exported on this machine
     List,
     /// Show the interface of an export
     Describe {
-        /// Name of the export
+        /// Name or address of the export: NAME, udp:HOST:PORT/NAME, tcp:HOST:PORT/NAME
         name: String,
     },
     /// Call the procedure that does nothing, and say how long it takes
@@ -112,15 +114,33 @@ pub(crate) struct Serve {
     /// Calls that run at one time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
+    /// Listen also at a port, such as tcp:127.0.0.1:7000 (port 0: any); may be given several times.
+    /// Nothing on a network is encrypted yet, and whoever reaches the port may call
+    #[arg(long, value_name = "ENDPOINT")]
+    pub(crate) listen: Vec<String>,
+    /// Allow --listen where other machines can reach it
+    #[arg(long, requires = "listen")]
+    pub(crate) beyond_this_machine: bool,
     /// Stop when this parent has ended.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent: Option<u32>,
 }
 
+/// Options of `copy`.
+#[derive(Args, Debug)]
+pub(crate) struct Copy {
+    /// Which file: NAME/PATH, udp:HOST:PORT/NAME/PATH or tcp:HOST:PORT/NAME/PATH
+    #[arg(value_name = "ADDRESS/PATH")]
+    pub(crate) from: String,
+    /// Where the copy goes: a file, or a directory
+    #[arg(value_name = "DEST")]
+    pub(crate) to: PathBuf,
+}
+
 /// Options of `ping`.
 #[derive(Args, Debug)]
 pub(crate) struct Ping {
-    /// Name of the export
+    /// Name or address of the export: NAME, udp:HOST:PORT/NAME, tcp:HOST:PORT/NAME
     pub(crate) name: String,
     /// How many calls
     #[arg(short, long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=10_000_000))]

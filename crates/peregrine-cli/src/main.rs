@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod copy;
 mod demo;
 mod describe;
 mod files;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
     let done = match command.unwrap_or_default() {
         Command::Demo(demo) => demo::run(&demo, format),
         Command::Serve(serve) => serve::run(&serve, format),
+        Command::Copy(copy) => copy::run(&copy, format),
         Command::List => list::run(format),
         Command::Describe { name } => describe::run(&name, format),
         Command::Ping(ping) => ping::run(&ping, format),

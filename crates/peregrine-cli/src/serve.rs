@@ -24,11 +24,16 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     if serve.public {
         options = options.public();
     }
-    let server = Server::new()
-        .threads(serve.threads.into())
-        .stop_on_signals()
-        .export_with(&name, FilesServer::new(files), options)?
-        .spawn()?;
+    let mut server = Server::new().threads(serve.threads.into()).stop_on_signals();
+    for endpoint in &serve.listen {
+        server = match serve.beyond_this_machine {
+            true => server.listen_beyond_this_machine(endpoint)?,
+            false => server.listen(endpoint)?,
+        };
+    }
+    let server = server.export_with(&name, FilesServer::new(files), options)?.spawn()?;
+    let addresses = server.addresses().iter().map(|endpoint| format!("{endpoint}/{name}"));
+    let addresses: Vec<String> = addresses.collect();
     let process = std::process::id();
     match format {
         Format::Json => output::print(json!({
@@ -39,6 +44,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
             "public": serve.public,
             "process": process,
             "socket": socket(&name),
+            "addresses": addresses,
         }))?,
         Format::Human => {
             let access = if serve.writable { "to read and write" } else { "to read" };
@@ -48,6 +54,11 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
                  {DIM}(process {process}; Ctrl-C stops it){DIM:#}",
                 dir.display()
             ));
+            for address in &addresses {
+                output::tell(format_args!(
+                    "and at {BOLD}{address}{BOLD:#} {DIM}(not encrypted, to whoever reaches it){DIM:#}"
+                ));
+            }
         }
     }
     server.wait();

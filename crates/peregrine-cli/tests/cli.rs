@@ -359,3 +359,67 @@ fn an_interrupted_demonstration_leaves_nothing() {
         }
     }
 }
+
+#[test]
+fn files_are_served_copied_and_pinged_over_tcp() {
+    let place = Place::new();
+    let large: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 / 3) as u8).collect();
+    fs::create_dir(place.0.path().join("files/deep")).unwrap();
+    fs::write(place.0.path().join("files/deep/large"), &large).unwrap();
+    let files = place.path("files");
+    let arguments = ["serve", &files, "--listen", "tcp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"];
+    let arguments = [&arguments[..], &["--format", "json"]].concat();
+    let mut server = Process::start(&mut place.command(&arguments));
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    let addresses: Vec<&str> =
+        ready["addresses"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert!(addresses.len() == 2 && addresses[0] != addresses[1]);
+
+    for from in [addresses[0], addresses[1], "files", "local:files"] {
+        let to = place.path("tmp");
+        let (code, said) = place.json(&["copy", &format!("{from}/deep/large"), &to]);
+        let path = if from.starts_with("tcp:") { "tcp" } else { "local" };
+        assert_eq!(
+            (code, said["bytes"].as_u64(), &said["path"]),
+            (0, Some(3_000_000), &path.into())
+        );
+        let copy = place.0.path().join("tmp/large");
+        assert!(fs::read(&copy).unwrap() == large);
+        fs::remove_file(copy).unwrap();
+    }
+    let to = place.path("tmp/other");
+    let done = place.run(&["copy", &format!("{}/hello", addresses[0]), &to]);
+    assert_eq!((done.code, fs::read(&to).unwrap()), (0, b"hello".to_vec()), "{done:?}");
+    fs::remove_file(&to).unwrap();
+    let (code, said) = place.json(&["ping", addresses[0], "-c", "50"]);
+    assert_eq!((code, &said["path"], &said["calls"]), (0, &"tcp".into(), &50.into()));
+    let (code, said) = place.json(&["describe", addresses[0]]);
+    assert_eq!((code, &said["interface"]), (0, &"Files".into()));
+
+    for (arguments, code, kind) in [
+        (["copy", &format!("{}/none", addresses[0]), &to], 1, "Refused"),
+        (["copy", addresses[0], &to], 3, "Local"),
+        (["copy", "tcp:127.0.0.1/files/hello", &to], 3, "BadName"),
+        (["copy", &addresses[0].replace("/files", "/other/x"), &to], 3, "NotFound"),
+        (["serve", &files, "--listen=tcp:0.0.0.0:0"], 3, "Denied"),
+    ] {
+        let (said, error) = place.json(&arguments);
+        assert_eq!((said, &error["error"]["kind"]), (code, &kind.into()), "{arguments:?}");
+    }
+    assert!(place.is_tidy(), "nothing is left of copies that failed");
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    let (code, error) = place.json(&["ping", addresses[0]]);
+    assert_eq!((code, &error["error"]["kind"]), (3, &"Unreachable".into()));
+}
+
+#[test]
+fn listening_wider_takes_a_word() {
+    let place = Place::new();
+    let server = place.serve(&["--listen", "tcp:0.0.0.0:0", "--beyond-this-machine"]);
+    drop(server);
+    let done = place.run(&["serve", &place.path("files"), "--beyond-this-machine"]);
+    assert_eq!(done.code, 2, "{done:?}");
+}

@@ -95,7 +95,7 @@ kinds! {
         "stop the other server or export under another name";
     /// The name, address or option has no meaning.
     BadName = 3, "no valid name",
-        "use 1 to 64 letters, digits, '-', '_' or '.', not beginning with a dot";
+        "write NAME, tcp:HOST:PORT/NAME or udp:HOST:PORT/NAME; a name has 1 to 64 letters, digits, '-', '_' or '.' and does not begin with a dot";
     /// The server does not serve this user.
     Denied = 4, "permission denied",
         "run as the server's user, or let the server be opened to others";
@@ -144,6 +144,9 @@ kinds! {
     /// The procedure itself failed in a call to somebody else.
     Relayed = 19, "the server's own call failed",
         "see the cause, which the server relayed as text";
+    /// Nobody answers at the host and port of the address.
+    Unreachable = 20, "the place cannot be reached",
+        "check the host and the port, and that the server listens there";
 }
 
 /// Why a call, a bind or an export failed, and whether the call ran.
@@ -203,11 +206,21 @@ impl CallError {
             Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) => Kind::Exhausted,
             _ => Kind::System,
         };
+        let what = match limit_reached(&error) {
+            Some(limit) => format!("{}: {limit}", what.into()),
+            None => what.into(),
+        };
         Self::not_executed(kind, phase, what).because(error)
     }
 
     pub(crate) fn in_phase(mut self, phase: Phase) -> Self {
         self.0.phase = phase;
+        self
+    }
+
+    /// The same of a question that calls nothing, and may be asked again.
+    pub(crate) fn not_executed_after_all(mut self, phase: Phase) -> Self {
+        (self.0.executed, self.0.phase) = (Executed::No, phase);
         self
     }
 
@@ -292,6 +305,19 @@ impl CallError {
     }
 }
 
+/// Which limit an operating system's error speaks of, for whoever is to raise it.
+#[cold]
+pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
+    let process = std::process::id();
+    match error.raw_os_error() {
+        Some(libc::EMFILE) => {
+            Some(format!("process {process} has no descriptor left (RLIMIT_NOFILE)"))
+        }
+        Some(libc::ENFILE) => Some("the machine has no descriptor left (fs.file-max)".to_owned()),
+        _ => None,
+    }
+}
+
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.chain(), self.executed())?;
@@ -330,6 +356,6 @@ mod tests {
             assert!(!kind.text().is_empty() && !kind.advice().is_empty());
         }
         assert_eq!(Kind::from_number(0), None);
-        assert_eq!(Kind::from_number(20), None);
+        assert_eq!(Kind::from_number(21), None);
     }
 }

@@ -2,14 +2,18 @@
 
 #![allow(missing_docs)]
 
+pub mod exchange;
+
 use std::io;
 use std::sync::Arc;
 
 use crate::binding::{BindOptions, Binding};
 use crate::interface::Interface;
 
+pub use crate::path::datagram::fuzzing::Datagrams;
 use crate::path::local::fuzzing::Scripted;
 pub use crate::path::local::fuzzing::{Debt, Script, Seen, Word, answer, request};
+use crate::protocol::stream;
 
 /// A binding to a script: its calls find the reply that the script laid ready.
 ///
@@ -21,4 +25,26 @@ pub fn scripted(interface: &'static Interface, bytes: usize) -> io::Result<(Arc<
     let options = BindOptions::default().astacks(1);
     let binding = Binding::new(Box::new(path), frames, interface, "script".into(), &options);
     Ok((script, binding.map_err(io::Error::other)?))
+}
+
+/// Reads any bytes as a message of a stream.
+///
+/// # Panics
+/// If what was read is not written as it came.
+pub fn stream_message(bytes: &[u8]) {
+    let Some((header, body)) = bytes.split_first_chunk() else { return };
+    if let Ok(header) = stream::Header::from_bytes(header) {
+        assert_eq!(stream::Header::from_bytes(&header.to_bytes()), Ok(header));
+        assert!(header.rest().is_multiple_of(16));
+    }
+    if let Some(bind) = stream::Bind::from_bytes(body) {
+        assert_eq!(stream::Bind::from_bytes(&bind.to_bytes()), Some(bind));
+    }
+    if let Some(bound) = stream::Bound::from_bytes(body) {
+        assert_eq!(bound.to_bytes(), body);
+    }
+    if let Some(said) = stream::description_from_bytes(body) {
+        assert_eq!(stream::description_to_bytes(&said), body);
+    }
+    let _ = stream::Refused::from_bytes(body);
 }

@@ -56,6 +56,27 @@ pub struct Parameter {
     pub max_len: Option<u32>,
 }
 
+/// What an export says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// The name of the interface.
+    pub interface: String,
+    /// Its version.
+    pub version: u32,
+    /// Its identity.
+    pub digest: Digest,
+    /// Its canonical text.
+    pub text: String,
+    /// The documentation of the interface and of its procedures, in order.
+    pub docs: Vec<String>,
+    /// The server's process.
+    pub process: u32,
+    /// How long it has been exported, in milliseconds.
+    pub age_ms: u64,
+    /// Bindings that stand now.
+    pub bindings: u32,
+}
+
 /// The direction of a parameter (Peregrine section 2, Firefly's VAR IN and VAR OUT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {

@@ -23,6 +23,12 @@ pub(crate) trait Watched: Send + Sync {
     /// Its descriptor is readable, or its other end was closed.
     fn ready(self: Arc<Self>) -> Next;
 
+    /// What of its descriptor is watched. With `ONESHOT` it is watched until it was ready once, and
+    /// then from [`Watch::again`] on.
+    fn interest(&self) -> EventFlags {
+        EventFlags::IN | EventFlags::RDHUP
+    }
+
     /// A moment that it asked for has come.
     fn tick(self: Arc<Self>) -> Next {
         Next::Sleep
@@ -79,6 +85,14 @@ impl Watch {
         self.keeper.remind(self.key, after);
         // It sleeps until a moment that may be later.
         let _ = rustix::io::write(&self.keeper.nudge, &1u64.to_ne_bytes());
+    }
+}
+
+impl Watch {
+    /// Watches the descriptor again, or for something else than before, as
+    /// [`Watched::interest`] says.
+    pub(crate) fn again(&self) {
+        self.keeper.again(self.key);
     }
 }
 
@@ -147,8 +161,20 @@ impl Keeper {
     }
 
     fn list(&self, key: u64, what: &dyn Watched) -> io::Result<()> {
-        let interest = EventFlags::IN | EventFlags::RDHUP;
-        Ok(epoll::add(&self.epoll, what.fd(), EventData::new_u64(key), interest)?)
+        Ok(epoll::add(&self.epoll, what.fd(), EventData::new_u64(key), what.interest())?)
+    }
+
+    fn again(&self, key: u64) {
+        // In a forked child the interest list is the parent's.
+        if self.pid != std::process::id() {
+            return;
+        }
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(&key) else { return };
+        let (data, interest) = (EventData::new_u64(key), entry.what.interest());
+        if entry.listed {
+            let _ = epoll::modify(&self.epoll, entry.what.fd(), data, interest);
+        }
     }
 
     fn remind(&self, key: u64, after: Duration) {

@@ -47,7 +47,8 @@
 //!
 //! * [`interface`](macro@interface), [`derive@Plain`], [`derive@Value`]: what you write.
 //! * [`Out`], [`Lent`]: buffers whose place the caller decides, and that are not copied.
-//! * [`Server`], [`Running`], [`ExportOptions`]: serving objects under names.
+//! * [`Server`], [`Running`], [`ExportOptions`], [`Losses`]: serving objects under names.
+//! * [`Address`], [`Endpoint`], [`Place`]: where servers are and listen.
 //! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`], [`Short`]: what is behind a client.
 //! * [`CallError`], [`Kind`], [`Executed`]: what failed, and whether the call ran.
 //! * [`caller`]: who calls the procedure that runs.
@@ -60,6 +61,7 @@
 
 mod binding;
 pub mod call;
+mod device;
 pub mod digest;
 pub mod directory;
 pub mod error;
@@ -70,17 +72,18 @@ pub mod interface;
 mod keeper;
 pub mod limits;
 mod path;
+mod protocol;
 mod server;
 pub mod stats;
 pub mod stub;
 pub mod sys;
 pub mod value;
 
-pub use binding::{BindOptions, Binding, Description, describe};
+pub use binding::{Address, BindOptions, Binding, Description, Endpoint, Place, describe};
 pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
-pub use server::{ExportOptions, Running, Server, StopHandle};
+pub use server::{ExportOptions, Losses, Running, Server, StopHandle};
 pub use value::{Full, Invalid, Lent, Out, Plain, Value};
 
 /// What generated code needs; no part of the public interface.

@@ -11,16 +11,26 @@
 //! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
 //! | [`ASTACK_BYTES_KEPT`] | 64 KiB each way | what a larger message touched is given back when idle for two seconds |
 //! | [`ASTACKS`] / [`ASTACKS_SPARSE`] / [`ASTACKS_MAX`] | 8 / 64 / 1024 | the caller waits until an A-stack is given back |
-//! | [`REGION_BYTES_MAX`] | 4 GiB | refused at bind |
+//! | [`REGION_BYTES_MAX`] | 8 GiB | refused at bind |
 //! | [`WORKERS_MAX`] | 64 | a call rings and is queued |
 //! | [`QUEUE_MAX`] | 1024 | `Overloaded`, not executed |
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
 //! | [`GUESTS_PER_USER`], [`GUEST_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
-//! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole |
+//! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole; a connection that says nothing keeps no thread longer |
 //! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
-//! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session is closed |
+//! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
+//! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed |
+//! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the caller that is idle longest is forgotten and binds again, or `Exhausted` at bind |
+//! | [`RETAINED_BYTES_MAX`] / [`RETAINED_BYTES_PER_HOST`] | 256 MiB / 64 MiB | over datagrams: `Exhausted`, not executed, until results are acknowledged |
+//! | [`PARTIAL_BYTES_PER_HOST`] | 64 MiB | over datagrams: the same, until calls of several packets have come whole |
+//! | [`SPARE_BYTES_MAX`] | 16 MiB | memory for calls and for results that is not needed is given back |
+//! | [`SOCKETS_PER_SERVER`] | 16 | over datagrams: further calling threads share one more socket, at which one receives for all |
+//! | [`BINDINGS_PER_CONNECTION`] | 4096 | `Exhausted` at bind |
+//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection whose message stops in the middle is closed |
+//! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that takes no reply is closed: at once if others wait, else after the longer time |
+//! | [`SILENCE`] | 10 s | a peer of which nothing is heard is gone |
 //! | [`TEXT_BYTES_MAX`] | 2048 | error texts that cross a binding are cut |
 
 /// How deep structures may nest (`Vec`, `Option`, `Result`, `Box`), when sent and when received.
@@ -68,8 +78,9 @@ pub const ASTACKS_SPARSE: u32 = 64;
 /// The most A-stacks that a binding may ask for.
 pub const ASTACKS_MAX: u32 = 1024;
 
-/// Bytes of shared memory that one session may take.
-pub const REGION_BYTES_MAX: usize = 4 << 30;
+/// Bytes of shared memory that one session may take: 4 GiB of messages, and for each of 1024
+/// A-stacks the 2 MiB each way through which its large messages run.
+pub const REGION_BYTES_MAX: usize = 8 << 30;
 
 /// Bytes that an A-stack offers each way at least: any refusal with its text fits.
 pub const MESSAGE_BYTES_MIN: usize = 4096;
@@ -117,3 +128,58 @@ pub const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of an error's text that cross a binding.
 pub const TEXT_BYTES_MAX: usize = 2048;
+
+/// Network connections of a server, whomever they come from.
+pub const CONNECTIONS_MAX: usize = 4096;
+
+/// Network connections from one host: one address of IPv4, one /64 of IPv6.
+pub const CONNECTIONS_PER_HOST: usize = 256;
+
+/// Callers that a server knows at one datagram socket: calls that may be under way at one time, and
+/// records of those that were.
+pub const CALLERS_MAX: usize = 1 << 14;
+
+/// The same of one group of hosts; who is in a group is decided by a secret.
+pub const CALLERS_PER_HOST: usize = 1 << 12;
+
+/// Bytes of large results that a server keeps at one datagram socket until their callers have
+/// acknowledged them, besides those that the procedures which run are just making.
+///
+/// Small ones, of up to 1472 bytes, are bounded by their number: 24 MiB for [`CALLERS_MAX`] of them.
+pub const RETAINED_BYTES_MAX: usize = 256 << 20;
+
+/// The same for one group of hosts. A caller acknowledges a result of 1 MiB or more at once, and others
+/// with its next call, or within 100 ms.
+pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
+
+/// Bytes of calls of several packets that have not ended, of one group of hosts at one datagram
+/// socket; a host's only one may be larger.
+pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
+
+/// Bytes of memory for calls, and of memory for results, that a datagram socket keeps at hand for the
+/// next ones.
+pub const SPARE_BYTES_MAX: usize = 16 << 20;
+
+/// Calling threads of a process that have a datagram socket of their own to one server address; all
+/// others share one more.
+///
+/// On its own socket a thread is woken by the kernel with what it waits for, and who spins must be
+/// alone there. With more callers than this the processors are what limits them: one who receives for
+/// all costs a little then, and a thousand sockets would be all the descriptors that a process has.
+pub const SOCKETS_PER_SERVER: u32 = 16;
+
+/// Bindings of one network connection.
+pub const BINDINGS_PER_CONNECTION: usize = 4096;
+
+/// Bytes of messages that have not come whole yet and that no thread waits for, of all connections
+/// of a server; the same number again of those at each datagram socket that wait or run.
+pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
+
+/// How long a thread of a server waits for a connection to take a reply: if others wait for a
+/// thread, and if nobody does.
+pub const UNREAD_TIME: [core::time::Duration; 2] =
+    [core::time::Duration::from_millis(100), core::time::Duration::from_secs(10)];
+
+/// How long nothing may be heard from the other end of a network connection, although it was asked
+/// (keepalive) or owes an acknowledgement, until it counts as gone.
+pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);

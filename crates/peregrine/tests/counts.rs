@@ -1,12 +1,12 @@
-//! Exact counts of a bound call, both sides together: allocations and copies.
+//! Exact counts of a bound call, both sides together: allocations, copies and wake-ups.
 
 mod support;
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
 
-use peregrine::{Lent, Out, Server, interface, stats};
+use peregrine::{BindOptions, Lent, Out, Server, Wait, interface, stats};
 
 /// The system's allocator, counting.
 struct Counting;
@@ -42,6 +42,7 @@ trait Counted {
     fn take(&self, bytes: &[u8]) -> peregrine::Result<()>;
     fn both(&self, bytes: &mut [u64]) -> peregrine::Result<()>;
     fn give(&self, into: Out<'_, u8>) -> peregrine::Result<()>;
+    fn fill(&self, into: Out<'_, u8>) -> peregrine::Result<()>;
     fn lend(&self, bytes: Lent<'_, u8>) -> peregrine::Result<u8>;
     fn owned(&self, text: String) -> peregrine::Result<String>;
 }
@@ -67,6 +68,12 @@ impl Counted for Object {
     }
     fn give(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
         into.put(&[7; 100]).expect("room");
+        Ok(())
+    }
+    fn fill(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        static ALL: [u8; 200_000] = [7; 200_000];
+        let room = into.capacity();
+        into.put(&ALL[..room]).expect("room");
         Ok(())
     }
     fn lend(&self, bytes: Lent<'_, u8>) -> peregrine::Result<u8> {
@@ -103,16 +110,28 @@ fn a_call_allocates_what_its_owned_types_need_and_nothing_else() {
     let _alone = ALONE.lock().unwrap();
     let _directory = support::own_directory();
     let server = Server::new().export("counted", CountedServer::new(Object)).unwrap();
-    let _running = server.spawn().unwrap();
+    let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
+    let running = server.spawn().unwrap();
     let local = CountedClient::bind("counted").unwrap();
     let in_process = CountedClient::in_process(Object);
-    for client in [&local, &in_process] {
+    let far = |index: usize, options: &BindOptions| {
+        let address = format!("{}/counted", running.addresses()[index]);
+        CountedClient::bind_with(&address, options).unwrap()
+    };
+    let (tcp, udp) = (far(0, &BindOptions::default()), far(1, &BindOptions::default()));
+    let checked = far(1, &BindOptions::default().payload_check(true));
+    let mut large = vec![0u8; 200_000];
+    for client in [&local, &in_process, &tcp, &udp, &checked] {
         let mut buffer = [0u8; 200];
         let mut words = [1u64; 100];
         assert_eq!(allocations_per_call(|| client.null().unwrap()), 0);
         assert_eq!(allocations_per_call(|| assert_eq!(client.add(1, 2).unwrap(), 3)), 0);
         assert_eq!(allocations_per_call(|| assert_eq!(client.text("falcon").unwrap(), 6)), 0);
-        assert_eq!(allocations_per_call(|| client.take(&[1; 1440]).unwrap()), 0);
+        for bytes in [1024, 1440, 3000, 200_000] {
+            assert_eq!(allocations_per_call(|| client.take(&large[..bytes]).unwrap()), 0);
+        }
+        assert_eq!(allocations_per_call(|| client.give(Out::from(&mut large)).unwrap()), 0);
+        assert_eq!(allocations_per_call(|| client.fill(Out::from(&mut large)).unwrap()), 0);
         assert_eq!(allocations_per_call(|| client.both(&mut words).unwrap()), 0);
         assert_eq!(allocations_per_call(|| client.give(Out::from(&mut buffer)).unwrap()), 0);
         assert_eq!(allocations_per_call(|| drop(client.lend(Lent::from(&[1u8; 64])))), 0);
@@ -122,6 +141,52 @@ fn a_call_allocates_what_its_owned_types_need_and_nothing_else() {
         // gives back as the result), one for the result.
         assert_eq!(allocations_per_call(|| drop(client.owned("falcon".to_owned()))), 3);
     }
+}
+
+/// More callers than have a socket of their own over UDP: those who receive for others, and those for
+/// whom others do.
+#[test]
+fn who_shares_a_socket_allocates_nothing_either() {
+    const CALLERS: usize = peregrine::limits::SOCKETS_PER_SERVER as usize + 8;
+    const CALLS: u64 = 50;
+    let _alone = ALONE.lock().unwrap();
+    let _directory = support::own_directory();
+    let server = Server::new().export("counted", CountedServer::new(Object)).unwrap();
+    let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let options = BindOptions::default().astacks(CALLERS as u32).wait(Wait::Block);
+    let address = format!("{}/counted", running.addresses()[0]);
+    let client = CountedClient::bind_with(&address, &options).unwrap();
+    let (begins, ends) = (Barrier::new(CALLERS + 1), Barrier::new(CALLERS + 1));
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                let mut large = vec![0; 100_000];
+                for round in 0..16 {
+                    begins.wait();
+                    for _ in 0..CALLS * (1 + round % 2) {
+                        client.null().unwrap();
+                        client.give(Out::from(&mut large[..200])).unwrap();
+                    }
+                    client.fill(Out::from(&mut large)).unwrap();
+                    ends.wait();
+                }
+            });
+        }
+        let rounds = [(); 16].map(|()| {
+            begins.wait();
+            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            ends.wait();
+            ALLOCATIONS.load(Ordering::Relaxed) - before
+        });
+        println!("{rounds:?} allocations a round");
+        // The large results take what they take, and so the rounds differ by calls alone.
+        let [single, double] = [0, 1].map(|first| {
+            let mut some: Vec<_> = rounds[4 + first..].iter().step_by(2).copied().collect();
+            some.sort_unstable();
+            some[some.len() / 2]
+        });
+        assert!(double.saturating_sub(single) < CALLS, "{single} and {double} in a round");
+    });
 }
 
 /// LRPC's Table III, in bytes: by value A and E, lent A alone, results F alone.
@@ -148,4 +213,76 @@ fn every_byte_is_copied_as_often_as_in_lrpc() {
     assert_eq!(copies(&mut || drop(client.lend(Lent::from(&[1u8; 1000])))), [1000, 0, 0]);
     assert_eq!(copies(&mut || client.give(Out::from(&mut buffer)).unwrap()), [0, 0, 100]);
     assert_eq!(copies(&mut || client.both(&mut [1; 100]).unwrap()), [800, 800, 800]);
+    // Over TCP the kernel takes arguments from the caller's memory, and the procedure has them where
+    // they were received: no copy A, and E is the kernel's.
+    let server = Server::new().export("far", CountedServer::new(Object)).unwrap();
+    let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let client = CountedClient::bind(&format!("{}/far", running.addresses()[0])).unwrap();
+    let copies = |call: &mut dyn FnMut()| {
+        let before = stats::copied().unwrap();
+        call();
+        let after = stats::copied().unwrap();
+        [after[0] - before[0], after[2] - before[2]]
+    };
+    assert_eq!(copies(&mut || client.take(&[1; 1440]).unwrap()), [0, 0]);
+    assert_eq!(copies(&mut || drop(client.lend(Lent::from(&[1u8; 1000])))), [0, 0]);
+    assert_eq!(copies(&mut || client.give(Out::from(&mut buffer)).unwrap()), [0, 100]);
+}
+
+/// How often the threads that make and serve calls have slept so far.
+fn sleeps() -> u64 {
+    let mut sleeps = 0;
+    for task in std::fs::read_dir("/proc/self/task").expect("our threads").flatten() {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let name = read("comm");
+        // The keeper's own are none of a call's.
+        if name.starts_with("peregrine-recei") || name.starts_with("calls") {
+            let status = read("status");
+            let line =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sleeps += line.map_or(0, |number| number.trim().parse::<u64>().expect("a number"));
+        }
+    }
+    sleeps
+}
+
+/// How often a call over UDP sleeps, both sides together.
+fn sleeps_per_call(wait: Wait) -> f64 {
+    const CALLS: u64 = 500;
+    let _directory = support::own_directory();
+    let server = Server::new().wait(wait).export("counted", CountedServer::new(Object));
+    let running = server.unwrap().listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let address = format!("{}/counted", running.addresses()[0]);
+    let options = BindOptions::default().wait(wait);
+    let client = CountedClient::bind_with(&address, &options).unwrap();
+    let calls = || {
+        let round = |calls: u64| {
+            let before = sleeps();
+            (0..calls).for_each(|_| client.null().unwrap());
+            sleeps() - before
+        };
+        round(100);
+        // Who is late for a moment asks, and sleeps once more: the least of a few.
+        let all = (0..5).map(|_| round(2 * CALLS).saturating_sub(round(CALLS)));
+        all.min().expect("five") as f64 / CALLS as f64
+    };
+    let calling = std::thread::Builder::new().name("calls".into());
+    std::thread::scope(|scope| calling.spawn_scoped(scope, calls).unwrap().join()).unwrap()
+}
+
+/// Each packet wakes one thread, and each thread that was woken sleeps once more. Where all look,
+/// nobody sleeps but the deputy, which looks every few milliseconds whether somebody does.
+#[test]
+fn a_packet_wakes_one_thread_at_most() {
+    let _alone = ALONE.lock().unwrap();
+    let sleeps = sleeps_per_call(Wait::Block);
+    println!("{sleeps} sleeps a blocking call of two packets");
+    assert!(sleeps <= 2.0, "{sleeps} sleeps a call");
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        println!("skipped in part: needs two processors");
+        return;
+    }
+    let sleeps = sleeps_per_call(Wait::Spin);
+    println!("{sleeps} sleeps a spinning call");
+    assert!(sleeps < 0.5, "{sleeps} sleeps a call");
 }

@@ -222,6 +222,9 @@ fn stopping_waits_for_what_runs_and_refuses_what_waits() {
     let stopping = std::thread::spawn(move || running.stop());
     let error = waits.join().unwrap().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
+    // The name goes first, and whoever comes now need not wait for those inside.
+    let error = GateClient::bind("gate").unwrap_err();
+    assert_eq!(error.kind(), Kind::NotFound, "{error}");
     open.send(()).unwrap();
     assert_eq!(inside.join().unwrap().unwrap(), 1);
     stopping.join().unwrap();

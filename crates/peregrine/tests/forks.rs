@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use peregrine::{Executed, Kind, Server, interface};
-use support::raw::descriptors_at_rest;
-use support::{GoOn, Part, alone, part, until};
+use support::{GoOn, Part, alone, at_rest, part, until};
 
 #[interface]
 trait Who {
@@ -54,7 +53,7 @@ fn in_a_child(run: impl FnOnce() -> bool) -> bool {
 
 /// Descriptors that the server has.
 fn open(directory: &Path, server: &Part) -> usize {
-    let [open] = descriptors_at_rest(&directory.join("one"), [server.id()]);
+    let [open] = at_rest(directory, "one", [server.id()]);
     open
 }
 

@@ -6,17 +6,19 @@
 
 #![cfg(target_endian = "little")]
 
+mod document;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use document::{bytes, check, parse, pattern, vectors};
 use peregrine::call::{Answer, EStack, Incoming, execute};
 use peregrine::interface::Type;
 use peregrine::value::{Invalid, Reader, Space, Window, Writer};
@@ -27,85 +29,6 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType,
 };
-
-// What the documents say.
-
-/// Bytes, some of which may be anything.
-type Pattern = Vec<Option<u8>>;
-
-/// Every vector of both documents.
-fn vectors() -> &'static BTreeMap<String, Pattern> {
-    static VECTORS: OnceLock<BTreeMap<String, Pattern>> = OnceLock::new();
-    VECTORS.get_or_init(|| {
-        let mut vectors = BTreeMap::new();
-        for document in ["REPRESENTATION.md", "PROTOCOL.md"] {
-            let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
-            let text = std::fs::read_to_string(docs.join(document)).expect("the document");
-            parse(&text, &mut vectors);
-        }
-        vectors
-    })
-}
-
-fn parse(text: &str, vectors: &mut BTreeMap<String, Pattern>) {
-    let (mut golden, mut name) = (false, String::new());
-    for line in text.lines() {
-        if line.starts_with("```") {
-            golden = line == "```golden";
-            continue;
-        }
-        if !golden {
-            continue;
-        }
-        let line = line.split('#').next().unwrap_or("");
-        let bytes = match line.split_once(':') {
-            Some((new, bytes)) => {
-                name = new.trim().to_owned();
-                let before = vectors.insert(name.clone(), Vec::new());
-                assert!(before.is_none(), "{name} stands twice in the documents");
-                bytes
-            }
-            None => line,
-        };
-        let pattern = vectors.get_mut(&name).expect("bytes behind a name");
-        for word in bytes.split_whitespace().filter(|word| *word != "|") {
-            match word.strip_prefix("..") {
-                Some("") => pattern.push(None),
-                Some(times) => {
-                    let times = times.trim_start_matches('*').parse().expect("how often");
-                    pattern.extend(vec![None; times]);
-                }
-                None => pattern.push(Some(u8::from_str_radix(word, 16).expect("a byte"))),
-            }
-        }
-    }
-}
-
-fn pattern(name: &str) -> &'static Pattern {
-    vectors().get(name).unwrap_or_else(|| panic!("`{name}` stands in no document"))
-}
-
-/// The vector with `anything` where it does not say what stands there.
-fn bytes(name: &str, anything: u8) -> Vec<u8> {
-    pattern(name).iter().map(|byte| byte.unwrap_or(anything)).collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let words: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    words.join(" ")
-}
-
-fn check(name: &str, found: &[u8]) {
-    let pattern = pattern(name);
-    let fits = pattern.len() == found.len()
-        && pattern.iter().zip(found).all(|(byte, found)| byte.is_none_or(|byte| byte == *found));
-    assert!(fits, "{name}: the document says\n  {}\nfound\n  {}", shown(pattern), hex(found));
-}
-
-fn shown(pattern: &Pattern) -> String {
-    let word = |byte: &Option<u8>| byte.map_or("..".to_owned(), |byte| format!("{byte:02x}"));
-    pattern.iter().map(word).collect::<Vec<_>>().join(" ")
-}
 
 /// No vector stands in a document that no test looks at.
 #[test]
@@ -608,6 +531,7 @@ fn a_server_stub_answers_to_the_byte() {
             copied: words[2] as usize,
             total: words[3] as usize,
             arrives: None,
+            departs: None,
         };
         let mut reply = [0xaa; 4096];
         let server = GoldenServer::new(Object);
@@ -675,10 +599,10 @@ impl Foreign {
         send(&refused, &bytes("refused", 0), None);
 
         let socket = self.asked("bind");
-        // 4096 reserved bytes; a half is 32 + 2^20 bytes up to a multiple of 128.
-        let half = (1 << 20) + 128;
+        // 4096 reserved bytes; a half is 32 + 2^20 + 2^21 bytes up to a multiple of 128.
+        let half = 3 * (1 << 20) + 128;
         let (call, reply, taken) = (4096, 4096 + half, 4096 + 2 * half);
-        let (memory, file) = sys::Memory::shared(2_105_344).unwrap();
+        let (memory, file) = sys::Memory::shared(6_299_648).unwrap();
         send(&socket, &bytes("bound", 0), Some(&file));
         for (n, case) in (1u32..).zip(CASES.iter().chain(SERVER_CASES)) {
             check("ring", &received(&socket));
@@ -691,7 +615,7 @@ impl Foreign {
                 memory.space().read(call + 4, &mut header).unwrap();
                 assert_eq!(header[..4], bytes("bound", 0)[32..36], "the binding's number");
                 check(&format!("call {case} header"), &header[4..20]);
-                assert_eq!(header[24..], [0; 4], "extensions are reserved");
+                assert_eq!(header[24..], [0; 4], "nothing is unusual about it");
                 let mut message = bytes(&format!("call {case}"), 0);
                 memory.space().read(call + 32, &mut message).unwrap();
                 check(&format!("call {case}"), &message);

@@ -86,27 +86,33 @@ fn noise_in_a_region_harms_its_own_client_only() {
     let start = |what: &str| Part::start("child", what, directory.path());
     let server = start("server");
     let mut honest = [start("client"), start("client")];
+    let watched = [server.id(), honest[0].id(), honest[1].id()];
     std::thread::sleep(Duration::from_millis(300));
-    let before = Vitals::of(server.id());
 
-    let (seed, noise) = (seed(), soak(NOISE).as_millis());
-    let hostile =
-        [seed, seed ^ 0x5555].map(|seed| start(&format!("hostile-client {seed} {noise}")));
-    for mut hostile in hostile {
-        assert!(number(&mut hostile) > 0, "the noise made no call");
+    let (seed, noise) = (seed(), (soak(NOISE) / 2).as_millis());
+    let mut before = watched.map(Vitals::of);
+    // The first time warms what is kept; what the second one adds would go on growing.
+    for (time, kib) in [(0, 64 << 10), (1, 32 << 10)] {
+        let hostile = [seed, seed ^ 0x5555]
+            .map(|seed| start(&format!("hostile-client {} {noise}", seed.wrapping_add(time))));
+        for mut hostile in hostile {
+            assert!(number(&mut hostile) > 0, "the noise made no call");
+        }
+        // Threads that found nothing to do end after five seconds.
+        let mut after = before;
+        let back = eventually(LIMIT, || {
+            after = watched.map(Vitals::of);
+            after.iter().zip(before).all(|(now, before)| now.is_back_to(before, 2, kib))
+        });
+        println!("before {before:?}\nafter  {after:?}");
+        assert!(back, "the noise left something behind: {before:?} became {after:?}");
+        before = after;
     }
-    // Threads that found nothing to do end after five seconds.
-    let mut after = Vitals::of(server.id());
-    let back = eventually(LIMIT, || {
-        after = Vitals::of(server.id());
-        after.is_back_to(before, 2, 64 << 10)
-    });
-    println!("before {before:?}\nafter  {after:?}");
-    assert!(back, "the noise left something behind: {before:?} became {after:?}");
     stop(directory.path());
     let calls = honest.each_mut().map(number);
     println!("honest calls: {calls:?}");
-    assert!(calls.iter().all(|calls| *calls > 100), "honest clients were kept waiting: {calls:?}");
+    // How many depends on what else the machine does; a call that never ended would end the child.
+    assert!(calls.iter().all(|calls| *calls > 0), "honest clients were kept waiting: {calls:?}");
     // Who comes now is served.
     let mut late = Session::new(directory.path(), "vault", 1).expect("a session");
     assert_eq!(late.ping(0, LIMIT), Some(0));
@@ -114,40 +120,69 @@ fn noise_in_a_region_harms_its_own_client_only() {
 
 /// Calls a hostile server and an honest one, from the same process.
 fn client_of_both(time: Duration) {
-    /// What a call to the hostile server may take, and what a bind may.
-    const CALL: Duration = Duration::from_millis(30);
-    const BIND: Duration = Duration::from_millis(200);
-    /// What a machine that does other things adds to it.
-    const SLACK: Duration = Duration::from_secs(3);
-    let options = |wait| BindOptions::default().timeout(CALL).bind_timeout(BIND).wait(wait);
     let honest = VaultClient::bind("vault").unwrap();
     check(&honest, 0).unwrap();
     // What a thread needs once it needs always.
-    let _ = VaultClient::bind_with("trap", &options(Wait::Adaptive));
+    let _ = VaultClient::bind_with("trap", &hasty(Wait::Adaptive));
     let me = std::process::id();
-    let before = Vitals::of(me);
+    let mut before = Vitals::of(me);
     println!("\nready");
-    let (until, served, failed) = (Instant::now() + time, AtomicU64::new(0), AtomicU64::new(0));
+    let (served, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    // The first time warms what is kept; what the second one adds would go on growing.
+    for kib in [64 << 10, 16 << 10] {
+        call_both(&honest, time / 2, &served, &failed);
+        check(&VaultClient::bind("vault").unwrap(), 1).unwrap();
+        let mut after = before;
+        let back = eventually(LIMIT, || {
+            after = Vitals::of(me);
+            after.is_back_to(before, 0, kib)
+        });
+        assert!(back, "the hostile server left something behind: {before:?} became {after:?}");
+        before = after;
+    }
+    println!("\n{}\n{}", served.into_inner(), failed.into_inner());
+}
+
+/// What a call to the hostile server may take, and what a bind may.
+const CALL: Duration = Duration::from_millis(30);
+const BIND: Duration = Duration::from_millis(200);
+
+fn hasty(wait: Wait) -> BindOptions {
+    BindOptions::default().timeout(CALL).bind_timeout(BIND).wait(wait)
+}
+
+/// Some threads call the honest server, others the hostile one.
+fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &AtomicU64) {
+    /// What a machine that does other things adds to a limit.
+    const SLACK: Duration = Duration::from_secs(3);
+    let start = Instant::now();
+    let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
+    let enough = [served, failed].map(|count| seen(count) + 50);
+    // On a machine that does much else, until there is enough to be seen.
+    let goes_on = || {
+        let enough = seen(served) > enough[0] && seen(failed) > enough[1];
+        start.elapsed() < if enough { time } else { time + LIMIT }
+    };
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 let mut n = 0;
-                while Instant::now() < until {
-                    check(&honest, n).expect("an honest call beside hostile ones");
+                while goes_on() {
+                    check(honest, n).expect("an honest call beside hostile ones");
                     n += 1;
                     served.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         for wait in [Wait::Adaptive, Wait::Block, Wait::Spin] {
-            let (failed, options) = (&failed, options(wait));
+            let goes_on = &goes_on;
             scope.spawn(move || {
-                while Instant::now() < until {
+                while goes_on() {
                     let start = Instant::now();
-                    let bound = VaultClient::bind_with("trap", &options);
+                    let bound = VaultClient::bind_with("trap", &hasty(wait));
                     assert!(start.elapsed() < BIND + SLACK, "a bind took {:?}", start.elapsed());
                     let Ok(vault) = bound else { continue };
-                    while vault.is_alive() && Instant::now() < until {
+                    while vault.is_alive() && goes_on() {
                         let start = Instant::now();
                         failed.fetch_add(u64::from(!call(&vault)), Ordering::Relaxed);
                         let took = start.elapsed();
@@ -157,16 +192,6 @@ fn client_of_both(time: Duration) {
             });
         }
     });
-    drop(honest);
-    let honest = VaultClient::bind("vault").unwrap();
-    check(&honest, 1).unwrap();
-    let mut after = before;
-    let back = eventually(LIMIT, || {
-        after = Vitals::of(me);
-        after.is_back_to(before, 0, 64 << 10)
-    });
-    assert!(back, "the hostile server left something behind: {before:?} became {after:?}");
-    println!("\n{}\n{}", served.into_inner(), failed.into_inner());
 }
 
 /// Calls whose results may be anything; whether there was one.
@@ -178,6 +203,10 @@ fn call(vault: &VaultClient) -> bool {
     let mut offered = Vec::with_capacity(20);
     let _ = vault.copy("more", &[], Out::from(&mut offered));
     assert!(offered.len() <= offered.capacity());
+    // Large enough for its result to be taken while it is written.
+    let mut large = Vec::with_capacity(50_000);
+    let _ = vault.copy("more", &[], Out::from(&mut large));
+    assert!(large.len() <= large.capacity());
     let (mut flags, mut names) = ([true, false, true], ["a".to_owned(), "b".into()]);
     let _ = vault.turn(&mut flags, &mut names);
     // Whatever came, each is one of two, and text is text.
@@ -200,7 +229,7 @@ fn noise_of_a_server_harms_its_own_bindings_only() {
     let (served, failed) = (number(&mut client), number(&mut client));
     println!("honest calls: {served}; failed calls: {failed}");
     assert!(served > 100, "hostile calls kept honest ones waiting: {served}");
-    assert!(failed > 10, "the hostile server was not met: {failed}");
+    assert!(failed > 100, "the hostile server was not met: {failed}");
 }
 
 #[test]
@@ -228,9 +257,9 @@ fn wrong_handshakes_of_clients_are_refused_and_disturb_nobody() {
 /// One thread of this process is a server that is wrong in each way in turn.
 fn client_of_wrong_servers(directory: &Path) {
     let options = BindOptions::default().bind_timeout(Duration::from_millis(150));
-    let listener = wrong::listen(directory, "wrong");
+    let listener = wire::listen(directory, "wrong");
     let me = std::process::id();
-    let before = std::cell::Cell::new(None);
+    let mut before = None;
     println!("\nready");
     for (what, answer) in wrong::SERVERS {
         let start = Instant::now();
@@ -249,10 +278,14 @@ fn client_of_wrong_servers(directory: &Path) {
         let error = error.expect_err(what);
         assert_eq!(error.executed(), Executed::No, "{what}: {error}");
         assert!(start.elapsed() < LIMIT, "{what}: {:?}", start.elapsed());
-        let now = Vitals::of(me);
-        let first = before.get().unwrap_or(now);
-        before.set(Some(first));
-        assert!(now.is_back_to(first, 0, 16 << 10), "{what}: {first:?} became {now:?}");
+        let mut now = Vitals::of(me);
+        let first = *before.get_or_insert(now);
+        // A thread that was waited for takes a moment to be gone.
+        let back = eventually(LIMIT, || {
+            now = Vitals::of(me);
+            now.is_back_to(first, 0, 16 << 10)
+        });
+        assert!(back, "{what}: {first:?} became {now:?}");
     }
     println!("\n{}", wrong::SERVERS.len());
 }
@@ -366,7 +399,7 @@ fn a_flood_of_rings_keeps_nobody_waiting() {
         floods.into_iter().map(|flood| flood.join().unwrap()).sum()
     });
     println!("{rings} rings; the longest honest call took {worst:?}");
-    assert!(worst < Duration::from_secs(1), "{worst:?}");
+    assert!(worst < Duration::from_secs(5), "{worst:?}");
 }
 
 /// A connection has five seconds to bind, whatever it says meanwhile.

@@ -1,5 +1,5 @@
-//! Large arguments: copied while they are written, whatever the caller does meanwhile, and their
-//! memory given back.
+//! Large arguments and results: copied while they are written, whatever the other side does
+//! meanwhile, and their memory given back.
 
 mod support;
 
@@ -7,10 +7,10 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Lent, Out, Server, Wait, interface};
+use peregrine::{BindOptions, Executed, ExportOptions, Kind, Lent, Out, Server, Wait, interface};
 use support::{Part, part};
 
-const MOST: u32 = 32 << 20;
+const MOST: u32 = 64 << 20;
 
 #[interface]
 trait Large {
@@ -20,6 +20,19 @@ trait Large {
     fn lend(&self, head: &str, #[max_len(MOST)] bytes: Lent<'_, u8>) -> peregrine::Result<u64>;
     /// So many bytes that belong to a seed.
     fn give(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
+    /// The same, a few bytes at a time with a moment between; then the first is put right.
+    fn drip(&self, seed: u64, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
+    /// The same from two buffers, filled by turns, and not to the end.
+    fn pair(
+        &self,
+        seed: u64,
+        #[max_len(MOST)] one: Out<'_, u8>,
+        #[max_len(MOST)] other: Out<'_, u8>,
+    ) -> peregrine::Result<()>;
+    /// The same by value.
+    fn fetch(&self, seed: u64, length: u32) -> peregrine::Result<Vec<u8>>;
+    /// Fills the buffer, and fails.
+    fn spoil(&self, #[max_len(MOST)] into: Out<'_, u8>) -> peregrine::Result<()>;
     /// Turns each bit over.
     fn turn(&self, #[max_len(MOST)] bytes: &mut [u8]) -> peregrine::Result<()>;
     /// Both kinds, with what stands between.
@@ -76,6 +89,36 @@ impl Large for Object {
         let bytes = bytes_of(seed, into.capacity());
         into.put(&bytes).expect("room");
         Ok(())
+    }
+    fn drip(&self, seed: u64, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let mut bytes = bytes_of(seed, into.capacity());
+        let first = std::mem::replace(&mut bytes[0], 0);
+        for part in bytes.chunks(5000) {
+            into.put(part).expect("room");
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        into.set(0, first).expect("it is filled");
+        Ok(())
+    }
+    fn pair(
+        &self,
+        seed: u64,
+        mut one: Out<'_, u8>,
+        mut other: Out<'_, u8>,
+    ) -> peregrine::Result<()> {
+        let bytes = bytes_of(seed, one.capacity().min(other.capacity()) * 3 / 4);
+        for part in bytes.chunks(9000) {
+            one.put(part).expect("room");
+            other.put(part).expect("room");
+        }
+        Ok(())
+    }
+    fn fetch(&self, seed: u64, length: u32) -> peregrine::Result<Vec<u8>> {
+        Ok(bytes_of(seed, length as usize))
+    }
+    fn spoil(&self, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        into.put(&vec![9; into.capacity()]).expect("room");
+        panic!("spoilt");
     }
     fn turn(&self, bytes: &mut [u8]) -> peregrine::Result<()> {
         bytes.iter_mut().for_each(|byte| *byte = !*byte);
@@ -164,8 +207,176 @@ fn every_size_arrives_whole_in_every_direction() {
         }
     }
     let client = LargeClient::bind("large").unwrap();
-    let bytes = bytes_of(3, MOST as usize);
+    let mut bytes = bytes_of(3, MOST as usize);
     assert_eq!(client.take(&bytes).unwrap(), sum(&bytes));
+    for _ in 0..2 {
+        let mut given = vec![0; bytes.len()];
+        client.give(3, Out::from(&mut given[..])).unwrap();
+        assert!(given == bytes);
+    }
+    client.turn(&mut bytes).unwrap();
+    assert!(bytes.iter().map(|byte| !byte).eq(bytes_of(3, MOST as usize)));
+}
+
+/// Messages follow each other through the places, and begin anew: whatever stood there before, and
+/// whatever the sizes.
+#[test]
+fn places_are_run_through_in_both_directions() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let _server = start("server", directory.path());
+    for wait in [Wait::Spin, Wait::Adaptive, Wait::Block] {
+        let options = BindOptions::default().wait(wait);
+        let client = LargeClient::bind_with("large", &options).unwrap();
+        for seed in 0..130 {
+            let size = [48_000, 9000, 20_000, 100_003, 8193][seed as usize % 5];
+            let mut bytes = bytes_of(seed, size);
+            let expected = sum(&bytes);
+            assert_eq!(client.take(&bytes).unwrap(), expected, "{seed}");
+            let mut given = Vec::with_capacity(size);
+            client.give(seed, Out::from(&mut given)).unwrap();
+            assert!(given == bytes, "{seed}");
+            assert!(client.fetch(seed, size as u32).unwrap() == bytes, "{seed}");
+            let turned: Vec<u8> = bytes.iter().map(|byte| !byte).collect();
+            client.turn(&mut bytes).unwrap();
+            assert!(bytes == turned, "{seed}");
+            if seed % 16 == 0 {
+                // Small ones in between have their own place.
+                client.null().unwrap();
+                assert_eq!(client.take(&turned[..100]).unwrap(), sum(&turned[..100]));
+            }
+        }
+    }
+}
+
+/// What the client takes of a result before it is whole is put right if it was changed, and is of
+/// the right buffer.
+#[test]
+fn results_are_right_however_they_were_filled() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let _server = start("server", directory.path());
+    let options = BindOptions::default().wait(Wait::Spin);
+    let client = LargeClient::bind_with("large", &options).unwrap();
+    for seed in 1..20 {
+        let size = 30_000 + 1000 * seed as usize;
+        let mut given = vec![0; size];
+        client.drip(seed, Out::from(&mut given[..])).unwrap();
+        assert!(given == bytes_of(seed, size), "{seed}");
+        let (mut one, mut other) = (vec![0; size], vec![0; size]);
+        let (mut a, mut b) = (Out::from(&mut one[..]), Out::from(&mut other[..]));
+        client.pair(seed, a.by_ref(), b.by_ref()).unwrap();
+        let filled = size * 3 / 4;
+        assert_eq!((a.filled(), b.filled()), (filled, filled));
+        assert!(one[..filled] == bytes_of(seed, filled), "{seed}");
+        assert!(other[..filled] == one[..filled], "{seed}");
+        // A result that never comes to an end leaves anything in the buffer, and no harm.
+        let error = client.spoil(Out::from(&mut given[..])).unwrap_err();
+        assert_eq!((error.kind(), error.detail()), (Kind::Panicked, "spoilt"));
+        // Nor does one that is large by itself, or small again.
+        assert_eq!(client.fetch(seed, 40_000).unwrap().len(), 40_000);
+        assert_eq!(client.fetch(seed, 3).unwrap().len(), 3);
+    }
+}
+
+/// A server that stops in the middle of a result is one that does not answer.
+#[test]
+fn a_server_that_stops_in_the_middle_of_a_result_is_waited_for_until_the_deadline() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let server = start("server", directory.path());
+    for wait in [Wait::Adaptive, Wait::Spin] {
+        let options = BindOptions::default().wait(wait);
+        let client = LargeClient::bind_with("large", &options).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        // The next result is taken while it is written.
+        client.give(1, Out::from(&mut buffer[..])).unwrap();
+        for round in 0..5 {
+            let limit = Duration::from_millis(300);
+            let (stop, start) = (Duration::from_millis(3 + 3 * round), Instant::now());
+            let error = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    std::thread::sleep(stop);
+                    server.signal(libc::SIGSTOP);
+                });
+                let limited = client.with_timeout(limit);
+                limited.drip(2, Out::from(&mut buffer[..])).unwrap_err()
+            });
+            assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
+            assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+            server.signal(libc::SIGCONT);
+            client.give(3, Out::from(&mut buffer[..])).unwrap();
+            assert!(buffer == bytes_of(3, buffer.len()));
+        }
+    }
+}
+
+/// A server that is killed in the middle of a result is noticed like any that dies.
+#[test]
+fn a_server_that_dies_in_the_middle_of_a_result_is_noticed() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    for (wait, after) in [(Wait::Adaptive, 3), (Wait::Spin, 6), (Wait::Block, 9), (Wait::Spin, 12)]
+    {
+        let mut server = start("server", directory.path());
+        let options = BindOptions::default().wait(wait);
+        let client = LargeClient::bind_with("large", &options).unwrap();
+        let mut buffer = vec![0; 1 << 20];
+        client.give(1, Out::from(&mut buffer[..])).unwrap();
+        let start = Instant::now();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(after));
+                server.kill();
+            });
+            client.drip(2, Out::from(&mut buffer[..])).unwrap_err()
+        });
+        assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe));
+        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    }
+}
+
+/// The largest message there is, both ways.
+#[test]
+#[ignore = "takes 4 GiB of memory"]
+fn a_gibibyte_goes_through() {
+    const GIBIBYTE: usize = 1 << 30;
+    let _alone = alone();
+    let directory = support::own_directory();
+    let options = ExportOptions::default().message_bytes_max(GIBIBYTE);
+    let server = Server::new().export_with("huge", HugeServer::new(Object), options);
+    let running = server.unwrap().spawn().unwrap();
+    let options = BindOptions::default().message_bytes(GIBIBYTE).astacks(1);
+    let client = HugeClient::bind_with("huge", &options).unwrap();
+    let mut bytes = vec![5; GIBIBYTE - 4096];
+    for _ in 0..2 {
+        assert_eq!(client.ends(&bytes).unwrap(), (5, 5));
+        client.fill(6, Out::from(&mut bytes[..])).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 6));
+        bytes.fill(5);
+    }
+    drop((client, running, directory));
+}
+
+#[interface]
+trait Huge {
+    /// The first byte and the last.
+    fn ends(&self, bytes: &[u8]) -> peregrine::Result<(u8, u8)>;
+    /// Nothing but this byte.
+    fn fill(&self, byte: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
+}
+
+impl Huge for Object {
+    fn ends(&self, bytes: &[u8]) -> peregrine::Result<(u8, u8)> {
+        Ok((bytes[0], bytes[bytes.len() - 1]))
+    }
+    fn fill(&self, byte: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let bytes = vec![byte; 1 << 20];
+        while into.remaining() > 0 {
+            into.put(&bytes[..into.remaining().min(bytes.len())]).expect("room");
+        }
+        Ok(())
+    }
 }
 
 /// The only thread of the server copies from a client that is stopped in the middle of it: others

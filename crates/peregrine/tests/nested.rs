@@ -1,9 +1,9 @@
-//! Calls that nest: through other processes and back, deeper than threads go, and with a death in
-//! the middle.
+//! Calls that nest: through other processes and back, deeper than threads go, many at once, and with
+//! a death in the middle; on the local path, over TCP and over UDP.
 
 mod support;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -15,14 +15,22 @@ trait Node {
     /// Goes on through the nodes named, one letter each, and tells through which processes the
     /// call has come to the last of them.
     fn pass(&self, route: &str) -> peregrine::Result<Vec<u32>>;
+    /// Goes on as `pass`, so many times one after the other, from the first node only.
+    fn bounce(&self, route: &str, times: u32) -> peregrine::Result<Vec<u32>>;
     /// Goes on as `pass`; at the last node it takes its time.
     fn linger(&self, route: &str, ms: u32) -> peregrine::Result<()>;
 }
 
 /// A server that calls others, each through one client.
-#[derive(Default)]
 struct Relay {
+    directory: PathBuf,
     clients: [OnceLock<NodeClient>; 3],
+}
+
+/// Where a node is: at the address that it wrote down, or else under its name.
+fn address(directory: &Path, name: &str) -> String {
+    let written = std::fs::read_to_string(directory.join(format!("{name}.at")));
+    written.unwrap_or_else(|_| name.to_owned())
 }
 
 impl Relay {
@@ -31,7 +39,7 @@ impl Relay {
         if let Some(client) = place.get() {
             return Ok(client);
         }
-        let client = NodeClient::bind(name)?;
+        let client = NodeClient::bind(&address(&self.directory, name))?;
         Ok(place.get_or_init(|| client))
     }
 }
@@ -42,6 +50,13 @@ impl Node for Relay {
             Some((next, rest)) => self.client(next)?.pass(rest),
             None => Ok(peregrine::caller().map(|caller| caller.chain()).unwrap_or_default()),
         }
+    }
+    fn bounce(&self, route: &str, times: u32) -> peregrine::Result<Vec<u32>> {
+        let (next, rest) = route.split_at(1);
+        for _ in 1..times {
+            self.client(next)?.pass(rest)?;
+        }
+        self.client(next)?.pass(rest)
     }
     fn linger(&self, route: &str, ms: u32) -> peregrine::Result<()> {
         match route.split_at_checked(1) {
@@ -54,30 +69,41 @@ impl Node for Relay {
     }
 }
 
-/// The parts that children play; in the test itself this does nothing.
+/// The parts that children play, `CARRIER THREADS NAME`; in the test itself this does nothing.
 #[test]
 fn child() {
-    let Some(name) = part() else { return };
-    // One thread: a call that comes back would wait for itself.
-    let server = Server::new().threads(1).export(&name, NodeServer::new(Relay::default()));
-    let running = server.unwrap().spawn().unwrap();
+    let Some(part) = part() else { return };
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let mut words = part.split(' ');
+    let mut word = || words.next().expect("carrier, threads, name");
+    let (carrier, threads, name) = (word(), word().parse().expect("a number"), word());
+    let relay = Relay { directory: directory.clone(), clients: Default::default() };
+    let mut server = Server::new().threads(threads).export(name, NodeServer::new(relay)).unwrap();
+    if carrier != "local" {
+        server = server.listen(&format!("{carrier}:127.0.0.1:0")).unwrap();
+    }
+    let running = server.spawn().unwrap();
+    if let Some(endpoint) = running.addresses().first() {
+        let file = directory.join(format!("{name}.at"));
+        std::fs::write(file, format!("{endpoint}/{name}")).unwrap();
+    }
     println!("\nready");
     running.wait();
 }
 
-fn start(name: &str, directory: &Path) -> Part {
-    Part::start("child", name, directory)
-}
+/// What is waited for a call that nests; if threads waited for each other, it would be for ever.
+const LIMIT: Duration = Duration::from_secs(20);
 
-const LIMIT: Duration = Duration::from_secs(10);
-
-#[test]
-fn calls_that_nest_find_a_thread_and_know_their_way() {
+fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
+    let _alone = support::alone();
     let directory = support::own_directory();
-    let mut nodes = ["a", "b", "c"].map(|name| start(name, directory.path()));
+    // One thread: a call that comes back would wait for itself.
+    let start = |name| Part::start("child", &format!("{carrier} 1 {name}"), directory.path());
+    let mut nodes = ["a", "b", "c"].map(start);
     let [a, b, c] = [nodes[0].id(), nodes[1].id(), nodes[2].id()];
-    let own = std::process::id();
-    let client = NodeClient::bind("a").unwrap().with_timeout(LIMIT);
+    // Over datagrams nobody knows which process calls first.
+    let own = if carrier == "udp" { 0 } else { std::process::id() };
+    let client = NodeClient::bind(&address(directory.path(), "a")).unwrap().with_timeout(LIMIT);
 
     assert_eq!(client.pass("").unwrap(), [own]);
     assert_eq!(client.pass("b").unwrap(), [own, a]);
@@ -98,33 +124,90 @@ fn calls_that_nest_find_a_thread_and_know_their_way() {
     assert_eq!(client.pass("ba").unwrap(), [own, a, b]);
 
     // Several at once, each through every node and back.
-    std::thread::scope(|scope| {
-        for _ in 0..4 {
-            scope.spawn(|| {
-                for _ in 0..50 {
-                    let way = match client.pass("ba") {
-                        Err(error) if error.kind() == Kind::Overloaded => continue,
-                        way => way.unwrap(),
-                    };
-                    assert_eq!(way, [own, a, b]);
-                }
-            });
-        }
-    });
+    at_once(400, || client.pass("ba"), &[own, a, b]);
+    // Each comes back while the thread that ran the one before may not have noticed its end.
+    at_once(20, || client.bounce("ba", 25), &[own, a, b]);
 
     // The one in the middle dies: its caller learns it, and what the last one does is of no use.
+    // Over datagrams, an unanswered question has to say so.
+    let (ms, soon) = if carrier == "udp" { (5000, 4500) } else { (1500, 1200) };
     let call = std::thread::spawn({
         let client = client.clone();
-        move || client.linger("bc", 1500)
+        move || client.linger("bc", ms)
     });
     std::thread::sleep(Duration::from_millis(200));
     let killed = Instant::now();
     nodes[1].kill();
     let error = call.join().unwrap().unwrap_err();
-    assert!(killed.elapsed() < Duration::from_millis(1200), "it waited for the last one");
+    assert!(killed.elapsed() < Duration::from_millis(soon), "it waited for the last one");
     assert_eq!((error.kind(), error.executed()), (Kind::Relayed, Executed::Maybe), "{error}");
-    assert!(error.to_string().contains("ended") || error.to_string().contains("gone"), "{error}");
+    let text = error.to_string();
+    assert!(
+        ["ended", "gone", "nobody listens", "not answer"].iter().any(|word| text.contains(word)),
+        "{error}"
+    );
     // Those that live serve on, the last one once it is done.
     assert_eq!(client.pass("").unwrap(), [own]);
     assert_eq!(client.pass("c").unwrap(), [own, a]);
+}
+
+/// Four threads call so many times each, all of them at once.
+fn at_once(times: u32, call: impl Fn() -> Result<Vec<u32>, CallError> + Sync, expected: &[u32]) {
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..times {
+                    match call() {
+                        Err(error) if error.kind() == Kind::Overloaded => {}
+                        way => assert_eq!(way.unwrap(), expected),
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// Each takes a thread of either process for each of its levels: more than the bound, and more than
+/// those that wait for calls beside it.
+fn calls_that_nest_deeply_find_threads(carrier: &str) {
+    let _alone = support::alone();
+    let directory = support::own_directory();
+    let start = |name| Part::start("child", &format!("{carrier} 4 {name}"), directory.path());
+    let nodes = ["a", "b"].map(start);
+    let [a, b] = [nodes[0].id(), nodes[1].id()];
+    let own = if carrier == "udp" { 0 } else { std::process::id() };
+    let client = NodeClient::bind(&address(directory.path(), "a")).unwrap().with_timeout(LIMIT);
+    let deep: Vec<u32> = std::iter::once(own).chain([a, b].into_iter().cycle().take(30)).collect();
+    at_once(15, || client.pass(&"ba".repeat(15)), &deep);
+    at_once(20, || client.bounce("bab", 25), &[own, a, b, a]);
+}
+
+#[test]
+fn calls_that_nest_on_the_local_path() {
+    calls_that_nest_find_a_thread_and_know_their_way("local");
+}
+
+#[test]
+fn calls_that_nest_over_tcp() {
+    calls_that_nest_find_a_thread_and_know_their_way("tcp");
+}
+
+#[test]
+fn calls_that_nest_over_udp() {
+    calls_that_nest_find_a_thread_and_know_their_way("udp");
+}
+
+#[test]
+fn calls_that_nest_deeply_on_the_local_path() {
+    calls_that_nest_deeply_find_threads("local");
+}
+
+#[test]
+fn calls_that_nest_deeply_over_tcp() {
+    calls_that_nest_deeply_find_threads("tcp");
+}
+
+#[test]
+fn calls_that_nest_deeply_over_udp() {
+    calls_that_nest_deeply_find_threads("udp");
 }

@@ -3,14 +3,15 @@
 
 mod support;
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use peregrine::{BindOptions, Kind, Server, interface};
-use support::raw::descriptors_at_rest;
-use support::{Part, alone, part, until};
+use support::wire::{self, Line, Region, Session};
+use support::{Part, alone, at_rest, part, until};
 
 /// What a session may cost either side; it is a socket and a handle to the other process.
 const SESSION: usize = 2;
@@ -72,7 +73,7 @@ fn child() {
 /// What this process and a server's have open, as far as sessions are concerned.
 struct Open {
     processes: [u32; 2],
-    socket: PathBuf,
+    directory: PathBuf,
     before: [usize; 2],
 }
 
@@ -81,13 +82,13 @@ impl Open {
     fn begin(server: u32, directory: &Path) -> Self {
         drop(WhichClient::bind("one").unwrap());
         let processes = [std::process::id(), server];
-        let mut open = Self { processes, socket: directory.join("one"), before: [0; 2] };
+        let mut open = Self { processes, directory: directory.to_owned(), before: [0; 2] };
         open.before = open.now();
         open
     }
 
     fn now(&self) -> [usize; 2] {
-        descriptors_at_rest(&self.socket, self.processes)
+        at_rest(&self.directory, "one", self.processes)
     }
 
     /// Both sides have exactly so many sessions.
@@ -309,4 +310,52 @@ fn a_binding_that_nobody_waited_for_is_forgotten() {
     assert_eq!(peregrine::describe("one").unwrap().bindings, 1);
     assert_eq!(peregrine::describe("two").unwrap().bindings, 0);
     assert_eq!(client.ask(2).unwrap(), (1, 2));
+}
+
+/// Bytes of a region for which there is memory.
+fn occupied(region: &OwnedFd) -> i64 {
+    rustix::fs::fstat(region).expect("a region").st_blocks * 512
+}
+
+/// Who looks at an A-stack gives it memory: at the end of a session neither side looks at those that
+/// were never used.
+#[test]
+fn the_end_of_a_session_takes_no_memory() {
+    const USED: i64 = 64 << 10;
+    let _alone = alone();
+    let directory = support::own_directory();
+    // The client goes; the region is ours for a moment longer.
+    let server = start("server", directory.path());
+    let [before] = at_rest(directory.path(), "one", [server.id()]);
+    let line = Line::connect(directory.path(), "one").unwrap();
+    let (answer, files) = line.ask(&wire::bind(1024, 4096, &[]));
+    let mut session = Session::of_answer(line, &answer, &files).expect("a session");
+    assert_eq!(session.region.count, 1024);
+    assert_eq!(session.ping(0, Duration::from_secs(10)), Some(0));
+    drop(session);
+    let gone = || at_rest(directory.path(), "one", [server.id()]) == [before];
+    until("the session has ended", gone);
+    assert!(occupied(&files[0]) <= USED, "{} bytes", occupied(&files[0]));
+
+    // The server goes.
+    let listener = wire::listen(directory.path(), "gone");
+    let bound = std::thread::scope(|scope| {
+        let bound = scope.spawn(|| WhichClient::bind("gone").unwrap());
+        let mut line = None;
+        until("somebody comes", || {
+            line = listener.accept().ok();
+            line.is_some()
+        });
+        let (_, region) = Region::new(64, 1 << 20);
+        let line = line.unwrap();
+        line.answer();
+        line.say_with(&wire::bound([7; 16], 1, 64, 1 << 20), &[region.as_fd()]).unwrap();
+        let bound = bound.join().unwrap();
+        (bound, region)
+    });
+    let (client, region) = bound;
+    until("the end is noticed", || !client.is_alive());
+    // It is told more than once.
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(occupied(&region) <= USED, "{} bytes", occupied(&region));
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, Running, Server, interface};
-use support::raw::{self, Heard, Raw, descriptors_at_rest};
-use support::{GoOn, Part, alone, part, until};
+use support::wire::{self, Line, word};
+use support::{GoOn, Part, alone, at_rest, part, until};
 
 #[interface]
 trait Gate {
@@ -69,6 +69,16 @@ fn refused<T>(result: Result<T, CallError>) {
     let error = result.err().expect("a call that is refused");
     let outcome = (error.kind(), error.executed());
     assert_eq!(outcome, (Kind::Withdrawn, Executed::No), "{error}");
+}
+
+/// A connection that was there before, and asks to be bound now.
+#[track_caller]
+fn refused_guest(guest: &Line) {
+    let start = Instant::now();
+    let (answer, _) = guest.ask(&wire::bind(8, 4096, &[]));
+    let said = (word(&answer, 0), word(&answer, 4));
+    assert!(answer.is_empty() || said == (wire::REFUSED, Kind::Withdrawn as u32), "{said:?}");
+    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
 }
 
 /// A client in a process of its own, which calls until something fails and says what.
@@ -165,7 +175,7 @@ fn a_withdrawn_export_leaves_no_descriptor() {
     let gate = GateClient::bind("gate").unwrap();
     let other = GateClient::bind("other").unwrap();
     assert_eq!((gate.pass(1).unwrap(), other.pass(2).unwrap()), (1, 2));
-    let own = || descriptors_at_rest(&directory.path().join("other"), [std::process::id()]);
+    let own = || at_rest(directory.path(), "other", [std::process::id()]);
     let [before] = own();
     assert!(running.withdraw("gate"));
     // Its listening socket and its lock, although the session came in there.
@@ -186,7 +196,7 @@ fn nobody_binds_to_what_was_withdrawn() {
         let both = Server::new().export("early", server).unwrap().export("late", second).unwrap();
         let both = both.spawn().unwrap();
         // It has connected, and says what it wants when it is too late.
-        let guest = Raw::connect(&directory.path().join("early"));
+        let guest = Line::connect(directory.path(), "early").unwrap();
         let _late = GateClient::bind("late").unwrap();
         let going = AtomicBool::new(true);
         let bound = std::thread::scope(|scope| {
@@ -205,12 +215,7 @@ fn nobody_binds_to_what_was_withdrawn() {
         });
         bound.iter().for_each(|client| refused(client.pass(1)));
         until("all know it", || bound.iter().all(|client| !client.is_alive()));
-        guest.say(&raw::bind());
-        let heard = guest.hear(SOON);
-        assert!(
-            heard == Heard::Said(raw::REFUSED, Kind::Withdrawn as u32) || heard == Heard::End,
-            "{heard:?}"
-        );
+        refused_guest(&guest);
         both.stop();
     }
     assert_eq!(other.pass(1).unwrap(), 1);
@@ -226,7 +231,7 @@ fn a_server_that_drains_finishes_what_runs() {
     let gate = GateClient::bind("gate").unwrap();
     let mut inside = Part::start("child", "inside", directory.path());
     assert_eq!(keeper.came.recv_timeout(LIMIT), Ok(7));
-    let guest = Raw::connect(&directory.path().join("gate"));
+    let guest = Line::connect(directory.path(), "gate").unwrap();
     let refusals = AtomicU32::new(0);
     let drained = std::thread::scope(|scope| {
         let draining = scope.spawn(|| running.drain(LIMIT));
@@ -250,12 +255,7 @@ fn a_server_that_drains_finishes_what_runs() {
         for name in ["gate", "other"] {
             assert_eq!(GateClient::bind(name).unwrap_err().kind(), Kind::NotFound);
         }
-        guest.say(&raw::bind());
-        let heard = guest.hear(SOON);
-        assert!(
-            heard == Heard::Said(raw::REFUSED, Kind::Withdrawn as u32) || heard == Heard::End,
-            "{heard:?}"
-        );
+        refused_guest(&guest);
         assert!(asked.elapsed() < SOON, "{:?}", asked.elapsed());
         let successor = Server::new().export("gate", guarded().0).unwrap().spawn().unwrap();
         assert_eq!(GateClient::bind("gate").unwrap().pass(9).unwrap(), 9);

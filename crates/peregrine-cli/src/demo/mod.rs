@@ -62,6 +62,15 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     let copied = copy::copy(&served.client, &name, &source, &home.path("copy"))?;
     report::copied(format, &copied)?;
     right(copied.source == copied.copy, "the copy differs from the file")?;
+    let mut far = Vec::new();
+    for address in &served.addresses {
+        let client = FilesClient::bind(address)?;
+        let path = client.binding().path().to_string();
+        let copied = copy::copy(&client, &name, &source, &home.path(&format!("copy-{path}")))?;
+        report::copied_far(format, address, &path, &copied)?;
+        right(copied.source == copied.copy, "the copy over a network path differs from the file")?;
+        far.push((path, copied));
+    }
     let (written, equal) = copy::write(&scratch.client, &root)?;
     report::written(format, written, equal)?;
     right(equal, "what was written is not what was sent")?;
@@ -74,6 +83,7 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
         bind: served.bind,
         source: source.display().to_string(),
         copied,
+        far,
         written,
         directions,
         rows,
@@ -103,6 +113,8 @@ struct Served {
     process: u32,
     client: FilesClient,
     bind: Duration,
+    /// Where it listens, too.
+    addresses: Vec<String>,
 }
 
 impl Served {
@@ -111,13 +123,16 @@ impl Served {
         let advice = "use a temporary directory whose name is text";
         let shown = shown.ok_or_else(|| Failure::local("serving a directory", advice))?;
         let mut arguments = vec!["serve", shown, "--name", name];
+        arguments.extend(["--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"]);
         if writable {
             arguments.push("--writable");
         }
-        let (process, _) = home.spawn(&arguments)?;
+        let (process, said) = home.spawn(&arguments)?;
+        let addresses = said["addresses"].as_array().into_iter().flatten();
+        let addresses = addresses.filter_map(|one| one.as_str().map(str::to_owned)).collect();
         let begun = Instant::now();
         let client = FilesClient::bind(name)?;
-        Ok(Self { process, client, bind: begun.elapsed() })
+        Ok(Self { process, client, bind: begun.elapsed(), addresses })
     }
 
     fn path(&self) -> String {

@@ -24,6 +24,8 @@ pub(super) struct Report {
     pub(super) source: String,
     /// What became of it.
     pub(super) copied: Copied,
+    /// The same over network paths.
+    pub(super) far: Vec<(String, Copied)>,
     /// Bytes that were lent and written.
     pub(super) written: usize,
     /// Each direction and its result.
@@ -51,6 +53,7 @@ impl Report {
         let directions: Vec<Value> = self.directions.iter().map(Shown::to_json).collect();
         let mut file = self.copied.to_json();
         file["path"] = json!(self.source);
+        let far = self.far.iter().map(|(path, copied)| (path.clone(), copied.to_json()));
         json!({
             "ok": true,
             "path": self.path,
@@ -58,6 +61,7 @@ impl Report {
             "server_process": self.server_process,
             "bind_ns": self.bind.as_nanos() as u64,
             "file": file,
+            "far": far.collect::<serde_json::Map<_, _>>(),
             "lent": { "bytes": self.written, "verified": true },
             "directions": directions,
             "rows": rows,
@@ -73,7 +77,7 @@ fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
 
 /// What this is.
 pub(super) fn title(format: Format) -> Result<(), Failure> {
-    say(format, format_args!("{BOLD}Peregrine{BOLD:#}: one trait, two processes, no network\n"))
+    say(format, format_args!("{BOLD}Peregrine{BOLD:#}: one trait, two processes, on two paths\n"))
 }
 
 /// Who talks to whom, and how.
@@ -108,6 +112,25 @@ pub(super) fn copied(format: Format, copied: &Copied) -> Result<(), Failure> {
              {BOLD}{calls:.2} GB/s{BOLD:#}; the same reads without a call {direct:.2} GB/s: ratio {ratio:.2}\n     \
              {DIM}sha256 {}, of file and copy{DIM:#}",
             copied.source
+        ),
+    )
+}
+
+/// What became of the copy over a network path.
+pub(super) fn copied_far(
+    format: Format,
+    address: &str,
+    path: &str,
+    copied: &Copied,
+) -> Result<(), Failure> {
+    let [calls, _, ratio] = copied.rates();
+    let verified = mark(copied.source == copied.copy);
+    let calls = calls / 1e9;
+    say(
+        format,
+        format_args!(
+            "  {verified} the same file from {BOLD}{address}{BOLD:#}, by the same code\n     \
+             {BOLD}{calls:.2} GB/s{BOLD:#} over {path} on this machine: ratio {ratio:.2}"
         ),
     )
 }

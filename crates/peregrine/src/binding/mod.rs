@@ -1,8 +1,12 @@
 //! `Binding`: what a client holds once who, what and how have been decided.
 
+mod address;
+mod datagram;
 mod options;
 mod session;
+mod stream;
 
+pub use address::{Address, Endpoint, Place};
 pub use options::BindOptions;
 
 use core::fmt;
@@ -10,7 +14,7 @@ use std::sync::Arc;
 
 use crate::call::{CallPath, Frames, Limit, PathKind, Serve, Short};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::interface::Interface;
+use crate::interface::{Digest, Interface};
 use crate::path::in_process::InProcess;
 pub use crate::path::local::Description;
 use crate::sys::ForkMark;
@@ -61,8 +65,20 @@ pub(crate) struct Bound {
 /// # Errors
 /// If there is no such export, it does not serve this user, or does not answer within 5 seconds.
 pub fn describe(address: &str) -> Result<Description, CallError> {
-    let name = address.strip_prefix("local:").unwrap_or(address);
-    session::describe(name, BindOptions::default().bind_limit)
+    let limit = BindOptions::default().bind_limit;
+    match &parse(address)? {
+        Address::Local { name } => session::describe(name, limit),
+        Address::Tcp { place, name } => {
+            stream::describe(place, name, limit).map_err(|error| error.at(address))
+        }
+        Address::Udp { place, name } => {
+            datagram::describe(place, name, limit).map_err(|error| error.at(address))
+        }
+    }
+}
+
+fn parse(address: &str) -> Result<Address, CallError> {
+    address.parse().map_err(|error: CallError| error.at(address))
 }
 
 impl Binding {
@@ -81,7 +97,10 @@ impl Binding {
         Ok(Self { bound: Arc::new(bound), limit: options.limit })
     }
 
-    /// Binds to an export: `NAME` or `local:NAME`, a server of this machine.
+    /// Binds to the export at an [`Address`]: `NAME` for a server of this machine,
+    /// `tcp:HOST:PORT/NAME` for one anywhere.
+    ///
+    /// Networks carry calls and results unencrypted and unauthenticated in this version.
     ///
     /// # Errors
     /// If there is no such export, it does not serve this user, or its interface differs.
@@ -90,8 +109,7 @@ impl Binding {
         interface: &'static Interface,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
-        let name = address.strip_prefix("local:").unwrap_or(address);
-        session::bind(name, interface, Some(interface.digest()), options)
+        Self::bind_to(address, interface, Some(interface.digest()), options)
     }
 
     /// Binds to an export without knowing its interface: it can be pinged.
@@ -99,8 +117,24 @@ impl Binding {
     /// # Errors
     /// As [`Binding::bind`].
     pub fn bind_any(address: &str, options: &BindOptions) -> Result<Self, CallError> {
-        let name = address.strip_prefix("local:").unwrap_or(address);
-        session::bind(name, &NO_INTERFACE, None, options)
+        Self::bind_to(address, &NO_INTERFACE, None, options)
+    }
+
+    fn bind_to(
+        address: &str,
+        interface: &'static Interface,
+        digest: Option<Digest>,
+        options: &BindOptions,
+    ) -> Result<Self, CallError> {
+        match &parse(address)? {
+            Address::Local { name } => session::bind(name, interface, digest, options),
+            Address::Tcp { place, name } => {
+                stream::bind(place, name, interface, digest, options, address)
+            }
+            Address::Udp { place, name } => {
+                datagram::bind(place, name, interface, digest, options, address)
+            }
+        }
     }
 
     /// A binding to an object of this process.
@@ -158,13 +192,8 @@ impl Binding {
 }
 
 /// The interface of a client that only knows what every export has.
-static NO_INTERFACE: Interface = Interface {
-    name: "",
-    version: 0,
-    docs: "",
-    procedures: &[],
-    digest: || crate::interface::Digest([0; 16]),
-};
+static NO_INTERFACE: Interface =
+    Interface { name: "", version: 0, docs: "", procedures: &[], digest: || Digest([0; 16]) };
 
 impl Bound {
     /// The name of a procedure, for errors.

@@ -34,6 +34,8 @@ pub struct BindOptions {
     pub(crate) wait: Wait,
     pub(crate) limit: Limit,
     pub(crate) bind_limit: Duration,
+    pub(crate) congestion: Option<String>,
+    pub(crate) payload_check: bool,
 }
 
 impl Default for BindOptions {
@@ -45,6 +47,8 @@ impl Default for BindOptions {
             wait: Wait::Adaptive,
             limit: Limit::None,
             bind_limit: Duration::from_secs(5),
+            congestion: None,
+            payload_check: false,
         }
     }
 }
@@ -95,6 +99,31 @@ impl BindOptions {
         self
     }
 
+    /// Congestion control of a new TCP connection, by the name that the kernel gives it; the
+    /// system's own unless set. It governs what this side sends.
+    ///
+    /// `cubic` and `reno` take a lost packet for congestion: where packets are lost for other
+    /// reasons they send slowly. `bbr` does not, but it paces, sending as fast as it has measured
+    /// the path to be: it measures too little where calls are short and seldom, its pacing costs
+    /// timers on a fast network, and before Linux 6.x its first version took more than its share
+    /// beside others. It has to be loaded or built in, and an unprivileged process may only use
+    /// what `net.ipv4.tcp_allowed_congestion_control` lists.
+    pub fn congestion(mut self, name: &str) -> Self {
+        self.congestion = Some(name.to_owned());
+        self
+    }
+
+    /// Whether messages over UDP are checked on both sides with a CRC32C of ours; off unless set.
+    ///
+    /// UDP's own checksum has 16 bits, is made and looked at by network cards, and made anew by
+    /// whatever rewrites addresses on the way: what is damaged in such a place comes through. With this
+    /// it is noticed, dropped and sent again, as if it had been lost. Each side then looks at all
+    /// bytes that it sends and receives once more. Headers are always checked.
+    pub const fn payload_check(mut self, check: bool) -> Self {
+        self.payload_check = check;
+        self
+    }
+
     /// How many A-stacks of `bytes` bytes there is room for: those in use, and those that may
     /// come into use.
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
@@ -129,8 +158,8 @@ mod tests {
         let more = options.short_of_astacks(Short::More);
         assert_eq!(more.room_for(4096), limits::ASTACKS_SPARSE);
         assert_eq!(more.clone().astacks(100).room_for(4096), 100);
-        // A region has 4 GiB at most; what was asked for is asked for, and refused, as ever.
-        assert_eq!(more.clone().astacks(1).room_for(256 << 20), 7);
-        assert_eq!(more.astacks(8).room_for(256 << 20), 8);
+        // A region has 8 GiB at most; what was asked for is asked for, and refused, as ever.
+        assert_eq!(more.clone().astacks(1).room_for(256 << 20), 15);
+        assert_eq!(more.astacks(16).room_for(256 << 20), 16);
     }
 }

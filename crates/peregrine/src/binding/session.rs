@@ -251,13 +251,13 @@ fn sessions_with(pid: u32) -> Sessions {
 }
 
 /// The lock of a table of sessions, before `until`.
-fn hold<T>(lock: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, CallError> {
+pub(super) fn hold<T>(lock: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, CallError> {
     loop {
         match lock.try_lock() {
             Ok(guard) => return Ok(guard),
             Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                let text = "another thread binds to the same process, which does not answer";
+                let text = "another thread binds to the same server, which does not answer";
                 return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
             }
             Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
@@ -274,7 +274,7 @@ fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
     }
 }
 
-fn refused(kind: u32, text: String) -> CallError {
+pub(super) fn refused(kind: u32, text: String) -> CallError {
     let kind = Kind::from_number(kind).unwrap_or(Kind::ProtocolMismatch);
     CallError::not_executed(kind, Phase::Bind, text)
 }
@@ -324,7 +324,7 @@ pub(crate) fn describe(name: &str, limit: Duration) -> Result<Description, CallE
 }
 
 /// The moment that ends a limit; limits beyond the clock's range end in a year.
-fn until(limit: Duration) -> Instant {
+pub(super) fn until(limit: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(limit).unwrap_or(now + Duration::from_secs(365 * 86400))
 }
@@ -343,13 +343,13 @@ pub(super) fn bind(
         if error.kind() != Kind::InterfaceMismatch {
             return error.at(name);
         }
-        explain_mismatch(name, interface, until).unwrap_or(error).at(name)
+        let theirs = describe(name, until.saturating_duration_since(Instant::now())).ok();
+        theirs.and_then(|theirs| explain_mismatch(interface, &theirs)).unwrap_or(error).at(name)
     })
 }
 
 /// Says where the interfaces differ.
-fn explain_mismatch(name: &str, interface: &Interface, until: Instant) -> Option<CallError> {
-    let theirs = describe(name, until.saturating_duration_since(Instant::now())).ok()?;
+pub(super) fn explain_mismatch(interface: &Interface, theirs: &Description) -> Option<CallError> {
     let difference = difference(&interface.canonical_text(), &theirs.text)?;
     Some(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, difference))
 }

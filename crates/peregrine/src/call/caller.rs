@@ -1,6 +1,7 @@
 //! `caller()`: a running procedure asks who calls it, and on what terms.
 
 use core::cell::{Cell, RefCell};
+use core::net::SocketAddr;
 use std::sync::Arc;
 
 /// The family of path that a binding uses.
@@ -11,6 +12,10 @@ pub enum PathKind {
     InProcess,
     /// Shared memory with another process of this machine.
     Local,
+    /// A TCP connection.
+    Tcp,
+    /// UDP datagrams.
+    Udp,
 }
 
 impl core::fmt::Display for PathKind {
@@ -18,6 +23,8 @@ impl core::fmt::Display for PathKind {
         f.pad(match self {
             Self::InProcess => "in-process",
             Self::Local => "local",
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
         })
     }
 }
@@ -29,9 +36,19 @@ pub(crate) struct CallerInfo {
     pub(crate) process: u32,
     pub(crate) user: u32,
     pub(crate) group: u32,
+    /// Where it calls from, if that is over a network.
+    pub(crate) from: Option<SocketAddr>,
+}
+
+impl CallerInfo {
+    /// What stands for a user or a group for which nobody vouches. It is nobody's, in any system.
+    pub(crate) const NOBODY: u32 = u32::MAX;
 }
 
 /// Who calls, as the kernel vouched for it when the session began.
+///
+/// Over a network there is nobody to vouch: what such a caller is, is where it calls
+/// [from](Self::from), and the rest is what it says.
 #[derive(Clone, Debug)]
 pub struct Caller(Arc<CallerInfo>);
 
@@ -43,12 +60,15 @@ impl Caller {
 
     /// The processes through which the call came, the first caller first, this one's caller last:
     /// a procedure of another server may have made the call. They are what each said of the
-    /// one before it; the kernel vouches for the last.
+    /// one before it; the kernel vouches for the last. Over UDP a caller that was in no procedure
+    /// is 0, for nobody says which process it is.
     ///
     /// To be asked on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
         let mut processes = super::chain::processes();
-        if processes.last() != Some(&self.0.process) {
+        // Nothing but the chain says who called over datagrams.
+        let told = self.0.process != 0 || processes.is_empty();
+        if told && processes.last() != Some(&self.0.process) {
             processes.push(self.0.process);
         }
         processes
@@ -59,19 +79,25 @@ impl Caller {
         &self.0.export
     }
 
-    /// The caller's process.
+    /// The caller's process; over a network, what it says that it is on its own machine.
     pub fn process(&self) -> u32 {
         self.0.process
     }
 
-    /// The caller's effective user.
+    /// The caller's effective user; over a network [`u32::MAX`], which is nobody.
     pub fn user(&self) -> u32 {
         self.0.user
     }
 
-    /// The caller's effective group.
+    /// The caller's effective group; over a network [`u32::MAX`], which is nobody.
     pub fn group(&self) -> u32 {
         self.0.group
+    }
+
+    /// The address and port from which the call came over a network; `None` on this machine's own
+    /// paths.
+    pub fn from(&self) -> Option<SocketAddr> {
+        self.0.from
     }
 }
 
@@ -99,20 +125,25 @@ pub fn caller() -> Option<Caller> {
     CALLER.with_borrow(Clone::clone)
 }
 
+/// Of a thread that runs no call.
+const OUTSIDE: u32 = u32::MAX;
+
 thread_local! {
-    /// The process whose call this thread runs, or zero: the same, for those in a hurry.
-    static INSIDE: Cell<u32> = const { Cell::new(0) };
+    /// The process whose call this thread runs (zero if nobody knows it), or [`OUTSIDE`]: the same,
+    /// for those in a hurry.
+    static INSIDE: Cell<u32> = const { Cell::new(OUTSIDE) };
 }
 
 /// The process whose call this thread runs, if it runs one.
 #[inline(always)]
 pub(crate) fn inside() -> Option<u32> {
     let process = INSIDE.get();
-    (process != 0).then_some(process)
+    (process != OUTSIDE).then_some(process)
 }
 
 /// Puts the caller in place; gives back whoever was there.
 pub(crate) fn enter(info: Option<Arc<CallerInfo>>) -> Option<Arc<CallerInfo>> {
-    INSIDE.set(info.as_ref().map_or(0, |info| info.process));
+    // Who calls over a network may say that it is any process.
+    INSIDE.set(info.as_ref().map_or(OUTSIDE, |info| info.process.min(OUTSIDE - 1)));
     CALLER.replace(info.map(Caller)).map(|caller| caller.0)
 }

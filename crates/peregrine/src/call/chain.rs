@@ -3,7 +3,7 @@
 //! A call that a procedure makes carries its *chain*: the processes through which it has come, so
 //! that a process into which it comes back knows that one of its own threads waits for it.
 
-use core::cell::RefCell;
+use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
@@ -22,6 +22,8 @@ const HEADER_BYTES: usize = 8;
 thread_local! {
     /// The chain of the call whose procedure this thread runs, if it came with one.
     static CHAIN: RefCell<Vec<Link>> = const { RefCell::new(Vec::new()) };
+    /// Whether it has waited inside a procedure, until somebody asks.
+    static WAITED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Threads of this process that run a procedure and wait for a call of its own to end.
@@ -39,8 +41,15 @@ pub(crate) struct WaitingInside(());
 impl WaitingInside {
     pub(crate) fn begin() -> Self {
         WAITING.fetch_add(1, Ordering::SeqCst);
+        WAITED.set(true);
         Self(())
     }
+}
+
+/// Whether this thread has waited inside a procedure since it was asked last.
+#[inline]
+pub(crate) fn has_waited() -> bool {
+    WAITED.replace(false)
 }
 
 impl Drop for WaitingInside {

@@ -150,6 +150,12 @@ impl Frames {
         Some(Taken { frames: self, index })
     }
 
+    /// Takes back captured frames of which `let_go` says that the server has let go. Otherwise they
+    /// come back when a caller finds no other frame, and until then are neither free nor shrunk.
+    pub fn reclaim(&self, let_go: &dyn Fn(u32) -> bool) {
+        self.turns.reclaim(let_go);
+    }
+
     /// Gives back what a burst of calls made active; to be called about once a second.
     ///
     /// Takes each frame beyond those that [`Frames::new`] and [`Frames::at_least`] asked for that
@@ -406,6 +412,21 @@ mod tests {
         frames.at_least(100);
         assert_eq!(frames.active(), 4, "there are no more");
         assert_eq!((frames.shrunk(), frames.shrunk(), frames.active()), (vec![], vec![], 4));
+    }
+
+    #[test]
+    fn captured_frames_are_shrunk_once_they_were_taken_back() {
+        let frames = frames(3, 1);
+        let (_one, two, three) = (frames.more(), frames.more(), frames.more());
+        let index = two.index();
+        two.capture();
+        three.capture();
+        frames.reclaim(&|frame| frame == index);
+        assert_eq!((frames.shrunk(), frames.shrunk()), (vec![], vec![index]));
+        assert_eq!(frames.active(), 3, "the last one is the server's still");
+        frames.reclaim(&|_| true);
+        assert_eq!((frames.shrunk().len(), frames.shrunk()), (0, vec![2]));
+        assert_eq!(frames.active(), 1);
     }
 
     #[test]

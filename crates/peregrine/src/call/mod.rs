@@ -18,15 +18,15 @@ pub(crate) use caller::{CallerInfo, enter, inside};
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
 pub use request::{InOut, Refusal, Request, Slice};
-pub(crate) use serve::refuse;
 pub use serve::{Answer, EStack, Incoming, Serve, Served, execute};
+pub(crate) use serve::{Placed, execute_in_place, refuse};
 
 use core::time::Duration;
 use std::time::Instant;
 
 use crate::error::CallError;
 use crate::stats::{self, Copy};
-use crate::value::{FIRST_BYTES, Invalid, OutBlock, Staged, Window, Writer, align_up};
+use crate::value::{Departs, FIRST_BYTES, Invalid, OutBlock, Staged, Window, Writer, align_up};
 
 /// The number of the procedure that every export answers itself: it does nothing.
 pub const PING: u32 = u32::MAX;
@@ -157,11 +157,11 @@ pub struct Layout {
 }
 
 impl Call<'_, '_, '_> {
-    /// Copies the blocks behind the head (LRPC's copy A), those of their bytes that lie below
-    /// `upto` in the message; `None` if the message is too large. The message, or its beginning,
-    /// is complete when the head has been flushed.
+    /// Copies the blocks behind the head (LRPC's copy A); `None` if there is no room, or the message
+    /// would have more than `most` bytes: then it is to be laid out and put some other way. The
+    /// message is complete when the head has been flushed.
     #[inline]
-    pub fn put(&mut self, upto: usize) -> Option<Layout> {
+    pub fn put(&mut self, most: usize) -> Option<Layout> {
         let head = self.head.len();
         if self.ins.is_empty() && self.lent.is_empty() {
             return Some(Layout { head, copied: head, total: head });
@@ -169,87 +169,138 @@ impl Call<'_, '_, '_> {
         let staged = self.head.staged();
         let mut at = head;
         for block in self.ins {
-            at = put_block(staged, at, *block, upto)?;
+            at = put_block(staged, at, *block, most)?;
         }
         let copied = if self.lent.is_empty() { at } else { align_up(at) };
         for block in self.lent {
-            at = put_block(staged, at, *block, upto)?;
+            at = put_block(staged, at, *block, most)?;
         }
         // Empty blocks at the end leave nothing behind them.
         Some(Layout { head, copied, total: at.max(copied) })
     }
 
-    /// Copies those bytes of the blocks that lie from `from` up to `to` in the message, of which
-    /// the first line has been put already.
+    /// How the message will lie once it is put; what is larger than anything is `usize::MAX`.
+    pub fn layout(&self) -> Layout {
+        let behind = |at, block: &Window<'_>| align_up(at).saturating_add(block.len());
+        let head = self.head.len();
+        let at = self.ins.iter().fold(head, behind);
+        let copied = if self.lent.is_empty() { at } else { align_up(at) };
+        let total = self.lent.iter().fold(at, behind).max(copied);
+        Layout { head, copied, total }
+    }
+
+    /// Copies those bytes of the blocks that lie from `from` up to `to` in the message, by way of
+    /// `departs`, which tells of them; `None` if there is no room.
     #[cold]
-    pub fn put_more(&mut self, from: usize, to: usize) -> Option<()> {
-        let space = self.head.space();
+    pub fn put_part(&mut self, from: usize, to: usize, departs: &dyn Departs) -> Option<()> {
         let mut end = self.head.len();
+        let staged = self.head.staged();
         for block in self.ins.iter().chain(self.lent) {
             let start = align_up(end);
             let (first, last) = (end.max(from), start.min(to));
             if first < last {
-                space.zero(first, last - first)?;
+                staged.zero(first, last - first)?;
             }
-            end = start + block.len();
+            end = start.checked_add(block.len())?;
             let (first, last) = (start.max(from), end.min(to));
             if first < last {
                 let part = block.part(first - start, last - first)?;
-                space.part(first, part.len())?.copy_from(part);
                 stats::count(Copy::A, part.len());
+                // What shares the header's line is gathered, as ever.
+                let here = part.len().min(FIRST_BYTES.saturating_sub(first));
+                staged.copy(first, part.part(0, here)?)?;
+                let (first, rest) = (first + here, part.part(here, part.len() - here)?);
+                departs.write(first, staged.space().part(first, rest.len())?, rest);
             }
         }
         Some(())
     }
 
-    /// Fills the out blocks from a reply (copy F), as the table at its start says.
+    /// Fills the out blocks from a reply (copy F) that begins at byte `place` of its space, as the
+    /// table at its start says; where the last block that holds something ends.
     ///
     /// # Errors
     /// If the server claims more than was offered, or values that are none.
-    #[inline]
-    pub fn take_blocks(&mut self) -> Result<(), Invalid> {
-        if self.outs.is_empty() {
-            return Ok(());
-        }
+    #[inline(always)]
+    pub fn take_blocks(&mut self, place: usize) -> Result<usize, Invalid> {
+        // Most calls have none, and need not be told so by a function.
+        if self.outs.is_empty() { Ok(0) } else { self.take_each(place) }
+    }
+
+    fn take_each(&mut self, place: usize) -> Result<usize, Invalid> {
         let space = self.frame.reply_space();
+        self.take(space, place, |capacity, _| capacity)
+    }
+
+    /// As [`take_blocks`](Self::take_blocks), from a reply of so many bytes in which no room was left
+    /// for what was not filled: each block begins behind what was filled of the one before.
+    ///
+    /// # Errors
+    /// As [`take_blocks`](Self::take_blocks).
+    pub fn take_packed_blocks(&mut self, bytes: usize) -> Result<usize, Invalid> {
+        if self.outs.is_empty() {
+            return Ok(0);
+        }
+        let space = self.frame.reply_space().part(0, bytes).ok_or(Invalid::Short)?;
+        self.take(space, 0, |_, filled| filled)
+    }
+
+    #[inline(always)]
+    fn take(
+        &mut self,
+        space: Window<'_>,
+        place: usize,
+        room: impl Fn(usize, usize) -> usize,
+    ) -> Result<usize, Invalid> {
+        let mut end = 0;
         let mut at = blocks_at(self.outs.len());
         for (i, out) in self.outs.iter_mut().enumerate() {
-            let filled: u32 = space.read_plain(4 * i).ok_or(Invalid::Short)?;
+            let filled: u32 = space.read_plain(place + 4 * i).ok_or(Invalid::Short)?;
             let filled = filled as usize;
             if filled > out.capacity() {
                 return Err(Invalid::TooLong);
             }
-            out.fill(space.part(at, filled).ok_or(Invalid::Short)?)?;
+            out.fill(space.part(place + at, filled).ok_or(Invalid::Short)?)?;
             stats::count(Copy::F, filled);
-            at = align_up(at + out.capacity());
+            if filled > 0 {
+                end = at + filled;
+            }
+            at = align_up(at + room(out.capacity(), filled));
         }
-        Ok(())
+        Ok(end)
+    }
+
+    /// Fills what has come of a reply that is still being written: the block in which byte `there`
+    /// of it lies is in place up to there.
+    pub fn take_early(&mut self, place: usize, there: usize) {
+        let space = self.frame.reply_space();
+        let mut at = blocks_at(self.outs.len());
+        for out in self.outs.iter_mut() {
+            let end = at + out.capacity();
+            if there <= end {
+                let come = there.checked_sub(at).and_then(|bytes| space.part(place + at, bytes));
+                return out.fill_early(come.unwrap_or(Window::empty()));
+            }
+            at = align_up(end);
+        }
+    }
+
+    /// What was taken early does not hold.
+    pub fn forget_early(&mut self) {
+        self.outs.iter_mut().for_each(OutBlock::forget_early);
     }
 }
 
 #[inline]
-fn put_block(staged: &mut Staged<'_>, at: usize, block: Window<'_>, upto: usize) -> Option<usize> {
+fn put_block(staged: &mut Staged<'_>, at: usize, block: Window<'_>, most: usize) -> Option<usize> {
     let start = align_up(at);
-    let end = start.checked_add(block.len())?;
+    let end = start.checked_add(block.len()).filter(|end| *end <= most)?;
     let place = staged.space().part(start, block.len())?;
-    if end > upto {
-        return put_beginning(staged, at, block, upto).map(|()| end);
-    }
     place.prefetch_write_all();
     staged.zero(at, start.checked_sub(at)?)?;
     staged.copy(start, block)?;
     stats::count(Copy::A, block.len());
     Some(end)
-}
-
-/// Puts what of a block lies below `upto`.
-#[cold]
-fn put_beginning(staged: &mut Staged<'_>, at: usize, block: Window<'_>, upto: usize) -> Option<()> {
-    let start = align_up(at);
-    staged.zero(at, start.min(upto).saturating_sub(at))?;
-    let part = block.part(0, upto.saturating_sub(start).min(block.len()))?;
-    stats::count(Copy::A, part.len());
-    staged.copy(start, part)
 }
 
 /// Where the first out block of a reply begins: behind the table, and behind the first line's
@@ -263,5 +314,125 @@ pub(crate) const fn blocks_at(outs: usize) -> usize {
         FIRST_BYTES
     } else {
         table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::Memory;
+    use crate::value::{Out, Space};
+    use std::sync::Arc;
+
+    /// Writes, and tells nobody.
+    #[derive(Debug)]
+    struct Silent;
+
+    impl Departs for Silent {
+        fn write(&self, _: usize, to: Space<'_>, from: Window<'_>) {
+            to.copy_from(from);
+        }
+        fn there(&self, _: usize) {}
+        fn changed(&self) {}
+    }
+
+    const BYTES: usize = 32 << 10;
+
+    fn frames() -> Frames {
+        let layout = FrameLayout {
+            count: 2,
+            first: 0,
+            stride: 2 * BYTES,
+            call_at: 0,
+            reply_at: BYTES,
+            bytes: BYTES,
+        };
+        Frames::new(Arc::new(Memory::private(4 * BYTES).unwrap()), layout, 2)
+    }
+
+    /// Makes a call with these blocks, the last of them lent, and does something with it.
+    fn with_call<T>(
+        frames: &Frames,
+        blocks: &[&[u8]],
+        outs: &mut [OutBlock<'_>],
+        body: impl FnOnce(&mut Call<'_, '_, '_>) -> T,
+    ) -> T {
+        let frame = frames.take(|| None, |_| true, Short::Wait).expect("a frame");
+        let mut head = Writer::new(frame.call_space());
+        (0..blocks.len() as u64 * 3).for_each(|n| head.plain(&n).unwrap());
+        let windows: Vec<_> = blocks.iter().map(|block| Window::from(*block)).collect();
+        let (ins, lent) = windows.split_at(blocks.len() - 1);
+        let (head, limit) = (&mut head, Limit::None);
+        body(&mut Call { procedure: 1, frame: &frame, head, ins, lent, outs, limit })
+    }
+
+    fn message(call: &Call<'_, '_, '_>, bytes: usize) -> Vec<u8> {
+        call.head.flush();
+        let mut message = vec![0; bytes];
+        call.head.space().read(0, &mut message).unwrap();
+        message
+    }
+
+    #[test]
+    fn a_message_put_in_parts_elsewhere_is_the_one_put_at_once() {
+        let source: Vec<u8> = (1..=255).cycle().take(3000).collect();
+        for sizes in [&[5][..], &[100, 700], &[0, 3, 0], &[16, 1, 2000], &[0, 0]] {
+            let blocks: Vec<_> = sizes.iter().map(|bytes| &source[..*bytes]).collect();
+            let whole = with_call(&frames(), &blocks, &mut [], |call| {
+                let layout = call.put(usize::MAX).unwrap();
+                assert_eq!(call.layout(), layout, "{sizes:?}");
+                assert_eq!(call.put(layout.total), Some(layout));
+                if layout.total > layout.head && sizes[0] > 0 {
+                    assert_eq!(call.put(layout.total - 1), None, "there are more");
+                }
+                message(call, layout.total)
+            });
+            for piece in [1, 7, 64, 1000, 5000] {
+                with_call(&frames(), &blocks, &mut [], |call| {
+                    let space = call.frame.reply_to();
+                    call.head.move_to(space.part(1024, BYTES - 1024).unwrap()).unwrap();
+                    let total = call.layout().total;
+                    for from in (0..total).step_by(piece) {
+                        call.put_part(from, total.min(from + piece), &Silent).unwrap();
+                    }
+                    assert_eq!(message(call, total), whole, "{sizes:?} by {piece}");
+                });
+            }
+        }
+        let large = vec![0; BYTES];
+        with_call(&frames(), &[&large], &mut [], |call| {
+            assert_eq!(call.put(usize::MAX), None);
+            assert!(call.layout().total > BYTES);
+            assert_eq!(call.put_part(0, usize::MAX, &Silent), None);
+        });
+    }
+
+    #[test]
+    fn what_is_taken_early_is_of_the_block_that_was_told_of() {
+        let (mut one, mut other, mut flags) = ([0_u8; 10_000], [0_u8; 20_000], [false; 10]);
+        let (mut a, mut b) = (Out::from(&mut one), Out::from(&mut other));
+        let mut c = Out::from(&mut flags);
+        let mut outs = [a.block(), b.block(), c.block()];
+        with_call(&frames(), &[&[]], &mut outs, |call| {
+            // 32 bytes of table and head, then the blocks, one behind the other.
+            let reply = call.frame.reply_to();
+            reply.write(1000, &[1; 30_042]).unwrap();
+            call.take_early(1000, 32 + 5000);
+            call.take_early(1000, 10_032 + 20_000);
+            call.take_early(1000, 30_032 + 10);
+            // Before the blocks and behind them: nothing is said.
+            for nowhere in [0, 31, 32, 30_043, usize::MAX] {
+                call.take_early(1000, nowhere);
+            }
+            reply.write(1000, &[2; 30_042]).unwrap();
+            [6000_u32, 12_000, 0].iter().zip([0, 4, 8]).for_each(|(filled, at)| {
+                reply.write_plain(1000 + at, filled).unwrap();
+            });
+            assert_eq!(call.take_blocks(1000), Ok(10_032 + 12_000));
+        });
+        assert_eq!((a.filled(), b.filled(), c.filled()), (6000, 12_000, 0));
+        assert_eq!((one[4999], one[5000], one[5999], one[6000]), (1, 2, 2, 0));
+        assert_eq!(other, [1; 20_000], "beyond what was filled too: nobody looks there");
+        assert_eq!(flags, [false; 10], "bits that must be looked at wait");
     }
 }

@@ -4,7 +4,7 @@ use super::request::{InOut, Refusal};
 use super::{Answer, blocks_at};
 use crate::error::{Executed, Kind};
 use crate::limits;
-use crate::value::{Overflow, Space, Value, Writer, align_up};
+use crate::value::{Departing, Departs, Overflow, Space, Value, Writer, align_up};
 
 /// The space of a result: a table of filled bytes, the out blocks, and a head where there is room.
 #[derive(Debug)]
@@ -13,21 +13,33 @@ pub struct Reply<'a> {
     outs: usize,
     /// Where the next out block begins.
     next: usize,
+    /// Where each block begins, if that is asked for.
+    blocks: Option<&'a mut Vec<u32>>,
     pub(super) answer: Answer,
     pub(super) head_at: usize,
     pub(super) head_bytes: usize,
+    /// Told what of the blocks is in place; `None` if nobody reads them before the reply is whole.
+    departs: Option<&'a dyn Departs>,
 }
 
 impl<'a> Reply<'a> {
-    pub(super) const fn new(space: Space<'a>) -> Self {
+    pub(super) const fn new(space: Space<'a>, departs: Option<&'a dyn Departs>) -> Self {
         Self {
             head: Writer::new(space),
             outs: 0,
             next: 0,
+            blocks: None,
             answer: Answer::Ok,
             head_at: 0,
             head_bytes: 0,
+            departs,
         }
+    }
+
+    /// As [`new`](Self::new); notes where each block begins. Those of a result count, and no others.
+    pub(super) fn noting(space: Space<'a>, blocks: &'a mut Vec<u32>) -> Self {
+        blocks.clear();
+        Self { blocks: Some(blocks), ..Self::new(space, None) }
     }
 
     /// Makes room for so many out and in-out blocks; to be called before any of them.
@@ -46,11 +58,17 @@ impl<'a> Reply<'a> {
 
     /// The next out block, of `capacity` bytes.
     #[inline]
-    pub(super) fn block(&mut self, capacity: usize) -> Option<Space<'a>> {
-        let block = self.head.space().part(self.next, capacity)?;
-        block.prefetch_write_all();
-        self.next = align_up(self.next + capacity);
-        Some(block)
+    pub(super) fn block(&mut self, capacity: usize) -> Option<Departing<'a>> {
+        let (at, departs) = (self.next, self.departs);
+        let block = self.head.space().part(at, capacity)?;
+        if departs.is_none() {
+            block.prefetch_write_all();
+        }
+        if let Some(blocks) = &mut self.blocks {
+            blocks.push(at as u32);
+        }
+        self.next = align_up(at + capacity);
+        Some(Departing::new(block, at, departs))
     }
 
     /// Copies an in-out slice to the block that waits for it, if its values are plain; those that

@@ -6,7 +6,8 @@ use super::Reply;
 use crate::error::{Executed, Kind};
 use crate::stats::{self, Copy};
 use crate::value::{
-    Arriving, Invalid, Lent, Out, Overflow, Plain, Reader, Space, Value, Window, Writer, align_up,
+    Arriving, Departing, Invalid, Lent, Out, Overflow, Plain, Reader, Value, Window, Writer,
+    align_up,
 };
 
 /// Why the server answers without a result.
@@ -76,7 +77,7 @@ impl<T> DerefMut for Slice<'_, T> {
 #[derive(Debug)]
 pub struct InOut<'a, 'r, T> {
     values: Slice<'a, T>,
-    pub(super) block: Space<'r>,
+    pub(super) block: Departing<'r>,
 }
 
 impl<T: Value> InOut<'_, '_, T> {
@@ -214,7 +215,7 @@ impl<'a> Request<'a> {
         let block = reply.block(bytes).ok_or_else(no_room)?;
         // More room than the interface allows to fill is no fault, only of no use.
         let usable = bytes.min(max_len.saturating_mul(size_of::<T>()));
-        let block = block.part(0, usable).ok_or(Invalid::TooLong)?;
+        let block = block.beginning(usable).ok_or(Invalid::TooLong)?;
         Ok(Out::of_space(block, filled))
     }
 
@@ -249,6 +250,24 @@ impl<'a> Request<'a> {
 }
 
 impl Refusal {
+    /// The call ran, and its result is not sent, for nobody waits for it.
+    #[cold]
+    pub(crate) fn abandoned(text: &str) -> Self {
+        Self { kind: Kind::TimedOut, executed: Executed::Maybe, text: text.to_owned() }
+    }
+
+    /// There is no room for the call.
+    #[cold]
+    pub(crate) fn exhausted(text: &str) -> Self {
+        Self::new(Kind::Exhausted, text)
+    }
+
+    /// No call begins any more.
+    #[cold]
+    pub(crate) fn stopping() -> Self {
+        Self::new(Kind::Withdrawn, "the server is stopping")
+    }
+
     /// The interface has no procedure of that number.
     #[cold]
     pub fn no_such_procedure(number: u32) -> Self {

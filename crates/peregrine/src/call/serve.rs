@@ -5,7 +5,7 @@ use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::Interface;
 use crate::limits;
-use crate::value::{Arrives, Arriving, FIRST_BYTES, Space, Window, bytes_of_blocks};
+use crate::value::{Arrives, Arriving, Departs, FIRST_BYTES, Space, Window, bytes_of_blocks};
 
 /// What an exported object answers.
 pub type Served = Result<(), Refusal>;
@@ -77,6 +77,12 @@ impl EStack {
         true
     }
 
+    /// All of it, aligned to 16.
+    #[inline]
+    pub(crate) fn memory(&mut self) -> &mut [u8] {
+        bytes_of_blocks(&mut self.0)
+    }
+
     /// Gives memory back that one large message needed and most do not.
     pub fn trim(&mut self) {
         self.0.truncate(limits::ESTACK_BYTES_KEPT / 16);
@@ -99,6 +105,21 @@ pub struct Incoming<'a> {
     pub total: usize,
     /// Tells what of the message has come; `None` if all of it is there.
     pub arrives: Option<&'a dyn Arrives>,
+    /// Told what of the reply is in place; `None` if the caller reads it when it is whole.
+    pub departs: Option<&'a dyn Departs>,
+}
+
+/// A call that has arrived in private memory, all of it.
+#[derive(Debug)]
+pub(crate) struct Placed<'a> {
+    /// The procedure's number.
+    pub(crate) procedure: u32,
+    /// The message, aligned to 16; the procedure may change it.
+    pub(crate) message: &'a mut [u8],
+    /// Bytes of head.
+    pub(crate) head_bytes: usize,
+    /// Bytes of head and blocks before those that are lent.
+    pub(crate) copied: usize,
 }
 
 /// Runs a call and puts its answer into `reply`; returns what the head holds and where it is.
@@ -112,8 +133,36 @@ pub fn execute<'a>(
     reply: Space<'a>,
     estack: &'a mut EStack,
 ) -> (Answer, u32, u32) {
-    let mut reply = Reply::new(reply);
-    match run(serve, incoming, &mut reply, estack) {
+    run(serve, Reply::new(reply, incoming.departs), || incoming.fetch(estack))
+}
+
+/// As [`execute`], on the arguments where they lie. Where in `reply` each out block begins is noted
+/// in `blocks`: what was filled of them is to be sent without what was not.
+///
+/// # Panics
+/// As [`execute`].
+pub(crate) fn execute_in_place<'a>(
+    serve: &dyn Serve,
+    placed: Placed<'a>,
+    reply: Space<'a>,
+    blocks: &'a mut Vec<u32>,
+) -> (Answer, u32, u32) {
+    run(serve, Reply::noting(reply, blocks), || placed.request())
+}
+
+#[inline(always)]
+fn run<'a>(
+    serve: &dyn Serve,
+    mut reply: Reply<'a>,
+    request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
+) -> (Answer, u32, u32) {
+    let ran = match request() {
+        Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
+        // Nothing is to be done but to answer.
+        Ok(None) => Ok(()),
+        Err(undone) => Err(undone),
+    };
+    match ran {
         Ok(()) => {}
         Err(Undone::Refused(refusal)) => reply.refuse(&refusal),
         Err(Undone::NotWhole) => reply.answer = Answer::PostAgain,
@@ -126,7 +175,7 @@ pub fn execute<'a>(
 /// Answers without running anything.
 #[cold]
 pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> (Answer, u32, u32) {
-    let mut reply = Reply::new(reply);
+    let mut reply = Reply::new(reply, None);
     reply.refuse(refusal);
     reply.flush();
     (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
@@ -153,44 +202,59 @@ fn follow(space: Window<'_>, message: &mut [u8], arrives: &dyn Arrives) -> Resul
     Arriving::new(part, 0, Some(arrives)).read(message).map_err(|_| Undone::NotWhole)
 }
 
-#[inline(always)]
-fn run<'a>(
-    serve: &dyn Serve,
-    incoming: &Incoming<'a>,
-    reply: &mut Reply<'a>,
-    estack: &'a mut EStack,
-) -> Result<(), Undone> {
-    let &Incoming { procedure, space, head_bytes, copied, total, arrives } = incoming;
-    if procedure == PING && total == 0 {
-        return Ok(());
-    }
-    let unreadable = || Refusal::new(Kind::BadArguments, "the lengths of the message contradict");
-    if copied > space.len() {
-        return Err(unreadable().into());
-    }
-    if !estack.reserve(copied) {
-        return Err(Refusal::new(Kind::Exhausted, "no memory for the arguments").into());
-    }
-    let memory = bytes_of_blocks(&mut estack.0);
-    let line = memory.first_chunk_mut::<FIRST_BYTES>();
-    if copied <= FIRST_BYTES
-        && let (Some(line), Some(first)) = (line, space.read_plain(0))
-    {
-        // All of it came with the header's line: a copy of fixed size, in registers.
-        *line = first;
-    } else {
-        let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
-        match arrives {
-            None => space.read(0, message).ok_or_else(unreadable)?,
-            Some(arrives) => follow(space, message, arrives)?,
+#[cold]
+fn unreadable() -> Refusal {
+    Refusal::new(Kind::BadArguments, "the lengths of the message contradict")
+}
+
+impl<'a> Incoming<'a> {
+    /// The request, once what the procedure must not share with its caller has been copied;
+    /// `None` for the procedure that every export has.
+    #[inline(always)]
+    fn fetch(&self, estack: &'a mut EStack) -> Result<Option<Request<'a>>, Undone> {
+        let &Self { procedure, space, head_bytes, copied, total, arrives, .. } = self;
+        if procedure == PING && total == 0 {
+            return Ok(None);
         }
+        if copied > space.len() {
+            return Err(unreadable().into());
+        }
+        if !estack.reserve(copied) {
+            return Err(Refusal::new(Kind::Exhausted, "no memory for the arguments").into());
+        }
+        let memory = estack.memory();
+        let line = memory.first_chunk_mut::<FIRST_BYTES>();
+        if copied <= FIRST_BYTES
+            && let (Some(line), Some(first)) = (line, space.read_plain(0))
+        {
+            // All of it came with the header's line: a copy of fixed size, in registers.
+            *line = first;
+        } else {
+            let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
+            match arrives {
+                None => space.read(0, message).ok_or_else(unreadable)?,
+                Some(arrives) => follow(space, message, arrives)?,
+            }
+        }
+        let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
+        let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
+        let lent = Arriving::new(lent.ok_or_else(unreadable)?, copied, arrives);
+        let request = Request::new(procedure, message, head_bytes, lent);
+        Ok(Some(request.ok_or_else(unreadable)?))
     }
-    let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
-    let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
-    let lent = Arriving::new(lent.ok_or_else(unreadable)?, copied, arrives);
-    let request = Request::new(procedure, message, head_bytes, lent);
-    let mut request = request.ok_or_else(unreadable)?;
-    Ok(serve.serve(&mut request, reply)?)
+}
+
+impl<'a> Placed<'a> {
+    fn request(self) -> Result<Option<Request<'a>>, Undone> {
+        let Self { procedure, message, head_bytes, copied } = self;
+        if procedure == PING && message.is_empty() {
+            return Ok(None);
+        }
+        let (message, lent) = message.split_at_mut_checked(copied).ok_or_else(unreadable)?;
+        let lent = Arriving::from(Window::from(&*lent));
+        let request = Request::new(procedure, message, head_bytes, lent);
+        Ok(Some(request.ok_or_else(unreadable)?))
+    }
 }
 
 impl Refusal {

@@ -7,7 +7,7 @@
 //! | `FREE`, `UNUSED`, `EMPTY` | `TAKEN` | caller | it calls, or stands first in the queue |
 //! | `TAKEN` | `FREE` | caller | its call is done |
 //! | `TAKEN` | `CAPTURED` | caller | it gave up, and the server perhaps did not |
-//! | `CAPTURED` | `TAKEN` | caller | it looks whether the server has let go; if not, `CAPTURED` again |
+//! | `CAPTURED` | `TAKEN` | caller, keeper | it looks whether the server has let go; if not, `CAPTURED` again |
 //! | `FREE` | `UNUSED` | keeper | [`Turns::shrink`] marks it |
 //! | `UNUSED` | `TAKEN`, `EMPTY` | keeper | the mark was still there at the next `shrink`: no memory any more |
 //! | `EMPTY` | `INACTIVE` | keeper | it is the last of the active ones |
@@ -19,6 +19,12 @@
 //! of frames that the fast path may try, becomes 0. Who comes from then on goes to the queue's end,
 //! and who gives a frame back hands it to the first in the queue, who alone is woken. Overtaking
 //! can only who had begun to take a frame before the gate was closed.
+//!
+//! A queue is slow: each frame in it waits for its next holder to be woken, and who gives one back
+//! finds the gate closed and joins the end, so that a queue which formed once stays (a convoy).
+//! Therefore nobody joins it who has not looked a few times, offering the processor in between: by
+//! then a short call has ended, and those who waited have been served. So eight threads make several
+//! times as many null calls through five frames.
 //!
 //! # Why no frame is lost on those who wait
 //!
@@ -60,6 +66,10 @@ const INACTIVE: u32 = 5;
 pub(super) trait Machine: Sized + 'static {
     type Word: Word;
     type Lock: Lock<Self>;
+    /// Looks for a free frame before one waits for it.
+    const LOOKS: u32;
+    /// Lets others run, between two looks.
+    fn offer_processor();
     /// Keeps a store before a later load as far as the program goes. On the processor it is kept
     /// only where [`Machine::barrier`] falls between the two.
     fn keep_order();
@@ -209,11 +219,17 @@ impl<M: Machine> Turns<M> {
         let_go: &dyn Fn(u32) -> bool,
         short: Short,
     ) -> Option<u32> {
-        let open = self.open.peek();
-        if open != 0
-            && let Some(index) = self.scan(hint, open, let_go)
-        {
-            return Some(index);
+        let looks = if short == Short::Wait { M::LOOKS } else { 1 };
+        for look in 0..looks {
+            if look > 0 {
+                M::offer_processor();
+            }
+            let open = self.open.peek();
+            if open != 0
+                && let Some(index) = self.scan(hint, open, let_go)
+            {
+                return Some(index);
+            }
         }
         let mut queue = self.queue();
         // To look once more is cheaper than to stop every processor.
@@ -339,6 +355,16 @@ impl<M: Machine> Turns<M> {
         }
     }
 
+    /// Takes back captured frames of which the server has let go, for callers who need no other
+    /// frame do not look at them.
+    pub(super) fn reclaim(&self, let_go: &dyn Fn(u32) -> bool) {
+        for index in 0..self.active() {
+            if self.slots[index as usize].recover(index, let_go) {
+                self.give_back(index);
+            }
+        }
+    }
+
     /// Gives back the memory of frames above the base that were free at the last time and have
     /// not been used since, and puts the last ones out of use.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {
@@ -413,6 +439,11 @@ pub(super) struct Linux;
 impl Machine for Linux {
     type Word = AtomicU32;
     type Lock = Mutex<Queue<Self>>;
+    const LOOKS: u32 = 4;
+
+    fn offer_processor() {
+        std::thread::yield_now();
+    }
 
     #[inline(always)]
     fn keep_order() {

@@ -35,6 +35,7 @@ impl InProcess {
             process: std::process::id(),
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
+            from: None,
         };
         Self { serve, caller: Arc::new(caller) }
     }
@@ -61,6 +62,7 @@ impl CallPath for InProcess {
             copied: layout.copied,
             total: layout.total,
             arrives: None,
+            departs: None,
         };
         let before = enter(Some(Arc::clone(&self.caller)));
         let reply = call.frame.reply_to();
@@ -71,7 +73,7 @@ impl CallPath for InProcess {
         estack.trim();
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
         if answer == crate::call::Answer::Ok {
-            call.take_blocks().map_err(|invalid| {
+            call.take_blocks(0).map_err(|invalid| {
                 CallError::new(Kind::BadResult, Executed::Maybe, invalid.to_string())
                     .in_phase(Phase::Unmarshal)
             })?;

@@ -1,4 +1,7 @@
 //! The paths that calls take. They meet only in [`CallPath`](crate::call::CallPath).
 
+pub(crate) mod datagram;
 pub(crate) mod in_process;
 pub(crate) mod local;
+pub(crate) mod rows;
+pub(crate) mod stream;

@@ -1,7 +1,7 @@
 //! Exports: a name, the object behind it, and who may bind to it.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,9 @@ pub(super) struct Export {
     watch: Mutex<Option<Watch>>,
     /// Nobody is let in, nor bound, any more.
     closed: AtomicBool,
+    /// Bindings that stand. Counted as they come and go: whoever asks for a description could
+    /// otherwise make the keeper walk through a quarter of a million for twelve bytes.
+    pub(super) standing: Arc<AtomicU32>,
 }
 
 impl Export {
@@ -39,9 +42,20 @@ impl Export {
         published: Published,
         sessions: Arc<Sessions>,
     ) -> Arc<Self> {
-        let (since, watch) = (Instant::now(), Mutex::default());
+        let (since, watch, standing) = (Instant::now(), Mutex::default(), Arc::default());
         let closed = AtomicBool::new(false);
-        Arc::new(Self { name, number, serve, options, published, sessions, since, watch, closed })
+        Arc::new(Self {
+            name,
+            number,
+            serve,
+            options,
+            published,
+            sessions,
+            since,
+            watch,
+            closed,
+            standing,
+        })
     }
 
     /// Begins to let clients in.
@@ -100,6 +114,11 @@ impl Export {
         Err(format!("`{name}` is open to some users and groups; user {uid} is none of them"))
     }
 
+    /// Whether it may be called over a network, where nobody vouches for users.
+    pub(super) fn is_offered_to_networks(&self) -> bool {
+        self.options.users.is_empty() && self.options.groups.is_empty()
+    }
+
     pub(super) const fn astacks_max(&self) -> u32 {
         self.options.astacks_max
     }
@@ -116,7 +135,7 @@ impl Export {
             docs,
             process: std::process::id(),
             age_ms: self.since.elapsed().as_millis() as u64,
-            bindings: self.sessions.bindings(self.number),
+            bindings: self.standing.load(Ordering::Relaxed),
         }
     }
 
@@ -130,20 +149,29 @@ impl Export {
 
     /// Bytes of message that the A-stacks of a new session must hold for this binding.
     pub(super) fn message_bytes_for(&self, bind: &Bind) -> Result<usize, (Kind, String)> {
+        Ok(self.admitted_bytes(bind.digest, bind.bytes)?.max(limits::MESSAGE_BYTES))
+    }
+
+    /// Bytes that the messages of a client with this interface may have, if it may bind.
+    pub(super) fn admitted_bytes(
+        &self,
+        digest: Option<[u8; 16]>,
+        bytes: u64,
+    ) -> Result<usize, (Kind, String)> {
         let interface = self.serve.interface();
-        if let Some(digest) = bind.digest
+        if let Some(digest) = digest
             && digest != interface.digest().0
         {
             let text = format!("`{}` is version {}", interface.name, interface.version);
             return Err((Kind::InterfaceMismatch, text));
         }
         let (bytes, most) =
-            (usize::try_from(bind.bytes).unwrap_or(usize::MAX), self.message_bytes_max());
+            (usize::try_from(bytes).unwrap_or(usize::MAX), self.message_bytes_max());
         if bytes > most {
             let text = format!("messages of {bytes} bytes; they may have {most}");
             return Err((Kind::TooLarge, text));
         }
-        Ok(bytes.max(limits::MESSAGE_BYTES))
+        Ok(bytes)
     }
 }
 
@@ -163,7 +191,7 @@ impl Watched for Export {
             let Err(error) = come.and_then(let_in) else { continue };
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Next::Sleep,
-                Some(libc::EMFILE | libc::ENFILE) if self.sessions.turn_away(listener) => {}
+                Some(libc::EMFILE | libc::ENFILE) if self.sessions.turn_away(listener, &error) => {}
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
                     return Next::Rest(SHORT);
                 }

@@ -1,17 +1,26 @@
 //! `Server`: several exports, one pool of threads, and a way to stop.
 
+mod crew;
+mod datagram;
 mod export;
+mod network;
 mod pool;
+mod receivers;
 mod session;
 
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use self::crew::Crew;
+use self::datagram::Datagrams;
+pub use self::datagram::Losses;
 use self::export::Export;
+use self::network::{Exports, Listening, Network};
 use self::pool::Pool;
 use self::session::Sessions;
+use crate::binding::Endpoint;
 use crate::call::{Serve, Wait};
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, Phase};
@@ -40,6 +49,8 @@ pub struct Server {
     queue: usize,
     wait: Wait,
     signals: bool,
+    listeners: Vec<Listening>,
+    congestion: Option<String>,
 }
 
 /// What a server may choose for each export.
@@ -146,6 +157,8 @@ impl Server {
             queue: limits::QUEUE_MAX,
             wait: Wait::Adaptive,
             signals: false,
+            listeners: Vec::new(),
+            congestion: None,
         }
     }
 
@@ -174,7 +187,62 @@ impl Server {
         Ok(self)
     }
 
-    /// Procedures that run at one time: 64 unless set.
+    /// Listens also at a port of this machine, for its own processes alone: `tcp:127.0.0.1:7000`,
+    /// `tcp:[::1]:0` (any port that is free), `tcp:localhost:7000` (both). May be asked for any number
+    /// of times.
+    ///
+    /// Every user of the machine can call what is exported, save for exports that are limited to
+    /// [users](ExportOptions::users) or [groups](ExportOptions::groups): those are not offered
+    /// there, for nobody vouches for who calls.
+    ///
+    /// ```no_run
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let server = Server::new().export("echo", EchoServer::new(Same))?;
+    /// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
+    /// let echo = EchoClient::bind(&format!("{}/echo", running.addresses()[0]))?;
+    /// assert_eq!(echo.echo(7)?, 7);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If the endpoint is none, leads beyond this machine, or is taken.
+    pub fn listen(self, endpoint: &str) -> Result<Self, CallError> {
+        self.listen_at(endpoint, false)
+    }
+
+    /// As [`Server::listen`], also at endpoints that other machines can reach, such as
+    /// `tcp:0.0.0.0:7000`.
+    ///
+    /// **Nothing on a network path is encrypted or authenticated in this version.** Whoever can
+    /// reach the port can call, and whoever can see the wire can read and change calls and results.
+    /// Do this only in a network in which you trust everybody, or behind something that keeps
+    /// everybody else out.
+    ///
+    /// # Errors
+    /// If the endpoint is none, or is taken.
+    pub fn listen_beyond_this_machine(self, endpoint: &str) -> Result<Self, CallError> {
+        self.listen_at(endpoint, true)
+    }
+
+    fn listen_at(mut self, endpoint: &str, beyond: bool) -> Result<Self, CallError> {
+        let parsed: Endpoint = endpoint.parse().map_err(|error: CallError| error.at(endpoint))?;
+        let listeners = network::listen(&parsed, beyond).map_err(|error| error.at(endpoint))?;
+        self.listeners.extend(listeners);
+        Ok(self)
+    }
+
+    /// Congestion control of TCP connections that come, as with
+    /// [`BindOptions::congestion`](crate::BindOptions::congestion).
+    pub fn congestion(mut self, name: &str) -> Self {
+        self.congestion = Some(name.to_owned());
+        self
+    }
+
+    /// Procedures that run at one time: 64 unless set. So many for calls of this machine, and so many
+    /// for calls over networks, for which as many threads again (16 at least) may wait.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads = most.max(1);
         self
@@ -230,16 +298,41 @@ impl Server {
             let watch = keeper.watch(signals);
             watches.push(watch.map_err(|error| failed("minding signals", error))?);
         }
-        let sessions = Sessions::new(pool, keeper);
-        let mut exports = Vec::new();
-        for (number, (name, serve, options, published)) in (0..).zip(self.exports) {
-            let sessions = Arc::clone(&sessions);
-            let export = Export::new(name, number, serve, options, published, sessions);
+        let sessions = Sessions::new(pool, Arc::clone(&keeper));
+        let exports = (0..).zip(self.exports).map(|(number, (name, serve, options, published))| {
+            Export::new(name, number, serve, options, published, Arc::clone(&sessions))
+        });
+        let exports: Exports = Arc::new(Mutex::new(exports.collect()));
+        let crew = Crew::new(self.threads, self.queue, self.wait);
+        let network = Network::new(Arc::clone(&exports), crew, keeper, self.congestion);
+        let (addresses, pid) = (Vec::new(), std::process::id());
+        // From here on dropping it closes those that are open already.
+        let datagrams = Datagrams::new(Arc::clone(&exports));
+        let mut running =
+            Running { stop, sessions, network, datagrams, exports, addresses, watches, pid };
+        for export in running.exports().iter() {
             export.open().map_err(|error| failed("letting clients in", error))?;
-            exports.push(export);
         }
-        let pid = std::process::id();
-        Ok(Running { stop, sessions, exports: Mutex::new(exports), watches, pid })
+        for listening in self.listeners {
+            let endpoint = match listening {
+                Listening::Tcp(listener) => {
+                    let address = listener.address();
+                    let door = running.network.open(listener);
+                    let door = door.map_err(|error| failed("letting clients in", error))?;
+                    running.watches.push(door);
+                    Endpoint::Tcp(
+                        address.map_err(|error| failed("asking for the port", error))?.into(),
+                    )
+                }
+                Listening::Udp(to) => {
+                    let opened = running.datagrams.open(to, self.wait, self.threads, self.queue);
+                    let what = format!("listening on `udp:{to}`");
+                    Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
+                }
+            };
+            running.addresses.push(endpoint);
+        }
+        Ok(running)
     }
 }
 
@@ -248,7 +341,10 @@ impl Server {
 pub struct Running {
     stop: Arc<Stop>,
     sessions: Arc<Sessions>,
-    exports: Mutex<Vec<Arc<Export>>>,
+    network: Arc<Network>,
+    datagrams: Datagrams,
+    exports: Exports,
+    addresses: Vec<Endpoint>,
     watches: Vec<Watch>,
     pid: u32,
 }
@@ -299,6 +395,8 @@ impl Running {
         let export = exports.remove(at);
         drop(exports);
         export.withdraw();
+        self.network.revoke(export.number);
+        self.datagrams.revoke(export.number);
         true
     }
 
@@ -316,8 +414,15 @@ impl Running {
         for export in &exports {
             export.close();
         }
+        let begun = Instant::now();
+        // Both are told before either is waited for.
+        self.network.crew.stop(Duration::ZERO);
         let ended = self.sessions.pool.stop(limit);
+        let ended = self.network.crew.stop(limit.saturating_sub(begun.elapsed())) && ended;
+        let ended = self.datagrams.stop(limit.saturating_sub(begun.elapsed())) && ended;
         self.sessions.farewell();
+        self.network.farewell();
+        self.datagrams.farewell();
         ended
     }
 
@@ -326,9 +431,32 @@ impl Running {
         self.exports().iter().map(|export| export.name.clone()).collect()
     }
 
+    /// Where it listens for calls over networks, with the ports that it was given.
+    pub fn addresses(&self) -> &[Endpoint] {
+        &self.addresses
+    }
+
+    /// Datagrams that were lost at the addresses where it listens over UDP.
+    ///
+    /// ```
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let server = Server::new().export("losses-example", EchoServer::new(Same))?;
+    /// let running = server.listen("udp:127.0.0.1:0")?.spawn()?;
+    /// if running.losses().overflowed > 0 {
+    ///     eprintln!("give the sockets larger buffers, or the server more threads");
+    /// }
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn losses(&self) -> Losses {
+        self.datagrams.losses()
+    }
+
     /// Threads that run procedures or wait for calls now.
     pub fn threads(&self) -> usize {
-        self.sessions.pool.threads()
+        self.sessions.pool.threads() + self.network.crew.threads() + self.datagrams.threads()
     }
 }
 

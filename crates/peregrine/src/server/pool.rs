@@ -96,12 +96,14 @@ impl Pool {
     fn relieve(self: &Arc<Self>, desk: u32, place: Place) {
         let found = self.state().desks.iter().find(|one| one.number == desk).map(Arc::clone);
         let Some(desk) = found else { return };
-        if desk.relieve(&place) {
-            place.region.attended(place.index, Attendance::Queued);
-            self.enqueue(place);
-        } else {
+        let waiting = desk.relieve(&place);
+        if waiting.is_empty() {
             // It looks, or should: if the word was written over it may be asleep.
             desk.ring();
+        }
+        for place in waiting {
+            place.region.attended(place.index, Attendance::Queued);
+            self.enqueue(place);
         }
     }
 
@@ -125,7 +127,7 @@ impl Pool {
         }
         // A thread of ours waits for this call to end, by way of others: that it waits for a
         // thread must never be what they wait for.
-        if place.region.is_from_inside(place.index) {
+        if is_from_inside(&place) {
             state.queue.push_front(place);
             self.find_thread(&mut state);
             return;
@@ -168,8 +170,8 @@ impl Pool {
         }
         // A call from inside gets a thread beyond the bound, but no more of them than there are
         // threads inside: anybody can say where a call comes from.
-        let inside = state.queue.front().is_some_and(|one| one.region.is_from_inside(one.index));
-        let beyond = if inside { waiting_inside() as usize } else { 0 };
+        let beyond = if bring_inside_forward(&mut state.queue) { waiting_inside() } else { 0 };
+        let beyond = beyond as usize;
         if state.desks.len() < self.threads_max + beyond {
             // Without a new thread it waits for one of those that there are.
             let _ = self.start_thread(state);
@@ -286,6 +288,14 @@ impl Pool {
                 self.hungry.store(true, Ordering::SeqCst);
             }
         }
+        if !sys::has_futex_sets() {
+            // It can sleep on its bell alone: whoever calls it next rings.
+            state.queue.extend(seat.leave_all());
+            if !state.queue.is_empty() {
+                self.hungry.store(true, Ordering::SeqCst);
+                return true;
+            }
+        }
         let bell = seat.lie_down();
         drop(state);
         seat.worker.forget();
@@ -333,6 +343,24 @@ impl Pool {
     pub(super) fn threads(&self) -> usize {
         self.state().desks.len()
     }
+}
+
+/// Whether the call that is posted there comes from a procedure of this process that waits for it.
+fn is_from_inside(place: &Place) -> bool {
+    waiting_inside() > 0
+        && place.region.is_posted(place.index)
+        && place.region.is_from_inside(place.index)
+}
+
+/// Puts a call from inside in front, wherever it came into the queue: a thread that gives its
+/// A-stacks away puts them behind what waits already, and a call may be posted on any of them.
+/// False if there is none.
+fn bring_inside_forward(queue: &mut VecDeque<Place>) -> bool {
+    let Some(at) = queue.iter().position(is_from_inside) else { return false };
+    if let Some(place) = queue.remove(at) {
+        queue.push_front(place);
+    }
+    true
 }
 
 pub(super) fn stopping() -> Refusal {

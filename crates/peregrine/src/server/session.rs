@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::export::Export;
 use super::pool::{Pool, stopping};
 use crate::call::{CallerInfo, PathKind};
-use crate::error::Kind;
+use crate::error::{Kind, limit_reached};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
@@ -44,10 +44,15 @@ struct Entry {
     watches: Vec<Watch>,
 }
 
+/// A number for this incarnation of a server.
+pub(super) fn epoch() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_nanos() as u64) ^ u64::from(std::process::id())
+}
+
 impl Sessions {
     pub(super) fn new(pool: Arc<Pool>, keeper: Arc<Keeper>) -> Arc<Self> {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        let epoch = now.map_or(0, |now| now.as_nanos() as u64) ^ u64::from(std::process::id());
+        let epoch = epoch();
         let sessions = Self {
             table: Mutex::default(),
             next: AtomicU64::new(0),
@@ -72,13 +77,13 @@ impl Sessions {
         reserve.is_some()
     }
 
-    /// Descriptors have run out: one is spared to tell the client that waits. False if that one
-    /// cannot be had back now.
-    pub(super) fn turn_away(&self, listener: &Seqpacket) -> bool {
+    /// Descriptors have run out, as `why` says: one is spared to tell the client that waits. False
+    /// if that one cannot be had back now.
+    pub(super) fn turn_away(&self, listener: &Seqpacket, why: &io::Error) -> bool {
         drop(self.reserve.lock().unwrap_or_else(PoisonError::into_inner).take());
         if let Ok(socket) = listener.accept() {
-            let text = "the server has no descriptor left (RLIMIT_NOFILE)";
-            let _ = socket.send(&Answer::refused(Kind::Exhausted, text).to_bytes(), None);
+            let answer = Answer::refused(Kind::Exhausted, cause("letting a client in", why));
+            let _ = socket.send(&answer.to_bytes(), None);
         }
         self.make_reserve()
     }
@@ -150,14 +155,6 @@ impl Sessions {
             Some((Arc::clone(&entry.session), Arc::clone(region)))
         });
         bound.collect()
-    }
-
-    /// Bindings to an export that stand now.
-    pub(super) fn bindings(&self, export: u64) -> u32 {
-        let of = |region: &ServerRegion| {
-            region.rows().iter().filter(|(_, row)| row.export == export).count()
-        };
-        self.regions().iter().map(|(_, region)| of(region) as u32).sum()
     }
 
     /// Refuses the calls of all bindings to an export from now on, and tells their clients.
@@ -338,12 +335,14 @@ impl Session {
             process: self.peer.pid,
             user: self.peer.uid,
             group: self.peer.gid,
+            from: None,
         };
         let row = Row::new(
             export.number,
             Arc::clone(&export.serve),
             Arc::new(caller),
             export.message_bytes_max(),
+            Arc::clone(&export.standing),
         );
         let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);
         let has_room = |session: &Arc<Self>| {
@@ -374,8 +373,7 @@ impl Session {
         message_bytes: usize,
         row: Row,
     ) -> Result<NewBinding, (Kind, String)> {
-        let exhausted =
-            |what: &'static str| move |error| (Kind::Exhausted, format!("{what}: {error}"));
+        let exhausted = |what| move |error| (Kind::Exhausted, cause(what, &error));
         // Sparse: what is never touched costs nothing, and later bindings may need more.
         let layout = RegionLayout::at_most(count, message_bytes)
             .ok_or_else(|| (Kind::TooLarge, format!("A-stacks of {message_bytes} bytes")))?;
@@ -383,11 +381,11 @@ impl Session {
         let (region, file) = ServerRegion::new(layout).map_err(exhausted("the region"))?;
         let session = sys::random().map_err(exhausted("a token"))?;
         let region = Arc::new(region);
-        let binding = add(&region, row)?;
         // Nobody else binds with this one: it is the keeper that runs this.
         let _ = self.process.set(process);
         let death = Arc::new(Death(Arc::clone(self)));
         let watch = self.all.keeper.watch(death).map_err(exhausted("watching the client"))?;
+        let binding = add(&region, row)?;
         let mut table = self.all.table();
         let Some(entry) = table.open.get_mut(&self.key) else {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
@@ -404,6 +402,7 @@ impl Session {
     fn end(&self) -> Next {
         if let Some(region) = self.region.get() {
             region.close();
+            region.rows().revoke_all();
             self.all.pool.closed(region);
         }
         // The lock is released before the watches are dropped, which asks the keeper.
@@ -415,6 +414,11 @@ impl Session {
         drop(gone);
         Next::Forget
     }
+}
+
+/// What failed, and why, as a client is told.
+fn cause(what: &str, error: &io::Error) -> String {
+    format!("{what}: {}", limit_reached(error).unwrap_or_else(|| error.to_string()))
 }
 
 fn add(region: &ServerRegion, row: Row) -> Result<u32, (Kind, String)> {

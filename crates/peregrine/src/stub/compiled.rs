@@ -339,12 +339,33 @@ impl Returned<'_> {
         self.head.finish().map_err(unreadable)
     }
 
+    /// The whole head, as it is.
+    #[cold]
+    pub(crate) fn bytes(mut self) -> Result<Result<Vec<u8>, CallError>, CallError> {
+        match self.answer {
+            Answer::Ok => {
+                let bytes = self.head.remaining();
+                Ok(Ok(self.head.plain_vec(bytes).map_err(unreadable)?))
+            }
+            _ => Err(self.refused()),
+        }
+    }
+
     pub(crate) fn ping(mut self) -> Result<Result<(), CallError>, CallError> {
         match self.answer {
             Answer::Ok => Ok(Ok(())),
             _ => Err(self.refused()),
         }
     }
+}
+
+/// Calls a procedure without arguments that answers with bytes.
+///
+/// # Errors
+/// Those of any call.
+#[cold]
+pub(crate) fn ask(binding: &Binding, procedure: u32) -> Result<Vec<u8>, CallError> {
+    call(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
 }
 
 /// Puts rebuilt values where the caller wants them: part of an in-out slice's way back.

@@ -2,4 +2,5 @@
 
 mod compiled;
 
+pub(crate) use compiled::ask;
 pub use compiled::{Failure, Outcome, Returned, Stub, assign, call};

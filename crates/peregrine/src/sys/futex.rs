@@ -22,6 +22,12 @@ pub fn futex_wake(word: &AtomicU32) -> usize {
     futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned()).unwrap_or(0)
 }
 
+/// Wakes one of those who sleep on the word.
+#[inline]
+pub(crate) fn futex_wake_one(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::empty(), 1);
+}
+
 /// Words to sleep on together; whichever changes first ends the sleep.
 #[derive(Debug)]
 pub(crate) struct FutexSet<'a, const N: usize> {

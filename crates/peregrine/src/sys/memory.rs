@@ -21,6 +21,7 @@ use crate::value::Space;
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
+    shared: bool,
     /// The process that mapped it. A forked child does not have shared mappings: at their
     /// addresses lies something else by now.
     pid: u32,
@@ -46,7 +47,7 @@ impl Memory {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh anonymous mapping replaces nothing.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
-        Self::mapped(base?, bytes)
+        Self::mapped(base?, bytes, false)
     }
 
     /// Zeroed memory to share: a sealed memfd, mapped, and the descriptor that a peer maps.
@@ -98,30 +99,35 @@ impl Memory {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping replaces nothing; sealed, so it stays backed by memory.
         let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) };
-        let memory = Self::mapped(base?, bytes)?;
+        let memory = Self::mapped(base?, bytes, true)?;
         // SAFETY: advice about the mapping just made: a child gets no part of the session.
         unsafe { madvise(memory.base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
         Ok(memory)
     }
 
-    fn mapped(base: *mut core::ffi::c_void, bytes: usize) -> io::Result<Self> {
+    fn mapped(base: *mut core::ffi::c_void, bytes: usize, shared: bool) -> io::Result<Self> {
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Self { base, bytes, pid: std::process::id() })
+        Ok(Self { base, bytes, shared, pid: std::process::id() })
     }
 
     /// Gives the pages that lie wholly between two bytes back to the machine; they read as zeros
-    /// then, on both sides. For shared memory; what cannot be given back stays.
+    /// then, on both sides if it is shared. What cannot be given back stays.
     pub(crate) fn release(&self, from: usize, to: usize) {
         const PAGE: usize = 4096;
-        let (from, to) = (from.next_multiple_of(PAGE), to.min(self.bytes) & !(PAGE - 1));
+        // The mapping goes on to the end of its last page.
+        let to =
+            if to >= self.bytes { self.bytes.next_multiple_of(PAGE) } else { to & !(PAGE - 1) };
+        let from = from.next_multiple_of(PAGE);
         if from >= to {
             return;
         }
-        // SAFETY: inside the mapping, for `to` is at most its length.
+        // SAFETY: inside the mapping, for `to` is at most its last page's end.
         let start = unsafe { self.base.add(from) };
         // SAFETY: memory that is only reached through windows and atomics may become zero at any
         // time: a peer can write zeros, too.
-        let _ = unsafe { madvise(start.as_ptr().cast(), to - from, Advice::LinuxRemove) };
+        let advice = if self.shared { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
+        // SAFETY: as above; private memory that nobody else uses meanwhile may become zero, too.
+        let _ = unsafe { madvise(start.as_ptr().cast(), to - from, advice) };
     }
 
     /// How many bytes there are.

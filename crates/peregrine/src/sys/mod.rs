@@ -4,6 +4,7 @@
 //! operating system, it asks here.
 
 mod cpu;
+mod datagram;
 mod file;
 mod fork;
 mod futex;
@@ -12,16 +13,19 @@ mod process;
 mod random;
 mod signal;
 mod socket;
+mod vector;
 
 #[cfg(feature = "stamps")]
 pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};
+pub use datagram::{Address, Arrival, Datagrams};
 pub use file::{pread, pwrite};
 pub(crate) use fork::ForkMark;
-pub(crate) use futex::{FutexSet, has_futex_sets};
+pub(crate) use futex::{FutexSet, futex_wake_one, has_futex_sets};
 pub use futex::{futex_wait, futex_wake};
 pub use memory::Memory;
 pub(crate) use process::Process;
 pub(crate) use random::random;
 pub(crate) use signal::on_stop_signals;
 pub(crate) use socket::{Credentials, Received, Seqpacket};
+pub(crate) use vector::{Parts, receive_two};

@@ -160,9 +160,11 @@ impl Seqpacket {
         if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Receives one message; 0 bytes if the peer has closed.
+    /// Receives one message; 0 bytes if the peer has closed. Where descriptors came with it that
+    /// this process cannot have, because it has too many, that is the error.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+        const FILES: usize = 4;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let message = recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
@@ -171,6 +173,10 @@ impl Seqpacket {
             if let RecvAncillaryMessage::ScmRights(received) = one {
                 files.extend(received);
             }
+        }
+        // The kernel cuts off what there is no room for, and what it has no number for.
+        if message.flags.contains(ReturnFlags::CTRUNC) && files.len() < FILES {
+            return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
         let cut = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         Ok(Received { bytes: message.bytes, whole: !cut, files })

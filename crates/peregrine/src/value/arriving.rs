@@ -4,7 +4,7 @@
 //! receiver copies one piece while the sender writes the next. Whoever reads through this type
 //! waits for what has not come yet.
 
-use super::{Invalid, Window};
+use super::{Invalid, Space, Window};
 
 /// How much of a message has come; the message's path knows.
 pub trait Arrives: Sync {
@@ -80,8 +80,8 @@ impl<'a> Arriving<'a> {
         while done < private.len() {
             let there = arrives.wait(self.at + done).ok_or(Invalid::Stopped)?;
             let piece = there.saturating_sub(self.at + done).min(private.len() - done);
-            let to = &mut private[done..done + piece];
-            self.window.read(done, to).ok_or(Invalid::Short)?;
+            let to = Space::of_mut(&mut private[done..done + piece]);
+            to.copy_lines(self.window.part(done, piece).ok_or(Invalid::Short)?);
             done += piece;
         }
         Ok(())

@@ -11,12 +11,14 @@ use core::ptr::NonNull;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-use super::{Arriving, Invalid, Plain, Space, Window, bytes_of};
+use super::{Arriving, Departing, Invalid, Plain, Space, Window, bytes_of};
 use crate::sys;
 
 /// How much goes through the stack at a time where bytes need a private copy on their way.
 const CHUNK_BYTES: usize = 4096;
-/// Bytes written to a file at a time.
+/// From so many bytes on it matters how lines are copied, and there may be some that came early.
+const MUCH_BYTES: usize = 4096;
+/// Bytes written to a file, or read from one, at a time.
 const FILE_BYTES: usize = 256 << 10;
 
 /// The caller's buffer, filled by the result; nothing of it travels on the call.
@@ -50,7 +52,7 @@ pub struct Out<'a, T: Plain> {
 enum Place<'a, T> {
     Slice(&'a mut [T]),
     Vec(&'a mut Vec<T>),
-    Space(Space<'a>),
+    Space(Departing<'a>),
 }
 
 #[derive(Debug)]
@@ -114,9 +116,9 @@ impl<'a, T: Plain> Out<'a, T> {
     /// The buffer of a caller in another domain; how much was filled is left in `filled`.
     #[doc(hidden)]
     #[inline]
-    pub fn of_space(space: Space<'a>, filled: &'a mut usize) -> Self {
+    pub fn of_space(space: impl Into<Departing<'a>>, filled: &'a mut usize) -> Self {
         *filled = 0;
-        Self { place: Place::Space(space), filled: Count::Lender(filled) }
+        Self { place: Place::Space(space.into()), filled: Count::Lender(filled) }
     }
 
     /// Elements that fit altogether.
@@ -198,7 +200,9 @@ impl<'a, T: Plain> Out<'a, T> {
             Place::Slice(slice) => slice[index] = value,
             Place::Vec(vec) => vec[index] = value,
             Place::Space(space) => {
-                let written = space.write_plain(index * size_of::<T>(), &value);
+                // Some of it may have been read already.
+                space.changed();
+                let written = space.space().write_plain(index * size_of::<T>(), &value);
                 debug_assert!(written.is_some(), "the index was checked");
             }
         }
@@ -233,7 +237,10 @@ impl<'a, T: Plain> Out<'a, T> {
                 let space = unsafe { Space::new(base, vec.capacity() * size_of::<T>()) };
                 (space, Some(Grow { vec: NonNull::from(&mut **vec).cast(), to: grow_to::<T> }))
             }
-            Place::Space(space) => (*space, None),
+            Place::Space(space) => {
+                space.changed();
+                (space.space(), None)
+            }
         };
         let space = space.part(0, bytes).unwrap_or(Space::none());
         OutBlock { space, filled: Some(filled), grow, ..OutBlock::over::<T>(Space::none()) }
@@ -297,8 +304,12 @@ impl Out<'_, u8> {
                     bytes
                 }
                 Place::Space(space) => {
-                    let rest = space.part(filled, space.len() - filled);
-                    sys::pread(file, rest.unwrap_or(Space::none()), at)?
+                    // Not all at once: the caller may take what is there meanwhile.
+                    let bytes = (space.len() - filled).min(FILE_BYTES);
+                    let rest = space.space().part(filled, bytes);
+                    let bytes = sys::pread(file, rest.unwrap_or(Space::none()), at)?;
+                    space.there(filled + bytes);
+                    bytes
                 }
             };
             if bytes == 0 {
@@ -323,6 +334,8 @@ pub struct OutBlock<'a> {
     filled: Option<&'a mut usize>,
     /// The vector that owns the memory and must learn its new length.
     grow: Option<Grow>,
+    /// Bytes that were copied before the result was known.
+    early: usize,
 }
 
 #[derive(Debug)]
@@ -337,14 +350,14 @@ impl<'a> OutBlock<'a> {
     pub(super) const fn over<T: Plain>(space: Space<'a>) -> Self {
         const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
         let valid: Option<fn(&[u8]) -> bool> = if T::ANY_BITS { None } else { Some(T::valid) };
-        Self { space, unit: size_of::<T>(), valid, filled: None, grow: None }
+        Self { space, unit: size_of::<T>(), valid, filled: None, grow: None, early: 0 }
     }
 
     /// A block of no bytes, for a slice that travels in the head.
     #[doc(hidden)]
     #[inline]
     pub const fn none() -> Self {
-        Self { space: Space::none(), unit: 1, valid: None, filled: None, grow: None }
+        Self { space: Space::none(), unit: 1, valid: None, filled: None, grow: None, early: 0 }
     }
 
     /// Bytes for which there is room.
@@ -359,6 +372,29 @@ impl<'a> OutBlock<'a> {
     pub const fn contents(&self) -> Window<'a> {
         // What a vector offers is not initialised: there is nothing to be seen.
         if self.grow.is_some() { Window::empty() } else { self.space.window() }
+    }
+
+    /// Copies what of the block has come, `from` from its start, before the result is known; what
+    /// has been copied before is not copied again. Values whose bits must be looked at wait.
+    pub(crate) fn fill_early(&mut self, from: Window<'_>) {
+        let bytes = from.len().min(self.capacity());
+        if self.valid.is_none() && bytes > self.early {
+            self.copy_rest(from, bytes);
+            self.early = bytes;
+        }
+    }
+
+    /// What was copied early does not hold.
+    pub(crate) const fn forget_early(&mut self) {
+        self.early = 0;
+    }
+
+    /// Copies what was not copied early, up to `bytes`.
+    fn copy_rest(&self, from: Window<'_>, bytes: usize) {
+        let (early, rest) = (self.early, bytes.saturating_sub(self.early));
+        if let (Some(to), Some(from)) = (self.space.part(early, rest), from.part(early, rest)) {
+            to.copy_lines(from);
+        }
     }
 
     /// Copies `from`, the whole block as the result brought it.
@@ -378,7 +414,8 @@ impl<'a> OutBlock<'a> {
             return Err(Invalid::Block);
         }
         match self.valid {
-            None => self.space.copy_from(from),
+            None if from.len() < MUCH_BYTES => self.space.copy_from(from),
+            None => self.copy_rest(from, from.len()),
             Some(valid) => self.fill_checked(from, valid)?,
         }
         let count = from.len() / self.unit;

@@ -7,6 +7,7 @@
 
 mod arriving;
 mod buffer;
+mod departing;
 mod plain;
 mod primitive;
 mod reader;
@@ -18,6 +19,7 @@ mod writer;
 
 pub use arriving::{Arrives, Arriving};
 pub use buffer::{Full, Lent, Out, OutBlock};
+pub use departing::{Departing, Departs};
 pub(crate) use plain::bytes_of_blocks;
 pub use plain::{Plain, bytes_of, bytes_of_mut, plain_mut, plain_slice};
 pub use reader::{Invalid, Reader};

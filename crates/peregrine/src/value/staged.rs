@@ -37,6 +37,17 @@ impl<'a> Staged<'a> {
         self.space
     }
 
+    /// Goes on in another space, as if all of it had been written there: its first `written` bytes
+    /// go along. `None` if there is no room for them.
+    #[cold]
+    pub(super) fn move_to(&mut self, space: Space<'a>, written: usize) -> Option<()> {
+        let rest = written.saturating_sub(FIRST_BYTES);
+        let from = self.space.window().part(written - rest, rest)?;
+        space.part(written - rest, rest)?.copy_from(from);
+        self.space = space;
+        Some(())
+    }
+
     /// Gathers a plain value, if it lies within the first bytes; the caller knows that the space
     /// has room for it. What was skipped since the last value is zero.
     #[inline(always)]

@@ -55,6 +55,13 @@ impl<'a> Writer<'a> {
         self.staged.forget_from(start);
     }
 
+    /// Goes on in another space, to which what was written goes along. Positions stay as they are.
+    #[cold]
+    pub(crate) fn move_to(&mut self, space: Space<'a>) -> Option<()> {
+        self.end = space.window().len();
+        self.staged.move_to(space, self.at)
+    }
+
     /// Bytes written to the head so far.
     #[inline]
     pub const fn len(&self) -> usize {

@@ -19,10 +19,11 @@ const KINDS: [u32; 8] = [0, 2, 3, 4, 5, 6, 7, 1];
 /// Writes one value somewhere: more often where it hurts.
 fn scribble(region: &Region, noise: &mut Noise, about: u32) {
     let astack = noise.below(region.count.into()) as u32;
-    let place = match noise.below(8) {
+    let place = match noise.below(9) {
         0 => region.call(astack),
         1 => region.reply(astack),
         2 => region.taken(astack),
+        8 => noise.one_of(&region.progress(astack)),
         // The headers, the first values of the messages.
         3 | 4 => region.call(astack) + 4 + 4 * noise.below(24) as usize,
         5 => region.reply(astack) + 4 + 4 * noise.below(24) as usize,
@@ -40,6 +41,19 @@ fn scribble(region: &Region, noise: &mut Noise, about: u32) {
     region.word(place).store(value, Ordering::Release);
 }
 
+/// Writes noise over as much as there is in one go: all of a small region, of a large one a part.
+fn smear(region: &Region, noise: &mut Noise) {
+    let bytes = region.memory.len() as u64;
+    let length = noise.below(bytes.min(4 << 20)) as usize;
+    let at = noise.below(bytes - length as u64 + 1) as usize;
+    // Noise of a page, again and again: what it is does not matter, and to make it takes time.
+    let page = noise.bytes(4096);
+    let space = region.memory.space();
+    for (at, end) in (at..at + length).step_by(page.len()).map(|one| (one, at + length)) {
+        let _ = space.write(at, &page[..page.len().min(end - at)]);
+    }
+}
+
 /// Posts a call that is nearly one, with any lengths.
 fn post(session: &Session, noise: &mut Noise) {
     let region = &session.region;
@@ -54,7 +68,14 @@ fn post(session: &Session, noise: &mut Noise) {
         lengths[at] = noise.word(region.bytes as u32);
     }
     let cpu = noise.below(3) as u32;
-    let header = words(&[binding, procedure, lengths[0], lengths[1], lengths[2], cpu, 0]);
+    // A message that never arrives, extensions that are none, places.
+    let manner = match noise.below(8) {
+        0 => 1 << 15,
+        1 => 1 << 15 | noise.word(32),
+        2 => noise.word(32),
+        _ => 0,
+    };
+    let header = words(&[binding, procedure, lengths[0], lengths[1], lengths[2], cpu, manner]);
     let space = region.memory.space();
     let _ = space.write(call + 4, &header);
     for at in 0..24 {
@@ -145,6 +166,7 @@ pub(crate) fn client(directory: &Path, seed: u64, until: Instant) -> u64 {
                     let astack = noise.below(session.region.count.into()) as u32;
                     sys::futex_wake(session.region.word(session.region.call(astack)));
                 }
+                4 if noise.once_in(64) => smear(&session.region, &mut noise),
                 _ => {
                     let about = session.region.bytes as u32;
                     (0..16).for_each(|_| scribble(&session.region, &mut noise, about));
@@ -248,6 +270,9 @@ fn torment(victim: &mut Victim, noise: &mut Noise) -> bool {
         let about = region.bytes as u32;
         (0..noise.below(16)).for_each(|_| scribble(region, noise, about));
     }
+    if called && noise.once_in(256) {
+        smear(region, noise);
+    }
     called
 }
 
@@ -259,6 +284,14 @@ fn answer(region: &Region, astack: u32, posted: u32, noise: &mut Noise) {
         region.word(region.taken(astack)).store(taken, Ordering::Relaxed);
     }
     let most = region.bytes as u32;
+    let progress = region.word(region.progress(astack)[1]);
+    if region.word(region.call(astack) + 28).load(Ordering::Relaxed) >> 24 != 0 {
+        // The client takes what it is told of before it has an answer.
+        for _ in 0..noise.below(64) {
+            progress.store(noise.word(most), Ordering::Release);
+            std::hint::spin_loop();
+        }
+    }
     let at = if noise.once_in(3) { noise.word(most) } else { 4 * noise.below(4) as u32 };
     let length = if noise.once_in(3) { noise.word(most) } else { noise.below(64) as u32 };
     let kind = if noise.once_in(8) { noise.word(3) } else { noise.below(4) as u32 };

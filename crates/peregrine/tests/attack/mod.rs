@@ -9,8 +9,9 @@ pub(crate) mod noise;
 pub(crate) mod tricks;
 pub(crate) mod vault;
 pub(crate) mod vitals;
-pub(crate) mod wire;
 pub(crate) mod wrong;
+
+pub(crate) use crate::support::wire;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -11,7 +11,7 @@ use rustix::net::Shutdown;
 
 use super::noise::Noise;
 use super::wire::{
-    self, BIND, BOUND, DESCRIBE, DESCRIPTION, GOODBYE, LIMIT, Line, MAGIC, REFUSED, RING, Region,
+    BIND, BOUND, DESCRIBE, DESCRIPTION, GOODBYE, LIMIT, Line, MAGIC, REFUSED, RING, Region,
     Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word, words,
 };
 
@@ -49,6 +49,7 @@ pub(crate) const CLIENTS: &[Case] = &[
     ("rings of those who are not bound", ring_unbound),
     ("a second bind", bind_twice),
     ("bind after joining", join_twice),
+    ("bindings that come and go", counted),
     ("numbers of others", others),
     ("lines that are half closed", half_closed),
     ("thousands of connects and closes", coming_and_going),
@@ -199,6 +200,27 @@ fn bind_twice(stage: Stage<'_>) {
     let own = stage.session();
     own.line.say(&bind(1, 4096, &[own.token])).expect("room for a request");
     assert_eq!(word(&own.line.hear_out()[0], 0), REFUSED);
+}
+
+/// Bindings of the export, as it says itself.
+fn standing(stage: Stage<'_>) -> u32 {
+    let (description, _) = stage.line().ask(&describe());
+    word(&description, description.len() - 4)
+}
+
+/// Bindings are counted, however they come and go.
+fn counted(stage: Stage<'_>) {
+    let before = standing(stage);
+    let session = stage.session();
+    let numbers: Vec<u32> =
+        (0..5).map(|_| word(&stage.line().ask(&bind(1, 4096, &[session.token])).0, 32)).collect();
+    assert_eq!(standing(stage), before + 6);
+    for number in [numbers[0], numbers[0], numbers[3]] {
+        session.line.say(&request(UNBIND, number)).expect("room for a request");
+    }
+    assert!(super::eventually(LIMIT, || standing(stage) == before + 4), "{}", standing(stage));
+    drop(session);
+    assert!(super::eventually(LIMIT, || standing(stage) == before), "{}", standing(stage));
 }
 
 /// A connection that joined a session has done what it was for.
@@ -416,5 +438,3 @@ fn description(text: &[u8]) -> Vec<u8> {
 pub(crate) fn is_bind(message: &[u8]) -> bool {
     word(message, 8) == BIND
 }
-
-pub(crate) use wire::listen;

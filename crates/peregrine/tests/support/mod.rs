@@ -4,10 +4,12 @@
 // Each test program uses its own part of this.
 #![allow(dead_code)]
 
-pub(crate) mod raw;
+pub(crate) mod link;
+pub(crate) mod relay;
+pub(crate) mod wire;
 
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -31,7 +33,19 @@ impl Part {
     /// Runs the test function `name` of this program in a process of its own, which exports and
     /// binds in `directory`, and waits for its first line, `ready`.
     pub(crate) fn start(name: &str, part: &str, directory: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("our own path"))
+        let mut part = Self::launch(name, part, directory);
+        while part.line() != "ready" {}
+        part
+    }
+
+    /// As [`start`](Self::start), but waits for nothing: it may not even have begun.
+    pub(crate) fn launch(name: &str, part: &str, directory: &Path) -> Self {
+        Self::launch_by(Command::new(program()), name, part, directory)
+    }
+
+    /// As [`launch`](Self::launch), by a command that runs the program when its arguments follow.
+    fn launch_by(mut command: Command, name: &str, part: &str, directory: &Path) -> Self {
+        let mut child = command
             .args([name, "--exact", "--nocapture", "--test-threads=1"])
             .env(PART, part)
             .env("PEREGRINE_DIR", directory)
@@ -39,9 +53,16 @@ impl Part {
             .spawn()
             .expect("a child process");
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut part = Self { child, lines };
-        while part.line() != "ready" {}
-        part
+        Self { child, lines }
+    }
+
+    /// Reads what it prints up to a line that begins so; the rest of that line.
+    pub(crate) fn until(&mut self, beginning: &str) -> String {
+        loop {
+            if let Some(rest) = self.line().strip_prefix(beginning) {
+                return rest.trim().to_owned();
+            }
+        }
     }
 
     /// The next line that it prints.
@@ -70,6 +91,10 @@ impl Part {
     }
 }
 
+fn program() -> PathBuf {
+    std::env::current_exe().expect("our own path")
+}
+
 impl Drop for Part {
     fn drop(&mut self) {
         let _ = self.child.kill();
@@ -82,6 +107,16 @@ pub(crate) fn descriptors(pid: u32) -> usize {
     let open = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process of ours");
     // The directory that is being read is one of our own.
     open.count() - usize::from(pid == std::process::id())
+}
+
+/// Descriptors of some processes while this one has a connection to a server and nothing else is
+/// under way: when the connection is answered, the server has seen the end of all that were closed
+/// before.
+pub(crate) fn at_rest<const N: usize>(directory: &Path, name: &str, of: [u32; N]) -> [usize; N] {
+    let line = wire::Line::connect(directory, name).expect("a server");
+    let (answer, _) = line.ask(&wire::describe());
+    assert_eq!(wire::word(&answer, 0), wire::DESCRIPTION);
+    of.map(descriptors)
 }
 
 /// Waits until something is so that another process or thread brings about.
@@ -123,4 +158,37 @@ pub(crate) fn own_directory() -> tempfile::TempDir {
     // SAFETY: before any other thread of this process looks at the environment.
     unsafe { std::env::set_var("PEREGRINE_DIR", directory.path()) };
     directory
+}
+
+/// All of this process is somebody else from now on.
+pub(crate) fn become_user(user: u32, group: u32, groups: &[u32]) {
+    // SAFETY: reads as many numbers as it is told there are. The C library does it for all threads.
+    assert_eq!(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) }, 0);
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::setresgid(group, group, group) }, 0);
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::setresuid(user, user, user) }, 0);
+}
+
+/// This thread and those that it starts are without a system call from now on, as on a kernel that
+/// does not have it.
+pub(crate) fn without_system_call(number: libc::c_long) {
+    let number = u32::try_from(number).expect("a number of a system call");
+    let code = |parts: u32| u16::try_from(parts).expect("an instruction");
+    let step = |parts, jt, jf, k| libc::sock_filter { code: code(parts), jt, jf, k };
+    let refusal = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
+    let mut steps = [
+        // The number is the first word of what is looked at.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, refusal),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+    // SAFETY: numbers only.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let filter = libc::c_ulong::from(libc::SECCOMP_MODE_FILTER);
+    // SAFETY: reads the program, which is there until it returns.
+    let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, filter, &raw const program, 0, 0) };
+    assert_eq!(set, 0, "no filter: {}", std::io::Error::last_os_error());
 }

@@ -18,6 +18,11 @@ struct ModelWord {
 impl Machine for Model {
     type Word = ModelWord;
     type Lock = Mutex<Queue<Self>>;
+    /// Any number is like two: a look may fall anywhere.
+    const LOOKS: u32 = 2;
+    fn offer_processor() {
+        thread::yield_now();
+    }
     /// A barrier that another thread forces on this one is one that this one might make
     /// itself, here: where else it may fall, it has no effect.
     fn keep_order() {

@@ -110,8 +110,9 @@ impl Desk {
         self.changed.store(true, Ordering::SeqCst);
     }
 
-    /// Takes an A-stack away from the desk whose thread runs the call of another one; false if it
-    /// does not, and will see by itself what is posted there.
+    /// Takes an A-stack away from the desk whose thread runs the call of another one, and with it
+    /// all others where a call is posted: the barrier disturbs every processor, and is not for one
+    /// alone. Nothing if the thread runs no other call, and will see by itself what is posted.
     ///
     /// The thread notes which A-stack it serves before it looks whether its set has changed, and
     /// only then takes the call. Here it is the other way round: first the change is announced,
@@ -119,20 +120,18 @@ impl Desk {
     /// A-stack, the thread has yet to write the next one, and will see the announcement behind
     /// that.
     // SYNC: desk, the other half is in `serve_posted`.
-    pub(crate) fn relieve(&self, place: &Place) -> bool {
+    pub(crate) fn relieve(&self, place: &Place) -> Vec<Place> {
         let mut set = self.set();
         self.changed.store(true, Ordering::SeqCst);
         if !sys::membarrier() {
-            return false;
+            return Vec::new();
         }
         let current = self.current.load(Ordering::SeqCst);
-        let key = place.key();
-        if current == 0 || current == key {
-            return false;
+        if current == 0 || current == place.key() {
+            return Vec::new();
         }
-        let before = set.len();
-        set.retain(|one| one.key() != key);
-        set.len() < before
+        let waits = |one: &mut Place| one.key() != current && one.region.is_posted(one.index);
+        set.extract_if(.., waits).collect()
     }
 }
 
@@ -231,6 +230,8 @@ impl Seat {
 
     /// Brings the thread's own view up to date with what others have changed.
     pub(crate) fn refresh(&mut self) {
+        // SYNC: desk. That the thread serves nothing is noted before this is read.
+        compiler_fence(Ordering::SeqCst);
         if !self.desk.changed.load(Ordering::SeqCst) {
             return;
         }
@@ -309,16 +310,17 @@ impl Seat {
         for hot in &mut self.hot {
             let Place { region, index } = &hot.place;
             let Look::Posted(message) = region.look(*index) else { continue };
-            // SYNC: desk, the other half is in `relieve`.
-            self.desk.current.store(hot.key, Ordering::Relaxed);
+            // SYNC: desk, the other half is in `relieve`. What was taken before is seen by whoever
+            // sees this, and takes over.
+            self.desk.current.store(hot.key, Ordering::Release);
             compiler_fence(Ordering::SeqCst);
             if self.desk.changed.load(Ordering::Relaxed) {
-                self.desk.current.store(0, Ordering::Relaxed);
+                self.desk.current.store(0, Ordering::Release);
                 return Served::Changed;
             }
             self.caller_cpu = region.answer(*index, message, &mut self.worker);
             hot.called = self.worker.served;
-            self.desk.current.store(0, Ordering::Relaxed);
+            self.desk.current.store(0, Ordering::Release);
             if region.is_closed() {
                 return Served::Closed;
             }

@@ -5,12 +5,15 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::region::{ARRIVING, CallHeader, RegionLayout, ReplyHeader};
+use super::region::{CallHeader, Manner, Next, PLACE_BYTES, RegionLayout, ReplyHeader};
 use super::session::Session;
-use super::wait::{Event, Terms, Waiter, wait};
+use super::stream::{Pace, Stream};
+use super::wait::{Event, Terms, Waiter, wait, wait_longer};
 use super::word::{self, Look, Owed, posted};
 use crate::call::chain::{self, Unchained, WaitingInside};
-use crate::call::{Answer, Call, CallPath, Frames, Limit, PathKind, Returned, Wait, inside};
+use crate::call::{
+    Answer, Call, CallPath, Frames, Layout, Limit, PathKind, Returned, Wait, inside,
+};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::stats::{Moment, stamp};
@@ -45,6 +48,11 @@ struct AStack {
     client_cpu: AtomicU32,
     /// How many times of tidying since a large message passed here keep its memory.
     large: AtomicU32,
+    /// Where the next large message of either direction goes; no place for a reply if the last one
+    /// was small.
+    call_next: Next,
+    reply_next: Next,
+    pace: Pace,
 }
 
 impl ClientRegion {
@@ -68,6 +76,9 @@ impl ClientRegion {
             server_cpu: AtomicU32::new(u32::MAX),
             client_cpu: AtomicU32::new(sys::current_cpu()),
             large: AtomicU32::new(0),
+            call_next: Next::default(),
+            reply_next: Next::default(),
+            pace: Pace::default(),
         };
         let astacks = (0..layout.count).map(astack).collect();
         Ok(Self { memory, layout, astacks, session, frames, untidy: AtomicBool::new(false) })
@@ -75,7 +86,9 @@ impl ClientRegion {
 
     /// Tells every caller inside that the session has ended; to be called after it was noted.
     pub(crate) fn wake_all(&self) {
-        for index in 0..self.layout.count {
+        // No more than are in use, for a look at the others would give them memory. Whoever takes
+        // one of those into use from now on sees what was noted.
+        for index in 0..self.frames.active() {
             let reply = self.memory.word(self.layout.reply_word(index));
             word::bury(reply);
             sys::futex_wake(reply);
@@ -104,6 +117,7 @@ impl ClientRegion {
     pub(crate) fn tidy(&self) -> bool {
         self.untidy.store(false, Ordering::Relaxed);
         let before = self.frames.active();
+        self.frames.reclaim(&|index| self.let_go(index));
         self.frames.shrink(&|index| {
             self.memory.release(self.layout.call_word(index), self.layout.end_of(index));
         });
@@ -112,6 +126,8 @@ impl ClientRegion {
             let large = astack.large.load(Ordering::Relaxed);
             astack.large.store(large.saturating_sub(1), Ordering::Relaxed);
             if large == 1 {
+                astack.call_next.forget();
+                astack.reply_next.forget();
                 let kept = limits::ASTACK_BYTES_KEPT;
                 self.memory.release(astack.call_at + kept, astack.reply_at);
                 self.memory.release(astack.reply_at + kept, self.layout.taken_word(index));
@@ -120,6 +136,25 @@ impl ClientRegion {
         let large = |astack: &AStack| astack.large.load(Ordering::Relaxed) > 0;
         before > limits::ASTACKS && self.frames.active() > limits::ASTACKS
             || self.astacks.iter().any(large)
+    }
+
+    /// Whether the server has let go of an A-stack whose call was given up.
+    fn let_go(&self, frame: u32) -> bool {
+        let astack = &self.astacks[frame as usize];
+        let reply = self.memory.word(self.layout.reply_word(frame));
+        match word::look(reply, astack.seen.load(Ordering::Relaxed)) {
+            Look::Posted(late) => {
+                // The next call waits for another word than this late one.
+                astack.seen.store(late, Ordering::Relaxed);
+                true
+            }
+            Look::Dead => true,
+            Look::Nothing(_) => {
+                let last = posted(astack.sequence.load(Ordering::Relaxed));
+                // The reply was taken but could not be read.
+                astack.seen.load(Ordering::Relaxed) == last || !self.session.is_alive()
+            }
+        }
     }
 
     /// There is no reply, and none will be waited for.
@@ -137,24 +172,77 @@ impl ClientRegion {
         self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == call
     }
 
-    /// So many bytes of the message are in place.
-    #[inline]
-    fn progress(&self, index: u32, bytes: usize) {
-        let word = self.memory.word(self.layout.progress_word(index));
-        // SYNC: arrival, in the server's `Arrival::wait`.
-        word.store(bytes as u32, Ordering::Release);
+    /// The word that tells of a large call, and the one that tells of a large reply.
+    fn progress(&self, index: u32) -> [&AtomicU32; 2] {
+        let layout = &self.layout;
+        [layout.progress_word(index), layout.reply_progress_word(index)]
+            .map(|at| self.memory.word(at))
     }
 
-    /// Puts the rest of a large message in place, piece by piece.
+    /// Lays a large message out where the last one ended, and puts its beginning in place; the
+    /// stream is for the rest, which the server reads as it comes. `None` if there is no room.
     #[cold]
-    fn send(&self, call: &mut Call<'_, '_, '_>, index: u32, first: usize, total: usize) {
-        let mut at = first;
-        while at < total {
-            let next = total.min(at + PIECE);
-            // It was laid out within its space.
-            let _ = call.put_more(at, next);
-            self.progress(index, next);
-            at = next;
+    fn begin<'a>(
+        &'a self,
+        call: &mut Call<'_, '_, '_>,
+        message_bytes: usize,
+    ) -> Option<(Layout, Manner, Stream<'a>)> {
+        let index = call.frame.index();
+        let astack = &self.astacks[index as usize];
+        let layout = call.layout();
+        if layout.total > message_bytes {
+            return None;
+        }
+        let mut manner = Manner::PLAIN.arriving();
+        // A head that is large by itself has been written already, and stays where it is.
+        if layout.head <= FIRST_PIECE {
+            let place = astack.call_next.place().max(1);
+            astack.call_next.is_behind(place, layout.total);
+            manner = manner.with_call_at(place);
+            let (at, space) = (manner.call_at(), call.frame.call_space());
+            call.head.move_to(space.part(at, space.len() - at)?)?;
+        }
+        let [progress, _] = self.progress(index);
+        let stream = Stream::new(&astack.pace, progress);
+        call.put_part(0, first_piece(&layout), &stream)?;
+        Some((layout, manner, stream))
+    }
+
+    /// Puts the rest of a large message in place.
+    #[cold]
+    fn send(&self, call: &mut Call<'_, '_, '_>, layout: &Layout, stream: &Stream<'_>) {
+        // It was laid out within its space.
+        let _ = call.put_part(first_piece(layout), layout.total, stream);
+        stream.tell(layout.total);
+    }
+
+    /// The last reply here was large, and the server is another processor's: this one goes where
+    /// that one ended, and is read as it is written.
+    #[cold]
+    fn expect_large(&self, index: u32, manner: Manner) -> Manner {
+        let [_, progress] = self.progress(index);
+        progress.store(0, Ordering::Relaxed);
+        manner.with_reply_at(self.astacks[index as usize].reply_next.place())
+    }
+
+    /// A reply to such a call has come whole: whether what was read of it before holds.
+    #[cold]
+    fn settle(&self, call: &mut Call<'_, '_, '_>) {
+        let [_, progress] = self.progress(call.frame.index());
+        if progress.load(Ordering::Relaxed) == 0 {
+            call.forget_early();
+        }
+    }
+
+    /// A reply of so many bytes was large, or might have been.
+    #[cold]
+    fn replied(&self, index: u32, manner: Manner, bytes: usize) {
+        let astack = &self.astacks[index as usize];
+        if bytes > FIRST_PIECE {
+            self.used(index);
+            astack.reply_next.is_behind(manner.reply_place(), bytes);
+        } else {
+            astack.reply_next.forget();
         }
     }
 
@@ -165,15 +253,18 @@ impl ClientRegion {
     }
 }
 
-/// Messages of more bytes are posted when so many are in place.
-const FIRST_PIECE: usize = 8 << 10;
-/// Bytes put in place at a time then.
-const PIECE: usize = 16 << 10;
+/// Messages of more bytes are large, and posted when so many are in place.
+const FIRST_PIECE: usize = PLACE_BYTES;
+
+/// Bytes of a large message that are in place when it is posted.
+fn first_piece(layout: &Layout) -> usize {
+    FIRST_PIECE.max(layout.head)
+}
 
 /// A procedure makes a call: puts the chain of calls behind the message.
 #[cold]
 fn extend(call: &Call<'_, '_, '_>, total: usize, caller: u32) -> Result<u32, CallError> {
-    match chain::write(call.frame.call_space(), align_up(total), caller) {
+    match chain::write(call.head.space(), align_up(total), caller) {
         Ok(bytes) => Ok(bytes as u32),
         Err(Unchained::NoRoom) => Err(CallError::too_large()),
         Err(Unchained::TooDeep) => {
@@ -209,6 +300,60 @@ impl Waiter for Waiting<'_> {
     }
 }
 
+/// A caller that waits for a large reply, and takes what is there of it.
+struct Following<'a, 'c, 'f, 'o, 't> {
+    waiting: Waiting<'a>,
+    call: &'t mut Call<'c, 'f, 'o>,
+    place: usize,
+    progress: &'a AtomicU32,
+    taken: u32,
+}
+
+impl Waiter for Following<'_, '_, '_, '_, '_> {
+    fn deadline(&self) -> Option<Instant> {
+        self.waiting.deadline()
+    }
+
+    fn is_over(&self) -> bool {
+        self.waiting.is_over()
+    }
+
+    fn unseen(&self) {
+        self.waiting.unseen();
+    }
+
+    fn news(&mut self) -> bool {
+        // SYNC: arrival, in the server's `Stream::tell`.
+        let there = self.progress.load(Ordering::Acquire);
+        if there == self.taken {
+            return false;
+        }
+        self.taken = there;
+        self.call.take_early(self.place, there as usize);
+        true
+    }
+}
+
+/// As [`wait`], for a large reply.
+#[cold]
+fn follow(
+    reply_word: &AtomicU32,
+    seen: u32,
+    terms: &mut Terms,
+    waiting: Waiting<'_>,
+    call: &mut Call<'_, '_, '_>,
+    manner: Manner,
+) -> Event {
+    let [_, progress] = waiting.region.progress(waiting.index);
+    let place = manner.reply_at();
+    wait_longer(
+        reply_word,
+        seen,
+        terms,
+        &mut Following { waiting, call, place, progress, taken: 0 },
+    )
+}
+
 /// A binding's way to its export: its number in a session.
 #[derive(Debug)]
 pub(crate) struct LocalPath {
@@ -232,17 +377,30 @@ impl CallPath for LocalPath {
         let cpu = astack.client_cpu.load(Ordering::Relaxed);
         // A large message is posted when it has begun, for a server that can read it meanwhile.
         let apart = astack.server_cpu.load(Ordering::Relaxed) != cpu;
-        let first = if apart { FIRST_PIECE.max(call.head.len()) } else { usize::MAX };
-        let layout = call.put(first).filter(|layout| layout.total <= self.message_bytes);
-        let Some(layout) = layout else { return Err(CallError::too_large()) };
-        let mut arriving = layout.total > first;
+        let mut rest = None;
+        let (layout, mut manner) = match call.put(if apart { FIRST_PIECE } else { usize::MAX }) {
+            Some(layout) if layout.total <= self.message_bytes => (layout, Manner::PLAIN),
+            None if apart => {
+                let begun = region.begin(call, self.message_bytes);
+                let (layout, manner, stream) = begun.ok_or_else(CallError::too_large)?;
+                rest = Some(stream);
+                (layout, manner)
+            }
+            _ => return Err(CallError::too_large()),
+        };
         let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
-        if layout.total.max(outs) > limits::ASTACK_BYTES_KEPT || index >= limits::ASTACKS {
+        if layout.total.max(outs) > FIRST_PIECE || index >= limits::ASTACKS {
             region.used(index);
         }
-        let (extensions, _waiting) = match inside() {
-            None => (0, None),
-            Some(caller) => (extend(call, layout.total, caller)?, Some(WaitingInside::begin())),
+        if astack.reply_next.place() != 0 && apart {
+            manner = region.expect_large(index, manner);
+        }
+        let _waiting = match inside() {
+            None => None,
+            Some(caller) => {
+                manner = manner.with_extensions(extend(call, layout.total, caller)?);
+                Some(WaitingInside::begin())
+            }
         };
         let (answer, header) = loop {
             let header = CallHeader {
@@ -252,7 +410,7 @@ impl CallPath for LocalPath {
                 copied: layout.copied as u32,
                 total: layout.total as u32,
                 cpu,
-                extensions: if arriving { extensions | ARRIVING } else { extensions },
+                manner,
             };
             let (call_at, reply_at) = (astack.call_at, astack.reply_at);
             let space = region.memory.space();
@@ -260,8 +418,8 @@ impl CallPath for LocalPath {
             astack.sequence.store(sequence, Ordering::Relaxed);
             let message = posted(sequence);
             let call_word = region.memory.word(call_at);
-            if arriving {
-                region.progress(index, first);
+            if let Some(stream) = &rest {
+                stream.tell(first_piece(&layout));
             }
 
             // The call line goes over in one go: first bytes of the message, header, word. The
@@ -276,16 +434,20 @@ impl CallPath for LocalPath {
                 Owed::Ring => region.session.ring(index, call.limit.deadline()),
             }
             stamp(Moment::Posted);
-            if arriving {
-                region.send(call, index, first, layout.total);
+            if let Some(stream) = rest.take() {
+                region.send(call, &layout, &stream);
             }
 
             let seen = astack.seen.load(Ordering::Relaxed);
             let peer_cpu = astack.server_cpu.load(Ordering::Relaxed);
             let mut terms = Terms { wait: self.wait, own_cpu: cpu, peer_cpu };
             let reply_word = region.memory.word(reply_at);
-            let waiting = Waiting { region, index, message, limit: call.limit };
-            let event = wait(reply_word, seen, &mut terms, &waiting);
+            let mut waiting = Waiting { region, index, message, limit: call.limit };
+            let event = if manner.reply_at() == 0 {
+                wait(reply_word, seen, &mut terms, &mut waiting)
+            } else {
+                follow(reply_word, seen, &mut terms, waiting, call, manner)
+            };
             stamp(Moment::Seen);
             astack.client_cpu.store(terms.own_cpu, Ordering::Relaxed);
             match event {
@@ -305,20 +467,29 @@ impl CallPath for LocalPath {
             astack.server_cpu.store(header.cpu, Ordering::Relaxed);
             match Answer::from_number(header.answer) {
                 // This thread did not run for a while in the middle of it; now all is in place.
-                Some(Answer::PostAgain) if arriving => arriving = false,
+                Some(Answer::PostAgain) if manner.is_arriving() => manner = manner.arrived(),
                 Some(Answer::PostAgain) | None => {
                     return Err(CallError::bad_result("unknown kind of answer"));
                 }
                 Some(answer) => break (answer, header),
             }
         };
-        if header.head_bytes as usize > limits::ASTACK_BYTES_KEPT {
-            region.used(index);
+        let (place, mut head_at) = (manner.reply_at(), header.head_at);
+        if place != 0 {
+            region.settle(call);
+            // What is said to lie outside of the reply does so with this, too.
+            head_at = head_at.saturating_add(place as u32);
         }
+        let mut bytes = header.head_at as usize + header.head_bytes as usize;
         if answer == Answer::Ok {
-            call.take_blocks().map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
+            let blocks = call.take_blocks(place);
+            let end = blocks.map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
+            bytes = bytes.max(end);
         }
-        Ok(Returned { answer, head_at: header.head_at, head_bytes: header.head_bytes })
+        if bytes > FIRST_PIECE || place != 0 {
+            region.replied(index, manner, bytes);
+        }
+        Ok(Returned { answer, head_at, head_bytes: header.head_bytes })
     }
 
     fn kind(&self) -> PathKind {
@@ -330,21 +501,6 @@ impl CallPath for LocalPath {
     }
 
     fn let_go(&self, frame: u32) -> bool {
-        let region = &*self.region;
-        let astack = &region.astacks[frame as usize];
-        let reply = region.memory.word(region.layout.reply_word(frame));
-        match word::look(reply, astack.seen.load(Ordering::Relaxed)) {
-            Look::Posted(late) => {
-                // The next call waits for another word than this late one.
-                astack.seen.store(late, Ordering::Relaxed);
-                true
-            }
-            Look::Dead => true,
-            Look::Nothing(_) => {
-                let last = posted(astack.sequence.load(Ordering::Relaxed));
-                // The reply was taken but could not be read.
-                astack.seen.load(Ordering::Relaxed) == last || !region.session.is_alive()
-            }
-        }
+        self.region.let_go(frame)
     }
 }

@@ -4,6 +4,7 @@
 //! machine), written and read by the same cursors as any head. See `docs/PROTOCOL.md`.
 
 use crate::error::{CallError, Kind, Phase};
+pub use crate::interface::Description;
 use crate::interface::Digest;
 use crate::limits;
 use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
@@ -11,7 +12,7 @@ use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 /// The first word of every request: "PRG" and the protocol's generation.
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
 /// The version of region and handshake; different ones do not talk.
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 /// What a client shows of a session that it has, to bind in it: nobody else can guess it.
 pub(crate) type Token = [u8; 16];
 
@@ -64,27 +65,6 @@ pub(crate) struct Bound {
     pub(crate) binding: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
-}
-
-/// What an export says of itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
-    /// The name of the interface.
-    pub interface: String,
-    /// Its version.
-    pub version: u32,
-    /// Its identity.
-    pub digest: Digest,
-    /// Its canonical text.
-    pub text: String,
-    /// The documentation of the interface and of its procedures, in order.
-    pub docs: Vec<String>,
-    /// The server's process.
-    pub process: u32,
-    /// How long it has been exported, in milliseconds.
-    pub age_ms: u64,
-    /// Bindings that stand now.
-    pub bindings: u32,
 }
 
 const BIND: u32 = 1;
@@ -268,7 +248,7 @@ mod tests {
         other[4] += 1;
         let (kind, text) = Request::from_bytes(&other).unwrap_err();
         assert_eq!(kind, Kind::ProtocolMismatch);
-        assert!(text.contains("version 3"), "{text}");
+        assert!(text.contains("version 4"), "{text}");
         let description = Answer::Description(Description {
             interface: "Files".into(),
             version: 1,

@@ -3,7 +3,7 @@
 //!
 //! Set-up and data path are apart: `handshake` and `region` say what is agreed on once; `client`
 //! and `server` are the two halves of a call; `word` is the state machine between them and `wait`
-//! how one waits. `session` is what both know about each other's life.
+//! how one waits; `stream` writes what is large. `session` is what both know about each other's life.
 
 mod attend;
 mod client;
@@ -12,19 +12,19 @@ pub(crate) mod fuzzing;
 mod handshake;
 mod processors;
 mod region;
-mod rows;
 mod server;
 mod session;
+mod stream;
 mod wait;
 mod word;
 
+pub(crate) use super::rows::Row;
 pub(crate) use attend::{Desk, HOT_MAX, Pause, Place, Seat};
 pub(crate) use client::{ClientRegion, LocalPath};
 pub use handshake::Description;
 pub(crate) use handshake::{Answer, Bind, Bound, Request, Token};
 pub(crate) use processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use region::RegionLayout;
-pub(crate) use rows::Row;
 pub(crate) use server::{Attendance, ServerRegion};
 pub(crate) use session::Session;
 pub(crate) use wait::block_cost;

@@ -10,16 +10,24 @@
 //! | at | bytes | written by | what |
 //! |---|---|---|---|
 //! | 0 | 4 | client (waits: server) | call word |
-//! | 4 | 28 | client | binding, procedure, head bytes, copied bytes, total bytes, processor, extensions |
-//! | 32 | n | client | the message of the call |
+//! | 4 | 28 | client | binding, procedure, head bytes, copied bytes, total bytes, processor, manner |
+//! | 32 | n + 2 MiB | client | the message of the call |
 //! | R | 4 | server (waits: client) | reply word |
 //! | R+4 | 28 | server | answer, processor, head's place, head bytes, reserved |
-//! | R+32 | n | server | the message of the reply |
+//! | R+32 | n + 2 MiB | server | the message of the reply |
 //! | T | 4 | server | the call word of the last call that was *taken*, read when a caller wonders |
-//! | P | 4 | client | bytes of a large message that are in place, while it is still being written |
+//! | P | 4 | client | bytes of a large call that are in place, while it is still being written |
+//! | Q | 4 | server | the same of a large reply |
 //!
-//! R, T and P are the next multiples of 128, so that no line is shared, not even by prefetchers
+//! R, T, P and Q are the next multiples of 128, so that no line is shared, not even by prefetchers
 //! that take them in pairs.
+//!
+//! A small message begins where its space does. A large one begins where the one before it in the
+//! same direction ended, on and on through the 2 MiB, and then from the start again: what is written
+//! there was last used 2 MiB ago, and the other processor's nearest cache has let go of it. Written
+//! at the same place as the one before, each line would first have to be fetched from there.
+
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::call::FrameLayout;
 use crate::limits;
@@ -39,22 +47,21 @@ pub(super) struct CallHeader {
     pub(super) copied: u32,
     pub(super) total: u32,
     pub(super) cpu: u32,
-    /// Bytes of extensions, behind the message at a multiple of 16; and [`ARRIVING`].
-    pub(super) extensions: u32,
+    pub(super) manner: Manner,
 }
 
 impl CallHeader {
     /// As it lies in memory.
     #[inline]
     pub(super) const fn words(self) -> [u32; 7] {
-        let Self { binding, procedure, head_bytes, copied, total, cpu, extensions } = self;
-        [binding, procedure, head_bytes, copied, total, cpu, extensions]
+        let Self { binding, procedure, head_bytes, copied, total, cpu, manner } = self;
+        [binding, procedure, head_bytes, copied, total, cpu, manner.0]
     }
 
     #[inline]
     pub(super) const fn of(words: [u32; 7]) -> Self {
-        let [binding, procedure, head_bytes, copied, total, cpu, extensions] = words;
-        Self { binding, procedure, head_bytes, copied, total, cpu, extensions }
+        let [binding, procedure, head_bytes, copied, total, cpu, manner] = words;
+        Self { binding, procedure, head_bytes, copied, total, cpu, manner: Manner(manner) }
     }
 }
 
@@ -80,8 +87,105 @@ impl ReplyHeader {
     }
 }
 
-/// The bit of the word of extensions that says that the message is still being written.
-pub(super) const ARRIVING: u32 = 1 << 31;
+/// Bytes from one place where a large message may begin to the next, and bytes beyond which a message
+/// is large: two pages.
+pub(super) const PLACE_BYTES: usize = 8 << 10;
+/// Places; all of them lie within the room that each half has beside its largest message, so that
+/// any message fits at any of them. Twice what a processor's own cache holds today.
+const PLACES: u32 = 256;
+const ROOM: usize = PLACE_BYTES * PLACES as usize;
+
+/// What is unusual about a call, in the last word of its header: nothing about most. Whatever the
+/// bits, there is such a place.
+///
+/// | bits | what |
+/// |---|---|
+/// | 0 to 14 | bytes of extensions, behind the message at a multiple of 16 |
+/// | 15 | the message is *arriving*: it is still being written |
+/// | 16 to 23 | place of the message |
+/// | 24 to 31 | place of the reply; if it is not the first, the caller follows the reply as it is written |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Manner(u32);
+
+impl Manner {
+    const EXTENSIONS: u32 = 0x7fff;
+    const ARRIVING: u32 = 0x8000;
+
+    /// A small call from no procedure, with a small reply.
+    pub(super) const PLAIN: Self = Self(0);
+
+    #[inline]
+    pub(super) const fn is_plain(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) const fn with_extensions(self, bytes: u32) -> Self {
+        Self(self.0 | bytes & Self::EXTENSIONS)
+    }
+
+    pub(super) const fn arriving(self) -> Self {
+        Self(self.0 | Self::ARRIVING)
+    }
+
+    pub(super) const fn arrived(self) -> Self {
+        Self(self.0 & !Self::ARRIVING)
+    }
+
+    pub(super) const fn with_call_at(self, place: u32) -> Self {
+        Self(self.0 | place << 16)
+    }
+
+    pub(super) const fn with_reply_at(self, place: u32) -> Self {
+        Self(self.0 | place << 24)
+    }
+
+    pub(super) const fn extensions(self) -> usize {
+        (self.0 & Self::EXTENSIONS) as usize
+    }
+
+    #[inline]
+    pub(super) const fn is_arriving(self) -> bool {
+        self.0 & Self::ARRIVING != 0
+    }
+
+    /// Bytes from the start of its space to the message.
+    pub(super) const fn call_at(self) -> usize {
+        (self.0 >> 16 & 0xff) as usize * PLACE_BYTES
+    }
+
+    pub(super) const fn reply_place(self) -> u32 {
+        self.0 >> 24
+    }
+
+    /// Bytes from the start of its space to the reply.
+    #[inline]
+    pub(super) const fn reply_at(self) -> usize {
+        self.reply_place() as usize * PLACE_BYTES
+    }
+}
+
+/// Where the next large message of one direction begins, zero before there was one.
+#[derive(Debug, Default)]
+pub(super) struct Next(AtomicU32);
+
+impl Next {
+    #[inline]
+    pub(super) fn place(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// There is a message of so many bytes at a place: the next one begins behind it. The first
+    /// place is left to messages that are small.
+    pub(super) fn is_behind(&self, place: u32, bytes: usize) {
+        let end = bytes.div_ceil(PLACE_BYTES).saturating_add(place as usize);
+        self.0.store(if end < PLACES as usize { end as u32 } else { 1 }, Ordering::Relaxed);
+    }
+
+    /// There was no large message, or none for long.
+    pub(super) fn forget(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
 
 /// How many A-stacks of which size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +207,7 @@ impl RegionLayout {
             return None;
         }
         // Only now: what a peer announces may be too large for any sum.
-        let half = (bytes + HEADER_BYTES).next_multiple_of(LINES);
+        let half = (bytes + ROOM + HEADER_BYTES).next_multiple_of(LINES);
         let layout = Self { count, bytes, half };
         (layout.region_bytes() <= limits::REGION_BYTES_MAX).then_some(layout)
     }
@@ -116,7 +220,7 @@ impl RegionLayout {
     }
 
     const fn stride(self) -> usize {
-        2 * self.half + 2 * LINES
+        2 * self.half + 3 * LINES
     }
 
     /// Bytes of the whole region.
@@ -132,8 +236,13 @@ impl RegionLayout {
             stride: self.stride(),
             call_at: HEADER_BYTES,
             reply_at: self.half + HEADER_BYTES,
-            bytes: self.bytes,
+            bytes: self.space_bytes(),
         }
+    }
+
+    /// Bytes of the space of a message each way: the largest one fits at any place.
+    pub(super) const fn space_bytes(self) -> usize {
+        self.bytes + ROOM
     }
 
     /// Byte of the call word of an A-stack.
@@ -153,10 +262,16 @@ impl RegionLayout {
         self.call_word(index) + self.stride()
     }
 
-    /// Byte of the word that tells how much of a message is in place.
+    /// Byte of the word that tells how much of a call is in place.
     #[inline]
     pub(super) const fn progress_word(self, index: u32) -> usize {
         self.taken_word(index) + LINES
+    }
+
+    /// Byte of the word that tells how much of a reply is in place.
+    #[inline]
+    pub(super) const fn reply_progress_word(self, index: u32) -> usize {
+        self.taken_word(index) + 2 * LINES
     }
 
     /// Byte of the word that tells which call was taken.
@@ -177,16 +292,18 @@ mod tests {
             for index in 0..count {
                 let (call, reply) = (layout.call_word(index), layout.reply_word(index));
                 let taken = layout.taken_word(index);
-                assert!(call + HEADER_BYTES + bytes <= reply);
-                assert!(reply + HEADER_BYTES + bytes <= taken);
+                let last = Manner(u32::MAX);
+                assert!(call + HEADER_BYTES + last.call_at() + bytes <= reply);
+                assert!(reply + HEADER_BYTES + last.reply_at() + bytes <= taken);
                 assert_eq!((call % 128, reply % 128, taken % 128), (0, 0, 0));
                 assert_eq!(layout.progress_word(index), taken + 128);
+                assert_eq!(layout.reply_progress_word(index), taken + 256);
                 let end = if index + 1 == count {
                     layout.region_bytes()
                 } else {
                     layout.call_word(index + 1)
                 };
-                assert!(layout.progress_word(index) + 4 <= end);
+                assert!(layout.reply_progress_word(index) + 4 <= end);
             }
             let frames = layout.frames();
             assert_eq!(frames.first + frames.call_at, layout.call_word(0) + HEADER_BYTES);
@@ -200,6 +317,38 @@ mod tests {
         let large = RegionLayout::at_most(64, 1 << 30).unwrap();
         assert!((1..4).contains(&large.count));
         assert!(RegionLayout::at_most(64, (1 << 30) + 16).is_none());
+    }
+
+    #[test]
+    fn a_manner_says_what_it_was_told() {
+        let manner = Manner::PLAIN.with_extensions(520).arriving();
+        let manner = manner.with_call_at(255).with_reply_at(7);
+        assert_eq!((manner.extensions(), manner.is_arriving()), (520, true));
+        assert_eq!((manner.call_at(), manner.reply_at()), (255 * PLACE_BYTES, 7 * PLACE_BYTES));
+        assert_eq!(manner.arrived().extensions(), 520);
+        assert!(!manner.arrived().is_arriving() && !manner.is_plain());
+        assert!(Manner::PLAIN.is_plain());
+    }
+
+    #[test]
+    fn places_are_run_through_and_begun_anew() {
+        let next = Next::default();
+        let mut places = Vec::new();
+        for _ in 0..50 {
+            let place = next.place().max(1);
+            places.push(place);
+            next.is_behind(place, 48_016);
+        }
+        assert_eq!(places[..3], [1, 7, 13]);
+        assert_eq!(places[42..45], [253, 1, 7]);
+        next.is_behind(1, 1 << 20);
+        assert_eq!(next.place(), 129);
+        for bytes in [1 << 20, 2 << 20, 1 << 30, usize::MAX] {
+            next.is_behind(129, bytes);
+            assert_eq!(next.place(), 1, "{bytes}");
+        }
+        next.forget();
+        assert_eq!(next.place(), 0);
     }
 
     #[test]

@@ -1,18 +1,18 @@
 //! The server's half of a local call: see the call, copy it, run it, post the reply.
 
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use super::region::{ARRIVING, CallHeader, HEADER_BYTES, RegionLayout, ReplyHeader};
-use super::rows::{Row, Rows};
+use super::region::{CallHeader, HEADER_BYTES, Manner, RegionLayout, ReplyHeader};
+use super::stream::{Pace, Stream};
 use super::word::{self, Look, Owed};
 use crate::call::{EStack, Incoming, Refusal, chain, enter, execute, refuse};
-use crate::error::Kind;
 use crate::limits;
+use crate::path::rows::{Row, Rows};
 use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
 use crate::value::{Arrives, Space, Window, align_up};
@@ -40,14 +40,14 @@ pub(crate) struct ServerRegion {
 /// What the server alone knows of an A-stack.
 #[repr(align(64))]
 struct AStack {
-    /// Where its call line, its reply line, its taken word and its progress word are.
+    /// Where its call line, its reply line and its taken word are.
     call_at: usize,
     reply_at: usize,
     taken_at: usize,
-    progress_at: usize,
     /// The last call word that was taken.
     seen: AtomicU32,
     attendance: AtomicU32,
+    pace: Pace,
 }
 
 /// Who attends to an A-stack.
@@ -133,9 +133,9 @@ impl ServerRegion {
             call_at: layout.call_word(index),
             reply_at: layout.reply_word(index),
             taken_at: layout.taken_word(index),
-            progress_at: layout.progress_word(index),
             seen: AtomicU32::new(0),
             attendance: AtomicU32::new(IDLE),
+            pace: Pace::default(),
         };
         let region = Self {
             memory,
@@ -238,10 +238,17 @@ impl ServerRegion {
     /// procedure of this process.
     pub(crate) fn is_from_inside(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
+        let header = self.header(astack);
+        let (space, _) = self.spaces_of(astack, header.manner);
+        let extended = header.manner.extensions() != 0;
+        extended && chain::is_from_inside(extensions(space, &header))
+    }
+
+    #[inline]
+    fn header(&self, astack: &AStack) -> CallHeader {
+        // Inside the region by its layout.
         let words = self.memory.space().read_plain(astack.call_at + 4);
-        let header = CallHeader::of(words.unwrap_or([0; 7]));
-        let (space, _) = self.spaces(astack);
-        header.extensions & !ARRIVING != 0 && chain::is_from_inside(extensions(space, &header))
+        CallHeader::of(words.unwrap_or([u32::MAX; 7]))
     }
 
     /// Leaves an A-stack to the next ring; false if a call has come meanwhile: then it is still
@@ -261,10 +268,24 @@ impl ServerRegion {
         back.is_err()
     }
 
+    /// Where the messages of a plain call lie.
+    #[inline]
     fn spaces(&self, astack: &AStack) -> (Window<'_>, Space<'_>) {
         let part = |at| self.memory.space().part(at + HEADER_BYTES, self.layout.bytes);
         let call = part(astack.call_at).unwrap_or(Space::none());
         (call.window(), part(astack.reply_at).unwrap_or(Space::none()))
+    }
+
+    /// Where the messages of any call lie.
+    #[cold]
+    fn spaces_of(&self, astack: &AStack, manner: Manner) -> (Window<'_>, Space<'_>) {
+        let half = |at| self.memory.space().part(at + HEADER_BYTES, self.layout.space_bytes());
+        let (call, reply) = (half(astack.call_at), half(astack.reply_at));
+        // There is such a place, whatever the client says.
+        let (at, bytes) = (manner.call_at(), self.layout.space_bytes());
+        let call = call.and_then(|half| half.part(at, bytes - at));
+        let reply = reply.and_then(|half| half.part(manner.reply_at(), self.layout.bytes));
+        (call.unwrap_or(Space::none()).window(), reply.unwrap_or(Space::none()))
     }
 
     /// Takes a call, runs it, posts the reply; returns where the client ran.
@@ -277,9 +298,8 @@ impl ServerRegion {
         let astack = &self.astacks[index as usize];
         astack.seen.store(message, Ordering::Relaxed);
         worker.served += 1;
-        let words = self.memory.space().read_plain(astack.call_at + 4);
-        let header = CallHeader::of(words.unwrap_or([u32::MAX; 7]));
-        let (space, reply) = self.spaces(astack);
+        let header = self.header(astack);
+        let (mut space, mut reply) = self.spaces(astack);
         let last = worker.last.as_ref();
         if last.is_none_or(|last| last.region != self.number || last.binding != header.binding) {
             worker.turn_to(self, header.binding);
@@ -293,22 +313,41 @@ impl ServerRegion {
                 return header.cpu;
             }
         };
-        if header.extensions & !ARRIVING != 0 || *chained {
-            *chained = header.extensions & !ARRIVING != 0;
-            chain::enter(extensions(space, &header));
+        let (arrival, stream);
+        let (mut arrives, mut departs) = (None, None);
+        if !header.manner.is_plain() || *chained {
+            let manner = header.manner;
+            (space, reply) = self.spaces_of(astack, manner);
+            if manner.extensions() != 0 || *chained {
+                *chained = manner.extensions() != 0;
+                chain::enter(extensions(space, &header));
+            }
+            if manner.is_arriving() {
+                let progress = self.memory.word(self.layout.progress_word(index));
+                arrival = Arrival { region: self, progress };
+                arrives = Some(&arrival as _);
+            }
+            if manner.reply_at() != 0 {
+                let progress = self.memory.word(self.layout.reply_progress_word(index));
+                stream = Stream::new(&astack.pace, progress);
+                departs = Some(&stream);
+            }
         }
         // Before anything of the call runs: after our death it tells that it may have run.
         self.memory.word(astack.taken_at).store(message, Ordering::Relaxed);
-        let arrival = Arrival { region: self, progress_at: astack.progress_at };
         let incoming = Incoming {
             procedure: header.procedure,
             space,
             head_bytes: header.head_bytes as usize,
             copied: header.copied as usize,
             total: header.total as usize,
-            arrives: (header.extensions & ARRIVING != 0).then_some(&arrival),
+            arrives,
+            departs: departs.map(|stream| stream as _),
         };
         let (answer, head_at, head_bytes) = execute(&*row.serve, &incoming, reply, estack);
+        if let Some(stream) = departs {
+            stream.end();
+        }
         let answer = answer as u32;
         self.post(astack, message, ReplyHeader { answer, cpu: *cpu, head_at, head_bytes });
         header.cpu
@@ -333,10 +372,10 @@ impl ServerRegion {
         stamp(Moment::Posted);
     }
 
-    /// Answers with a refusal instead of a result.
+    /// Answers with a refusal instead of a result, at the place where the client looks for that.
     #[cold]
     fn post_refusal(&self, astack: &AStack, message: u32, refusal: &Refusal) {
-        let (_, reply) = self.spaces(astack);
+        let (_, reply) = self.spaces_of(astack, self.header(astack).manner);
         let (answer, head_at, head_bytes) = refuse(reply, refusal);
         let (answer, cpu) = (answer as u32, sys::current_cpu());
         self.post(astack, message, ReplyHeader { answer, cpu, head_at, head_bytes });
@@ -368,27 +407,20 @@ impl ServerRegion {
         false
     }
 
-    /// Ends the session's use of it: threads leave, queued A-stacks are skipped.
+    /// Ends the session's use of it: threads leave, queued A-stacks are skipped. Threads that sleep
+    /// there are to be rung for; the words are not touched, for that would give memory to A-stacks
+    /// that were never used.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        for index in 0..self.layout.count {
-            self.rouse(index);
-        }
+        // SYNC: rouse, the other half is in `Seat::sleep_on_words`. Who comes to an A-stack after
+        // those who are there were rung for sees that it is closed.
+        fence(Ordering::SeqCst);
     }
 
     /// Whether the session has ended.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
-    }
-
-    /// Makes a thread that sleeps at an A-stack look around.
-    fn rouse(&self, index: u32) {
-        let call = self.call_word(index);
-        word::rouse(call);
-        // In any case: the client may have written over the word, or died between posting and
-        // waking. Who sleeps is the kernel's knowledge.
-        sys::futex_wake(call);
     }
 
     /// How many A-stacks there are.
@@ -411,7 +443,7 @@ impl ServerRegion {
 /// A message that the client is still writing.
 struct Arrival<'a> {
     region: &'a ServerRegion,
-    progress_at: usize,
+    progress: &'a AtomicU32,
 }
 
 impl Arrives for Arrival<'_> {
@@ -419,16 +451,16 @@ impl Arrives for Arrival<'_> {
     fn wait(&self, bytes: usize) -> Option<usize> {
         /// Looks before one thinks that the client may not be running: some 50 us.
         const LOOKS: u32 = 2000;
-        let progress = self.region.memory.word(self.progress_at);
+        let progress = self.progress;
         for _ in 0..LOOKS {
-            // SYNC: arrival, in the client's `send`.
+            // SYNC: arrival, in the client's `Stream::tell`.
             let there = progress.load(Ordering::Acquire) as usize;
             if there > bytes {
                 return Some(there);
             }
             spin_loop();
         }
-        self.wait_longer(progress, bytes)
+        self.wait_longer(bytes)
     }
 }
 
@@ -436,13 +468,13 @@ impl Arrival<'_> {
     /// The client does not write: a thread waits for that a while, and no more than one for all
     /// of a session.
     #[cold]
-    fn wait_longer(&self, progress: &AtomicU32, bytes: usize) -> Option<usize> {
+    fn wait_longer(&self, bytes: usize) -> Option<usize> {
         if self.region.stalled.swap(true, Ordering::AcqRel) {
             return None;
         }
         let until = Instant::now() + limits::STALL_TIME;
         let found = loop {
-            let there = progress.load(Ordering::Acquire) as usize;
+            let there = self.progress.load(Ordering::Acquire) as usize;
             if there > bytes {
                 break Some(there);
             }
@@ -460,23 +492,5 @@ impl Arrival<'_> {
 /// What lies behind the message of a call.
 fn extensions<'a>(space: Window<'a>, header: &CallHeader) -> Window<'a> {
     let at = align_up(header.total as usize);
-    space.part(at, (header.extensions & !ARRIVING) as usize).unwrap_or(Window::empty())
-}
-
-impl Row {
-    /// Why a call is not run.
-    #[cold]
-    fn refusal(row: Option<&Self>) -> Refusal {
-        match row {
-            None => Refusal::new(Kind::Withdrawn, "the session has no such binding"),
-            Some(row) if row.is_revoked() => {
-                let text = format!("`{}` was withdrawn", row.caller.export);
-                Refusal::new(Kind::Withdrawn, text)
-            }
-            Some(row) => {
-                let text = format!("a message may have {} bytes", row.message_bytes);
-                Refusal::new(Kind::TooLarge, text)
-            }
-        }
-    }
+    space.part(at, header.manner.extensions()).unwrap_or(Window::empty())
 }

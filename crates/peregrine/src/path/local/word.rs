@@ -10,7 +10,7 @@
 //! | `POSTED(n-1)`, `LOOKING` | `SLEEP` | waiter | owes a futex wake-up |
 //! | `AWAY` | `LOOKING` | waiter | a server thread has come |
 //! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | nobody looks; owes a ring on the session's socket |
-//! | `SLEEP` | `LOOKING` | the waiter's own side | it is wanted elsewhere |
+//! | `SLEEP` | `LOOKING` | waiter | it was woken for another reason, and looks again |
 //! | any but `POSTED` | `DEAD` | keeper | the session has ended |
 //!
 //! A posted word stays as it is while the waiter looks at memory: a hot call writes each word
@@ -136,7 +136,7 @@ pub(super) fn bury(word: &impl Atomic) {
     }
 }
 
-/// Makes a sleeping waiter look again; true if it was asleep as far as the word tells.
+/// A waiter that slept looks again; true if it was asleep as far as the word tells.
 pub(super) fn rouse(word: &impl Atomic) -> bool {
     word.exchange(SLEEP, LOOKING)
 }

@@ -1,9 +1,11 @@
-//! The bindings of a session, as the server keeps them: numbers that mean one export each.
+//! The bindings of a session or connection, as the server keeps them: numbers that mean one export each.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
 use std::sync::Arc;
 
-use crate::call::{CallerInfo, Serve};
+use crate::call::{CallerInfo, Refusal, Serve};
+use crate::error::Kind;
 use crate::limits;
 
 /// One binding: what its calls run, and for whom.
@@ -15,6 +17,10 @@ pub(crate) struct Row {
     /// Bytes that a message may have.
     pub(crate) message_bytes: usize,
     revoked: AtomicBool,
+    /// How long its procedures take, in microseconds: as the last one, or shorter ones since.
+    took_us: AtomicU32,
+    /// How many rows of the export stand, this one among them once it was added.
+    standing: Arc<AtomicU32>,
 }
 
 impl Row {
@@ -23,8 +29,27 @@ impl Row {
         serve: Arc<dyn Serve>,
         caller: Arc<CallerInfo>,
         message_bytes: usize,
+        standing: Arc<AtomicU32>,
     ) -> Self {
-        Self { export, serve, caller, message_bytes, revoked: AtomicBool::new(false) }
+        let (revoked, took_us) = (AtomicBool::new(false), AtomicU32::new(0));
+        Self { export, serve, caller, message_bytes, revoked, took_us, standing }
+    }
+
+    /// How long its next procedure is thought to take.
+    #[inline]
+    pub(super) fn took(&self) -> Duration {
+        Duration::from_micros(self.took_us.load(Ordering::Relaxed).into())
+    }
+
+    /// One of its procedures has taken so long. Long ones are remembered for a while.
+    #[inline]
+    pub(super) fn has_taken(&self, time: Duration) {
+        let now = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
+        let before = self.took_us.load(Ordering::Relaxed);
+        let next = now.max(before - before.div_ceil(4));
+        if next != before {
+            self.took_us.store(next, Ordering::Relaxed);
+        }
     }
 
     /// Whether calls of so many bytes are run.
@@ -33,9 +58,32 @@ impl Row {
         bytes as usize <= self.message_bytes && !self.is_revoked()
     }
 
-    /// Refuses all calls from now on.
+    /// Refuses all calls from now on. To be called of rows that were added.
     pub(crate) fn revoke(&self) {
-        self.revoked.store(true, Ordering::Release);
+        if !self.revoked.swap(true, Ordering::AcqRel) {
+            self.standing.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// It stands from now on, without a number among rows.
+    pub(super) fn stands(&self) {
+        self.standing.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Why a call is not run.
+    #[cold]
+    pub(super) fn refusal(row: Option<&Self>) -> Refusal {
+        match row {
+            None => Refusal::new(Kind::Withdrawn, "there is no such binding"),
+            Some(row) if row.is_revoked() => {
+                let text = format!("`{}` was withdrawn", row.caller.export);
+                Refusal::new(Kind::Withdrawn, text)
+            }
+            Some(row) => {
+                let text = format!("a message may have {} bytes", row.message_bytes);
+                Refusal::new(Kind::TooLarge, text)
+            }
+        }
     }
 
     #[inline]
@@ -65,6 +113,7 @@ impl Rows {
         };
         let (used, vacant) = &mut self.places[usize::from(place)];
         *used = used.wrapping_add(1);
+        row.standing.fetch_add(1, Ordering::Relaxed);
         *vacant = Some(row);
         Some(u32::from(*used) << 16 | u32::from(place))
     }
@@ -88,6 +137,11 @@ impl Rows {
         self.free.push(place as u16);
         row.revoke();
         Some(row)
+    }
+
+    /// Revokes all of them: the session has ended.
+    pub(crate) fn revoke_all(&self) {
+        self.iter().for_each(|(_, row)| row.revoke());
     }
 
     /// All rows, with their numbers.
@@ -134,8 +188,9 @@ mod tests {
             process: 1,
             user: 0,
             group: 0,
+            from: None,
         };
-        Arc::new(Row::new(0, Arc::new(Nothing), Arc::new(caller), 100))
+        Arc::new(Row::new(0, Arc::new(Nothing), Arc::new(caller), 100, Arc::default()))
     }
 
     #[test]
@@ -155,6 +210,26 @@ mod tests {
         assert!(rows.get(u32::MAX).is_none());
         let admits = rows.get(second).unwrap();
         assert!(admits.admits(100) && !admits.admits(101));
+    }
+
+    #[test]
+    fn those_that_stand_are_counted() {
+        let (mut rows, standing) = (Rows::default(), Arc::new(AtomicU32::new(0)));
+        let one = || {
+            let Row { serve, caller, .. } = &*row();
+            let (serve, caller) = (Arc::clone(serve), Arc::clone(caller));
+            Arc::new(Row::new(0, serve, caller, 100, Arc::clone(&standing)))
+        };
+        let never = one();
+        let first = rows.add(one()).unwrap();
+        rows.add(one()).unwrap();
+        rows.remove(first).unwrap();
+        assert!(rows.remove(first).is_none());
+        assert_eq!(standing.load(Ordering::Relaxed), 1);
+        rows.revoke_all();
+        rows.revoke_all();
+        drop((rows, never));
+        assert_eq!(standing.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 pub(crate) const MAGIC: u32 = 0x5052_4701;
-pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION: u32 = 3;
 pub(crate) const BIND: u32 = 1;
 pub(crate) const DESCRIBE: u32 = 2;
 pub(crate) const RING: u32 = 3;
@@ -279,27 +279,31 @@ pub(crate) struct Region {
     half: usize,
 }
 
+/// Bytes of a line's header and of the space behind it: of a message, and of room for places.
+const fn half(bytes: usize) -> usize {
+    (bytes + (2 << 20) + 32).next_multiple_of(128)
+}
+
 /// Bytes of a region of so many A-stacks of so many bytes each way.
-pub(crate) fn region_bytes(count: u32, bytes: usize) -> usize {
-    let half = (bytes + 32).next_multiple_of(128);
-    (4096 + count as usize * (2 * half + 256)).next_multiple_of(4096)
+pub(crate) const fn region_bytes(count: u32, bytes: usize) -> usize {
+    (4096 + count as usize * (2 * half(bytes) + 384)).next_multiple_of(4096)
 }
 
 impl Region {
     fn of(file: BorrowedFd<'_>, count: u32, bytes: usize) -> Option<Self> {
         let memory = Memory::received(file, region_bytes(count, bytes)).ok()?;
-        Some(Self { memory, count, bytes, half: (bytes + 32).next_multiple_of(128) })
+        Some(Self { memory, count, bytes, half: half(bytes) })
     }
 
     /// A region to be sent to a client.
     pub(crate) fn new(count: u32, bytes: usize) -> (Self, OwnedFd) {
         let (memory, file) = Memory::shared(region_bytes(count, bytes)).expect("memory");
-        (Self { memory, count, bytes, half: (bytes + 32).next_multiple_of(128) }, file)
+        (Self { memory, count, bytes, half: half(bytes) }, file)
     }
 
     /// Where the call word of an A-stack is.
     pub(crate) const fn call(&self, astack: u32) -> usize {
-        4096 + astack as usize * (2 * self.half + 256)
+        4096 + astack as usize * (2 * self.half + 384)
     }
 
     pub(crate) const fn reply(&self, astack: u32) -> usize {
@@ -308,6 +312,11 @@ impl Region {
 
     pub(crate) const fn taken(&self, astack: u32) -> usize {
         self.call(astack) + 2 * self.half
+    }
+
+    /// Where the words are that tell how much of a call and of a reply is in place.
+    pub(crate) const fn progress(&self, astack: u32) -> [usize; 2] {
+        [self.taken(astack) + 128, self.taken(astack) + 256]
     }
 
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {

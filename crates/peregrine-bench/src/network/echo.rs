@@ -1,0 +1,126 @@
+//! How many null calls many callers make together: an echo by as many threads, all of them asleep
+//! in between.
+//!
+//! Each caller has a socket of its own, connected. Server threads have one each (`echo-each`), so
+//! that the kernel wakes the one that is meant, or one for all (`echo-shared`), from which whoever
+//! is free takes the next. A row's time is that of the window over all calls made in it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use peregrine::sys::{Address, Datagrams};
+use peregrine::value::{Space, Window};
+
+use super::far::{Far, Order, listening};
+use super::wire::HEADER;
+use crate::window::{self, Counted, now_ns};
+
+/// What ends a thread that serves: shorter than any call.
+const END: [u8; 1] = [0];
+
+/// Serves until each thread has been told to end.
+pub(crate) fn serve(
+    at: IpAddr,
+    threads: usize,
+    shared: bool,
+    say: impl FnOnce(&[SocketAddr]) -> io::Result<()>,
+) -> io::Result<()> {
+    let count = if shared { 1 } else { threads };
+    let sockets: Vec<_> = (0..count).map(|_| listening(at)).collect::<io::Result<_>>()?;
+    let addresses: Vec<_> = sockets.iter().map(|(_, address)| *address).collect();
+    std::thread::scope(|scope| {
+        let serving: Vec<_> = (0..threads)
+            .map(|thread| {
+                let (socket, _) = &sockets[thread % count];
+                scope.spawn(|| answer(socket))
+            })
+            .collect();
+        say(&addresses)?;
+        let ended = serving
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ended.collect()
+    })
+}
+
+fn answer(socket: &Datagrams) -> io::Result<()> {
+    let (mut message, mut from) = ([0; 2 * HEADER], Address::default());
+    loop {
+        let arrival = socket.receive(Space::of_mut(&mut message), Some(&mut from), false)?;
+        if arrival.bytes == END.len() {
+            return Ok(());
+        }
+        socket.send(Window::of(&message[..arrival.bytes]), Some(&from))?;
+    }
+}
+
+/// What each of so many callers did.
+pub(crate) fn call(
+    far: &mut Far,
+    callers: usize,
+    shared: bool,
+    window: impl FnOnce(u64) -> window::Window,
+) -> io::Result<Vec<Counted>> {
+    let addresses = far.order(Order::Echo(callers, shared))?;
+    let sockets: Vec<Datagrams> = (0..callers)
+        .map(|caller| {
+            let to = Address::from(addresses[caller % addresses.len()]);
+            let socket = Datagrams::new(&to)?;
+            socket.connect(&to)?;
+            Ok(socket)
+        })
+        .collect::<io::Result<_>>()?;
+    let window = window(now_ns());
+    let counted = std::thread::scope(|scope| {
+        let call = |socket: &Datagrams| {
+            let mut message = [0xa5; HEADER];
+            window.count(now_ns, || {
+                socket.send(Window::of(&message), None)?;
+                socket.receive(Space::of_mut(&mut message), None, false).map(|_| ())
+            })
+        };
+        let threads: Vec<_> =
+            sockets.iter().map(|socket| scope.spawn(move || call(socket))).collect();
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ended.collect::<io::Result<_>>()
+    })?;
+    // One each, from the callers' sockets: as many threads serve.
+    for socket in &sockets {
+        socket.send(Window::of(&END), None)?;
+    }
+    Ok(counted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+
+    #[test]
+    fn threads_answer_until_each_is_told_to_end() {
+        for shared in [false, true] {
+            let (tell, told) = mpsc::channel();
+            std::thread::scope(|scope| {
+                let at = IpAddr::from([127, 0, 0, 1]);
+                let say = move |addresses: &[SocketAddr]| {
+                    tell.send(addresses.to_vec()).map_err(io::Error::other)
+                };
+                scope.spawn(move || serve(at, 3, shared, say).unwrap());
+                let addresses: Vec<SocketAddr> = told.recv().unwrap();
+                assert_eq!(addresses.len(), if shared { 1 } else { 3 });
+                for caller in 0..3 {
+                    let to = Address::from(addresses[caller % addresses.len()]);
+                    let socket = Datagrams::new(&to).unwrap();
+                    socket.connect(&to).unwrap();
+                    let mut message = [7; HEADER];
+                    socket.send(Window::of(&message), None).unwrap();
+                    let came = socket.receive(Space::of_mut(&mut message), None, false);
+                    assert_eq!(came.unwrap().bytes, HEADER);
+                    socket.send(Window::of(&END), None).unwrap();
+                }
+            });
+        }
+    }
+}

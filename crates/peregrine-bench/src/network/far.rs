@@ -1,0 +1,273 @@
+//! The process at the far end of a link: told by lines what to serve, it answers each with the ports
+//! where it does, and serves until that is done.
+//!
+//! It ends with its standard input, or at once if the near process is killed.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Lines, StdinLock, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::str::{FromStr, SplitWhitespace};
+use std::time::Duration;
+
+use clap::Args;
+use peregrine::sys::{Address, Datagrams, pin_to};
+
+use super::link::Link;
+use super::wire::{self, Exchange, Packets, Stream};
+use super::{Path, echo, order, own};
+use crate::cases::Waiting;
+use crate::machine::{cpu_time, own_cpu_time};
+use crate::rooms::end_with_parent;
+use crate::subject::Failure;
+
+/// What the far process is told at once.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// What lies between
+    #[arg(long, value_enum)]
+    link: Link,
+    /// The processor to run on
+    #[arg(long)]
+    cpu: Option<u32>,
+}
+
+/// What it is to serve next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// The far side of `udp-pingpong` and `blast-ack`.
+    Udp(Exchange),
+    /// The far side of `tcp-pingpong`.
+    Tcp(Stream),
+    /// An echo by so many threads, asleep, at sockets of their own or at one for all.
+    Echo(usize, bool),
+    /// A blast, packet by packet, that ends with its first one or its last, so often.
+    Blast(bool, u32),
+    /// A server of ours that so many threads serve, until the [end](Far::end_order) of the order.
+    Serve(Path, Waiting, usize),
+}
+
+impl Order {
+    fn line(self) -> String {
+        let mut line = String::new();
+        let written = match self {
+            Self::Udp(Exchange { spin, there, back, trips }) => writeln!(
+                line,
+                "udp {} {} {} {} {} {trips}",
+                u8::from(spin),
+                there.bytes,
+                there.segment,
+                back.bytes,
+                back.segment
+            ),
+            Self::Tcp(Stream { spin, there, back, trips }) => {
+                writeln!(line, "tcp {} {there} {back} {trips}", u8::from(spin))
+            }
+            Self::Echo(threads, shared) => writeln!(line, "echo {threads} {}", u8::from(shared)),
+            Self::Blast(first_last, trips) => {
+                writeln!(line, "blast {} {trips}", u8::from(first_last))
+            }
+            Self::Serve(path, wait, threads) => {
+                writeln!(line, "serve {} {} {threads}", path.name(), wait.name())
+            }
+        };
+        written.expect("a string takes all");
+        line
+    }
+
+    fn read(line: &str) -> Option<Self> {
+        fn next<T: FromStr>(words: &mut SplitWhitespace<'_>) -> Option<T> {
+            words.next()?.parse().ok()
+        }
+        let mut words = line.split_whitespace();
+        let kind = words.next()?;
+        let words = &mut words;
+        let flag = |words: &mut SplitWhitespace<'_>| Some(next::<u8>(words)? != 0);
+        let packets = |words: &mut SplitWhitespace<'_>| {
+            Some(Packets { bytes: next(words)?, segment: next(words)? })
+        };
+        Some(match kind {
+            "udp" => Self::Udp(Exchange {
+                spin: flag(words)?,
+                there: packets(words)?,
+                back: packets(words)?,
+                trips: next(words)?,
+            }),
+            "tcp" => Self::Tcp(Stream {
+                spin: flag(words)?,
+                there: next(words)?,
+                back: next(words)?,
+                trips: next(words)?,
+            }),
+            "echo" => Self::Echo(next(words)?, flag(words)?),
+            "blast" => Self::Blast(flag(words)?, next(words)?),
+            "serve" => {
+                let path = words.next()?;
+                let path = Path::ALL.into_iter().find(|one| one.name() == path)?;
+                let wait = words.next()?;
+                let wait = Waiting::ALL.into_iter().find(|one| one.name() == wait)?;
+                Self::Serve(path, wait, next(words)?)
+            }
+            _ => return None,
+        })
+    }
+}
+
+/// The far process, seen from the near one; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Far {
+    child: Child,
+    orders: ChildStdin,
+    said: BufReader<ChildStdout>,
+    link: Link,
+}
+
+impl Far {
+    /// Starts it on a processor, and joins it to this process by the link.
+    pub(crate) fn start(link: Link, cpu: Option<u32>) -> io::Result<Self> {
+        let mut command = link.far_command()?;
+        command.args(["far", "--link", link.name()]);
+        if let Some(cpu) = cpu {
+            command.args(["--cpu", &cpu.to_string()]);
+        }
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let missing = || io::Error::other("the far process has no pipes");
+        let orders = child.stdin.take().ok_or_else(missing)?;
+        let said = BufReader::new(child.stdout.take().ok_or_else(missing)?);
+        let mut far = Self { child, orders, said, link };
+        // It is in its namespace once it says something.
+        far.line()?;
+        link.join(far.child.id())?;
+        far.orders.write_all(b"joined\n")?;
+        far.line()?;
+        Ok(far)
+    }
+
+    fn line(&mut self) -> io::Result<String> {
+        let mut line = String::new();
+        if self.said.read_line(&mut line)? == 0 {
+            let status = self.child.wait()?;
+            return Err(io::Error::other(format!("the far process ended: {status}")));
+        }
+        Ok(line)
+    }
+
+    /// What lies between.
+    pub(crate) const fn link(&self) -> Link {
+        self.link
+    }
+
+    /// The command that starts another process there.
+    #[cfg(feature = "peers")]
+    pub(crate) fn beside(&self) -> io::Result<std::process::Command> {
+        self.link.beside_command(self.child.id())
+    }
+
+    /// Gives an order; where it is being served.
+    pub(crate) fn order(&mut self, order: Order) -> io::Result<Vec<SocketAddr>> {
+        self.orders.write_all(order.line().as_bytes())?;
+        let line = self.line()?;
+        let address = |port: &str| Some(SocketAddr::new(self.link.far(), port.parse().ok()?));
+        let addresses: Option<Vec<_>> = line.split_whitespace().map(address).collect();
+        addresses.filter(|all| !all.is_empty()).ok_or_else(|| io::Error::other(line))
+    }
+
+    /// Ends an order that has no end of its own; whatever it left is gone then.
+    pub(crate) fn end_order(&mut self) -> io::Result<()> {
+        self.orders.write_all(b"end\n")?;
+        self.line().map(|_| ())
+    }
+
+    /// The time that both processes have run.
+    pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
+        Ok(own_cpu_time() + cpu_time(self.child.id())?)
+    }
+}
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A socket at any free port of an address.
+pub(crate) fn listening(at: IpAddr) -> io::Result<(Datagrams, SocketAddr)> {
+    let any = Address::from(SocketAddr::new(at, 0));
+    let socket = Datagrams::new(&any)?;
+    socket.bind(&any)?;
+    let address = socket.local()?.into();
+    Ok((socket, address))
+}
+
+/// Serves what is ordered until there are no more orders.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    // Who looks all the time does not see that the input has ended.
+    end_with_parent();
+    // Before any thread is started, so that all run there.
+    if let Some(cpu) = options.cpu {
+        pin_to(cpu)?;
+    }
+    let mut orders: Lines<StdinLock<'_>> = io::stdin().lock().lines();
+    say(&[])?;
+    orders.next().transpose()?;
+    say(&[])?;
+    let at = options.link.far();
+    while let Some(line) = orders.next().transpose()? {
+        match Order::read(&line).ok_or_else(|| format!("no order is `{line}`"))? {
+            Order::Udp(what) => {
+                let (socket, address) = listening(at)?;
+                say(&[address])?;
+                wire::udp_follow(&socket, what)?;
+            }
+            Order::Tcp(what) => {
+                let listener = TcpListener::bind((at, 0))?;
+                say(&[listener.local_addr()?])?;
+                wire::tcp_follow(&listener, what)?;
+            }
+            Order::Echo(threads, shared) => echo::serve(at, threads, shared, say)?,
+            Order::Blast(first_last, trips) => {
+                let (socket, address) = listening(at)?;
+                say(&[address])?;
+                order::follow(&socket, first_last, trips)?;
+            }
+            Order::Serve(path, wait, threads) => {
+                let running = own::serve(path, wait, threads, at)?;
+                say(&own::addresses(&running))?;
+                orders.next().transpose()?;
+                drop(running);
+                say(&[])?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says where something is being served.
+fn say(addresses: &[SocketAddr]) -> io::Result<()> {
+    let ports: Vec<_> = addresses.iter().map(|address| address.port().to_string()).collect();
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", ports.join(" "))?;
+    out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_read_as_they_are_given() {
+        let [there, back] = [48_000, 0].map(|bytes| Packets::of_message(bytes, Link::Veth));
+        for order in [
+            Order::Udp(Exchange { spin: true, there, back, trips: 9 }),
+            Order::Tcp(Stream { spin: false, there: 1, back: 1 << 24, trips: u32::MAX }),
+            Order::Echo(64, true),
+            Order::Blast(true, 7),
+            Order::Serve(Path::Tcp, Waiting::Adaptive, 3),
+        ] {
+            assert_eq!(Order::read(&order.line()), Some(order));
+        }
+        assert_eq!(Order::read("udp 1 2"), None);
+        assert_eq!(Order::read("dance"), None);
+    }
+}

@@ -1,0 +1,483 @@
+//! The experiment `network`: calls across a link, each beside the least that the link takes.
+
+mod echo;
+pub(crate) mod far;
+pub(crate) mod link;
+mod order;
+#[cfg(feature = "peers")]
+pub(crate) mod other;
+mod own;
+mod penalty;
+mod wire;
+
+use std::time::Duration;
+
+use clap::Args;
+use peregrine::sys::pin_to;
+
+use self::far::{Far, Order};
+use self::link::Link;
+use self::own::Own;
+use self::wire::{Exchange, Packets, Stream};
+use crate::cases::{Case, IN_16M, Placement, THREADS, Waiting};
+use crate::local::{in_turn, split};
+use crate::row::Row;
+use crate::subject::{Failure, Sample};
+use crate::{Progress, Selection, machine, statistics, window};
+
+/// What this experiment can be narrowed to besides.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Filter {
+    /// Only this link (may be repeated)
+    #[arg(long = "link", value_enum)]
+    links: Vec<Link>,
+    /// Only this way to wait (may be repeated)
+    #[arg(long = "wait", value_enum)]
+    waits: Vec<Waiting>,
+}
+
+impl Filter {
+    pub(crate) fn has_link(&self, link: Link) -> bool {
+        self.links.is_empty() || self.links.contains(&link)
+    }
+
+    fn has_wait(&self, wait: Waiting) -> bool {
+        self.waits.is_empty() || self.waits.contains(&wait)
+    }
+}
+
+/// The calls of Peregrine's Tables 3 and 5, and a large one.
+const CASES: [&str; 9] = [
+    "null",
+    "in-4",
+    "in-1024",
+    "inout-1024",
+    "in-3000",
+    "inout-3000",
+    "in-48000",
+    "inout-48000",
+    "in-16m",
+];
+
+/// Calls over UDP whose messages have checks of their own: the names of their rows, and of the cases.
+const CHECKED: [(&str, &str); 3] = [
+    ("in-1024-checked", "in-1024"),
+    ("inout-3000-checked", "inout-3000"),
+    ("in-48000-checked", "in-48000"),
+];
+
+/// How both sides wait, and where they run.
+const WAYS: [(Placement, Waiting); 3] = [
+    (Placement::TwoCores, Waiting::Spin),
+    (Placement::TwoCores, Waiting::Block),
+    (Placement::OneCore, Waiting::Block),
+];
+
+/// Callers that call at one time.
+const CALLERS: [u32; 3] = [4, 16, 64];
+
+/// What carries messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Path {
+    Udp,
+    Tcp,
+}
+
+impl Path {
+    const ALL: [Self; 2] = [Self::Udp, Self::Tcp];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// Something that is measured across a link, round by round.
+pub(crate) trait Subject {
+    /// As it stands in a row.
+    fn name(&self) -> &'static str;
+
+    /// How long each of so many calls takes, after `warm` that are not measured. What is made for them
+    /// is gone when this returns: nobody may spin while others are measured.
+    ///
+    /// # Errors
+    /// Whatever may go wrong.
+    fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure>;
+}
+
+/// Our own calls along a path.
+fn ours(path: Path, case: Case, wait: Waiting) -> Option<Box<dyn Subject>> {
+    Some(Box::new(Own { path, case, wait, checked: false }))
+}
+
+/// The least that a case takes along a path.
+fn limit(path: Path, case: Case, wait: Waiting, link: Link) -> Box<dyn Subject> {
+    let spin = wait == Waiting::Spin;
+    match path {
+        Path::Udp => {
+            let packets = |bytes| Packets::of_message(bytes, link);
+            let (there, back) = (packets(case.in_bytes), packets(case.out_bytes));
+            let name =
+                if there.is_blast() || back.is_blast() { "blast-ack" } else { "udp-pingpong" };
+            Box::new(Exchanged { name, spin, there, back, ways: 1.0 })
+        }
+        Path::Tcp => Box::new(Streamed { spin, there: case.in_bytes, back: case.out_bytes }),
+    }
+}
+
+/// `udp-pingpong`, `blast-ack`, and the network penalty.
+struct Exchanged {
+    name: &'static str,
+    spin: bool,
+    there: Packets,
+    back: Packets,
+    /// 2 for the time of one way.
+    ways: f64,
+}
+
+impl Subject for Exchanged {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
+        let (spin, there, back) = (self.spin, self.there, self.back);
+        let what = Exchange { spin, there, back, trips: warm + calls };
+        let at = far.order(Order::Udp(what))?;
+        let sample = per_call(wire::udp_lead(at[0], what, warm)?, calls);
+        Ok(Sample { ns: sample.ns / self.ways, ..sample })
+    }
+}
+
+/// `tcp-pingpong`.
+struct Streamed {
+    spin: bool,
+    there: usize,
+    back: usize,
+}
+
+impl Subject for Streamed {
+    fn name(&self) -> &'static str {
+        "tcp-pingpong"
+    }
+
+    fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
+        let (spin, there, back) = (self.spin, self.there, self.back);
+        let what = Stream { spin, there, back, trips: warm + calls };
+        let at = far.order(Order::Tcp(what))?;
+        Ok(per_call(wire::tcp_lead(at[0], what, warm)?, calls))
+    }
+}
+
+/// A blast packet by packet, in one order or the other.
+struct Blast {
+    first_last: bool,
+}
+
+impl Subject for Blast {
+    fn name(&self) -> &'static str {
+        if self.first_last { "first-last" } else { "in-order" }
+    }
+
+    fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
+        let at = far.order(Order::Blast(self.first_last, warm + calls))?;
+        let took = order::lead(at[0], self.first_last, warm, warm + calls)?;
+        Ok(per_call(took, calls))
+    }
+}
+
+fn per_call(took: Duration, calls: u32) -> Sample {
+    Sample { ns: took.as_nanos() as f64 / f64::from(calls), cpu_ns: None }
+}
+
+/// How long calls are made before the measured ones: at least as long as ours are elsewhere, for a
+/// limit that is less warm would flatter us.
+const WARM_TIME: Duration = Duration::from_millis(8);
+
+/// A subject, and how long it took the last time.
+struct Timed {
+    subject: Box<dyn Subject>,
+    last_ns: Option<f64>,
+}
+
+impl Timed {
+    fn measure(&mut self, far: &mut Far, slice: Duration) -> Result<Sample, Failure> {
+        const GUESS: u32 = 2;
+        let each = match self.last_ns {
+            Some(ns) => ns,
+            None => self.subject.run(far, GUESS, GUESS)?.ns,
+        };
+        let within = |time: Duration| time.as_nanos() as f64 / each.max(1.0);
+        let warm = within(WARM_TIME).clamp(1.0, 1e6) as u32;
+        let sample = self.subject.run(far, warm, within(slice).clamp(2.0, 4e6) as u32)?;
+        self.last_ns = Some(sample.ns);
+        Ok(sample)
+    }
+}
+
+/// Measures all subjects in every round: samples by subject.
+fn rounds(
+    selection: &Selection,
+    far: &mut Far,
+    subjects: Vec<Box<dyn Subject>>,
+) -> Result<Vec<Vec<Sample>>, Failure> {
+    let mut timed: Vec<_> =
+        subjects.into_iter().map(|subject| Timed { subject, last_ns: None }).collect();
+    in_turn(selection.rounds(), timed.len(), |subject| {
+        timed[subject].measure(far, selection.slice())
+    })
+}
+
+/// Measures all that was selected.
+pub(crate) fn measure(
+    selection: &Selection,
+    filter: &Filter,
+    progress: &Progress,
+) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    for (placement, wait) in WAYS {
+        if !filter.has_wait(wait) {
+            continue;
+        }
+        on_each_link(selection, filter, placement, |link, far| {
+            for name in CASES.into_iter().filter(|name| selection.has_case(name)) {
+                let case = Case::named(name).unwrap_or(IN_16M);
+                let (place, wait_name) = (placement.name(), wait.name());
+                progress.say(&format!("{}, {place}, {wait_name}: {name}", link.name()));
+                rows.extend(of_case(selection, case, wait, placement, far)?);
+            }
+            if (placement, wait) == WAYS[0] {
+                for (name, case) in CHECKED.into_iter().filter(|one| selection.has_case(one.0)) {
+                    progress.say(&format!("{}: {name}", link.name()));
+                    rows.extend(checked(selection, name, case, wait, placement, far)?);
+                }
+            }
+            Ok(())
+        })?;
+    }
+    if filter.has_wait(Waiting::Block) && selection.has_case(THREADS) {
+        on_each_link(selection, filter, Placement::Free, |link, far| {
+            for callers in CALLERS {
+                progress.say(&format!("{}, free: {THREADS}, {callers}", link.name()));
+                rows.push(crowded(selection, callers, far)?);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(rows)
+}
+
+/// The network penalty of Peregrine's Tables 1 and 2, and what sending the first packet last gives.
+pub(crate) fn penalties(
+    selection: &Selection,
+    filter: &Filter,
+    progress: &Progress,
+) -> Result<Vec<Row>, Failure> {
+    let mut rows = Vec::new();
+    on_each_link(selection, filter, Placement::TwoCores, |link, far| {
+        for penalty in penalty::ALL.into_iter().filter(|one| selection.has_case(one.case)) {
+            progress.say(&format!("{}: {}", link.name(), penalty.case));
+            let Packets { bytes, segment } = penalty.packets();
+            let (there, back) = (Packets { bytes, segment }, Packets { bytes, segment });
+            let name = penalty::LIMIT;
+            let both = Exchanged { name, spin: true, there, back, ways: 2.0 };
+            let (ns, _) = split(&rounds(selection, far, vec![Box::new(both)])?[0]);
+            let row = row(penalty.case, None, Waiting::Spin, Placement::TwoCores, link);
+            rows.push(row.limit(name, &ns));
+        }
+        if link == Link::Veth && selection.has_case(penalty::ORDER) {
+            let orders = [true, false].map(|first_last| Box::new(Blast { first_last }));
+            let orders = orders.map(|order| order as Box<dyn Subject>);
+            let samples = rounds(selection, far, orders.into())?;
+            let (first_last, in_order) = (split(&samples[0]).0, split(&samples[1]).0);
+            let row = row(penalty::ORDER, Some("udp"), Waiting::Spin, Placement::TwoCores, link);
+            let row = row.ours(&first_last, &[]).limit("in-order", &in_order);
+            rows.push(row.ratio(&first_last, &in_order));
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// A null call in other ways, beside ours if there are any, and beside the least that it takes. All
+/// sleep while they wait: so do the peers.
+#[cfg(feature = "peers")]
+pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
+    let (placement, wait) = (Placement::TwoCores, Waiting::Block);
+    let cpus = placement.processors(&machine::processors()).unwrap_or_default();
+    let mut rows = Vec::new();
+    let Some(null) = Case::named("null").filter(|null| selection.has_case(null.name)) else {
+        return Ok(rows);
+    };
+    on_each_link(selection, &Filter::default(), placement, |link, far| {
+        progress.say(&format!("{}: peers", link.name()));
+        let mut subjects: Vec<(Path, Box<dyn Subject>)> = Vec::new();
+        for path in Path::ALL {
+            subjects.push((path, limit(path, null, wait, link)));
+        }
+        for peer in other::Peer::ALL {
+            match peer.missing() {
+                Some(why) => eprintln!("{}: skipped: {why}", peer.name()),
+                None => {
+                    let pair = other::Pair::start(peer, far, cpus)?;
+                    subjects.push((peer.path(), Box::new(pair)));
+                }
+            }
+        }
+        let count = subjects.len();
+        subjects
+            .extend(Path::ALL.into_iter().filter_map(|path| Some((path, ours(path, null, wait)?))));
+        let (paths, subjects): (Vec<_>, Vec<_>) = subjects.into_iter().unzip();
+        let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
+        let samples = rounds(selection, far, subjects)?;
+        for (number, name) in names.iter().enumerate().take(count) {
+            let (theirs, _) = split(&samples[number]);
+            let row = |path: Path| row(null.name, Some(path.name()), wait, placement, link);
+            if paths.len() == count {
+                rows.push(row(paths[number]).limit(name, &theirs));
+            }
+            for (path, ours) in paths.iter().zip(&samples).skip(count) {
+                let (ours, cpu) = split(ours);
+                let row = row(*path).ours(&ours, &cpu).limit(name, &theirs);
+                rows.push(Row { bindings: 1, ..row.ratio(&ours, &theirs) });
+            }
+        }
+        Ok(())
+    })?;
+    Ok(rows)
+}
+
+/// What else may be asked for by name.
+pub(crate) fn other_cases() -> impl Iterator<Item = &'static str> {
+    let penalties = penalty::ALL.into_iter().map(|penalty| penalty.case);
+    penalties.chain([penalty::ORDER]).chain(CHECKED.map(|(name, _)| name))
+}
+
+fn row(
+    case: &'static str,
+    path: Option<&'static str>,
+    wait: Waiting,
+    placement: Placement,
+    link: Link,
+) -> Row {
+    Row {
+        path,
+        link: Some(link.name()),
+        wait: Some(wait.name()),
+        placement: Some(placement.name()),
+        ..Row::new(case)
+    }
+}
+
+/// Runs `body` for each link, with a fresh far process, on a thread of its own: what that is pinned
+/// to ends with it.
+fn on_each_link(
+    selection: &Selection,
+    filter: &Filter,
+    placement: Placement,
+    mut body: impl FnMut(Link, &mut Far) -> Result<(), Failure> + Send,
+) -> Result<(), Failure> {
+    if !selection.has_placement(placement) {
+        return Ok(());
+    }
+    let Some([here, there]) = placement.processors(&machine::processors()) else {
+        eprintln!("{}: skipped: only one processor may be used", placement.name());
+        return Ok(());
+    };
+    for link in Link::ALL.into_iter().filter(|link| filter.has_link(*link)) {
+        if let Some(why) = link.missing() {
+            eprintln!("{}: skipped: {why}", link.name());
+            continue;
+        }
+        let body = &mut body;
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(move || {
+                if let Some(cpu) = here {
+                    pin_to(cpu)?;
+                }
+                body(link, &mut Far::start(link, there)?)
+            });
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })?;
+    }
+    Ok(())
+}
+
+/// A case along each path, all of them in the same rounds.
+fn of_case(
+    selection: &Selection,
+    case: Case,
+    wait: Waiting,
+    placement: Placement,
+    far: &mut Far,
+) -> Result<Vec<Row>, Failure> {
+    let link = far.link();
+    let limits = Path::ALL.map(|path| limit(path, case, wait, link));
+    let names = limits.each_ref().map(|limit| limit.name());
+    let own: Vec<_> = Path::ALL
+        .into_iter()
+        .filter_map(|path| ours(path, case, wait).map(|subject| (path, subject)))
+        .collect();
+    let (paths, own): (Vec<_>, Vec<_>) = own.into_iter().unzip();
+    let samples = rounds(selection, far, limits.into_iter().chain(own).collect())?;
+    let (limits, own) = samples.split_at(Path::ALL.len());
+    let limits: Vec<_> = names.into_iter().zip(limits.iter().map(|one| split(one).0)).collect();
+    let median = |limit: &&(&'static str, Vec<f64>)| statistics::median(&limit.1);
+    let rows = Path::ALL.into_iter().zip(&limits).map(|(path, limit)| {
+        let row = row(case.name, Some(path.name()), wait, placement, link);
+        let Some(place) = paths.iter().position(|other| *other == path) else {
+            return row.limit(limit.0, &limit.1);
+        };
+        // A large message over UDP is held against whatever carries it best.
+        let best = limits.iter().min_by(|one, other| median(one).total_cmp(&median(other)));
+        let large = case == IN_16M && path == Path::Udp;
+        let (name, limit) = best.filter(|_| large).unwrap_or(limit);
+        let (ours, cpu) = split(&own[place]);
+        let row = row.ours(&ours, &cpu).limit(name, limit).ratio(&ours, limit);
+        Row { bindings: 1, ..row }
+    });
+    Ok(rows.collect())
+}
+
+/// What checks of messages cost, beside the same calls without.
+fn checked(
+    selection: &Selection,
+    name: &'static str,
+    case: &str,
+    wait: Waiting,
+    placement: Placement,
+    far: &mut Far,
+) -> Result<Option<Row>, Failure> {
+    let Some(case) = Case::named(case) else { return Ok(None) };
+    let own = |checked| Box::new(Own { path: Path::Udp, case, wait, checked }) as Box<dyn Subject>;
+    let samples = rounds(selection, far, [true, false].map(own).into())?;
+    let ((ours, cpu), (plain, _)) = (split(&samples[0]), split(&samples[1]));
+    let row = row(name, Some("udp"), wait, placement, far.link());
+    let row = row.ours(&ours, &cpu).limit("unchecked", &plain).ratio(&ours, &plain);
+    Ok(Some(Row { bindings: 1, ..row }))
+}
+
+/// Many callers, and as many threads that serve them: ours, and the better of both ways that an
+/// echo's threads can be reached.
+fn crowded(selection: &Selection, callers: u32, far: &mut Far) -> Result<Row, Failure> {
+    let wait = Waiting::Block;
+    let null = Case::named("null").ok_or("there is a null call")?;
+    let own = Own { path: Path::Udp, case: null, wait, checked: false };
+    let (count, length) = (callers as usize, selection.window());
+    let samples = in_turn(selection.few_rounds(), 3, |subject| match subject {
+        2 => window::sample(length, |window| own::call_together(far, &own, count, window)),
+        _ => window::sample(length, |window| {
+            Ok((echo::call(far, count, subject == 1, window)?, None))
+        }),
+    })?;
+    let ways = [("echo-each", split(&samples[0]).0), ("echo-shared", split(&samples[1]).0)];
+    let median = |way: &(&str, Vec<f64>)| statistics::median(&way.1);
+    let [each, shared] = &ways;
+    let (name, ns) = if median(each) <= median(shared) { each } else { shared };
+    let (ours, cpu) = split(&samples[2]);
+    let row = row(THREADS, Some("udp"), wait, Placement::Free, far.link());
+    let row = row.ours(&ours, &cpu).limit(name, ns).ratio(&ours, ns);
+    Ok(Row { callers, bindings: 1, ..row })
+}

@@ -1,0 +1,99 @@
+//! An experiment: what it gives today to send the first packet of a message last.
+//!
+//! Peregrine sends it last because the receiver uses its buffer as it is: of the others, each is
+//! copied to its final place while the next one is on the wire, and behind the last no copy is left
+//! to be made. In order, the last packet is one of those that are copied. Packet by packet, both
+//! sides looking all the time: a train that arrives whole has no order.
+
+use std::hint::black_box;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use peregrine::sys::{Address, Datagrams};
+use peregrine::value::{Space, Window};
+
+use super::wire::HEADER;
+
+const PIECE: usize = 1408;
+/// As many as 48,000 bytes take.
+const COUNT: usize = 35;
+const PACKET: usize = HEADER + PIECE;
+
+fn receive(socket: &Datagrams, into: &mut [u8], from: Option<&mut Address>) -> io::Result<usize> {
+    let mut from = from;
+    loop {
+        match socket.receive(Space::of_mut(into), from.as_deref_mut(), true) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            arrived => return arrived.map(|arrival| arrival.bytes),
+        }
+    }
+}
+
+/// Sends blasts and waits for the acknowledgement of each.
+pub(crate) fn lead(
+    to: SocketAddr,
+    first_last: bool,
+    warm: u32,
+    trips: u32,
+) -> io::Result<Duration> {
+    let to = Address::from(to);
+    let socket = Datagrams::new(&to)?;
+    socket.connect(&to)?;
+    let mut packets = vec![[0xa5; PACKET]; COUNT];
+    for (number, packet) in packets.iter_mut().enumerate() {
+        packet[0] = number as u8;
+    }
+    packets.rotate_left(usize::from(first_last));
+    let mut acknowledgement = [0; HEADER];
+    let mut start = Instant::now();
+    for trip in 0..trips {
+        if trip == warm {
+            start = Instant::now();
+        }
+        for packet in &packets {
+            socket.send(Window::of(packet), None)?;
+        }
+        receive(&socket, &mut acknowledgement, None)?;
+    }
+    Ok(start.elapsed())
+}
+
+/// Receives them: what is not the first packet is copied behind it.
+pub(crate) fn follow(socket: &Datagrams, first_last: bool, trips: u32) -> io::Result<()> {
+    socket.size_buffers(4 << 20, 4 << 20)?;
+    // The first packet's buffer has room for all that follows it.
+    let (mut whole, mut other) = (vec![0; HEADER + COUNT * PIECE], [0; PACKET]);
+    let mut from = Address::default();
+    for _ in 0..trips {
+        for position in 0..COUNT {
+            if position == if first_last { COUNT - 1 } else { 0 } {
+                receive(socket, &mut whole[..PACKET], Some(&mut from))?;
+                continue;
+            }
+            receive(socket, &mut other, Some(&mut from))?;
+            let at = HEADER + usize::from(other[0]).min(COUNT - 1) * PIECE;
+            whole[at..at + PIECE].copy_from_slice(&other[HEADER..]);
+        }
+        black_box(&mut whole);
+        socket.send(Window::of(&whole[..HEADER]), Some(&from))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::far::listening;
+
+    #[test]
+    fn blasts_arrive_in_either_order() {
+        for first_last in [false, true] {
+            let (socket, to) = listening([127, 0, 0, 1].into()).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| follow(&socket, first_last, 4).unwrap());
+                lead(to, first_last, 1, 4).unwrap();
+            });
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Other ways to call another machine: a null call of each, between two processes of its own.
+//!
+//! | peer | what it is |
+//! |---|---|
+//! | `onc-rpc` | ONC RPC as the C library has it, over UDP (`native/onc.c`) |
+//! | `tonic` | gRPC over TCP |
+//! | `tarpc` | tarpc over TCP, bincode |
+//!
+//! A server says its port in a line, and serves; it sleeps while nobody calls. A client is told by
+//! lines how many calls to make, and answers each with the nanoseconds that they took. The Rust ones
+//! run on one thread each, which is the fastest way for one call at a time.
+
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::task::{Context as Waking, Poll};
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use peregrine::sys::pin_to;
+use tarpc::context::Context as Terms;
+use tarpc::server::Channel;
+use tarpc::tokio_serde::formats::Bincode;
+use tokio::net::TcpListener;
+use tonic::codegen::tokio_stream::StreamExt;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic_prost::ProstCodec;
+
+use super::far::Far;
+use super::{Path, Subject};
+use crate::rooms::end_with_parent;
+use crate::subject::{Failure, Sample};
+
+/// The program of `native/onc.c`; empty if it could not be compiled.
+const ONC: &str = env!("PEREGRINE_BENCH_ONC");
+
+/// A way to call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Peer {
+    OncRpc,
+    Tonic,
+    Tarpc,
+}
+
+impl Peer {
+    pub(crate) const ALL: [Self; 3] = [Self::OncRpc, Self::Tonic, Self::Tarpc];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::OncRpc => "onc-rpc",
+            Self::Tonic => "tonic",
+            Self::Tarpc => "tarpc",
+        }
+    }
+
+    pub(crate) const fn path(self) -> Path {
+        match self {
+            Self::OncRpc => Path::Udp,
+            Self::Tonic | Self::Tarpc => Path::Tcp,
+        }
+    }
+
+    /// Why it cannot be measured, if it cannot.
+    pub(crate) const fn missing(self) -> Option<&'static str> {
+        match self {
+            Self::OncRpc if ONC.is_empty() => Some("there were no headers of libtirpc to build it"),
+            _ => None,
+        }
+    }
+}
+
+/// What a process of a peer is told at once.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[arg(long, value_enum)]
+    peer: Peer,
+    /// Where the server listens
+    #[arg(long)]
+    at: IpAddr,
+    /// Its port, for a client
+    #[arg(long)]
+    port: Option<u16>,
+    /// The processor to run on
+    #[arg(long)]
+    cpu: Option<u32>,
+}
+
+/// Does what the process is there for.
+pub(crate) fn run(options: &Options) -> Result<(), Failure> {
+    end_with_parent();
+    if let Some(cpu) = options.cpu {
+        pin_to(cpu)?;
+    }
+    let Options { peer, at, port, .. } = *options;
+    if peer == Peer::OncRpc {
+        let mut command = Command::new(ONC);
+        match port {
+            None => command.args(["server", &at.to_string()]),
+            Some(port) => command.args(["client", &at.to_string(), &port.to_string()]),
+        };
+        // Takes this process's place, and its processor.
+        return Err(std::os::unix::process::CommandExt::exec(&mut command).into());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match (peer, port) {
+            (Peer::Tonic, Some(port)) => call_tonic(SocketAddr::new(at, port)).await,
+            (Peer::Tonic, None) => serve_tonic(listening(at).await?).await,
+            (_, Some(port)) => call_tarpc(SocketAddr::new(at, port)).await,
+            (_, None) => serve_tarpc(listening(at).await?).await,
+        }
+    })
+}
+
+async fn listening(at: IpAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind((at, 0)).await?;
+    say(listener.local_addr()?.port().into())?;
+    Ok(listener)
+}
+
+fn say(number: u128) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{number}")?;
+    out.flush()
+}
+
+/// Carries out a client's orders. Nothing else runs on its thread while it waits for one.
+async fn as_ordered(mut call: impl AsyncFnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+    for line in io::stdin().lock().lines() {
+        let line = line?;
+        let numbers = line.split_once(' ').ok_or("two numbers are an order")?;
+        let (warm, calls): (u32, u32) = (numbers.0.parse()?, numbers.1.parse()?);
+        for _ in 0..warm {
+            call().await?;
+        }
+        let start = Instant::now();
+        for _ in 0..calls {
+            call().await?;
+        }
+        say(start.elapsed().as_nanos())?;
+    }
+    Ok(())
+}
+
+/// The gRPC service whose one procedure does nothing.
+#[derive(Clone)]
+struct Null;
+
+/// That procedure.
+struct Nothing;
+
+impl tonic::server::UnaryService<()> for Nothing {
+    type Response = ();
+    type Future = Ready<Result<tonic::Response<()>, tonic::Status>>;
+
+    fn call(&mut self, _: tonic::Request<()>) -> Self::Future {
+        ready(Ok(tonic::Response::new(())))
+    }
+}
+
+impl Service<http::Request<tonic::body::Body>> for Null {
+    type Response = http::Response<tonic::body::Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _: &mut Waking<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<tonic::body::Body>) -> Self::Future {
+        Box::pin(async move {
+            let codec = ProstCodec::<(), ()>::default();
+            Ok(tonic::server::Grpc::new(codec).unary(Nothing, request).await)
+        })
+    }
+}
+
+async fn serve_tonic(listener: TcpListener) -> Result<(), Failure> {
+    use tonic::transport::server::{Server, TcpIncoming};
+    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+    Ok(Server::builder().serve_with_incoming(Null, incoming).await?)
+}
+
+async fn call_tonic(to: SocketAddr) -> Result<(), Failure> {
+    let endpoint = tonic::transport::Endpoint::new(format!("http://{to}"))?;
+    let mut client = tonic::client::Grpc::new(endpoint.tcp_nodelay(true).connect().await?);
+    let path = http::uri::PathAndQuery::from_static("/bench.Null/Null");
+    as_ordered(async || {
+        client.ready().await?;
+        let codec = ProstCodec::<(), ()>::default();
+        client.unary(tonic::Request::new(()), path.clone(), codec).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// The tarpc service whose one procedure does nothing.
+#[tarpc::service]
+trait Nil {
+    async fn null();
+}
+
+impl Nil for Null {
+    async fn null(self, _: Terms) {}
+}
+
+async fn serve_tarpc(listener: TcpListener) -> Result<(), Failure> {
+    use tarpc::serde_transport::tcp::listen_on;
+    let mut incoming = listen_on(listener, Bincode::default).await?;
+    while let Some(transport) = incoming.next().await {
+        let transport = transport?;
+        transport.get_ref().set_nodelay(true)?;
+        let channel = tarpc::server::BaseChannel::with_defaults(transport);
+        let mut requests = pin!(channel.execute(Null.serve()));
+        // Answered in turn: there is one caller, with one call at a time.
+        while let Some(answered) = requests.next().await {
+            answered.await;
+        }
+    }
+    Ok(())
+}
+
+async fn call_tarpc(to: SocketAddr) -> Result<(), Failure> {
+    let transport = tarpc::serde_transport::tcp::connect(to, Bincode::default).await?;
+    transport.get_ref().set_nodelay(true)?;
+    let client = NilClient::new(tarpc::client::Config::default(), transport).spawn();
+    as_ordered(async || Ok(client.null(tarpc::context::current()).await?)).await
+}
+
+/// A peer's two processes, killed when dropped.
+pub(crate) struct Pair {
+    peer: Peer,
+    server: Child,
+    client: Child,
+    orders: ChildStdin,
+    said: BufReader<ChildStdout>,
+}
+
+impl Pair {
+    /// Starts both, the server beside the far process.
+    pub(crate) fn start(peer: Peer, far: &Far, cpus: [Option<u32>; 2]) -> io::Result<Self> {
+        let [here, there] = cpus;
+        let at = far.link().far();
+        let missing = || io::Error::other("a peer has no pipes");
+        let mut server = told(far.beside()?, peer, at, None, there).spawn()?;
+        let mut said = BufReader::new(server.stdout.take().ok_or_else(missing)?);
+        let port = number(&mut said)?;
+        let command = Command::new(std::env::current_exe()?);
+        let mut client = told(command, peer, at, Some(port), here).spawn()?;
+        let orders = client.stdin.take().ok_or_else(missing)?;
+        let said = BufReader::new(client.stdout.take().ok_or_else(missing)?);
+        Ok(Self { peer, server, client, orders, said })
+    }
+}
+
+fn told(
+    mut command: Command,
+    peer: Peer,
+    at: IpAddr,
+    port: Option<u64>,
+    cpu: Option<u32>,
+) -> Command {
+    command.args(["other-network", "--peer", peer.name(), "--at", &at.to_string()]);
+    for (name, number) in [("--port", port), ("--cpu", cpu.map(u64::from))] {
+        if let Some(number) = number {
+            command.args([name, &number.to_string()]);
+        }
+    }
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+}
+
+/// The number that a process says next.
+fn number(said: &mut impl BufRead) -> io::Result<u64> {
+    let mut line = String::new();
+    said.read_line(&mut line)?;
+    line.trim().parse().map_err(|_| io::Error::other("a peer's process ended"))
+}
+
+impl Subject for Pair {
+    fn name(&self) -> &'static str {
+        self.peer.name()
+    }
+
+    fn run(&mut self, _: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
+        writeln!(self.orders, "{warm} {calls}")?;
+        let ns = number(&mut self.said)? as f64 / f64::from(calls);
+        Ok(Sample { ns, cpu_ns: None })
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for child in [&mut self.client, &mut self.server] {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}

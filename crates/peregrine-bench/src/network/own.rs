@@ -1,0 +1,122 @@
+//! Our own calls across a link, to a server in the far process that is there for one slice only.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use peregrine::{BindOptions, CallError, Endpoint, Running, Server};
+
+use super::far::{Far, Order};
+use super::{Path, Subject, per_call};
+use crate::cases::{Case, Size, Waiting};
+use crate::interfaces::{
+    HugeServer, LargeServer, MiddleServer, Object, Small, SmallClient, SmallServer, Unread,
+};
+use crate::subject::{Client, Failure, Sample};
+use crate::window::{Counted, Window, now_ns};
+
+/// What the exports are called.
+const fn name(size: Size) -> &'static str {
+    match size {
+        Size::Small => "network-small",
+        Size::Middle => "network-middle",
+        Size::Large => "network-large",
+        Size::Huge => "network-huge",
+    }
+}
+
+/// A server that listens at an address of the far end.
+pub(super) fn serve(
+    path: Path,
+    wait: Waiting,
+    threads: usize,
+    at: IpAddr,
+) -> Result<Running, CallError> {
+    let server = Server::new()
+        .wait(wait.wait())
+        .threads(threads)
+        .export(name(Size::Small), SmallServer::new(Object))?
+        .export(name(Size::Middle), MiddleServer::new(Unread))?
+        .export(name(Size::Large), LargeServer::new(Object))?
+        .export(name(Size::Huge), HugeServer::new(Unread))?;
+    let endpoint = format!("{}:{at}:0", path.name());
+    let server = match at.is_loopback() {
+        true => server.listen(&endpoint)?,
+        false => server.listen_beyond_this_machine(&endpoint)?,
+    };
+    server.spawn()
+}
+
+/// Where it does.
+pub(super) fn addresses(running: &Running) -> Vec<SocketAddr> {
+    let address = |endpoint: &Endpoint| match endpoint {
+        Endpoint::Udp(place) | Endpoint::Tcp(place) => place.to_string().parse().ok(),
+        _ => None,
+    };
+    running.addresses().iter().filter_map(address).collect()
+}
+
+/// Calls along a path.
+pub(super) struct Own {
+    pub(super) path: Path,
+    pub(super) case: Case,
+    pub(super) wait: Waiting,
+    /// Whether messages have checks of their own.
+    pub(super) checked: bool,
+}
+
+impl Own {
+    fn address(&self, far: &mut Far, threads: usize) -> Result<String, Failure> {
+        let at = far.order(Order::Serve(self.path, self.wait, threads))?;
+        Ok(format!("{}:{}/{}", self.path.name(), at[0], name(self.case.size)))
+    }
+}
+
+impl Subject for Own {
+    fn name(&self) -> &'static str {
+        "peregrine"
+    }
+
+    fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
+        let case = self.case;
+        let options = BindOptions::default().wait(self.wait.wait()).payload_check(self.checked);
+        let client = Client::bind_with(&self.address(far, 2)?, case.size, &options)?;
+        let mut buffer = vec![0xa5; case.in_bytes.max(case.out_bytes)];
+        client.run(case, &mut buffer, warm)?;
+        let before = far.cpu_time()?;
+        // Looking at the time disturbed both processes.
+        let settle = (calls / 8).clamp(1, 100);
+        client.run(case, &mut buffer, settle)?;
+        let took = client.run(case, &mut buffer, calls)?;
+        let ran = far.cpu_time()?.saturating_sub(before);
+        drop(client);
+        far.end_order()?;
+        let cpu_ns = ran.as_nanos() as f64 / f64::from(calls + settle);
+        Ok(Sample { cpu_ns: Some(cpu_ns), ..per_call(took, calls) })
+    }
+}
+
+/// What each of so many callers did in a window: threads that share a binding, and as many threads
+/// that may serve them.
+pub(super) fn call_together(
+    far: &mut Far,
+    own: &Own,
+    callers: usize,
+    window: impl FnOnce(u64) -> Window,
+) -> Result<(Vec<Counted>, Option<Duration>), Failure> {
+    let options = BindOptions::default().wait(own.wait.wait()).astacks(callers as u32);
+    let client = SmallClient::bind_with(&own.address(far, callers)?, &options)?;
+    let before = far.cpu_time()?;
+    let window = window(now_ns());
+    let counted = std::thread::scope(|scope| {
+        let call = || window.count(now_ns, || client.null());
+        let threads: Vec<_> = (0..callers).map(|_| scope.spawn(call)).collect();
+        let ended = threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        ended.collect::<Result<_, CallError>>()
+    })?;
+    let ran = far.cpu_time()?.saturating_sub(before);
+    drop(client);
+    far.end_order()?;
+    Ok((counted, Some(ran)))
+}

@@ -1,0 +1,299 @@
+//! The limits: the smallest programs that pass a message and its answer across a network.
+//!
+//! `udp-pingpong` and `blast-ack` are one program: as many packets as the message needs, one back.
+//! The packets lie in contiguous memory, headers and all, on both sides: nothing is gathered,
+//! scattered or looked at but a number. A message of many packets goes in trains that the kernel
+//! carries as one. The client's socket is connected, the server's is not.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use peregrine::sys::{Address, Arrival, Datagrams};
+use peregrine::value::{Space, Window};
+
+use super::link::Link;
+
+/// Bytes in front of every packet, and of every message on a stream.
+pub(crate) const HEADER: usize = 64;
+/// Bytes of IP and UDP headers.
+pub(crate) const IP_UDP: usize = 28;
+/// Bytes that one system call may send.
+const TRAIN_BYTES_MAX: usize = 65_507;
+const TRAIN_MAX: usize = 64;
+/// Bytes of memory that are asked for on behalf of what has arrived.
+const BUFFER: usize = 64 << 20;
+
+/// A message as packets: all bytes, and those of each packet but the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packets {
+    pub(crate) bytes: usize,
+    pub(crate) segment: usize,
+}
+
+impl Packets {
+    /// So many bytes of a call or result, cut into the largest pieces that the link takes.
+    pub(crate) fn of_message(bytes: usize, link: Link) -> Self {
+        let piece = (link.mtu() - IP_UDP - HEADER) & !15;
+        let count = bytes.div_ceil(piece).max(1);
+        Self { bytes: bytes + count * HEADER, segment: piece + HEADER }
+    }
+
+    /// Whether there are several.
+    pub(crate) const fn is_blast(self) -> bool {
+        self.bytes > self.segment
+    }
+
+    /// Bytes that one system call sends.
+    fn train(self) -> usize {
+        (TRAIN_BYTES_MAX / self.segment).clamp(1, TRAIN_MAX) * self.segment
+    }
+}
+
+/// What passes between the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Exchange {
+    /// Whether both look all the time rather than sleep.
+    pub(crate) spin: bool,
+    pub(crate) there: Packets,
+    pub(crate) back: Packets,
+    /// How often.
+    pub(crate) trips: u32,
+}
+
+/// Bytes of a message that are sent before the far side has said that it has them, in whole trains:
+/// less than it has memory for (of which the kernel's headers take a part).
+fn window(granted: usize, there: Packets) -> usize {
+    (granted / 4 / there.train()).max(1) * there.train()
+}
+
+/// One end of an exchange.
+struct End<'a> {
+    socket: &'a Datagrams,
+    spin: bool,
+    peer: Option<Address>,
+}
+
+impl<'a> End<'a> {
+    fn new(socket: &'a Datagrams, spin: bool, receives: Packets) -> io::Result<(Self, usize)> {
+        let [granted, _] = socket.size_buffers(BUFFER, BUFFER)?;
+        if receives.is_blast() {
+            socket.merge(true)?;
+        }
+        Ok((Self { socket, spin, peer: None }, granted))
+    }
+
+    fn send(&self, message: &[u8], packets: Packets) -> io::Result<()> {
+        for train in message.chunks(packets.train()) {
+            let whole = Window::of(train);
+            if train.len() > packets.segment {
+                let segment = u16::try_from(packets.segment).map_err(io::Error::other)?;
+                self.socket.gather(&[whole], self.peer.as_ref(), Some(segment))?;
+            } else {
+                self.socket.send(whole, self.peer.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn receive_some(
+        &self,
+        into: &mut [u8],
+        blast: bool,
+        mut from: Option<&mut Address>,
+    ) -> io::Result<Arrival> {
+        loop {
+            let (space, from) = (Space::of_mut(into), from.as_deref_mut());
+            let arrived = match blast {
+                true => self.socket.scatter(&[space], from, self.spin),
+                false => self.socket.receive(space, from, self.spin),
+            };
+            match arrived {
+                Err(error) if error.kind() == ErrorKind::WouldBlock && self.spin => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                arrived => return arrived,
+            }
+        }
+    }
+}
+
+/// The near side: `warm` trips that are not measured, then the others.
+pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<Duration> {
+    let to = Address::from(to);
+    let socket = Datagrams::new(&to)?;
+    socket.connect(&to)?;
+    let (end, _) = End::new(&socket, what.spin, what.back)?;
+    let mut there = vec![0xa5; what.there.bytes];
+    let mut back = vec![0; what.back.bytes];
+    // Asks what the far side has memory for.
+    let mut window = [0; 4];
+    socket.send(Window::of(&window), None)?;
+    end.receive_some(&mut window, what.back.is_blast(), None)?;
+    let window = u32::from_le_bytes(window) as usize;
+    let mut start = Instant::now();
+    for trip in 0..what.trips {
+        if trip == warm {
+            start = Instant::now();
+        }
+        there[..4].copy_from_slice(&trip.to_le_bytes());
+        let mut parts = there.chunks(window).peekable();
+        while let Some(part) = parts.next() {
+            end.send(part, what.there)?;
+            if parts.peek().is_some() {
+                end.receive_some(&mut back[..1], what.back.is_blast(), None)?;
+            }
+        }
+        let mut came = 0;
+        while came < back.len() {
+            came += end.receive_some(&mut back[came..], what.back.is_blast(), None)?.bytes;
+        }
+        if back[..4] != trip.to_le_bytes() {
+            return Err(io::Error::other("a packet was lost, or came twice"));
+        }
+    }
+    Ok(start.elapsed())
+}
+
+/// The far side.
+pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
+    let (mut end, granted) = End::new(socket, what.spin, what.there)?;
+    let blast = what.there.is_blast();
+    let (mut there, mut back) = (vec![0; what.there.bytes], vec![0x5a; what.back.bytes]);
+    let mut peer = Address::default();
+    end.receive_some(&mut there[..4], blast, Some(&mut peer))?;
+    let window = window(granted, what.there);
+    let told = u32::try_from(window).map_err(io::Error::other)?.to_le_bytes();
+    socket.send(Window::of(&told), Some(&peer))?;
+    for _ in 0..what.trips {
+        let (mut came, mut acknowledged) = (0, 0);
+        while came < there.len() {
+            came += end.receive_some(&mut there[came..], blast, Some(&mut peer))?.bytes;
+            if came - acknowledged >= window && came < there.len() {
+                socket.send(Window::of(&[0]), Some(&peer))?;
+                acknowledged += window;
+            }
+        }
+        back[..4].copy_from_slice(&there[..4]);
+        end.peer = Some(peer);
+        end.send(&back, what.back)?;
+    }
+    Ok(())
+}
+
+/// What passes on a stream: bytes behind a header, each way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stream {
+    pub(crate) spin: bool,
+    pub(crate) there: usize,
+    pub(crate) back: usize,
+    pub(crate) trips: u32,
+}
+
+/// Makes a connection as the limit wants it.
+fn prepared(stream: &TcpStream, spin: bool) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    // Whatever the machine prefers, for some pace their packets. Where there is none, as it is.
+    let _ = rustix::net::sockopt::set_tcp_congestion(stream.as_fd(), "cubic");
+    stream.set_nonblocking(spin)
+}
+
+fn write(stream: &mut TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.write(bytes) {
+            Ok(some) => bytes = &bytes[some..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn read(stream: &mut TcpStream, mut into: &mut [u8]) -> io::Result<()> {
+    while !into.is_empty() {
+        match stream.read(into) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(some) => into = &mut into[some..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The near side of `tcp-pingpong`.
+pub(crate) fn tcp_lead(to: SocketAddr, what: Stream, warm: u32) -> io::Result<Duration> {
+    let mut stream = TcpStream::connect(to)?;
+    prepared(&stream, what.spin)?;
+    let (there, mut back) = (vec![0xa5; HEADER + what.there], vec![0; HEADER + what.back]);
+    let mut start = Instant::now();
+    for trip in 0..what.trips {
+        if trip == warm {
+            start = Instant::now();
+        }
+        write(&mut stream, &there)?;
+        read(&mut stream, &mut back)?;
+    }
+    Ok(start.elapsed())
+}
+
+/// The far side of it.
+pub(crate) fn tcp_follow(listener: &TcpListener, what: Stream) -> io::Result<()> {
+    let (mut stream, _) = listener.accept()?;
+    prepared(&stream, what.spin)?;
+    let (mut there, back) = (vec![0; HEADER + what.there], vec![0x5a; HEADER + what.back]);
+    for _ in 0..what.trips {
+        read(&mut stream, &mut there)?;
+        write(&mut stream, &back)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_cut_as_the_link_wants_it() {
+        let of = |bytes, link| Packets::of_message(bytes, link);
+        assert_eq!(of(0, Link::Veth), Packets { bytes: 64, segment: 1472 });
+        assert!(!of(1408, Link::Veth).is_blast() && of(1409, Link::Veth).is_blast());
+        assert_eq!(of(48_000, Link::Veth).bytes, 48_000 + 35 * 64);
+        assert!(!of(65_440, Link::Loopback).is_blast());
+        assert_eq!(of(48_000, Link::Veth).train(), 44 * 1472);
+    }
+
+    #[test]
+    fn messages_and_answers_cross_whatever_their_size() {
+        let any = Address::from(SocketAddr::from(([127, 0, 0, 1], 0)));
+        for (there, back, link) in [
+            (0, 0, Link::Loopback),
+            (48_000, 0, Link::Veth),
+            (3000, 3000, Link::Veth),
+            (4 << 20, 0, Link::Loopback),
+        ] {
+            let socket = Datagrams::new(&any).unwrap();
+            socket.bind(&any).unwrap();
+            let to = socket.local().unwrap().into();
+            let [there, back] = [there, back].map(|bytes| Packets::of_message(bytes, link));
+            let what = Exchange { spin: false, there, back, trips: 3 };
+            std::thread::scope(|scope| {
+                scope.spawn(|| udp_follow(&socket, what).unwrap());
+                udp_lead(to, what, 1).unwrap();
+            });
+        }
+    }
+
+    #[test]
+    fn streams_carry_messages_and_answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        for spin in [false, true] {
+            let what = Stream { spin, there: 48_000, back: 5, trips: 3 };
+            std::thread::scope(|scope| {
+                scope.spawn(|| tcp_follow(&listener, what).unwrap());
+                tcp_lead(listener.local_addr().unwrap(), what, 1).unwrap();
+            });
+        }
+    }
+}

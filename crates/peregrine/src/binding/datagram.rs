@@ -1,0 +1,222 @@
+//! Binding over datagrams: a handle from whoever listens at an address, and an association with it
+//! that all bindings of this process share.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::session::{explain_mismatch, refused, until};
+use super::{BindOptions, Binding, Place};
+use crate::call::Limit;
+use crate::error::{CallError, Kind, Phase};
+use crate::interface::{Description, Digest, Interface};
+use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::limits;
+use crate::path::datagram::{self, Association, DESCRIBE, DatagramPath, Granted, OWED, Renew};
+use crate::path::local::{RegionLayout, block_cost};
+use crate::protocol::exchange::bind::{Name, Wish};
+use crate::protocol::stream::description_from_bytes;
+use crate::sys::ForkMark;
+
+/// Handles that are asked for together once one is not enough.
+const HANDLES_ASKED: u32 = 4;
+
+/// An association, and the keeper's eye on it.
+struct Joined {
+    // First, so that nothing is tended any more when the rest goes.
+    watch: Watch,
+    association: Arc<Association>,
+    mark: ForkMark,
+}
+
+/// The keeper's view: nothing ever happens, but now and then something is owed.
+struct Tending {
+    association: Arc<Association>,
+    /// Never readable.
+    event: OwnedFd,
+}
+
+impl Watched for Tending {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn interest(&self) -> EventFlags {
+        EventFlags::empty()
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        Next::Sleep
+    }
+
+    fn tick(self: Arc<Self>) -> Next {
+        if self.association.tend() { Next::Tend(OWED / 2) } else { Next::Sleep }
+    }
+}
+
+/// What a binding needs to get further handles.
+struct Again {
+    joined: Arc<Joined>,
+    wish: Wish,
+    limit: Duration,
+    /// Which server it was.
+    incarnation: u64,
+}
+
+impl Renew for Again {
+    fn renew(&self) -> Result<Granted, CallError> {
+        let renewed = self.joined.association.bind(self.wish, until(self.limit))?;
+        // One that has come since may know other things under the name: whoever bound decides.
+        if renewed.0.incarnation != self.incarnation {
+            let text = "the server was started again, and knows none of its callers";
+            return Err(CallError::not_executed(Kind::ServerGone, Phase::Call, text));
+        }
+        Ok(renewed)
+    }
+
+    fn remind(&self) {
+        self.joined.watch.remind(OWED / 2);
+    }
+
+    fn is_own(&self) -> bool {
+        !self.joined.mark.wiped()
+    }
+}
+
+/// The association of this process with an address, for messages of so many bytes.
+fn join(
+    to: std::net::SocketAddr,
+    bytes: usize,
+    options: &BindOptions,
+) -> Result<Arc<Joined>, CallError> {
+    struct Table {
+        /// A forked child begins with none: its parent's sockets are not its own.
+        owner: u32,
+        joined: Vec<Weak<Joined>>,
+    }
+    static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let owner = std::process::id();
+    if table.as_ref().is_none_or(|table| table.owner != owner) {
+        // Not dropped: a thread that the child does not have may hold locks in it.
+        core::mem::forget(table.replace(Table { owner, joined: Vec::new() }));
+    }
+    let joined = &mut table.get_or_insert(Table { owner, joined: Vec::new() }).joined;
+    joined.retain(|one| one.strong_count() > 0);
+    let fits =
+        |one: &Arc<Joined>| one.association.to() == to && one.association.message_bytes() >= bytes;
+    if let Some(known) = joined.iter().filter_map(Weak::upgrade).find(fits) {
+        return Ok(known);
+    }
+    let system =
+        |what: &'static str| move |error| CallError::system(Phase::Bind, String::from(what), error);
+    let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
+    let count = room.map_or(1, |room| room.count);
+    let association = Association::new(to, count, options.astacks.min(count), bytes);
+    let association = Arc::new(association.map_err(system("no memory for the frames"))?);
+    let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| {
+        CallError::system(Phase::Bind, "no descriptor".to_owned(), error.into())
+    })?;
+    let keeper = Keeper::of_process().map_err(system("starting the keeper"))?;
+    let tending = Tending { association: Arc::clone(&association), event };
+    let watch = keeper.watch(Arc::new(tending)).map_err(system("watching the association"))?;
+    let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
+    let new = Arc::new(Joined { watch, association, mark });
+    joined.push(Arc::downgrade(&new));
+    Ok(new)
+}
+
+fn wish(
+    name: &str,
+    digest: Option<Digest>,
+    bytes: usize,
+    payload_check: bool,
+) -> Result<Wish, CallError> {
+    let Some(name) = Name::new(name.as_bytes()) else {
+        let text = format!("`{name}` is longer than a name may be");
+        return Err(CallError::not_executed(Kind::BadName, Phase::Resolve, text));
+    };
+    Ok(Wish {
+        name,
+        digest: digest.map(|digest| digest.0),
+        handles: 1,
+        piece: 0,
+        result_bytes_max: bytes as u32,
+        credits: 0,
+        payload_check,
+    })
+}
+
+/// Binds to a name at a place.
+pub(super) fn bind(
+    place: &Place,
+    name: &str,
+    interface: &'static Interface,
+    digest: Option<Digest>,
+    options: &BindOptions,
+    address: &str,
+) -> Result<Binding, CallError> {
+    let until = until(options.bind_limit);
+    let bound = bind_until(place, name, interface, digest, options, address, until);
+    bound.map_err(|error| {
+        if error.kind() != Kind::InterfaceMismatch {
+            return error.at(address);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let theirs = describe(place, name, left).ok();
+        theirs.and_then(|theirs| explain_mismatch(interface, &theirs)).unwrap_or(error).at(address)
+    })
+}
+
+fn bind_until(
+    place: &Place,
+    name: &str,
+    interface: &'static Interface,
+    digest: Option<Digest>,
+    options: &BindOptions,
+    address: &str,
+    until: Instant,
+) -> Result<Binding, CallError> {
+    let bytes = options.message_bytes_for(interface).next_multiple_of(16);
+    // One handle is one record at the server. Who calls from several threads gets more when they do.
+    let wish = wish(name, digest, bytes, options.payload_check)?;
+    let mut last = None;
+    for to in place.resolve()? {
+        let granted = match datagram::bind(to, wish, until) {
+            Ok(granted) => granted,
+            Err(error) if error.kind() == Kind::Unreachable => {
+                last = Some(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let joined = join(to, bytes, options)?;
+        let association = Arc::clone(&joined.association);
+        association.frames.at_least(options.astacks);
+        let frames = Arc::clone(&association.frames);
+        let (limit, incarnation) = (options.bind_limit, granted.0.incarnation);
+        let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
+        let again = Again { joined, wish, limit, incarnation };
+        // Measured before the first call rather than in it.
+        block_cost();
+        let path = DatagramPath::new(association, granted, options.wait, again);
+        return Binding::new(Box::new(path), frames, interface, address.to_owned(), options);
+    }
+    Err(last.unwrap_or_else(|| refused(0, "the place has no address".into())))
+}
+
+/// What an export says of itself.
+pub(super) fn describe(
+    place: &Place,
+    name: &str,
+    limit: Duration,
+) -> Result<Description, CallError> {
+    let options = BindOptions::default().bind_timeout(limit);
+    let binding = bind_until(place, name, &super::NO_INTERFACE, None, &options, "", until(limit))?;
+    let binding = binding.with_limit(Limit::Within(limit));
+    let bytes = crate::stub::ask(&binding, DESCRIBE)?;
+    description_from_bytes(&bytes).ok_or_else(|| refused(0, "its answer is not readable".into()))
+}

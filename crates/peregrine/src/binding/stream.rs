@@ -1,0 +1,314 @@
+//! Binding to a server somewhere: connect, or join the connection that this process has to the same
+//! address, and watch for its end.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+
+use super::session::{explain_mismatch, hold, refused, until};
+use super::{BindOptions, Binding, Place};
+use crate::call::{Call, CallPath, PathKind, Returned};
+use crate::device::tcp::Stream;
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::interface::{Description, Digest, Interface};
+use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::limits;
+use crate::path::local::{RegionLayout, block_cost};
+use crate::path::stream::{Connection, Grant, StreamPath, ask_alone};
+use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
+use crate::sys::ForkMark;
+
+/// A connection, and the bindings that it carries; it ends with the last of them.
+struct Joined {
+    // First, so that nothing is watched any more when the rest goes.
+    watch: Watch,
+    connection: Arc<Connection>,
+    epoch: u64,
+    mark: ForkMark,
+}
+
+/// The stream path together with the connection that it belongs to.
+struct Member {
+    path: StreamPath,
+    joined: Arc<Joined>,
+}
+
+impl CallPath for Member {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        let returned = self.path.transport(call);
+        if self.path.connection.begins_to_tidy() {
+            self.joined.watch.remind(TIDY);
+        }
+        if let Err(error) = &returned
+            && error.executed() == Executed::Maybe
+        {
+            // The reply still comes, and perhaps nobody else receives.
+            self.joined.watch.again();
+        }
+        returned
+    }
+
+    fn kind(&self) -> PathKind {
+        self.path.kind()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.path.is_alive()
+    }
+
+    fn let_go(&self, frame: u32) -> bool {
+        self.path.let_go(frame)
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // The last one ends the connection, which says it all. A forked child says nothing.
+        if !self.joined.mark.wiped() && Arc::strong_count(&self.joined) > 1 {
+            self.path.unbind();
+        }
+    }
+}
+
+/// The keeper's view: it looks for the end, and for replies that nobody waits for.
+struct Watcher(Arc<Connection>);
+
+/// How long memory must have been idle, twice, before it is given back.
+const TIDY: Duration = Duration::from_secs(1);
+
+impl Watched for Watcher {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.0.stream().as_fd()
+    }
+
+    fn interest(&self) -> EventFlags {
+        match self.0.owes_replies() {
+            true => EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT,
+            // Replies wake those who wait for them, and nobody else.
+            false => EventFlags::RDHUP | EventFlags::ONESHOT,
+        }
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        /// A caller receives, who sees it too.
+        const SOON: Duration = Duration::from_millis(5);
+        if !self.0.listen() {
+            return Next::Rest(SOON);
+        }
+        if self.0.has_ended() {
+            return Next::Forget;
+        }
+        // What has not ended is looked at again; as `Rest`, for it was looked at once.
+        Next::Rest(Duration::ZERO)
+    }
+
+    fn tick(self: Arc<Self>) -> Next {
+        if self.0.has_ended() {
+            return Next::Sleep;
+        }
+        if self.0.tidy() { Next::Tend(TIDY) } else { Next::Sleep }
+    }
+}
+
+/// The connections of this process to one place; the lock is held while one binds, so that two
+/// threads do not make two where one would do.
+type Connections = Arc<Mutex<Vec<Weak<Joined>>>>;
+
+/// The connections of this process to a place.
+fn connections_to(place: &Place) -> Connections {
+    struct Table {
+        /// A forked child begins with none: its parent's are not its own.
+        owner: u32,
+        connections: HashMap<Place, Connections>,
+    }
+    static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let owner = std::process::id();
+    if table.as_ref().is_none_or(|table| table.owner != owner) {
+        // Not dropped: a thread that the child does not have may hold locks in it.
+        core::mem::forget(table.replace(Table { owner, connections: HashMap::new() }));
+    }
+    let Some(table) = table.as_mut() else { return Connections::default() };
+    // Places to which all connections have ended, and to which nobody connects now, are forgotten.
+    table.connections.retain(|_, connections| {
+        Arc::strong_count(connections) > 1
+            || connections.try_lock().is_ok_and(|all| all.iter().any(|one| one.strong_count() > 0))
+    });
+    Arc::clone(table.connections.entry(place.clone()).or_default())
+}
+
+/// Connects to the first of the place's addresses where somebody listens.
+fn connect(place: &Place, congestion: Option<&str>, until: Instant) -> Result<Stream, CallError> {
+    let mut last = None;
+    for address in place.resolve()? {
+        match Stream::connect(&address, until) {
+            Ok(stream) => {
+                let prepared = stream.prepare(congestion);
+                let what = match congestion {
+                    Some(name) => format!("preparing the connection (congestion control `{name}`)"),
+                    None => "preparing the connection".to_owned(),
+                };
+                prepared.map_err(|error| CallError::system(Phase::Bind, what, error))?;
+                return Ok(stream);
+            }
+            Err(error) => last = Some((address, error)),
+        }
+    }
+    let Some((address, error)) = last else {
+        return Err(CallError::not_executed(Kind::Unreachable, Phase::Bind, "no address"));
+    };
+    let kind = match error.kind() {
+        io::ErrorKind::TimedOut => Kind::TimedOut,
+        _ => Kind::Unreachable,
+    };
+    let text = format!("connecting to {address}");
+    Err(CallError::not_executed(kind, Phase::Bind, text).because(error))
+}
+
+/// What an export says of itself.
+pub(super) fn describe(
+    place: &Place,
+    name: &str,
+    limit: Duration,
+) -> Result<Description, CallError> {
+    let until = until(limit);
+    let stream = connect(place, None, until)?;
+    let (header, body) = ask_alone(&stream, wire::Kind::Describe, name.as_bytes(), until)?;
+    answered(&header, &body, wire::Kind::Description)?;
+    wire::description_from_bytes(&body).ok_or_else(unreadable)
+}
+
+#[cold]
+fn unreadable() -> CallError {
+    refused(0, "the server's answer is not readable".into())
+}
+
+/// Checks that the server has answered the question.
+fn answered(header: &Header, body: &[u8], kind: wire::Kind) -> Result<(), CallError> {
+    match header.kind {
+        wire::Kind::Refused => {
+            let Refused { kind, text } = Refused::from_bytes(body).ok_or_else(unreadable)?;
+            Err(refused(kind, text))
+        }
+        other if other == kind => Ok(()),
+        _ => Err(refused(0, "an answer to another question".into())),
+    }
+}
+
+fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
+    answered(header, body, wire::Kind::Bound)?;
+    let bound = Bound::from_bytes(body).ok_or_else(unreadable)?;
+    if bound.representation != wire::REPRESENTATION {
+        return Err(refused(0, "client and server lay their values out differently".into()));
+    }
+    Ok(bound)
+}
+
+/// Binds to a name at a place.
+pub(super) fn bind(
+    place: &Place,
+    name: &str,
+    interface: &'static Interface,
+    digest: Option<Digest>,
+    options: &BindOptions,
+    address: &str,
+) -> Result<Binding, CallError> {
+    let until = until(options.bind_limit);
+    let bound = bind_until(place, name, interface, digest, options, address, until);
+    bound.map_err(|error| {
+        if error.kind() != Kind::InterfaceMismatch {
+            return error.at(address);
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        let theirs = describe(place, name, left).ok();
+        theirs.and_then(|theirs| explain_mismatch(interface, &theirs)).unwrap_or(error).at(address)
+    })
+}
+
+fn bind_until(
+    place: &Place,
+    name: &str,
+    interface: &'static Interface,
+    digest: Option<Digest>,
+    options: &BindOptions,
+    address: &str,
+    until: Instant,
+) -> Result<Binding, CallError> {
+    let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
+    // As many as there is address space for: memory that was never touched costs nothing.
+    let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), message_bytes);
+    let request = Bind {
+        digest: digest.map(|digest| digest.0),
+        representation: wire::REPRESENTATION,
+        count: room.map_or(1, |room| room.count),
+        bytes: message_bytes as u64,
+        process: std::process::id(),
+        name: name.to_owned(),
+    };
+    let request = request.to_bytes();
+    let table = connections_to(place);
+    let mut connections = hold(&table, until)?;
+    connections.retain(|joined| joined.upgrade().is_some_and(|one| !one.connection.has_ended()));
+    let fits = |joined: &Arc<Joined>| joined.connection.message_bytes() >= message_bytes;
+    let known = connections.iter().filter_map(Weak::upgrade).find(fits);
+    let (joined, bound) = match known {
+        Some(joined) => {
+            // Others may bind meanwhile.
+            drop(connections);
+            let (header, body) = joined.connection.ask(wire::Kind::Bind, &request, until)?;
+            let bound = bound(&header, &body)?;
+            if bound.epoch != joined.epoch {
+                return Err(refused(0, "the server is another one than before".into()));
+            }
+            (joined, bound)
+        }
+        None => {
+            let stream = connect(place, options.congestion.as_deref(), until)?;
+            let (header, body) = ask_alone(&stream, wire::Kind::Bind, &request, until)?;
+            let bound = bound(&header, &body)?;
+            let joined = Arc::new(join(stream, &bound, message_bytes, options)?);
+            connections.push(Arc::downgrade(&joined));
+            (joined, bound)
+        }
+    };
+    let connection = Arc::clone(&joined.connection);
+    connection.frames.at_least(options.astacks);
+    let granted = usize::try_from(bound.bytes).unwrap_or(usize::MAX);
+    let path = StreamPath {
+        revoked: connection.add(bound.binding),
+        binding: bound.binding,
+        message_bytes: message_bytes.min(granted),
+        wait: options.wait,
+        connection,
+    };
+    // Measured before the first call rather than in it.
+    block_cost();
+    let frames = Arc::clone(&path.connection.frames);
+    Binding::new(Box::new(Member { path, joined }), frames, interface, address.to_owned(), options)
+}
+
+/// Makes a connection of a socket on which one has bound, and has it watched.
+fn join(
+    stream: Stream,
+    bound: &Bound,
+    message_bytes: usize,
+    options: &BindOptions,
+) -> Result<Joined, CallError> {
+    let system = |what: &'static str| {
+        move |error: io::Error| CallError::system(Phase::Bind, what.to_owned(), error)
+    };
+    let most = RegionLayout::at_most(bound.count.max(1), message_bytes);
+    let count = most.map_or(1, |layout| layout.count);
+    let grant = Grant { count, bytes: message_bytes };
+    let connection = Connection::new(stream, grant, options.astacks.min(count));
+    let connection = Arc::new(connection.map_err(system("no memory for the connection"))?);
+    let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
+    let keeper = Keeper::of_process().map_err(system("starting the keeper"))?;
+    let watcher = Arc::new(Watcher(Arc::clone(&connection)));
+    let watch = keeper.watch(watcher).map_err(system("watching the connection"))?;
+    Ok(Joined { watch, connection, epoch: bound.epoch, mark })
+}

@@ -1,0 +1,466 @@
+//! Targets for the packet exchange: its packets, and its two machines fed with any packets in any
+//! order, with the memory of messages placed as a driver places it.
+
+use core::ops::Range;
+use std::collections::BTreeMap;
+
+use crate::protocol::exchange::bind::{
+    BIND_BYTES, BODY_BYTES, Binding, Bound, Cookies, Grant, Name, Said, Wish,
+};
+use crate::protocol::exchange::callee::{self, Callee, Retain, Standing, Then};
+use crate::protocol::exchange::caller::{self, Caller, Executed, Handled, Outcome, Unbegun};
+use crate::protocol::exchange::header::{
+    CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Handle, Header, Kind, checksum,
+};
+use crate::protocol::exchange::message::{PIECE_MAX, Shape, TOTAL_MAX};
+use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
+
+const KINDS: [Kind; 14] = [
+    Kind::Call,
+    Kind::Result,
+    Kind::HaveCall,
+    Kind::HaveResult,
+    Kind::Probe,
+    Kind::Quit,
+    Kind::LetGo,
+    Kind::Refused,
+    Kind::Bye,
+    Kind::Hello,
+    Kind::Cookie,
+    Kind::Bind,
+    Kind::Bound,
+    Kind::Unbound,
+];
+const TOTALS: [u32; 12] =
+    [0, 1, 511, 512, 1025, 1500, 4096, 20_000, 20_001, 600_000, TOTAL_MAX, u32::MAX];
+const PIECES: [u32; 8] = [512, 528, 1024, 1408, PIECE_MAX, 496, 0, 16 * 0xffff];
+/// Bytes of the largest messages that the machines of the targets take.
+const CALL_MAX: u32 = 600_000;
+const RESULT_MAX: u32 = 20_000;
+const ORIGIN: u64 = 0x0123_4567_89ab_cdef;
+const NOW: Moment = Moment(1000 * SECOND);
+/// Packets that are sent before something else happens.
+const SENT_MAX: usize = 64;
+
+/// An input, read from the front; zeros follow it.
+struct Input<'a>(&'a [u8]);
+
+impl Input<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((byte, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *byte
+    }
+
+    fn half(&mut self) -> u16 {
+        u16::from_le_bytes([self.byte(), self.byte()])
+    }
+
+    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
+        all[usize::from(self.byte()) % all.len()]
+    }
+
+    /// A header that some peer might send, and what stands behind it if that is no piece of a
+    /// message; `None` if no reader would take it.
+    fn packet(&mut self, handle: Handle, sequence: u32) -> Option<(Header, Vec<u8>)> {
+        let kind = self.one_of(&KINDS[..9]);
+        let bits = self.byte();
+        let all = [Flags::PLEASE, Flags::RESENT, Flags::ALL, Flags::REPLIED];
+        let set = |flags: Flags, (at, flag)| flags.with_if(bits >> at & 1 != 0, flag);
+        let flags = all.into_iter().enumerate().fold(Flags::NONE, set);
+        let total = self.one_of(&TOTALS);
+        let total = if bits & 128 == 0 { total } else { self.half().into() };
+        let shape = Shape {
+            what: self.byte().into(),
+            total,
+            head: u32::from(self.byte()).min(total),
+            at: u32::from(self.byte() & 15),
+            extension: u16::from(self.byte() & 3) * 8,
+        };
+        let mut header = Header {
+            flags,
+            shape,
+            piece: self.one_of(&PIECES),
+            serial: self.byte().into(),
+            echo: self.byte().into(),
+            credits: self.byte().into(),
+            ..Header::new(kind, handle, sequence.wrapping_add_signed(self.byte() as i8 as i32 / 32))
+        };
+        let fragment = self.half();
+        header.fragment = if fragment == u16::MAX { u32::MAX } else { fragment.into() };
+        let mut behind = Vec::new();
+        let mut payload = 0;
+        if kind.carries() {
+            if header.piece == 0 {
+                return None;
+            }
+            let count = total.div_ceil(header.piece).max(1);
+            if bits & 64 == 0 {
+                header.fragment %= count;
+            }
+            // As long as that fragment is; one that does not exist is refused whatever its length.
+            payload = if header.fragment == 0 {
+                total - (count - 1) * header.piece
+            } else {
+                header.piece
+            } as usize;
+        } else if matches!(kind, Kind::HaveCall | Kind::HaveResult) {
+            behind = (0..self.byte() % 130).map(|_| self.byte()).collect();
+            payload = behind.len();
+            header.flags = header.flags.with_if(payload > 0, Flags::CHECKED);
+            header.check = checksum(&behind).wrapping_add(u32::from(bits & 64 != 0));
+        } else if kind == Kind::Refused {
+            let age = u64::from(self.half()) * 4000;
+            (header.shape, header.fragment) = (Shape::default(), 0);
+            let flags = header.flags;
+            let origin = ORIGIN ^ u64::from(bits & 64);
+            header = Header { echo: header.echo, ..Header::refusal(&header, age, origin) };
+            header.flags = flags;
+        }
+        let mut bytes = [0; HEADER_BYTES];
+        header.emit(&mut bytes);
+        let read = Header::parse(&bytes, payload).ok()?;
+        assert_eq!(read, header, "what was read is not what was written");
+        Some((header, behind))
+    }
+}
+
+/// A packet, raw or under checks that hold: it is read without harm, and what was read is written as
+/// it came. So with what it says about binding, and with what either side makes of that.
+pub fn packets(bytes: &[u8]) {
+    let Some((how, packet)) = bytes.split_first() else { return };
+    let mut packet = packet.to_vec();
+    if how & 2 != 0 {
+        packet.resize(BIND_BYTES, 0);
+    }
+    if how & 1 != 0
+        && let Some((header, behind)) = packet.split_first_chunk_mut::<HEADER_BYTES>()
+    {
+        header[..3].copy_from_slice(b"PX\x01");
+        header[56..60].copy_from_slice(&checksum(behind).to_le_bytes());
+        header[4..8].fill(0);
+        let check = checksum(header);
+        header[4..8].copy_from_slice(&check.to_le_bytes());
+    }
+    let Some((header, behind)) = packet.split_first_chunk() else { return };
+    let Ok(read) = Header::parse(header, behind.len()) else { return };
+    let mut written = [0; HEADER_BYTES];
+    read.emit(&mut written);
+    assert_eq!(written, *header);
+    if read.kind.carries() {
+        let range = read.cut().range(read.fragment);
+        assert!(range.len() == behind.len() && range.end <= read.shape.total);
+    }
+    if !read.kind.binds() {
+        return;
+    }
+    if let Some(said) = Said::parse(&read, behind) {
+        let mut again = [0; BIND_BYTES];
+        said.emit(read.handle.secret, read.serial, read.echo, &mut again);
+        let (header, body) = again.split_first_chunk().expect("a whole packet");
+        let header = Header::parse(header, BODY_BYTES).expect("our own");
+        assert_eq!(Said::parse(&header, body), Some(said));
+    }
+    bound_by(&read, behind);
+}
+
+/// Either side of binding hears a packet; the server also one with a cookie that is right.
+fn bound_by(header: &Header, body: &[u8]) {
+    let nonce = header.handle.secret;
+    let cookies = Cookies::new([7; 16]);
+    let cookie = cookies.make(NOW, b"here", &nonce);
+    let mut proven = body.to_vec();
+    if let Some(place) = proven.get_mut(..16) {
+        place.copy_from_slice(&cookie);
+    }
+    for body in [body, &proven] {
+        let header = Header { check: checksum(body), ..*header };
+        let _ = cookies.asked(NOW, b"here", &header, body);
+        let wish = Wish {
+            name: Name::new(b"name").expect("a name"),
+            digest: None,
+            handles: 3,
+            piece: 1408,
+            result_bytes_max: RESULT_MAX,
+            credits: 9,
+            payload_check: false,
+        };
+        let mut binding = Binding::new(NOW, nonce, wish);
+        let mut out = [0; BIND_BYTES];
+        for _ in 0..2 {
+            let _ = binding.poll_send(NOW, &mut out);
+            binding.handle(NOW, &header, body);
+        }
+        if let Some(Bound::Granted(grant, _)) = binding.outcome() {
+            assert!(Grant::handles(grant).len() <= 16);
+        }
+    }
+}
+
+/// Ranges of a message that are there.
+#[derive(Debug, Default)]
+struct Placed(BTreeMap<u32, u32>);
+
+impl Placed {
+    fn put(&mut self, range: &Range<u32>) {
+        let end = self.0.entry(range.start).or_insert(range.end);
+        *end = range.end.max(*end);
+    }
+
+    /// Whether every byte up to `total` was placed at least once.
+    fn covers(&self, total: u32) -> bool {
+        let mut reached = 0;
+        for (start, end) in self.0.iter().take_while(|(start, _)| **start < total) {
+            if *start > reached {
+                return false;
+            }
+            reached = reached.max(*end);
+        }
+        reached >= total
+    }
+}
+
+/// What a driver keeps for a record.
+#[derive(Default)]
+struct Record {
+    call: Option<(u32, Placed)>,
+    running: bool,
+    result: Option<u32>,
+    /// The number of the call that ran last.
+    last: Option<u32>,
+}
+
+/// The server's end of a handle, and packets, results and refusals in any order.
+pub fn callee(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let terms = callee::Terms {
+        piece: 1408,
+        credits: input.byte().into(),
+        credits_here: input.byte().into(),
+        bytes_max: CALL_MAX,
+    };
+    let mut callee = Callee::vacant(5, NOW);
+    callee.occupy(NOW, [0xfe; 12], 1, &terms);
+    let handle = callee.handle_of();
+    let (mut now, mut record) = (NOW, Record::default());
+    while !input.0.is_empty() {
+        now = now.after(MILLISECOND);
+        match input.byte() % 8 {
+            0 => {
+                let total = input.one_of(&TOTALS).min(TOTAL_MAX);
+                record.reply(&mut callee, total);
+            }
+            1 => record.poll(&mut callee),
+            2 if callee.standing() == Standing::Idle => {
+                // Revoked, and bound again.
+                callee.forget(now);
+                callee.occupy(now, [0xfe; 12], 1, &terms);
+                record = Record::default();
+            }
+            _ => {
+                let Some((header, bitmap)) = input.packet(handle, callee.sequence()) else {
+                    continue;
+                };
+                // As drivers do: only the bitmaps' checks are the machine's.
+                if callee.knows(&header, 1) {
+                    record.hear(&mut callee, now, &header, &bitmap);
+                }
+            }
+        }
+        assert_eq!(callee.standing() == Standing::Running, record.running);
+        assert_eq!(callee.standing() == Standing::Assembling, record.call.is_some());
+        assert_eq!(callee.standing() == Standing::Replied, record.result.is_some());
+    }
+    record.poll(&mut callee);
+}
+
+impl Record {
+    fn hear(&mut self, callee: &mut Callee, now: Moment, header: &Header, bitmap: &[u8]) {
+        let received = callee.handle(now, header, bitmap);
+        if received.release {
+            assert!(self.result.take().is_some(), "a result was released that was not kept");
+        }
+        let total = header.shape.total;
+        match received.then {
+            Then::Nothing | Then::Dropped(_) => {}
+            Then::Begin(range) => {
+                assert!(total <= CALL_MAX && !self.running);
+                self.call = Some((total, Placed::default()));
+                self.place(&range, header);
+            }
+            Then::Place(range) => self.place(&range, header),
+            Then::Execute(range) => {
+                if range == (0..total) && header.cut().count() == 1 {
+                    self.call = None;
+                } else {
+                    self.place(&range, header);
+                    let (total, placed) = self.call.take().expect("an assembly");
+                    assert!(placed.covers(total), "a call runs that is not whole");
+                }
+                assert!(!self.running && self.result.is_none(), "two calls at a time");
+                let newer = |last| header.sequence.wrapping_sub(last) as i32 > 0;
+                assert!(self.last.is_none_or(newer), "{} ran before", header.sequence);
+                (self.running, self.last) = (true, Some(header.sequence));
+            }
+            Then::Abandon => assert!(self.call.take().is_some(), "nothing to abandon"),
+            Then::Forget => {
+                assert!(!self.running);
+                self.call = None;
+                // The record stays, as if bound again: the secret of a test is the same.
+            }
+        }
+    }
+
+    fn place(&mut self, range: &Range<u32>, header: &Header) {
+        let (total, placed) = self.call.as_mut().expect("a piece without a beginning");
+        assert_eq!(*total, header.shape.total);
+        assert!(range.end <= *total, "outside of the message");
+        assert_eq!(*range, header.cut().range(header.fragment));
+        placed.put(range);
+    }
+
+    /// The procedure ends, or what has begun to come is refused.
+    fn reply(&mut self, callee: &mut Callee, total: u32) {
+        let open = self.running || self.call.is_some();
+        let shape = Shape { total, ..Shape::default() };
+        let given_up = callee.is_given_up();
+        let retain = callee.replied(shape);
+        assert_eq!(retain == Retain::Keep, open && !given_up);
+        (self.running, self.call) = (false, None);
+        if retain == Retain::Keep {
+            self.result = Some(total);
+        }
+    }
+
+    fn poll(&self, callee: &mut Callee) {
+        let mut out = [0; CONTROL_BYTES_MAX];
+        for _ in 0..SENT_MAX {
+            let Some(send) = callee.poll_send(&mut out) else { return };
+            let header = sent(&out, send.bytes, &send.range);
+            assert!(header.kind != Kind::Result || self.result.is_some());
+            assert!(send.range.end <= self.result.unwrap_or(0), "more than the result");
+        }
+    }
+}
+
+/// Reads what a machine has written.
+fn sent(out: &[u8; CONTROL_BYTES_MAX], bytes: usize, range: &Range<u32>) -> Header {
+    let (header, rest) = out[..bytes].split_first_chunk().expect("a header");
+    let header = Header::parse(header, rest.len() + range.len()).expect("a packet of ours");
+    assert!(header.kind.carries() || (range.is_empty() && header.holds(rest)));
+    assert!(!header.kind.carries() || rest.is_empty());
+    header
+}
+
+/// What a driver knows of a call under way.
+#[derive(Default)]
+struct Open {
+    total: u32,
+    placed: Placed,
+    /// When anything of it was first sent.
+    first: Option<Moment>,
+    /// Whether it is certain that it was taken.
+    taken: bool,
+    /// The age that the last packet, a refusal, has told.
+    refused: Option<u64>,
+}
+
+/// The client's end of a handle, and packets, timers and changes of mind in any order.
+pub fn caller(bytes: &[u8]) {
+    let mut input = Input(bytes);
+    let terms = caller::Terms {
+        piece: input.one_of(&PIECES[..5]),
+        credits: input.byte().into(),
+        credits_here: input.byte().into(),
+        call_bytes_max: CALL_MAX,
+        result_bytes_max: RESULT_MAX,
+        origin: ORIGIN,
+    };
+    let handle = Handle { place: 5, secret: [0xfe; 12] };
+    let mut caller = Caller::new(handle, terms, 100_000, input.half().into());
+    let (mut now, mut open, mut sequence) = (NOW, None::<Open>, handle.sequence());
+    while !input.0.is_empty() {
+        match input.byte() % 12 {
+            0 => {
+                let shape = Shape { total: input.one_of(&TOTALS), ..Shape::default() };
+                match caller.begin(shape) {
+                    Ok(()) => {
+                        assert!(open.is_none() && shape.total <= CALL_MAX);
+                        open = Some(Open { total: shape.total, ..Open::default() });
+                        sequence = sequence.wrapping_add(1);
+                    }
+                    Err(Unbegun::TooLarge) => assert!(shape.total > CALL_MAX),
+                    Err(Unbegun::Busy | Unbegun::Gone) => {}
+                }
+            }
+            1 => {
+                let mut out = [0; CONTROL_BYTES_MAX];
+                for _ in 0..SENT_MAX {
+                    let Some(send) = caller.poll_send(now, &mut out) else { break };
+                    let header = sent(&out, send.bytes, &send.range);
+                    assert!(send.range.is_empty() || header.kind == Kind::Call);
+                    if let Some(open) = &mut open {
+                        assert!(send.range.end <= open.total);
+                        if header.kind == Kind::Call {
+                            let _ = open.first.get_or_insert(now);
+                        }
+                    }
+                }
+            }
+            2 => now = now.after(u64::from(input.byte()) * MILLISECOND / 8),
+            3 => {
+                if let Some(due) = caller.next_timer() {
+                    now = now.max(due);
+                    caller.timer(now);
+                }
+            }
+            4 if input.byte() < 32 => caller.quit(now),
+            4 => caller.unreachable(),
+            5 => caller.acknowledge(),
+            6 if input.byte() < 8 => caller.bye(),
+            _ => {
+                let Some((header, bitmap)) = input.packet(handle, sequence) else { continue };
+                let handled = caller.handle(now, &header, &bitmap);
+                let Some(open) = &mut open else {
+                    assert!(!matches!(handled, Handled::Place(_)), "nobody waits for it");
+                    continue;
+                };
+                if header.sequence != sequence {
+                    continue;
+                }
+                // What contradicts what was said before says nothing: the server lies.
+                let heard = !matches!(handled, Handled::Dropped(_));
+                let all = header.kind == Kind::HaveCall && header.flags.has(Flags::ALL);
+                open.taken |= heard && (header.kind == Kind::Result || all);
+                open.refused = (header.kind == Kind::Refused && header.origin() == ORIGIN)
+                    .then(|| header.age());
+                if let Handled::Place(range) = handled {
+                    let total = header.shape.total;
+                    assert!(range.end <= total && total <= RESULT_MAX, "{range:?} of {total}");
+                    assert_eq!(range, header.cut().range(header.fragment));
+                    open.placed.put(&range);
+                }
+            }
+        }
+        if let Some(outcome) = caller.outcome() {
+            let open = open.take().expect("a call under way");
+            match outcome {
+                Outcome::Returned(shape) => {
+                    assert!(open.placed.covers(shape.total), "a result that is not whole");
+                }
+                Outcome::Failed { executed: Executed::No, why } => {
+                    let certain = open.first.is_none_or(|first| {
+                        let (since, age) = (now.since(first) / 1000, open.refused.unwrap_or(0));
+                        !open.taken && age - age / 1000 > since + 1000
+                    });
+                    assert!(certain, "{why:?}: it may have run");
+                    if why == caller::Why::Quit {
+                        // A call that never was: its number is used again.
+                        sequence = sequence.wrapping_sub(1);
+                    }
+                }
+                Outcome::Failed { executed: Executed::Maybe, .. } => {}
+            }
+        }
+    }
+}

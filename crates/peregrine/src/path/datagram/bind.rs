@@ -1,0 +1,140 @@
+//! The client's side of binding: asking whoever listens at an address for handles.
+
+use core::time::Duration;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use super::client::connected;
+use super::{BUFFER_BYTES, credits, moment};
+use crate::device::udp::{Udp, Until};
+use crate::error::{CallError, Kind, Phase};
+use crate::protocol::exchange::bind::{self as wire, BIND_BYTES, Bound, Grant, Wish};
+use crate::protocol::exchange::caller::Terms;
+use crate::protocol::exchange::header::{HEADER_BYTES, Header};
+use crate::protocol::exchange::message::PIECE_MAX;
+use crate::sys;
+use crate::value::{Space, Window};
+
+/// What a server granted: handles, on which terms, and the first round trip.
+pub(crate) type Granted = (Grant, Terms, u64);
+
+fn failed(what: &str, error: io::Error) -> CallError {
+    CallError::system(Phase::Bind, what.to_owned(), error)
+}
+
+/// Asks a server for handles.
+pub(crate) fn bind(to: SocketAddr, wish: Wish, until: Instant) -> Result<Granted, CallError> {
+    let socket = connected(to).map_err(|error| failed("making a socket", error))?;
+    bind_over(&socket, to, wish, until)
+}
+
+/// The same over a socket that nobody else uses meanwhile.
+pub(super) fn bind_over(
+    socket: &Udp,
+    to: SocketAddr,
+    wish: Wish,
+    until: Instant,
+) -> Result<Granted, CallError> {
+    let nonce = sys::random().map_err(|error| failed("asking for random bytes", error))?;
+    ask(socket, to, wish, nonce, until, &mut |memory, due| {
+        let into = [Space::of_mut(memory)];
+        let until = if due.is_zero() { Until::Now } else { Until::After(due) };
+        let came = socket.receive(&into, None, until)?;
+        Ok(came.filter(|arrival| !arrival.cut).map(|arrival| arrival.bytes))
+    })
+}
+
+/// Waits for an answer for so long, and puts it there: how many bytes it has.
+pub(super) type Receive<'a> =
+    &'a mut dyn FnMut(&mut [u8; BIND_BYTES], Duration) -> io::Result<Option<usize>>;
+
+/// The same with that nonce over any socket.
+pub(super) fn ask(
+    socket: &Udp,
+    to: SocketAddr,
+    mut wish: Wish,
+    nonce: [u8; 12],
+    until: Instant,
+    receive: Receive<'_>,
+) -> Result<Granted, CallError> {
+    let buffers = socket.size_buffers(BUFFER_BYTES, BUFFER_BYTES);
+    let [buffer, _] = buffers.map_err(|error| failed("sizing a socket's buffer", error))?;
+    let payload = socket.payload(HEADER_BYTES);
+    let payload = payload.map_err(|error| failed("asking for the route's MTU", error))?;
+    wish.piece = (payload as u32).min(PIECE_MAX);
+    wish.credits = credits(buffer, wish.piece);
+    let mut binding = wire::Binding::new(moment(), nonce, wish);
+    let (mut out, mut memory) = ([0; BIND_BYTES], [0; BIND_BYTES]);
+    let mut refused = 0;
+    loop {
+        let now = moment();
+        if binding.poll_send(now, &mut out).is_some() {
+            let _ = socket.send(&[Window::from(&out[..])], None);
+        }
+        match binding.outcome() {
+            Some(Bound::Granted(grant, _)) if wish.payload_check && !grant.payload_check => {
+                let text = "the server checks no payloads".to_owned();
+                return Err(CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text));
+            }
+            Some(Bound::Granted(grant, round_trip)) => {
+                let terms = Terms {
+                    piece: grant.piece,
+                    credits: grant.credits,
+                    credits_here: wish.credits,
+                    call_bytes_max: grant.call_bytes_max,
+                    result_bytes_max: wish.result_bytes_max,
+                    origin: grant.origin,
+                };
+                return Ok((*grant, terms, *round_trip));
+            }
+            Some(Bound::Denied(denial)) => {
+                let text = String::from_utf8_lossy(denial.text()).into_owned();
+                return Err(denied(denial.kind, text));
+            }
+            Some(Bound::Dead) => return Err(silent(to, refused)),
+            None => {}
+        }
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(silent(to, refused));
+        }
+        let due =
+            binding.next_timer().map_or(left, |due| left.min(Duration::from_nanos(due.since(now))));
+        match receive(&mut memory, due) {
+            Ok(Some(bytes)) => {
+                let Some((header, body)) = memory[..bytes].split_first_chunk() else {
+                    continue;
+                };
+                if let Ok(header) = Header::parse(header, body.len()) {
+                    binding.handle(moment(), &header, body);
+                }
+            }
+            Ok(None) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                // A server that is about to start is waited for a little.
+                refused += 1;
+                if refused == 3 {
+                    return Err(silent(to, refused));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            Err(error) => return Err(failed("receiving the server's answer", error)),
+        }
+    }
+}
+
+#[cold]
+fn denied(kind: u32, text: String) -> CallError {
+    let kind = Kind::from_number(kind).unwrap_or(Kind::ProtocolMismatch);
+    CallError::not_executed(kind, Phase::Bind, text)
+}
+
+#[cold]
+fn silent(to: SocketAddr, refused: u32) -> CallError {
+    if refused > 0 {
+        let text = format!("nobody listens at {to}");
+        return CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
+    }
+    CallError::not_executed(Kind::TimedOut, Phase::Bind, format!("{to} does not answer"))
+}

@@ -1,0 +1,69 @@
+//! Checks of payloads, where a binding asked for them: only the driver sees what they are of.
+
+use crate::protocol::exchange::header::{self, Flags, Header, checksum_more};
+use crate::value::Window;
+
+/// The check of what lies in these windows, one behind the other.
+fn check_of(windows: &[Window<'_>]) -> u32 {
+    // Small enough to stay in the cache between its being copied and its being looked at.
+    let mut chunk = [0; 4096];
+    let mut check = 0;
+    for window in windows {
+        let mut at = 0;
+        while at < window.len() {
+            let bytes = (window.len() - at).min(chunk.len());
+            let _ = window.read(at, &mut chunk[..bytes]);
+            check = checksum_more(check, &chunk[..bytes]);
+            at += bytes;
+        }
+    }
+    check
+}
+
+/// Adds the check of what stands behind a packet's header, if that is a piece of a message.
+#[cold]
+pub(super) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
+    if let Some(header) = packet.first_chunk_mut()
+        && header::carries(header)
+    {
+        header::seal(header, check_of(payload));
+    }
+}
+
+/// Whether a piece of a message has its check, and is what was sent.
+#[cold]
+pub(super) fn holds(header: &Header, payload: Window<'_>) -> bool {
+    header.flags.has(Flags::CHECKED) && check_of(&[payload]) == header.check
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Kind, checksum};
+    use crate::protocol::exchange::message::Shape;
+
+    #[test]
+    fn a_check_is_of_all_parts_together() {
+        let whole: Vec<u8> = (0..10_000u32).map(|at| (at * 7) as u8).collect();
+        let parts = [0..1, 1..1, 1..4097, 4097..10_000].map(|part| Window::of(&whole[part]));
+        assert_eq!(check_of(&parts), checksum(&whole));
+        assert_eq!(check_of(&[]), checksum(&[]));
+    }
+
+    #[test]
+    fn pieces_are_sealed_and_nothing_else() {
+        let payload = [5; 40];
+        let shape = Shape { total: 40, ..Shape::default() };
+        for kind in [Kind::Call, Kind::Result, Kind::Probe, Kind::HaveResult, Kind::LetGo] {
+            let mut packet = [0; HEADER_BYTES];
+            let bytes = if kind.carries() { 40 } else { 0 };
+            let piece = 1024;
+            Header { shape, piece, ..Header::new(kind, Handle::default(), 3) }.emit(&mut packet);
+            seal(&mut packet, &[Window::of(&payload[..bytes])]);
+            let header = Header::parse(&packet, bytes).unwrap();
+            assert_eq!(header.flags.has(Flags::CHECKED), kind.carries());
+            assert_eq!(holds(&header, Window::of(&payload[..bytes])), kind.carries());
+            assert!(!holds(&header, Window::of(&[4; 40])));
+        }
+    }
+}

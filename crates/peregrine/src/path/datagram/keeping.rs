@@ -1,0 +1,355 @@
+//! What a server keeps for its callers over datagrams: frames for results, and how many bytes all of it
+//! may be.
+//!
+//! A thread puts a result together in a frame that stays its own. A small result is copied from there
+//! into a box of its record: there are only so many records, so nothing need be counted. A large one
+//! takes the frame with it, and what was touched of that is counted until it is acknowledged.
+
+use core::sync::atomic::{AtomicUsize, Ordering};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, PoisonError};
+
+use crate::limits;
+use crate::protocol::exchange::header::HEADER_BYTES;
+use crate::sys::Memory;
+use crate::value::Space;
+
+/// Groups that hosts fall into.
+const GROUPS: usize = 1024;
+/// Bytes of a box: a result that fits one packet on Ethernet, behind room for its header.
+const BOX_BYTES: usize = 1536;
+/// Boxes that are kept for the next results.
+const BOXES_SPARE: usize = 64;
+const PAGE: usize = 4096;
+
+/// The host that an address stands for: all of a /64 belong to one, who could take any of it.
+pub(super) fn host_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => IpAddr::V4(v4),
+            None => IpAddr::V6(Ipv6Addr::from(u128::from(v6) >> 64 << 64)),
+        },
+    }
+}
+
+/// Bytes that callers make the server hold, all of them and each group of hosts.
+pub(super) struct Holdings {
+    most: usize,
+    share: usize,
+    all: AtomicUsize,
+    groups: Box<[AtomicUsize]>,
+}
+
+impl Holdings {
+    pub(super) fn new(most: usize, share: usize) -> Self {
+        let groups = (0..GROUPS).map(|_| AtomicUsize::new(0)).collect();
+        Self { most, share, all: AtomicUsize::new(0), groups }
+    }
+
+    fn of(&self, group: u16) -> &AtomicUsize {
+        &self.groups[usize::from(group) % GROUPS]
+    }
+
+    /// Whether a group may not hold more, or all of them together may not.
+    #[inline]
+    pub(super) fn is_full(&self, group: u16) -> bool {
+        self.all.load(Ordering::Relaxed) >= self.most
+            || self.of(group).load(Ordering::Relaxed) >= self.share
+    }
+
+    /// Whether anybody holds something.
+    pub(super) fn any(&self) -> bool {
+        self.all.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a group holds more than half of what it may.
+    fn is_half_full(&self, group: u16) -> bool {
+        self.of(group).load(Ordering::Relaxed) >= self.share / 2
+    }
+
+    pub(super) fn add(&self, group: u16, bytes: usize) {
+        self.all.fetch_add(bytes, Ordering::Relaxed);
+        self.of(group).fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn subtract(&self, group: u16, bytes: usize) {
+        self.all.fetch_sub(bytes, Ordering::Relaxed);
+        self.of(group).fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds if neither bound is passed; what a group has alone may be more than its share.
+    pub(super) fn reserve(&self, group: u16, bytes: usize) -> bool {
+        let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let held = self.of(group).fetch_add(bytes, Ordering::Relaxed);
+        if all > self.most || (held > 0 && held + bytes > self.share) {
+            self.subtract(group, bytes);
+            return false;
+        }
+        true
+    }
+}
+
+/// Memory in which a result is put together, behind room for a header.
+pub(super) struct Frame {
+    memory: Memory,
+    /// All pages behind are untouched.
+    touched: usize,
+}
+
+impl Frame {
+    /// For results of so many bytes.
+    ///
+    /// # Errors
+    /// If the kernel has no memory.
+    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+        Ok(Self { memory: Memory::private(HEADER_BYTES + bytes)?, touched: 0 })
+    }
+
+    #[inline]
+    pub(super) const fn fits(&self, bytes: usize) -> bool {
+        self.memory.len() >= HEADER_BYTES + bytes
+    }
+
+    /// Where the result is put.
+    #[inline]
+    pub(super) fn reply(&self, bytes: usize) -> Space<'_> {
+        self.memory.space().part(HEADER_BYTES, bytes).unwrap_or(Space::none())
+    }
+
+    /// So many bytes of the result's place were written, at most.
+    #[inline]
+    pub(super) fn touch(&mut self, bytes: usize) {
+        self.touched = self.touched.max((HEADER_BYTES + bytes).next_multiple_of(PAGE));
+    }
+
+    /// Gives memory back beyond so many bytes.
+    #[inline]
+    pub(super) fn trim(&mut self, bytes: usize) {
+        if self.touched > bytes.next_multiple_of(PAGE) {
+            self.memory.release(bytes, self.memory.len().next_multiple_of(PAGE));
+            self.touched = bytes.next_multiple_of(PAGE);
+        }
+    }
+}
+
+/// A result that is kept until it is acknowledged.
+pub(super) enum Retained {
+    Small(Box<[u8; BOX_BYTES]>, u32),
+    Large(Frame, u32),
+}
+
+impl Retained {
+    /// Room for the header and the result, and how long that is.
+    #[inline]
+    pub(super) fn space(&mut self) -> (Space<'_>, u32) {
+        match self {
+            Self::Small(small, total) => (Space::of_mut(&mut small[..]), *total),
+            Self::Large(frame, total) => (frame.memory.space(), *total),
+        }
+    }
+}
+
+/// Memory that a thread has at hand for results: none is asked of anybody else while calls follow each
+/// other.
+#[derive(Default)]
+pub(super) struct Spare {
+    frame: Option<Frame>,
+    small: Option<Box<[u8; BOX_BYTES]>>,
+}
+
+/// The results of all callers of a socket.
+pub(super) struct Results {
+    held: Holdings,
+    frames: Shelf<Frame>,
+    small: Shelf<Box<[u8; BOX_BYTES]>>,
+}
+
+impl Results {
+    pub(super) fn new() -> Self {
+        Self {
+            held: Holdings::new(limits::RETAINED_BYTES_MAX, limits::RETAINED_BYTES_PER_HOST),
+            frames: Shelf::new(limits::SPARE_BYTES_MAX),
+            small: Shelf::new(BOXES_SPARE * BOX_BYTES),
+        }
+    }
+
+    /// Whether a group has to acknowledge results before it gets more.
+    #[inline]
+    pub(super) fn is_full(&self, group: u16) -> bool {
+        self.held.is_full(group)
+    }
+
+    /// A frame for a result of at most so many bytes.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    #[inline]
+    pub(super) fn frame(&self, spare: &mut Spare, bytes: usize) -> io::Result<Frame> {
+        let fits = |frame: &Frame| frame.fits(bytes);
+        if let Some(frame) = spare.frame.take().filter(fits) {
+            return Ok(frame);
+        }
+        self.frames.take().filter(fits).map_or_else(|| Frame::new(bytes), Ok)
+    }
+
+    /// A frame is of no more use now.
+    #[inline]
+    pub(super) fn give_back(&self, spare: &mut Spare, mut frame: Frame) {
+        frame.trim(limits::ESTACK_BYTES_KEPT);
+        if spare.frame.is_none() {
+            spare.frame = Some(frame);
+        } else {
+            let bytes = frame.touched.max(PAGE);
+            self.frames.put(frame, bytes);
+        }
+    }
+
+    /// Keeps the first `total` bytes of what was put into a frame.
+    #[inline]
+    pub(super) fn keep(
+        &self,
+        spare: &mut Spare,
+        group: u16,
+        mut frame: Frame,
+        total: u32,
+    ) -> Retained {
+        let all = HEADER_BYTES + total as usize;
+        if all > BOX_BYTES {
+            // What an earlier, larger result touched is not held for this one.
+            let slack = if self.held.is_half_full(group) { 0 } else { limits::ASTACK_BYTES_KEPT };
+            if frame.touched > all.next_multiple_of(PAGE) + slack {
+                frame.trim(all);
+            }
+            self.held.add(group, frame.touched);
+            return Retained::Large(frame, total);
+        }
+        let boxed = spare.small.take().or_else(|| self.small.take());
+        let mut boxed = boxed.unwrap_or_else(|| Box::new([0; BOX_BYTES]));
+        let result = frame.reply(total as usize).window();
+        // Both are as long.
+        let _ = result.read(0, &mut boxed[HEADER_BYTES..all]);
+        self.give_back(spare, frame);
+        Retained::Small(boxed, total)
+    }
+
+    /// A result is not needed any more.
+    #[inline]
+    pub(super) fn release(&self, spare: &mut Spare, group: u16, result: Retained) {
+        match result {
+            Retained::Small(small, _) if spare.small.is_none() => spare.small = Some(small),
+            Retained::Small(small, _) => self.small.put(small, BOX_BYTES),
+            Retained::Large(frame, _) => {
+                self.held.subtract(group, frame.touched);
+                self.give_back(spare, frame);
+            }
+        }
+    }
+}
+
+/// Things that nobody needs now, of so many bytes at most.
+pub(super) struct Shelf<T> {
+    most: usize,
+    things: Mutex<(usize, Vec<(usize, T)>)>,
+}
+
+impl<T> Shelf<T> {
+    pub(super) const fn new(most: usize) -> Self {
+        Self { most, things: Mutex::new((0, Vec::new())) }
+    }
+
+    pub(super) fn take(&self) -> Option<T> {
+        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
+        let (bytes, thing) = things.1.pop()?;
+        things.0 -= bytes;
+        Some(thing)
+    }
+
+    /// Puts a thing of so many bytes there, or drops it if there is no room.
+    pub(super) fn put(&self, thing: T, bytes: usize) {
+        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
+        if things.0 + bytes <= self.most {
+            things.0 += bytes;
+            things.1.push((bytes, thing));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_hosts_and_a_hosts_only_one_may_be_larger() {
+        let held = Holdings::new(100, 40);
+        assert!(held.reserve(1, 30) && !held.reserve(1, 20) && held.reserve(1, 10));
+        assert!(held.is_full(1) && !held.is_full(2));
+        assert!(held.reserve(2, 50), "alone it may be more than a share");
+        assert!(!held.reserve(2, 1) && !held.reserve(3, 11) && held.reserve(3, 10));
+        assert!(held.is_full(4), "all together");
+        held.subtract(2, 50);
+        assert!(held.reserve(4, 40) && !held.is_full(5));
+        assert_eq!(held.all.load(Ordering::Relaxed), 90);
+    }
+
+    #[test]
+    fn hosts_are_addresses_or_networks_of_them() {
+        let host = |text: &str| host_of(text.parse().expect("an address"));
+        assert_ne!(host("10.0.0.1"), host("10.0.0.2"));
+        assert_eq!(host("10.0.0.1"), host("::ffff:10.0.0.1"));
+        assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1"));
+        assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
+    }
+
+    #[test]
+    fn a_shelf_has_an_end() {
+        let shelf = Shelf::new(10);
+        shelf.put('a', 6);
+        shelf.put('b', 5);
+        shelf.put('c', 4);
+        assert_eq!([shelf.take(), shelf.take(), shelf.take()], [Some('c'), Some('a'), None]);
+        assert_eq!(shelf.things.lock().unwrap().0, 0);
+    }
+
+    /// What is counted is what is resident.
+    #[test]
+    fn a_kept_result_holds_what_it_touched_and_not_what_others_did() {
+        let (results, mut spare) = (Results::new(), Spare::default());
+        let held = || results.held.all.load(Ordering::Relaxed);
+        let put = |spare: &mut Spare, touched: usize, total: u32| {
+            let mut frame = results.frame(spare, 1 << 20).expect("memory");
+            frame.reply(1 << 20).zero(0, touched).expect("room");
+            frame.touch(touched);
+            results.keep(spare, 7, frame, total)
+        };
+        let small = put(&mut spare, 900_000, 1472);
+        assert!(matches!(small, Retained::Small(..)) && held() == 0);
+        assert_eq!(spare.frame.as_ref().map(|frame| frame.touched), Some(901_120));
+        // The same frame for one that is a little too large: it does not hold the rest.
+        let large = put(&mut spare, 2000, 1473);
+        assert!(matches!(large, Retained::Large(..)) && held() == PAGE);
+        let larger = put(&mut spare, 1 << 20, 1 << 20);
+        assert_eq!(held(), PAGE + (1 << 20) + PAGE);
+        for result in [small, large, larger] {
+            results.release(&mut spare, 7, result);
+        }
+        assert_eq!(held(), 0);
+        assert!(spare.small.is_some() && spare.frame.is_some());
+    }
+
+    #[test]
+    fn what_is_given_back_is_gone() {
+        let mut frame = Frame::new(1 << 20).expect("memory");
+        let all = frame.reply(1 << 20);
+        all.write((1 << 20) - 3, b"end").expect("room");
+        all.write(3000, b"near").expect("room");
+        frame.touch(1 << 20);
+        frame.trim(PAGE);
+        let mut bytes = [1; 7];
+        frame.reply(1 << 20).window().read((1 << 20) - 3, &mut bytes[..3]).expect("it is there");
+        frame.reply(1 << 20).window().read(3000, &mut bytes[3..]).expect("it is there");
+        assert_eq!(&bytes, b"\0\0\0near");
+        assert_eq!(frame.touched, PAGE);
+    }
+}

@@ -1,0 +1,58 @@
+//! A result where the procedure put it, and as it travels: without what was not filled.
+
+use crate::call::blocks_at;
+use crate::value::{Space, align_up};
+
+/// How far a result with these blocks was written, its head excepted.
+pub(super) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
+    blocks.last().map_or(0, |last| {
+        let filled: u32 = space.read_plain(4 * (blocks.len() - 1)).unwrap_or(0);
+        *last as usize + filled as usize
+    })
+}
+
+/// Moves the parts of a result together, as they travel; where the head begins then, and how long
+/// the message is.
+pub(super) fn pack(
+    space: Space<'_>,
+    blocks: &[u32],
+    head_at: usize,
+    head_bytes: usize,
+) -> (usize, usize) {
+    if blocks.is_empty() {
+        return (head_at, head_at + head_bytes);
+    }
+    let (table, first) = (4 * blocks.len(), blocks_at(blocks.len()));
+    let before = head_at == table;
+    let used = if before { table + head_bytes } else { table };
+    // What is between the parts may be of an earlier result, which was for somebody else.
+    let zero = |from: usize, to: usize| {
+        let _ = space.zero(from, to.saturating_sub(from));
+    };
+    let shift = |from: usize, to: usize, bytes: usize| {
+        if let (Some(from), Some(to)) = (space.part(from, bytes), space.part(to, bytes))
+            && bytes > 0
+        {
+            to.copy_from(from.window());
+        }
+    };
+    zero(used, first);
+    let mut at = first;
+    for (i, block) in blocks.iter().enumerate() {
+        let filled: u32 = space.read_plain(4 * i).unwrap_or(0);
+        let (from, end) = (*block as usize, at + filled as usize);
+        if from != at {
+            shift(from, at, filled as usize);
+        }
+        let next = align_up(end);
+        if !before || i + 1 < blocks.len() {
+            zero(end, next);
+        }
+        at = if before && i + 1 == blocks.len() { end } else { next };
+    }
+    if before {
+        return (head_at, at);
+    }
+    shift(head_at, at, head_bytes);
+    (at, at + head_bytes)
+}

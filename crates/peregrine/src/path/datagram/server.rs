@@ -1,0 +1,793 @@
+//! The server's end of a datagram socket: records of callers, and the memory of their calls.
+//!
+//! Any thread may receive any packet. It locks the caller's record for as long as the protocol needs
+//! to say what is to be done, and runs a call where it was received, with no lock held. The result is
+//! put together in the thread's frame, and the record keeps it until it is acknowledged.
+
+mod expecting;
+mod places;
+#[cfg(test)]
+mod tests;
+
+#[cfg(fuzzing)]
+pub(crate) mod fuzzing;
+
+use core::ops::Range;
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::time::Instant;
+
+use self::expecting::Expected;
+use super::keeping::{Frame, Holdings, Results, Retained, Shelf, Spare};
+use super::packing::{pack, written};
+use super::{BUFFER_BYTES, checks, moment};
+use crate::call::{Answer, EStack, Placed, Refusal, chain, enter, execute_in_place, refuse};
+use crate::device::udp::{self, Address, Arrival, BYTES_MAX, Train, Udp, Until};
+use crate::error::Kind as Why;
+use crate::limits;
+use crate::path::rows::Row;
+use crate::protocol::exchange::bind::Cookies;
+use crate::protocol::exchange::callee::{Callee, Retain, Then};
+use crate::protocol::exchange::caller::Dropped;
+use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Header};
+use crate::protocol::exchange::message::Shape;
+use crate::protocol::exchange::table::Table;
+use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
+use crate::protocol::stream::description_to_bytes;
+use crate::sys;
+use crate::value::{Space, Window};
+
+/// Records that are made together, when the first of them is needed.
+const CHUNK: usize = 64;
+/// Bytes of a packet that are copied, for less than it costs a thread to wait for another one.
+const COPIED: usize = 4096;
+/// So often at most, those who hold memory are looked at for whether they are still heard of.
+const SWEEP: u64 = 100 * MILLISECOND;
+/// The procedure that tells what is exported, of every export.
+pub(crate) const DESCRIBE: u32 = u32::MAX - 1;
+
+/// What the server decides for its sockets.
+pub(crate) trait Host: Send + Sync {
+    /// A row for a new binding to a name, for messages of so many bytes, wanted from an address.
+    ///
+    /// # Errors
+    /// Why there will be none.
+    fn bind(
+        &self,
+        name: &str,
+        digest: Option<[u8; 16]>,
+        bytes: u64,
+        from: SocketAddr,
+    ) -> Result<Arc<Row>, (Why, String)>;
+
+    /// What the export of a row says of itself, if it is still there.
+    fn describe(&self, row: &Row) -> Option<crate::interface::Description>;
+
+    /// Whether calls are refused because the server stops.
+    fn is_stopping(&self) -> bool;
+}
+
+/// A socket to which any number of clients send, and what is known of each.
+pub(crate) struct Service {
+    socket: Udp,
+    host: Arc<dyn Host>,
+    chunks: Box<[OnceLock<Box<[Record]>>]>,
+    table: Mutex<Table>,
+    cookies: Cookies,
+    /// Keeps addresses from choosing with whom they share a number.
+    peers: [u8; 16],
+    /// What refusals name this address by, and what tells this server from others that listened
+    /// here before or will.
+    origin: u64,
+    incarnation: u64,
+    since: Moment,
+    buffer: usize,
+    /// Calls of several packets, or that wait, and memory for them.
+    calls: Holdings,
+    estacks: Shelf<EStack>,
+    results: Results,
+    /// When silent callers were last looked for.
+    swept: AtomicU64,
+    /// Datagrams that were not understood.
+    dropped: AtomicU64,
+}
+
+struct Record(Mutex<Inner>);
+
+struct Inner {
+    callee: Callee,
+    /// Where its client was last heard from, and to which group of hosts it belongs.
+    to: Address,
+    group: u16,
+    /// Whether payloads are checked.
+    checked: bool,
+    row: Option<Arc<Row>>,
+    /// A call of several packets, and how much is reckoned for it.
+    call: Option<(EStack, usize)>,
+    /// The number of the loan, while a thread has borrowed the memory of the call.
+    lent: Option<u32>,
+    loans: u32,
+    /// The result that was sent last.
+    result: Option<Retained>,
+}
+
+/// What a thread that receives has of its own.
+pub(crate) struct Hand {
+    input: EStack,
+    from: Address,
+    /// Datagrams of a train that were not looked at yet: what arrived, and which is next.
+    rest: Option<(Arrival, usize)>,
+    /// What comes next, if that is known.
+    expected: Option<Expected>,
+    output: Vec<u8>,
+    spare: Spare,
+    blocks: Vec<u32>,
+}
+
+/// A call that is to be run.
+pub(crate) struct Work {
+    place: u32,
+    group: u16,
+    shape: Shape,
+    row: Arc<Row>,
+    message: Where,
+}
+
+impl Work {
+    /// Who calls.
+    pub(crate) const fn caller(&self) -> u32 {
+        self.place
+    }
+}
+
+/// Where the bytes of a call are.
+enum Where {
+    /// In the hand that received it.
+    Hand(Range<usize>),
+    /// In memory of its own, for which so much is reckoned.
+    Own(EStack, usize),
+}
+
+/// What was received.
+pub(crate) enum Got {
+    Nothing,
+    Settled,
+    Work(Work),
+}
+
+/// What a datagram was to its record.
+enum Heard {
+    Nothing,
+    Call(Work),
+    /// Its caller does not need it any more.
+    Bye,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+impl Service {
+    /// Listens at an address.
+    ///
+    /// # Errors
+    /// If it is not ours, or taken.
+    pub(crate) fn new(to: SocketAddr, host: Arc<dyn Host>) -> io::Result<Self> {
+        let socket = Udp::bound(to)?;
+        let [buffer, _] = socket.size_buffers(BUFFER_BYTES, BUFFER_BYTES)?;
+        let origin = origin(socket.local()?);
+        let (callers, share) = (limits::CALLERS_MAX, limits::CALLERS_PER_HOST);
+        Ok(Self {
+            socket,
+            host,
+            chunks: (0..callers.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+            table: Mutex::new(Table::new(callers as u32, share as u32)),
+            cookies: Cookies::new(sys::random()?),
+            peers: sys::random()?,
+            origin,
+            incarnation: u64::from_le_bytes(sys::random()?),
+            since: moment(),
+            buffer,
+            calls: Holdings::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
+            estacks: Shelf::new(limits::SPARE_BYTES_MAX),
+            results: Results::new(),
+            swept: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        })
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.socket.local()
+    }
+
+    /// What a new thread needs.
+    pub(crate) fn hand(&self) -> io::Result<Hand> {
+        let mut input = EStack::default();
+        if !input.reserve(BYTES_MAX) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        Ok(Hand {
+            input,
+            from: Address::default(),
+            rest: None,
+            expected: None,
+            output: vec![0; BYTES_MAX],
+            spare: Spare::default(),
+            blocks: Vec::new(),
+        })
+    }
+
+    /// Datagrams that found no room, and those that were not understood.
+    pub(crate) fn losses(&self) -> [u64; 2] {
+        let overflowed = self.socket.overflowed().unwrap_or(0);
+        [overflowed.into(), self.dropped.load(Ordering::Relaxed)]
+    }
+
+    /// Makes threads that sleep in receiving come back.
+    pub(crate) fn close(&self) {
+        // A socket that is connected to nobody cannot be shut down, which is what the kernel says
+        // after it has woken everybody.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
+    }
+
+    /// Revokes all bindings to an export.
+    pub(crate) fn revoke(&self, export: u64) {
+        for record in self.chunks.iter().filter_map(OnceLock::get).flatten() {
+            if let Some(row) = locked(&record.0).row.as_ref().filter(|row| row.export == export) {
+                row.revoke();
+            }
+        }
+    }
+
+    /// Revokes all bindings.
+    pub(crate) fn revoke_all(&self) {
+        for record in self.chunks.iter().filter_map(OnceLock::get).flatten() {
+            if let Some(row) = &locked(&record.0).row {
+                row.revoke();
+            }
+        }
+    }
+
+    fn record(&self, place: u32) -> Option<&Record> {
+        let chunk = self.chunks.get(place as usize / CHUNK)?.get()?;
+        chunk.get(place as usize % CHUNK)
+    }
+
+    /// The record of a place, made if it is needed for the first time.
+    fn made(&self, place: u32) -> Option<&Record> {
+        let (number, since) = (place as usize / CHUNK, self.since);
+        let first = (number * CHUNK) as u32;
+        let vacant = |place| {
+            Record(Mutex::new(Inner {
+                callee: Callee::vacant(place, since),
+                to: Address::default(),
+                group: 0,
+                checked: false,
+                row: None,
+                call: None,
+                lent: None,
+                loans: 0,
+                result: None,
+            }))
+        };
+        let make = || (first..first + CHUNK as u32).map(vacant).collect();
+        self.chunks.get(number)?.get_or_init(make).get(place as usize % CHUNK)
+    }
+
+    /// A number for an address, which nobody can choose.
+    fn peer(&self, from: IpAddr) -> u64 {
+        use core::hash::{Hash as _, Hasher as _};
+        let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.peers);
+        from.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Takes the next datagram; asleep it waits for one. `alone`: no other thread receives.
+    pub(crate) fn receive(&self, hand: &mut Hand, asleep: bool, alone: bool) -> Got {
+        if !alone && hand.expected.is_some() {
+            self.put_down(hand);
+        }
+        let until = if asleep { Until::Ever } else { Until::Now };
+        if hand.expected.is_some() {
+            match self.receive_expected(hand, until) {
+                None => return Got::Nothing,
+                Some(Heard::Call(work)) => return Got::Work(work),
+                Some(_) if hand.rest.is_none() => return Got::Settled,
+                Some(_) => {}
+            }
+        }
+        if hand.rest.is_none() {
+            let into = [Space::of_mut(hand.input.memory())];
+            match self.socket.receive(&into, Some(&mut hand.from), until) {
+                Ok(Some(arrival)) => hand.rest = Some((arrival, 0)),
+                // What is wrong with one datagram is no reason to stop.
+                Ok(None) | Err(_) => return Got::Nothing,
+            }
+        }
+        match self.take(hand, alone) {
+            Some(work) => Got::Work(work),
+            None => Got::Settled,
+        }
+    }
+
+    /// What arrived, datagram by datagram, up to a call to run. Most of a train is for one record:
+    /// that is locked once.
+    fn take(&self, hand: &mut Hand, alone: bool) -> Option<Work> {
+        let (arrival, first) = hand.rest.take()?;
+        let (now, mut peer) = (moment(), None);
+        let mut held: Option<(u32, MutexGuard<'_, Inner>)> = None;
+        for (number, at) in udp::datagrams(arrival).enumerate().skip(first) {
+            if arrival.cut && at.end == arrival.bytes {
+                // The rest of it is lost.
+                break;
+            }
+            let payload = at.start + HEADER_BYTES..at.end;
+            let memory = hand.input.memory();
+            let header = memory.get(at).and_then(<[u8]>::first_chunk);
+            let header = header.and_then(|header| Header::parse(header, payload.len()).ok());
+            let Some(header) = header.filter(|header| header.holds(&memory[payload.clone()]))
+            else {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                continue;
+            };
+            let place = header.handle.place;
+            if header.kind.binds() {
+                // That locks records itself.
+                if let Some((_, before)) = held.take() {
+                    self.say(before, &mut hand.output);
+                }
+                let body = memory[payload].to_vec();
+                self.bind(now, &header, &body, &hand.from);
+                continue;
+            }
+            if held.as_ref().is_none_or(|(locked, _)| *locked != place) {
+                if let Some((_, before)) = held.take() {
+                    self.say(before, &mut hand.output);
+                }
+                let Some(record) = self.record(place) else {
+                    let nobody = Callee::vacant(place, self.since);
+                    self.refuse(&nobody, now, &header, &hand.from);
+                    continue;
+                };
+                held = Some((place, locked(&record.0)));
+            }
+            let Some((_, inner)) = &mut held else { continue };
+            // Who is where it was heard last is who it was.
+            let known = inner.to == hand.from && inner.callee.is_for(&header);
+            let from = hand.from;
+            let mut peer = || *peer.get_or_insert_with(|| self.peer(SocketAddr::from(from).ip()));
+            if !known && !inner.callee.knows(&header, peer()) {
+                self.refuse(&inner.callee, now, &header, &hand.from);
+                continue;
+            }
+            if inner.checked && header.kind.carries() && !header.flags.has(Flags::CHECKED) {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                continue;
+            }
+            match self.heard(hand, inner, now, &header, payload) {
+                Heard::Nothing => {}
+                Heard::Call(work) => {
+                    if number + 1 < udp::datagrams(arrival).len() {
+                        hand.rest = Some((arrival, number + 1));
+                    }
+                    if let Some((_, inner)) = held {
+                        self.say(inner, &mut hand.output);
+                    }
+                    return Some(work);
+                }
+                Heard::Bye => {
+                    held = None;
+                    self.bye(&header, peer(), &mut hand.spare, now);
+                }
+            }
+        }
+        if let Some((_, mut inner)) = held {
+            if alone {
+                self.expect(hand, &mut inner);
+            }
+            self.say(inner, &mut hand.output);
+        }
+        None
+    }
+
+    /// A datagram for a record that knows it.
+    fn heard(
+        &self,
+        hand: &mut Hand,
+        inner: &mut Inner,
+        now: Moment,
+        header: &Header,
+        payload: Range<usize>,
+    ) -> Heard {
+        if inner.lent.is_some() && inner.callee.is_of_assembly(header) {
+            // There is no place for it now: as good as lost.
+            return Heard::Nothing;
+        }
+        let bitmap =
+            if header.kind.carries() { &[] } else { &hand.input.memory()[payload.clone()] };
+        let received = inner.callee.handle(now, header, bitmap);
+        if !matches!(received.then, Then::Dropped(why) if why != Dropped::Again) {
+            // Whoever repeats what is over gets no result for it.
+            inner.to = hand.from;
+        }
+        if received.release
+            && let Some(result) = inner.result.take()
+        {
+            self.results.release(&mut hand.spare, inner.group, result);
+        }
+        match received.then {
+            Then::Nothing | Then::Dropped(_) => {}
+            Then::Begin(range) => {
+                if !self.socket.merges() {
+                    // Otherwise each datagram of a train comes alone. Until the first of them is
+                    // seen, receiving costs a little less without.
+                    let _ = self.socket.merge();
+                }
+                self.drop_call(inner);
+                match self.room(now, inner.group, header.shape.total as usize) {
+                    Some(call) => inner.call = Some(call),
+                    None => {
+                        let text = "too many calls of several packets have begun";
+                        let refusal = Refusal::exhausted(text);
+                        self.reply_no(hand, inner, &refusal);
+                    }
+                }
+                place(inner, hand, range, payload);
+            }
+            Then::Place(range) => place(inner, hand, range, payload),
+            Then::Execute(range) => {
+                if header.cut().count() > 1 {
+                    place(inner, hand, range, payload);
+                    return inner.whole(header);
+                }
+                self.drop_call(inner);
+                return inner.work(header, Where::Hand(payload));
+            }
+            Then::Abandon => self.drop_call(inner),
+            Then::Forget => {
+                return Heard::Bye;
+            }
+        }
+        Heard::Nothing
+    }
+
+    #[cold]
+    fn refuse(&self, callee: &Callee, now: Moment, header: &Header, to: &Address) {
+        if let Some(refusal) = callee.refuse(now, header, self.origin) {
+            let mut out = [0; HEADER_BYTES];
+            refusal.emit(&mut out);
+            let _ = self.socket.send(&[Window::from(&out[..])], Some(to));
+        }
+    }
+
+    /// Sends what a record has to send.
+    fn say(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8]) {
+        let Inner { callee, to, result, checked, .. } = &mut *record;
+        let (space, total) = result.as_mut().map_or((Space::none(), 0), Retained::space);
+        let mut out = [0; CONTROL_BYTES_MAX];
+        let Some(send) = callee.poll_send(&mut out) else { return };
+        let whole = space.part(0, HEADER_BYTES + send.range.len());
+        if send.range.len() as u32 == total
+            && send.bytes == HEADER_BYTES
+            && let (Some(whole), Some(header)) = (whole, out.first_chunk_mut::<HEADER_BYTES>())
+        {
+            if *checked {
+                let payload = whole.part(HEADER_BYTES, total as usize).unwrap_or(Space::none());
+                checks::seal(header, &[payload.window()]);
+            }
+            let _ = whole.write(0, header);
+            // All in one packet. If it is lost the client asks for it.
+            let bytes = whole.window().len();
+            if bytes > COPIED {
+                let _ = self.socket.send(&[whole.window()], Some(to));
+                return;
+            }
+            // On the processor that this thread is on, the client may run before `send` returns;
+            // then its next call must not find the record locked.
+            let (to, out) = (*to, &mut output[..bytes]);
+            let _ = whole.read(0, out);
+            drop(record);
+            let _ = self.socket.send(&[Window::from(&*out)], Some(&to));
+            return;
+        }
+        let mut train = Train::new(output);
+        let mut next = Some(send);
+        while let Some(send) = next {
+            let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
+            let payload = [space.part(start, length).unwrap_or(Space::none()).window()];
+            if *checked {
+                checks::seal(&mut out, &payload);
+            }
+            if !train.push(&out[..send.bytes], &payload) {
+                let _ = train.send(&self.socket, Some(to));
+                train.push(&out[..send.bytes], &payload);
+            }
+            next = callee.poll_send(&mut out);
+        }
+        let _ = train.send(&self.socket, Some(to));
+    }
+
+    // Memory.
+
+    /// Room for a call of several packets, reckoned.
+    fn room(&self, now: Moment, group: u16, bytes: usize) -> Option<(EStack, usize)> {
+        let swept = Moment(self.swept.load(Ordering::Relaxed));
+        if self.calls.any() && now.since(swept) >= SECOND {
+            // Perhaps nobody goes on with them: a client that died while it sent has nobody to say so.
+            self.sweep(now);
+        }
+        let mut estack = self.estacks.take().unwrap_or_default();
+        // What an earlier call needed is held for this one, too.
+        let mut held = bytes.max(estack.memory().len());
+        if !self.calls.reserve(group, held) {
+            (estack, held) = (EStack::default(), bytes);
+            self.sweep(now);
+            if !self.calls.reserve(group, held) {
+                return None;
+            }
+        }
+        if !estack.reserve(bytes) {
+            self.calls.subtract(group, held);
+            return None;
+        }
+        Some((estack, held))
+    }
+
+    fn drop_call(&self, inner: &mut Inner) {
+        // Whoever has borrowed it finds that it is not wanted back.
+        inner.lent = None;
+        if let Some((estack, bytes)) = inner.call.take() {
+            self.done_with(inner.group, estack, bytes);
+        }
+    }
+
+    fn done_with(&self, group: u16, mut estack: EStack, bytes: usize) {
+        self.calls.subtract(group, bytes);
+        estack.trim();
+        let kept = estack.memory().len();
+        self.estacks.put(estack, kept);
+    }
+
+    /// Whether there is no room for one more result, although those who are silent for long lost
+    /// theirs.
+    #[inline]
+    fn is_short_of_results(&self, group: u16) -> bool {
+        self.results.is_full(group) && {
+            self.sweep(moment());
+            self.results.is_full(group)
+        }
+    }
+
+    // Calls.
+
+    /// Whether a thread of this process waits for the call to end, by way of others.
+    pub(crate) fn is_from_inside(&self, hand: &mut Hand, work: &mut Work) -> bool {
+        let extension = usize::from(work.shape.extension);
+        extension > 0 && {
+            let message = work.message.memory(&mut hand.input, work.shape.total);
+            chain::is_from_inside(Window::from(message.get(..extension).unwrap_or(&[])))
+        }
+    }
+
+    /// Makes a call independent of the hand that received it; refuses it if there is no memory.
+    pub(crate) fn put_by(&self, hand: &mut Hand, mut work: Work) -> Option<Work> {
+        if let Where::Hand(range) = &work.message {
+            let room = self.room(moment(), work.group, range.len());
+            let Some((mut estack, bytes)) = room else {
+                self.refuse_work(hand, work, &Refusal::exhausted("too many calls wait"));
+                return None;
+            };
+            let from = hand.input.memory().get(range.clone()).unwrap_or(&[]);
+            estack.memory()[..from.len()].copy_from_slice(from);
+            work.message = Where::Own(estack, bytes);
+        }
+        Some(work)
+    }
+
+    /// Answers a call that is not run.
+    #[cold]
+    pub(crate) fn refuse_work(&self, hand: &mut Hand, work: Work, refusal: &Refusal) {
+        if let Where::Own(estack, bytes) = work.message {
+            self.done_with(work.group, estack, bytes);
+        }
+        let Some(record) = self.record(work.place) else { return };
+        let mut inner = locked(&record.0);
+        self.reply_no(hand, &mut inner, refusal);
+        self.say(inner, &mut hand.output);
+    }
+
+    /// Replies with a refusal.
+    #[cold]
+    fn reply_no(&self, hand: &mut Hand, inner: &mut Inner, refusal: &Refusal) {
+        // Without memory nothing is kept, and what the client asks for again is empty.
+        let frame = self.results.frame(&mut hand.spare, limits::MESSAGE_BYTES_MIN);
+        let space = frame.as_ref().map(|frame| frame.reply(limits::MESSAGE_BYTES_MIN));
+        let (answer, at, head) = refuse(space.unwrap_or(Space::none()), refusal);
+        let shape = Shape { what: answer as u32, total: at + head, head, at, extension: 0 };
+        match frame {
+            Ok(mut frame) => {
+                frame.touch(shape.total as usize);
+                self.keep(hand, inner, shape, frame);
+            }
+            Err(_) => {
+                inner.callee.replied(Shape { total: 0, head: 0, at: 0, ..shape });
+            }
+        }
+    }
+
+    #[inline]
+    fn keep(&self, hand: &mut Hand, inner: &mut Inner, shape: Shape, frame: Frame) {
+        let (spare, group) = (&mut hand.spare, inner.group);
+        match inner.callee.replied(shape) {
+            Retain::Keep => {
+                inner.result = Some(self.results.keep(spare, group, frame, shape.total));
+            }
+            Retain::Drop => self.results.give_back(spare, frame),
+        }
+    }
+
+    /// Runs a call and sends its result. When that was done, but for sending a small one: meanwhile
+    /// the client may have run, on this very processor.
+    pub(crate) fn run(&self, hand: &mut Hand, mut work: Work) -> Instant {
+        let Work { place, group, shape, row, message } = &mut work;
+        let group = *group;
+        let row = Arc::clone(row);
+        let refusal = if message.is_given_up(self, *place) {
+            // It waited, and nobody wants its result any more: the client is told that it will not run.
+            Some(Refusal::stopping())
+        } else if self.host.is_stopping() {
+            Some(Refusal::stopping())
+        } else if !row.admits(shape.total) {
+            Some(Row::refusal(Some(&row)))
+        } else if self.is_short_of_results(group) {
+            Some(Refusal::exhausted("too many results are kept that no caller has acknowledged"))
+        } else {
+            None
+        };
+        let bytes = row.message_bytes;
+        if let Some(refusal) = refusal {
+            self.refuse_work(hand, work, &refusal);
+            return Instant::now();
+        }
+        let Ok(mut frame) = self.results.frame(&mut hand.spare, bytes) else {
+            self.refuse_work(hand, work, &Refusal::exhausted("no memory for the result"));
+            return Instant::now();
+        };
+        let reply = frame.reply(bytes);
+        let Hand { input, blocks, .. } = hand;
+        let memory = message.memory(input, shape.total);
+        let extension = usize::from(shape.extension);
+        let (extensions, message) = memory.split_at_mut(extension.min(memory.len()));
+        if extension > 0 {
+            chain::enter(Window::from(&*extensions));
+        }
+        let before = enter(Some(Arc::clone(&row.caller)));
+        let (answer, head_at, head_bytes) = if shape.what == DESCRIBE {
+            blocks.clear();
+            self.describe(&row, reply)
+        } else {
+            let placed = Placed {
+                procedure: shape.what,
+                message,
+                head_bytes: shape.head as usize,
+                copied: (shape.at as usize).saturating_sub(extension),
+            };
+            // What a panic may leave broken is the object's own, as with a poisoned lock.
+            let call = || execute_in_place(&*row.serve, placed, reply, blocks);
+            catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+                blocks.clear();
+                refuse(reply, &Refusal::panicked(panic))
+            })
+        };
+        enter(before);
+        if extension > 0 {
+            chain::leave();
+        }
+        let outs = if answer == Answer::Ok { &**blocks } else { &[] };
+        let touched = match answer {
+            Answer::Ok => written(reply, outs).max(head_at as usize + head_bytes as usize),
+            // What the procedure had begun before.
+            _ => bytes,
+        };
+        let (at, total) = pack(reply, outs, head_at as usize, head_bytes as usize);
+        let (at, total) = (at as u32, total as u32);
+        let result = Shape { what: answer as u32, total, head: head_bytes, at, extension: 0 };
+        let place = *place;
+        frame.touch(touched);
+        if let Where::Own(estack, bytes) = work.message {
+            self.done_with(group, estack, bytes);
+        }
+        let ended = Instant::now();
+        if let Some(record) = self.record(place) {
+            let mut inner = locked(&record.0);
+            self.keep(hand, &mut inner, result, frame);
+            self.say(inner, &mut hand.output);
+        }
+        if total as usize > COPIED { Instant::now() } else { ended }
+    }
+
+    /// Answers with what the export says of itself, as a head.
+    #[cold]
+    fn describe(&self, row: &Row, reply: Space<'_>) -> (Answer, u32, u32) {
+        let Some(description) = self.host.describe(row) else {
+            return refuse(reply, &Row::refusal(Some(row)));
+        };
+        let bytes = description_to_bytes(&description);
+        match reply.write(0, &bytes) {
+            Some(()) => (Answer::Ok, 0, bytes.len() as u32),
+            None => refuse(reply, &Refusal::exhausted("the description is too long")),
+        }
+    }
+}
+
+impl Inner {
+    /// All of a call has come.
+    fn whole(&mut self, header: &Header) -> Heard {
+        let (estack, bytes) = self.call.take().unwrap_or_default();
+        self.work(header, Where::Own(estack, bytes))
+    }
+
+    fn work(&self, header: &Header, message: Where) -> Heard {
+        let (place, group, shape) = (header.handle.place, self.group, header.shape);
+        let Some(row) = self.row.as_ref().map(Arc::clone) else { return Heard::Nothing };
+        Heard::Call(Work { place, group, shape, row, message })
+    }
+}
+
+impl Where {
+    /// Whether the call of a record was given up meanwhile. Those that did not wait are not looked at.
+    #[inline]
+    fn is_given_up(&self, service: &Service, place: u32) -> bool {
+        let waited = matches!(self, Self::Own(..));
+        waited && service.record(place).is_some_and(|record| locked(&record.0).callee.is_given_up())
+    }
+
+    fn memory<'a>(&'a mut self, input: &'a mut EStack, total: u32) -> &'a mut [u8] {
+        let whole = match self {
+            Self::Hand(range) => input.memory().get_mut(range.clone()),
+            Self::Own(estack, _) => estack.memory().get_mut(..total as usize),
+        };
+        whole.unwrap_or(&mut [])
+    }
+}
+
+/// Puts a piece of a call where it belongs.
+fn place(inner: &mut Inner, hand: &mut Hand, to: Range<u32>, payload: Range<usize>) {
+    let Some((estack, _)) = &mut inner.call else { return };
+    let to = estack.memory().get_mut(to.start as usize..to.end as usize);
+    if let (Some(to), Some(from)) = (to, hand.input.memory().get(payload)) {
+        to.copy_from_slice(from);
+    }
+}
+
+/// A number for an address of this machine, as long as the machine runs: the same for every server
+/// that listens there, one after the other, and for no other.
+fn origin(address: SocketAddr) -> u64 {
+    use core::hash::{Hash as _, Hasher as _};
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
+    boot.unwrap_or_default().hash(&mut hasher);
+    // Addresses are those of a network namespace.
+    let net = rustix::fs::stat("/proc/self/ns/net").map(|stat| (stat.st_dev, stat.st_ino));
+    net.unwrap_or_default().hash(&mut hasher);
+    address.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl core::fmt::Debug for Service {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Service").field("socket", &self.socket).finish_non_exhaustive()
+    }
+}

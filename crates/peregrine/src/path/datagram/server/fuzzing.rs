@@ -1,0 +1,174 @@
+//! What only fuzzers see of the datagram path: a service that is handed datagrams from a caller that
+//! it knows, and from others.
+
+#![allow(missing_docs)]
+
+use core::sync::atomic::AtomicU32;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use super::{Arrival, Hand, Host, Service, Spare, locked, moment};
+use crate::call::{CallerInfo, PathKind, Refusal, Serve};
+use crate::error::Kind as Why;
+use crate::interface::Description;
+use crate::path::rows::Row;
+use crate::protocol::exchange::bind::{Name, Wish};
+use crate::protocol::exchange::callee::Standing;
+use crate::protocol::exchange::header::{HEADER_BYTES, Handle, VERSION, checksum};
+
+/// Bytes of the largest message.
+const BYTES: usize = 100_000;
+/// Handles that are bound before each input.
+const HANDLES: usize = 3;
+
+struct Only(Arc<dyn Serve>);
+
+impl Host for Only {
+    fn bind(
+        &self,
+        _: &str,
+        _: Option<[u8; 16]>,
+        _: u64,
+        from: SocketAddr,
+    ) -> Result<Arc<Row>, (Why, String)> {
+        let caller = CallerInfo {
+            path: PathKind::Udp,
+            export: "only".into(),
+            process: 0,
+            user: CallerInfo::NOBODY,
+            group: CallerInfo::NOBODY,
+            from: Some(from),
+        };
+        let standing = Arc::new(AtomicU32::new(0));
+        Ok(Arc::new(Row::new(1, Arc::clone(&self.0), Arc::new(caller), BYTES, standing)))
+    }
+
+    fn describe(&self, _: &Row) -> Option<Description> {
+        None
+    }
+
+    fn is_stopping(&self) -> bool {
+        false
+    }
+}
+
+/// A service with one thread.
+pub struct Datagrams {
+    service: Service,
+    hand: Hand,
+    /// Where nobody is: what is said there is lost.
+    nobody: SocketAddr,
+}
+
+impl core::fmt::Debug for Datagrams {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        self.service.fmt(f)
+    }
+}
+
+impl Datagrams {
+    /// # Errors
+    /// If there is no socket to be had.
+    pub fn new(serve: Arc<dyn Serve>) -> io::Result<Self> {
+        let service =
+            Service::new("127.0.0.1:0".parse().expect("an address"), Arc::new(Only(serve)))?;
+        let hand = service.hand()?;
+        Ok(Self { service, hand, nobody: "127.0.0.1:9".parse().expect("an address") })
+    }
+
+    /// Takes datagrams, one behind the other: a byte that says how it is made, one for the handle and
+    /// one for the sequence, two for its length, then the datagram.
+    ///
+    /// # Panics
+    /// If anything of them is left when all callers are forgotten.
+    pub fn take(&mut self, mut input: &[u8]) {
+        let handles = self.bind();
+        let mut waiting = Vec::new();
+        while let Some(([how, which, ahead, low, high], rest)) = input.split_first_chunk() {
+            let bytes = usize::from(u16::from_le_bytes([*low, *high]));
+            let (datagram, rest) = rest.split_at(bytes.min(rest.len()));
+            input = rest;
+            let handle = handles.get(usize::from(*which) % (HANDLES + 1));
+            let mut datagram = datagram.to_vec();
+            // Calls of many packets need no long inputs.
+            if how & 8 != 0 {
+                datagram.resize(HEADER_BYTES + 512, *ahead);
+            }
+            known(&mut datagram, *how, handle, i32::from(*ahead as i8) / 16);
+            self.hand.input.memory()[..datagram.len()].copy_from_slice(&datagram);
+            self.hand.from = self.nobody.into();
+            let bytes = datagram.len();
+            self.hand.rest = Some((Arrival { bytes, segment: bytes, cut: false }, 0));
+            let Some(work) = self.service.take(&mut self.hand, false) else { continue };
+            match how >> 4 & 3 {
+                0 | 1 => {
+                    self.service.run(&mut self.hand, work);
+                }
+                2 => waiting.extend(self.service.put_by(&mut self.hand, work)),
+                _ => {
+                    let refusal = Refusal::new(Why::Overloaded, "the input says so");
+                    self.service.refuse_work(&mut self.hand, work, &refusal);
+                }
+            }
+            if how & 64 != 0 {
+                waiting.drain(..).for_each(|work| {
+                    self.service.run(&mut self.hand, work);
+                });
+            }
+        }
+        waiting.into_iter().for_each(|work| {
+            self.service.run(&mut self.hand, work);
+        });
+        self.forget_all();
+    }
+
+    fn bind(&self) -> Vec<Handle> {
+        let wish = Wish {
+            name: Name::new(b"only").expect("a name"),
+            digest: None,
+            handles: HANDLES as u16,
+            piece: 512,
+            result_bytes_max: BYTES as u32,
+            credits: 50,
+            payload_check: false,
+        };
+        let granted = self.service.grant(moment(), &wish, self.nobody);
+        granted.expect("handles").handles().to_vec()
+    }
+
+    fn forget_all(&self) {
+        let now = moment();
+        let mut table = locked(&self.service.table);
+        for record in self.service.chunks.iter().filter_map(OnceLock::get).flatten() {
+            let mut inner = locked(&record.0);
+            assert_ne!(inner.callee.standing(), Standing::Running, "all of it was run");
+            assert!(inner.callee.standing() != Standing::Replied || inner.result.is_some());
+            if inner.callee.standing() != Standing::Vacant {
+                self.service.forget(&mut inner, &mut Spare::default(), now);
+                table.release(inner.callee.handle_of().place);
+            }
+        }
+        assert!(!self.service.calls.any(), "bytes are reckoned of calls that nobody makes");
+    }
+}
+
+/// Makes a datagram one of a known caller's, and its checks hold, as far as it is asked for.
+fn known(datagram: &mut [u8], how: u8, handle: Option<&Handle>, ahead: i32) {
+    let Some((header, behind)) = datagram.split_first_chunk_mut::<HEADER_BYTES>() else { return };
+    header[..3].copy_from_slice(&[b'P', b'X', VERSION]);
+    if let Some(handle) = handle {
+        let sequence = handle.sequence().wrapping_add_signed(ahead);
+        header[8..12].copy_from_slice(&handle.place.to_le_bytes());
+        header[12..24].copy_from_slice(&handle.secret);
+        header[24..28].copy_from_slice(&sequence.to_le_bytes());
+    }
+    if how & 2 != 0 {
+        header[56..60].copy_from_slice(&checksum(behind).to_le_bytes());
+    }
+    if how & 1 != 0 {
+        header[4..8].fill(0);
+        let check = checksum(header);
+        header[4..8].copy_from_slice(&check.to_le_bytes());
+    }
+}

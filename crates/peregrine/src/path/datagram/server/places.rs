@@ -1,0 +1,169 @@
+//! Who has which place of the table: binding, goodbyes, and callers that are heard of no more.
+//!
+//! Locks are taken in one order: the table, then a record.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Inner, SWEEP, Service, Why, locked, try_locked};
+use crate::device::udp::{self, Address};
+use crate::limits;
+use crate::path::datagram::credits;
+use crate::path::datagram::keeping::{Spare, host_of};
+use crate::path::rows::Row;
+use crate::protocol::exchange::bind::{Asked, BIND_BYTES, Denial, Grant, HANDLES_MAX, Said, Wish};
+use crate::protocol::exchange::callee::{Standing, Terms};
+use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Header};
+use crate::protocol::exchange::table::is_forgettable;
+use crate::protocol::exchange::time::Moment;
+use crate::sys;
+use crate::value::Window;
+
+impl Service {
+    /// Answers what belongs to binding.
+    pub(super) fn bind(&self, now: Moment, header: &Header, body: &[u8], from: &Address) {
+        let address = SocketAddr::from(*from);
+        let text = address.to_string();
+        let said = match self.cookies.asked(now, text.as_bytes(), header, body) {
+            Some(Asked::Answer(said)) => said,
+            Some(Asked::Bind(wish)) => match self.grant(now, &wish, address) {
+                Ok(grant) => Said::Bound(grant),
+                Err((kind, text)) => Said::Unbound(Denial::new(kind as u32, &text)),
+            },
+            None => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        };
+        let mut packet = [0; BIND_BYTES];
+        said.emit(header.handle.secret, 0, header.serial, &mut packet);
+        let _ = self.socket.send(&[Window::from(&packet[..])], Some(from));
+    }
+
+    /// Handles for somebody who wants to bind.
+    pub(super) fn grant(
+        &self,
+        now: Moment,
+        wish: &Wish,
+        from: SocketAddr,
+    ) -> Result<Grant, (Why, String)> {
+        let name = core::str::from_utf8(wish.name.bytes())
+            .map_err(|_| (Why::NotFound, "a name that is no text".to_owned()))?;
+        let row = self.host.bind(name, wish.digest, wish.result_bytes_max.into(), from)?;
+        let piece = udp::payload_to(from, HEADER_BYTES).unwrap_or(1024);
+        let piece = (piece as u32).min(wish.piece) & !15;
+        let credits_here = credits(self.buffer, piece);
+        let bytes_max = row.message_bytes as u32;
+        let terms = Terms { piece, credits: wish.credits, credits_here, bytes_max };
+        let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
+        let mut handles = [Handle { place: 0, secret: [0; 12] }; HANDLES_MAX];
+        let mut count = 0;
+        while count < wanted
+            && let Some(handle) = self.admit(now, &row, from, &terms, wish.payload_check)
+        {
+            handles[count] = handle;
+            count += 1;
+        }
+        if count == 0 {
+            let text = format!("{} callers are bound", limits::CALLERS_MAX);
+            return Err((Why::Exhausted, text));
+        }
+        let digest = row.serve.interface().digest().0;
+        let mut grant = Grant::new(self.origin, self.incarnation, digest);
+        (grant.piece, grant.call_bytes_max, grant.credits) = (piece, bytes_max, credits_here);
+        grant.payload_check = wish.payload_check;
+        row.stands();
+        Ok(grant.with(&handles[..count]))
+    }
+
+    /// A handle for one more caller, if there is a place.
+    pub(super) fn admit(
+        &self,
+        now: Moment,
+        row: &Arc<Row>,
+        from: SocketAddr,
+        terms: &Terms,
+        checked: bool,
+    ) -> Option<Handle> {
+        let secret = sys::random().ok()?;
+        let (peer, host) = (self.peer(from.ip()), self.peer(host_of(from.ip())));
+        let standing = |place| {
+            let vacant = (Standing::Vacant, now);
+            self.record(place).map_or(vacant, |record| {
+                let inner = locked(&record.0);
+                (inner.callee.standing(), inner.callee.last_heard())
+            })
+        };
+        let mut table = locked(&self.table);
+        let admission = table.admit(now, host, standing)?;
+        let mut inner = locked(&self.made(admission.place)?.0);
+        if admission.evict {
+            // A packet may have come since it was looked at.
+            let silence = now.since(inner.callee.last_heard());
+            if !is_forgettable(inner.callee.standing(), silence) {
+                table.leave_to(admission.place, inner.group.into());
+                return None;
+            }
+            self.forget(&mut inner, &mut Spare::default(), now);
+        }
+        inner.callee.occupy(now, secret, peer, terms);
+        inner.to = from.into();
+        (inner.group, inner.checked) = (host as u16, checked);
+        inner.row = Some(Arc::clone(row));
+        Some(inner.callee.handle_of())
+    }
+
+    /// Revokes the handles of callers that hold memory and were not heard of for so long that the
+    /// table would give their places away, too.
+    #[cold]
+    pub(super) fn sweep(&self, now: Moment) {
+        let last = self.swept.load(Ordering::Relaxed);
+        let (order, recent) = (Ordering::Relaxed, last != 0 && now.since(Moment(last)) < SWEEP);
+        if recent || self.swept.compare_exchange(last, now.0, order, order).is_err() {
+            return;
+        }
+        // Whoever asks may have a record locked, and who admits the table: nobody waits here.
+        let Some(mut table) = try_locked(&self.table) else { return };
+        let mut spare = Spare::default();
+        for place in 0..limits::CALLERS_MAX as u32 {
+            let Some(mut inner) = self.record(place).and_then(|record| try_locked(&record.0))
+            else {
+                continue;
+            };
+            let holds = inner.call.is_some() || inner.lent.is_some() || inner.result.is_some();
+            let silence = now.since(inner.callee.last_heard());
+            if holds && is_forgettable(inner.callee.standing(), silence) {
+                self.forget(&mut inner, &mut spare, now);
+                table.release(place);
+            }
+        }
+    }
+
+    /// A record loses its handle.
+    pub(super) fn forget(&self, inner: &mut Inner, spare: &mut Spare, now: Moment) {
+        inner.callee.forget(now);
+        self.drop_call(inner);
+        if let Some(result) = inner.result.take() {
+            self.results.release(spare, inner.group, result);
+        }
+        if let Some(row) = inner.row.take()
+            && Arc::strong_count(&row) == 1
+        {
+            row.revoke();
+        }
+    }
+
+    /// A caller does not need its place any more.
+    #[cold]
+    pub(super) fn bye(&self, header: &Header, peer: u64, spare: &mut Spare, now: Moment) {
+        let Some(record) = self.record(header.handle.place) else { return };
+        // In the order of admission: the table, then a record. Meanwhile it may have become another
+        // caller's place.
+        let (mut table, mut inner) = (locked(&self.table), locked(&record.0));
+        if inner.callee.knows(header, peer) && inner.callee.standing() == Standing::Idle {
+            self.forget(&mut inner, spare, now);
+            table.release(header.handle.place);
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Tests of what a server does with callers that hold memory and are not heard of.
+
+use std::sync::atomic::AtomicU32;
+
+use super::*;
+use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
+use crate::interface::{Digest, Interface};
+use crate::protocol::exchange::callee::{Standing, Terms};
+use crate::protocol::exchange::header::{Handle, Header, Kind};
+use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
+
+struct Nothing;
+
+impl Serve for Nothing {
+    fn interface(&self) -> &'static Interface {
+        &Interface { name: "", version: 0, docs: "", procedures: &[], digest: || Digest([0; 16]) }
+    }
+    fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
+        Ok(())
+    }
+}
+
+impl Host for Nothing {
+    fn bind(
+        &self,
+        _: &str,
+        _: Option<[u8; 16]>,
+        _: u64,
+        from: SocketAddr,
+    ) -> Result<Arc<Row>, (Why, String)> {
+        let caller = CallerInfo {
+            path: PathKind::Udp,
+            export: "nothing".into(),
+            process: 0,
+            user: 0,
+            group: 0,
+            from: Some(from),
+        };
+        let row =
+            Row::new(0, Arc::new(Self), Arc::new(caller), 1 << 20, Arc::<AtomicU32>::default());
+        Ok(Arc::new(row))
+    }
+    fn describe(&self, _: &Row) -> Option<crate::interface::Description> {
+        None
+    }
+    fn is_stopping(&self) -> bool {
+        false
+    }
+}
+
+const FROM: &str = "127.0.0.9:9";
+const PIECE: u32 = 1024;
+const BYTES: u32 = 100_000;
+
+fn admitted(service: &Service, now: Moment) -> Handle {
+    let from = FROM.parse().unwrap();
+    let row = service.host.bind("", None, 0, from).unwrap();
+    row.stands();
+    let terms = Terms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
+    service.admit(now, &row, from, &terms, false).unwrap()
+}
+
+/// A call of a caller comes: all of it, or its first piece.
+fn called(service: &Service, now: Moment, handle: Handle, total: u32) {
+    let mut inner = locked(&service.record(handle.place).unwrap().0);
+    let shape = Shape { total, ..Shape::default() };
+    let fragment = u32::from(total > PIECE);
+    let header = Header::new(Kind::Call, handle, handle.sequence().wrapping_add(1));
+    let header = Header { shape, fragment, piece: PIECE, ..header };
+    match inner.callee.handle(now, &header, &[]).then {
+        Then::Begin(_) => inner.call = service.room(now, inner.group, total as usize),
+        Then::Execute(_) => {
+            let mut hand = service.hand().unwrap();
+            let mut frame = Frame::new(BYTES as usize).unwrap();
+            frame.touch(BYTES as usize);
+            let result = Shape { total: BYTES, ..Shape::default() };
+            service.keep(&mut hand, &mut inner, result, frame);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn standing(service: &Service, handle: Handle) -> Standing {
+    locked(&service.record(handle.place).unwrap().0).callee.standing()
+}
+
+#[test]
+fn who_holds_memory_and_is_silent_for_long_loses_it() {
+    let service = Service::new("127.0.0.1:0".parse().unwrap(), Arc::new(Nothing)).unwrap();
+    let now = Moment(1_000_000 * MILLISECOND);
+    let [idle, assembling, replied] = [(); 3].map(|()| admitted(&service, now));
+    called(&service, now, assembling, BYTES);
+    called(&service, now, replied, 10);
+    let all = [idle, assembling, replied];
+    let standings = || all.map(|handle| standing(&service, handle));
+    let group = locked(&service.record(replied.place).unwrap().0).group;
+    service.sweep(now.after(ASSEMBLING_MIN - 1));
+    assert_eq!(standings(), [Standing::Idle, Standing::Assembling, Standing::Replied]);
+    // Not looked at again so soon.
+    service.sweep(now.after(ASSEMBLING_MIN));
+    assert_eq!(standing(&service, assembling), Standing::Assembling);
+    service.sweep(now.after(ASSEMBLING_MIN + SWEEP));
+    assert_eq!(standings(), [Standing::Idle, Standing::Vacant, Standing::Replied]);
+    let later = now.after(REPLIED_MIN);
+    // Another's record is locked by whoever sweeps: nobody waits for anybody.
+    let own = locked(&service.record(idle.place).unwrap().0);
+    service.sweep(later);
+    drop(own);
+    assert_eq!(standings(), [Standing::Idle, Standing::Vacant, Standing::Vacant]);
+    assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
+    // What the place vouches for begins anew: its client may have run something.
+    let inner = locked(&service.record(replied.place).unwrap().0);
+    let again = Header::new(Kind::Probe, replied, replied.sequence());
+    assert_eq!(inner.callee.refuse(later, &again, 0).map(|refusal| refusal.age()), Some(0));
+}
+
+#[test]
+fn a_room_that_only_the_silent_take_is_given_to_who_asks() {
+    let service = Service::new("127.0.0.1:0".parse().unwrap(), Arc::new(Nothing)).unwrap();
+    let now = Moment(1_000_000 * MILLISECOND);
+    let mut held = 0;
+    while held + BYTES as usize <= limits::PARTIAL_BYTES_PER_HOST {
+        let handle = admitted(&service, now);
+        called(&service, now, handle, BYTES);
+        held += BYTES as usize;
+    }
+    let group = locked(&service.record(0).unwrap().0).group;
+    assert!(service.room(now.after(SWEEP), group, BYTES as usize).is_none());
+    assert!(service.room(now.after(ASSEMBLING_MIN), group, BYTES as usize).is_some());
+}
+
+#[test]
+fn memory_that_an_earlier_call_needed_is_reckoned_as_what_it_is() {
+    let service = Service::new("127.0.0.1:0".parse().unwrap(), Arc::new(Nothing)).unwrap();
+    let mut large = EStack::default();
+    assert!(large.reserve(90_000));
+    service.estacks.put(large, 90_000);
+    let held = |bytes| service.room(moment(), 7, bytes).map(|(_, held)| held);
+    assert_eq!([held(2000), held(2000)], [Some(90_000), Some(2000)]);
+}

@@ -1,0 +1,159 @@
+//! `StreamPath`: a call, from its frame to the connection and back.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use super::slot::IDLE;
+use super::{Connection, Event};
+use crate::call::chain::{self, Unchained, WaitingInside};
+use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::limits;
+use crate::protocol::stream::{self as wire, Header};
+use crate::value::{Space, Window, align_up};
+
+/// A binding's way to its server.
+pub(crate) struct StreamPath {
+    pub(crate) connection: Arc<Connection>,
+    pub(crate) binding: u32,
+    pub(crate) revoked: Arc<AtomicBool>,
+    /// Bytes of the largest message that the export admits.
+    pub(crate) message_bytes: usize,
+    pub(crate) wait: Wait,
+}
+
+/// A procedure makes a call: the chain of calls, in the frame behind the head.
+#[cold]
+fn chain_of<'a>(call: &Call<'_, 'a, '_>, caller: u32) -> Result<Window<'a>, CallError> {
+    let (space, at) = (call.head.space(), align_up(call.head.len()));
+    match chain::write(space, at, caller) {
+        Ok(bytes) => Ok(space.part(at, bytes).unwrap_or(Space::none()).window()),
+        Err(Unchained::NoRoom) => Err(CallError::too_large()),
+        Err(Unchained::TooDeep) => {
+            let text = format!("calls nest {} deep", limits::CHAIN_MAX);
+            Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text))
+        }
+    }
+}
+
+impl CallPath for StreamPath {
+    fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        let connection = &*self.connection;
+        if self.revoked.load(Ordering::Acquire) {
+            let text = "the server has withdrawn it";
+            return Err(CallError::not_executed(Kind::Withdrawn, Phase::Call, text));
+        }
+        let layout = call.layout();
+        if layout.total > self.message_bytes {
+            return Err(CallError::too_large());
+        }
+        let deadline = call.limit.deadline();
+        call.head.flush();
+        let (chain, _waiting) = match inside() {
+            None => (Window::empty(), None),
+            Some(caller) => (chain_of(call, caller)?, Some(WaitingInside::begin())),
+        };
+        let index = call.frame.index();
+        let header = Header {
+            body: layout.total as u32,
+            binding: self.binding,
+            procedure: call.procedure,
+            head: layout.head as u32,
+            split: layout.copied as u32,
+            extensions: chain.len() as u32,
+            ..Header::new(wire::Kind::Call, connection.begin(index))
+        };
+        let header = header.to_bytes();
+        let head = call.frame.call_space().part(0, layout.head).unwrap_or(Space::none());
+        let sent = connection.send(deadline, |sending| {
+            sending.part(Window::from(&header[..]))?;
+            sending.part(head.window())?;
+            for block in call.ins.iter().chain(call.lent) {
+                sending.block(*block)?;
+            }
+            sending.block(chain)
+        });
+        if let Err(error) = sent {
+            if error.executed() == Executed::No {
+                connection.slot(index).word.store(IDLE, Ordering::Release);
+            }
+            return Err(error);
+        }
+        match connection.wait(index, self.wait, deadline) {
+            Event::Done => {}
+            Event::Ended => return self.ended(index, call),
+            Event::Late => return self.late(index, call),
+        }
+        self.take(index, call)
+    }
+
+    fn kind(&self) -> PathKind {
+        PathKind::Tcp
+    }
+
+    fn is_alive(&self) -> bool {
+        self.connection.listen();
+        !self.connection.has_ended() && !self.revoked.load(Ordering::Acquire)
+    }
+
+    fn let_go(&self, frame: u32) -> bool {
+        self.connection.let_go(frame)
+    }
+}
+
+impl StreamPath {
+    /// Takes a reply that is in its frame.
+    #[inline]
+    fn take(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        let slot = self.connection.slot(index);
+        let [kind, answer, head_at, head_bytes, body] = slot.reply();
+        slot.word.store(IDLE, Ordering::Release);
+        if body as usize > limits::ASTACK_BYTES_KEPT {
+            self.connection.used();
+        }
+        let answer = match Answer::from_number(answer) {
+            Some(Answer::PostAgain) | None => None,
+            answer => answer.filter(|_| kind == wire::Kind::Reply as u32),
+        };
+        let Some(answer) = answer else {
+            return Err(CallError::bad_result("unknown kind of answer"));
+        };
+        // What lies behind the message is of an earlier one.
+        if head_at.checked_add(head_bytes).is_none_or(|end| end > body) {
+            return Err(CallError::bad_result("its head lies outside the message"));
+        }
+        if answer == Answer::Ok {
+            let taken = call.take_packed_blocks(body as usize);
+            taken.map_err(|invalid| CallError::bad_result(invalid.to_string()))?;
+        }
+        Ok(Returned { answer, head_at, head_bytes })
+    }
+
+    #[cold]
+    fn ended(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        // What came just before the end is still a reply.
+        if self.connection.slot(index).is_done() {
+            return self.take(index, call);
+        }
+        Err(self.connection.unanswered())
+    }
+
+    /// The caller gives up: the server is told, and the frame stays captured until the reply comes.
+    #[cold]
+    fn late(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
+        let slot = self.connection.slot(index);
+        if !slot.capture() {
+            return self.take(index, call);
+        }
+        let number = slot.number.load(Ordering::Relaxed);
+        self.connection.tell(Header::new(wire::Kind::Abandon, number));
+        Err(CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered"))
+    }
+
+    /// Tells the server that the binding is not needed any more.
+    pub(crate) fn unbind(&self) {
+        self.connection.bindings().told.remove(&self.binding);
+        let header = Header { binding: self.binding, ..Header::new(wire::Kind::Unbind, 0) };
+        self.connection.tell(header);
+    }
+}

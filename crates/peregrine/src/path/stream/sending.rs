@@ -1,0 +1,87 @@
+//! `Sending`: one message, gathered from where its parts lie, however slowly the socket takes it.
+
+use std::io;
+
+use crate::device::tcp::Stream;
+use crate::protocol::stream::padding;
+use crate::sys::Parts;
+use crate::value::Window;
+
+/// What is done when a socket takes nothing more.
+pub(super) trait Full {
+    /// Waits until it may take more.
+    ///
+    /// # Errors
+    /// Why one waits no longer.
+    fn wait(&self) -> io::Result<()>;
+}
+
+/// A message on its way out.
+pub(super) struct Sending<'a, F> {
+    stream: &'a Stream,
+    parts: Parts<'a>,
+    /// Bytes of the message so far, from the last multiple of 16.
+    bytes: usize,
+    /// Whether anything of it has left.
+    pub(super) begun: bool,
+    full: F,
+}
+
+static ZEROS: [u8; 64] = [0; 64];
+
+impl<'a, F: Full> Sending<'a, F> {
+    pub(super) const fn new(stream: &'a Stream, full: F) -> Self {
+        Self { stream, parts: Parts::new(), bytes: 0, begun: false, full }
+    }
+
+    /// Appends a part.
+    #[inline]
+    pub(super) fn part(&mut self, part: Window<'a>) -> io::Result<()> {
+        self.bytes = (self.bytes + part.len()) % 16;
+        if !self.parts.push(part) {
+            self.flush(true)?;
+            self.parts.push(part);
+        }
+        Ok(())
+    }
+
+    /// Appends zeros up to the next multiple of 16.
+    #[inline]
+    pub(super) fn pad(&mut self) -> io::Result<()> {
+        self.part(Window::from(&ZEROS[..padding(self.bytes)]))
+    }
+
+    /// Appends so many zeros.
+    pub(super) fn zeros(&mut self, bytes: usize) -> io::Result<()> {
+        for at in (0..bytes).step_by(ZEROS.len()) {
+            self.part(Window::from(&ZEROS[..(bytes - at).min(ZEROS.len())]))?;
+        }
+        Ok(())
+    }
+
+    /// Appends a part that begins at a multiple of 16.
+    #[inline]
+    pub(super) fn block(&mut self, block: Window<'a>) -> io::Result<()> {
+        self.pad()?;
+        self.part(block)
+    }
+
+    /// Pads the message and sends all that has not left yet.
+    #[inline]
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        self.pad()?;
+        self.flush(false)
+    }
+
+    fn flush(&mut self, more: bool) -> io::Result<()> {
+        while !self.parts.is_empty() {
+            match self.stream.send(&mut self.parts, more) {
+                Ok(()) => self.begun = true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.full.wait()?,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,771 @@
+//! The server's end of a connection: one thread at a time reads from it, and runs what it reads where
+//! it was received; while a procedure takes long, another thread reads on.
+
+mod gathered;
+mod host;
+mod worker;
+
+pub(crate) use host::{Host, Terms};
+pub(crate) use worker::StreamWorker;
+
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use self::gathered::Gathered;
+use super::sending::{Full, Sending};
+use super::turn::Turn;
+use crate::call::{Answer, EStack, Placed, Refusal, Wait, chain, enter, execute_in_place, refuse};
+use crate::device::tcp::{For, Stream};
+use crate::error::Kind;
+use crate::limits;
+use crate::path::local::block_cost;
+use crate::path::rows::{Row, Rows};
+use crate::protocol::stream::{
+    self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable, description_to_bytes,
+};
+use crate::sys::Memory;
+use crate::value::{Space, Window, align_up};
+
+/// Bytes that are received when the next message is not known; what of them belongs to later messages
+/// is moved if another thread reads on.
+const READ_AHEAD: usize = 16 << 10;
+/// Bytes that a message may have which is no call.
+const QUESTION_BYTES_MAX: usize = 1024;
+/// Bytes of extensions: a chain as long as it may be, and room for more.
+const EXTENSION_BYTES_MAX: usize = 4096;
+/// How long a thread waits for the next message before the keeper watches the connection.
+const IDLE: Duration = limits::STALL_TIME;
+/// A procedure that took so long is thought to do so again: if more is there already, another
+/// thread sees to it.
+const LONG: Duration = Duration::from_micros(50);
+/// The same if nothing more is there yet.
+const VERY_LONG: Duration = Duration::from_millis(1);
+
+// Who reads: the low bits of a word whose others count, so that nobody takes one call for another.
+/// The keeper watches it.
+const PARKED: u64 = 0;
+/// It waits for a thread.
+const QUEUED: u64 = 1;
+/// A thread reads.
+const READING: u64 = 2;
+/// A thread runs a procedure and means to read on.
+const RUNNING: u64 = 3;
+const WHO: u64 = 3;
+const ONE: u64 = 4;
+
+/// A connection, seen from the server.
+pub(crate) struct Incoming {
+    stream: Stream,
+    reader: AtomicU64,
+    /// What the keeper last saw there.
+    seen: AtomicU64,
+    /// Calls that are thought to be long because one was found to be.
+    suspected: AtomicU32,
+    kept: Mutex<Kept>,
+    rows: Mutex<Rows>,
+    output: Turn,
+    /// Calls that run, or are being answered.
+    running: AtomicU32,
+    /// Calls that run and that nobody waits for.
+    abandoned: Mutex<Vec<u32>>,
+    any_abandoned: AtomicBool,
+    bound: AtomicBool,
+    closed: AtomicBool,
+    /// Differs from that of every other connection of this process.
+    number: u64,
+}
+
+/// What was received and not looked at; whoever reads next begins with it.
+#[derive(Default)]
+struct Kept {
+    memory: EStack,
+    bytes: usize,
+    /// Bytes still to come that nobody wants.
+    skip: usize,
+    /// Bytes that were reported to be kept.
+    reported: usize,
+    /// It has stopped in the middle of a message before.
+    stalled: bool,
+}
+
+/// Whether a connection goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attended {
+    /// Somebody else sees to it.
+    Left,
+    /// It is to be forgotten.
+    Ended,
+}
+
+/// What reading on has come to.
+enum Got {
+    Some,
+    /// Nothing for a while.
+    Nothing,
+    Closed,
+}
+
+impl Incoming {
+    pub(crate) fn new(stream: Stream) -> io::Result<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        stream.patience(IDLE)?;
+        Ok(Self {
+            stream,
+            reader: AtomicU64::new(PARKED),
+            seen: AtomicU64::new(PARKED),
+            suspected: AtomicU32::new(0),
+            kept: Mutex::default(),
+            rows: Mutex::default(),
+            output: Turn::default(),
+            running: AtomicU32::new(0),
+            abandoned: Mutex::default(),
+            any_abandoned: AtomicBool::new(false),
+            bound: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    pub(crate) const fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
+    /// Its bindings.
+    pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything was ever bound on it.
+    pub(crate) fn has_bound(&self) -> bool {
+        self.bound.load(Ordering::Relaxed)
+    }
+
+    /// Ends it: whoever waits on it comes back.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.stream.end();
+    }
+
+    /// Forgets what was kept of it; how many bytes were reported of that.
+    pub(crate) fn forget_kept(&self) -> usize {
+        let kept = core::mem::take(&mut *self.kept());
+        kept.reported
+    }
+
+    // Who reads.
+
+    fn goes(&self, from: u64, to: u64) -> bool {
+        let count = from & !WHO;
+        let to = count.wrapping_add(ONE) | to;
+        self.reader.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn set(&self, to: u64) {
+        let before = self.reader.load(Ordering::Relaxed);
+        self.reader.store((before & !WHO).wrapping_add(ONE) | to, Ordering::Release);
+    }
+
+    /// The keeper has seen that something has come: whether it is to be queued for a thread.
+    pub(crate) fn wakes(&self) -> bool {
+        let before = self.reader.load(Ordering::Acquire);
+        before & WHO == PARKED && self.goes(before, QUEUED)
+    }
+
+    /// The keeper looks now and then whether a thread is still in the same call: then it is not
+    /// relied on any more, and another one reads on.
+    pub(crate) fn relieve(&self, host: &dyn Host) {
+        /// Calls after a long one that may be long as well.
+        const SUSPECTED: u32 = 32;
+        let now = self.reader.load(Ordering::Acquire);
+        let before = self.seen.swap(now, Ordering::Relaxed);
+        if now != before || now & WHO != RUNNING || !self.goes(now, QUEUED) {
+            return;
+        }
+        self.suspected.store(SUSPECTED, Ordering::Relaxed);
+        if self.kept().bytes > 0 {
+            // The next call is here already, and nothing more need come.
+            host.read_on();
+        } else {
+            self.set(PARKED);
+            host.watch();
+        }
+    }
+
+    /// Whether the next call is thought to be long because one was found to be lately.
+    fn is_suspected(&self) -> bool {
+        let left = self.suspected.load(Ordering::Relaxed);
+        if left > 0 {
+            self.suspected.store(left - 1, Ordering::Relaxed);
+        }
+        left > 0
+    }
+
+    /// Whether the keeper watches it, and nothing more is to be looked after.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.reader.load(Ordering::Acquire) & WHO == PARKED
+    }
+
+    // A thread's visit.
+
+    /// Reads and serves until nothing comes for a while, or somebody else reads on.
+    pub(crate) fn attend(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
+        self.set(READING);
+        let stalled = self.load(worker, host);
+        loop {
+            if self.closed.load(Ordering::Acquire) {
+                return Attended::Ended;
+            }
+            if worker.skip > 0 {
+                let skipped = worker.skip.min(worker.to - worker.from);
+                worker.skip -= skipped;
+                worker.from += skipped;
+                if worker.skip == 0 {
+                    // The next message is to be aligned.
+                    worker.move_to_front();
+                }
+            }
+            let header = match worker.header() {
+                Ok(header) => header.filter(|_| worker.skip == 0),
+                Err(unreadable) => return self.not_understood(unreadable),
+            };
+            let there = worker.to - worker.from;
+            let needed = header.map_or(HEADER_BYTES, |header| HEADER_BYTES + header.rest());
+            if let Some(header) = header {
+                // Before its memory is: what is not wanted does not come in.
+                if let Some(refusal) = self.unwanted(&header, worker) {
+                    match refusal {
+                        Some(refusal) => {
+                            self.refuse(header.number, &refusal, host);
+                            worker.from += HEADER_BYTES;
+                            worker.skip = header.rest();
+                            continue;
+                        }
+                        None => return self.not_understood(Unreadable::Foreign),
+                    }
+                }
+                if there >= needed {
+                    match self.serve(header, worker, host) {
+                        Some(attended) => return attended,
+                        // Others first: this one may have calls without end.
+                        None if host.is_hungry() => return self.stand_in_line(worker, host),
+                        None => continue,
+                    }
+                }
+            }
+            // A thread that others want does not wait here, and none does for one that stops in the
+            // middle of its messages.
+            let begun = there > 0 || worker.skip > 0;
+            let leaves = host.is_stopping() || host.is_hungry() || begun && stalled;
+            match self.receive(worker, needed, !leaves, host) {
+                Got::Some => {}
+                Got::Closed => return Attended::Ended,
+                Got::Nothing => return self.park(worker, host),
+            }
+        }
+    }
+
+    /// Begins with what was kept.
+    fn load(&self, worker: &mut StreamWorker, host: &dyn Host) -> bool {
+        let mut kept = self.kept();
+        let kept = &mut *kept;
+        (worker.from, worker.to, worker.skip) = (0, kept.bytes, kept.skip);
+        if kept.bytes > READ_AHEAD {
+            core::mem::swap(&mut worker.input, &mut kept.memory);
+        } else if worker.input.reserve(READ_AHEAD) {
+            let from = &kept.memory.memory()[..kept.bytes];
+            worker.input.memory()[..from.len()].copy_from_slice(from);
+        }
+        host.keep(0, core::mem::take(&mut kept.reported));
+        (kept.bytes, kept.skip) = (0, 0);
+        kept.stalled
+    }
+
+    /// Leaves it to the keeper.
+    fn park(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
+        if !self.put_back(worker, host, true) {
+            return Attended::Ended;
+        }
+        self.set(PARKED);
+        host.watch();
+        Attended::Left
+    }
+
+    /// Leaves it to the thread that comes to it when others have been served.
+    #[cold]
+    fn stand_in_line(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
+        if !self.put_back(worker, host, false) {
+            return Attended::Ended;
+        }
+        self.set(QUEUED);
+        host.read_on();
+        Attended::Left
+    }
+
+    /// Keeps what was received and not looked at; false if that is too much.
+    fn put_back(&self, worker: &mut StreamWorker, host: &dyn Host, parks: bool) -> bool {
+        let mut kept = self.kept();
+        *kept = Kept { bytes: worker.to - worker.from, skip: worker.skip, ..Kept::default() };
+        kept.stalled = parks && (kept.bytes > 0 || kept.skip > 0);
+        if kept.bytes > 0 {
+            // The memory goes along: a peer that sends byte by byte does not make us copy.
+            worker.move_to_front();
+            kept.memory = core::mem::take(&mut worker.input);
+            kept.reported = kept.memory.memory().len();
+            // Who ends it closes it first, and then asks what was kept.
+            let closed = self.closed.load(Ordering::SeqCst);
+            if !host.keep(kept.reported, 0) || closed {
+                host.keep(0, core::mem::take(&mut kept.reported));
+                return false;
+            }
+        }
+        (worker.from, worker.to, worker.skip) = (0, 0, 0);
+        true
+    }
+
+    /// Receives more, at least one byte, if it comes.
+    fn receive(
+        &self,
+        worker: &mut StreamWorker,
+        needed: usize,
+        waits: bool,
+        host: &dyn Host,
+    ) -> Got {
+        worker.move_to_front();
+        // Memory grows with what has come, not with what was announced.
+        let sight = needed.min(limits::ESTACK_BYTES_KEPT.max(2 * worker.to)).max(READ_AHEAD);
+        if !worker.input.reserve(sight) {
+            return Got::Closed;
+        }
+        let upto = needed.max(READ_AHEAD).min(sight);
+        let how = if waits { host.wait() } else { Wait::Spin };
+        let until = match how {
+            Wait::Block => None,
+            Wait::Adaptive => Some(Instant::now() + block_cost()),
+            Wait::Spin if waits => Some(Instant::now() + IDLE),
+            Wait::Spin => Some(Instant::now()),
+        };
+        loop {
+            let blocks = match until {
+                None => true,
+                Some(until) => Instant::now() >= until && how == Wait::Adaptive,
+            };
+            let place = &mut worker.input.memory()[worker.to..upto];
+            match self.stream.receive(place, blocks) {
+                Ok(0) => return Got::Closed,
+                Ok(bytes) => {
+                    worker.to += bytes;
+                    return Got::Some;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Got::Closed,
+                Err(_) if blocks => return Got::Nothing,
+                Err(_) if until.is_some_and(|until| Instant::now() >= until) => {
+                    if how == Wait::Spin {
+                        return Got::Nothing;
+                    }
+                }
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Why a message is not taken in: a refusal of it, or nothing for a peer that makes no sense.
+    fn unwanted(&self, header: &Header, worker: &mut StreamWorker) -> Option<Option<Refusal>> {
+        if header.extensions as usize > EXTENSION_BYTES_MAX {
+            return Some(None);
+        }
+        match header.kind {
+            wire::Kind::Call => {
+                if !self.turn_to(header.binding, worker) {
+                    return Some(Some(Row::refusal(None)));
+                }
+                let row = worker.last.as_ref().map(|(_, _, row)| &**row);
+                if row.is_some_and(|row| row.admits(header.body)) {
+                    return None;
+                }
+                let refusal = Row::refusal(row);
+                // What was withdrawn is not kept alive by those who ask for it.
+                worker.last = None;
+                Some(Some(refusal))
+            }
+            wire::Kind::Bind | wire::Kind::Describe | wire::Kind::Unbind | wire::Kind::Abandon
+                if header.body as usize <= QUESTION_BYTES_MAX =>
+            {
+                None
+            }
+            _ => Some(None),
+        }
+    }
+
+    /// Turns to a binding's row; false if there is none.
+    #[inline]
+    fn turn_to(&self, binding: u32, worker: &mut StreamWorker) -> bool {
+        if let Some((connection, last, _)) = &worker.last
+            && (*connection, *last) == (self.number, binding)
+        {
+            return true;
+        }
+        let row = self.rows().get(binding);
+        worker.last = row.map(|row| (self.number, binding, row));
+        let caller = worker.last.as_ref().map(|(_, _, row)| Arc::clone(&row.caller));
+        drop(enter(caller));
+        worker.last.is_some()
+    }
+
+    /// Serves a message that is there, whole. `None` to read on.
+    fn serve(
+        &self,
+        header: Header,
+        worker: &mut StreamWorker,
+        host: &dyn Host,
+    ) -> Option<Attended> {
+        let at = worker.from + HEADER_BYTES;
+        worker.from = at + header.rest();
+        let body = at..at + header.body as usize;
+        match header.kind {
+            wire::Kind::Call => return self.call(&header, body, worker, host),
+            wire::Kind::Unbind => drop(self.rows().remove(header.binding)),
+            wire::Kind::Abandon => self.abandon(header.number),
+            wire::Kind::Describe => {
+                let name = worker.input.memory().get(body);
+                let name = name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or("");
+                match host.describe(name) {
+                    Ok(said) => {
+                        let body = description_to_bytes(&said);
+                        self.say(Header::new(wire::Kind::Description, header.number), &body, host);
+                    }
+                    Err((kind, text)) => self.say_no(header.number, kind, text, host),
+                }
+            }
+            _ => {
+                let bind = worker.input.memory().get(body).and_then(Bind::from_bytes);
+                match bind {
+                    Some(bind) => self.bind(header.number, &bind, host),
+                    None => return Some(self.not_understood(Unreadable::Foreign)),
+                }
+            }
+        }
+        None
+    }
+
+    fn bind(&self, number: u32, bind: &Bind, host: &dyn Host) {
+        let (row, Terms { epoch, count_max }) = match host.bind(bind) {
+            Ok(bound) => bound,
+            Err((kind, text)) => return self.say_no(number, kind, text, host),
+        };
+        let bytes = row.message_bytes as u64;
+        let mut rows = self.rows();
+        let added = match rows.len() < limits::BINDINGS_PER_CONNECTION {
+            true => rows.add(row),
+            false => None,
+        };
+        drop(rows);
+        let Some(binding) = added else {
+            let text = format!("{} bindings of one connection", limits::BINDINGS_PER_CONNECTION);
+            return self.say_no(number, Kind::Exhausted, text, host);
+        };
+        if let Err((kind, text)) = host.still_offers(&bind.name) {
+            self.rows().remove(binding);
+            return self.say_no(number, kind, text, host);
+        }
+        self.bound.store(true, Ordering::Relaxed);
+        let representation = wire::REPRESENTATION;
+        let count = bind.count.clamp(1, count_max);
+        let bound = Bound { epoch, binding, representation, count, bytes };
+        self.say(Header::new(wire::Kind::Bound, number), &bound.to_bytes(), host);
+    }
+
+    fn abandon(&self, number: u32) {
+        /// More than can run, save for a peer that abandons what it never called.
+        const MOST: usize = 256;
+        let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        if abandoned.len() < MOST && self.running.load(Ordering::Acquire) > 0 {
+            abandoned.push(number);
+            self.any_abandoned.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether nobody waits for a call any more.
+    fn is_abandoned(&self, number: u32) -> bool {
+        if !self.any_abandoned.load(Ordering::Acquire) {
+            return false;
+        }
+        let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = abandoned.contains(&number);
+        abandoned.retain(|one| *one != number);
+        self.any_abandoned.store(!abandoned.is_empty(), Ordering::Release);
+        found
+    }
+
+    // Calls.
+
+    fn call(
+        &self,
+        header: &Header,
+        body: core::ops::Range<usize>,
+        worker: &mut StreamWorker,
+        host: &dyn Host,
+    ) -> Option<Attended> {
+        let Some((_, _, row)) = &worker.last else { return None };
+        let row = Arc::clone(row);
+        host.called();
+        self.running.fetch_add(1, Ordering::AcqRel);
+        let reads_on = self.leave_reading(&row, worker, host);
+        self.run(&row, header, body, worker, host);
+        self.running.fetch_sub(1, Ordering::AcqRel);
+        host.answered();
+        match reads_on {
+            None => return Some(Attended::Left),
+            Some(running) if self.goes(running, READING) => {}
+            // The keeper has found it too long.
+            Some(_) => {
+                (worker.from, worker.to) = (0, 0);
+                return Some(Attended::Left);
+            }
+        }
+        if worker.from == worker.to {
+            (worker.from, worker.to) = (0, 0);
+        }
+        None
+    }
+
+    /// A procedure is about to run: who reads meanwhile. `None` if another thread does, in any case;
+    /// otherwise the word that says that the keeper may have one do so.
+    fn leave_reading(&self, row: &Row, worker: &mut StreamWorker, host: &dyn Host) -> Option<u64> {
+        let more = worker.from < worker.to;
+        let took = if self.is_suspected() { VERY_LONG } else { row.took() };
+        if more {
+            let mut kept = self.kept();
+            let (from, to) = (worker.from, worker.to);
+            if !kept.memory.reserve(to - from) {
+                // Nobody can know where the next message begins.
+                self.close();
+            } else {
+                kept.bytes = to - from;
+                let there = &worker.input.memory()[from..to];
+                kept.memory.memory()[..there.len()].copy_from_slice(there);
+            }
+            kept.stalled = false;
+        } else {
+            self.kept().bytes = 0;
+        }
+        if more && took >= LONG {
+            (worker.from, worker.to) = (0, 0);
+            self.set(QUEUED);
+            host.read_on();
+            return None;
+        }
+        if took >= VERY_LONG {
+            self.set(PARKED);
+            host.watch();
+            return None;
+        }
+        self.set(RUNNING);
+        Some(self.reader.load(Ordering::Relaxed))
+    }
+
+    fn run(
+        &self,
+        row: &Row,
+        header: &Header,
+        body: core::ops::Range<usize>,
+        worker: &mut StreamWorker,
+        host: &dyn Host,
+    ) {
+        let number = header.number;
+        if worker.room(row.message_bytes).is_err() {
+            let text = "no memory for the result";
+            return self.refuse(number, &Refusal::new(Kind::Exhausted, text), host);
+        }
+        let StreamWorker { input, reply, blocks, chained, largest, .. } = worker;
+        let Some(reply) = reply.as_ref().map(Memory::space) else { return };
+        let reply = reply.part(0, row.message_bytes).unwrap_or(Space::none());
+        let memory = input.memory();
+        let behind = align_up(body.end);
+        let (message, rest) = memory.split_at_mut(behind.min(memory.len()));
+        let extensions = rest.get(..header.extensions as usize).unwrap_or(&[]);
+        let extensions = Window::from(extensions);
+        if !extensions.is_empty() || *chained {
+            *chained = !extensions.is_empty();
+            chain::enter(extensions);
+        }
+        let inside = *chained && chain::is_from_inside(extensions);
+        if let Err(refusal) = host.begin(inside) {
+            return self.refuse(number, &refusal, host);
+        }
+        let placed = Placed {
+            procedure: header.procedure,
+            message: message.get_mut(body).unwrap_or(&mut []),
+            head_bytes: header.head as usize,
+            copied: header.split as usize,
+        };
+        let begun = Instant::now();
+        // What a panic may leave broken is the object's own, as with a poisoned lock.
+        let call = || execute_in_place(&*row.serve, placed, reply, blocks);
+        let ran = catch_unwind(AssertUnwindSafe(call));
+        row.has_taken(begun.elapsed());
+        host.end();
+        let (answer, head_at, head_bytes) = ran.unwrap_or_else(|panic| {
+            blocks.clear();
+            refuse(reply, &Refusal::panicked(panic))
+        });
+        if self.is_abandoned(number) {
+            let text = "its caller has given up";
+            let refusal = Refusal::abandoned(text);
+            return self.refuse(number, &refusal, host);
+        }
+        let outs = if answer == Answer::Ok { &**blocks } else { &[] };
+        let gathered = Gathered::new(reply, outs, head_at as usize, head_bytes as usize);
+        *largest = (*largest).max(gathered.extent);
+        let header = Header {
+            body: gathered.body as u32,
+            procedure: answer as u32,
+            split: gathered.head_at as u32,
+            head: head_bytes,
+            ..Header::new(wire::Kind::Reply, number)
+        };
+        let header = header.to_bytes();
+        self.send(host, &header, |sending| gathered.write(sending));
+    }
+
+    // Answers.
+
+    /// Sends a message; a connection that does not take it is closed.
+    fn send<'a>(
+        &'a self,
+        host: &'a dyn Host,
+        header: &'a [u8; HEADER_BYTES],
+        write: impl FnOnce(&mut Sending<'a, Unread<'a>>) -> io::Result<()>,
+    ) {
+        let until = Instant::now() + limits::UNREAD_TIME[1];
+        let Some(_turn) = self.output.take(Some(until)) else { return self.close() };
+        let mut sending = Sending::new(&self.stream, Unread { incoming: self, host });
+        let sent = sending.part(Window::from(&header[..])).and_then(|()| write(&mut sending));
+        if sent.and_then(|()| sending.end()).is_err() {
+            self.close();
+        }
+    }
+
+    fn say(&self, header: Header, body: &[u8], host: &dyn Host) {
+        let header = Header { body: body.len() as u32, ..header }.to_bytes();
+        self.send(host, &header, |sending| sending.part(Window::from(body)));
+    }
+
+    fn say_no(&self, number: u32, kind: Kind, text: String, host: &dyn Host) {
+        let body = Refused { kind: kind as u32, text }.to_bytes();
+        self.say(Header::new(wire::Kind::Refused, number), &body, host);
+    }
+
+    /// Answers a call without running it, or without its result.
+    #[cold]
+    fn refuse(&self, number: u32, refusal: &Refusal, host: &dyn Host) {
+        let mut memory = [0; limits::MESSAGE_BYTES_MIN];
+        let space = Space::of_mut(&mut memory);
+        let (answer, head_at, head_bytes) = refuse(space, refusal);
+        let header = Header {
+            body: head_at + head_bytes,
+            procedure: answer as u32,
+            split: head_at,
+            head: head_bytes,
+            ..Header::new(wire::Kind::Reply, number)
+        };
+        let header = header.to_bytes();
+        let body = space.part(0, (head_at + head_bytes) as usize).unwrap_or(Space::none());
+        self.send(host, &header, |sending| sending.part(body.window()));
+    }
+
+    /// Says why the connection ends, to a peer of another version; anybody else would not
+    /// understand it.
+    fn not_understood(&self, unreadable: Unreadable) -> Attended {
+        if unreadable != Unreadable::Foreign {
+            let kind = Kind::ProtocolMismatch as u32;
+            let body = Refused { kind, text: unreadable.to_string() }.to_bytes();
+            self.say_now(wire::Kind::Refused, 0, &body);
+            self.stream.finish();
+        }
+        Attended::Ended
+    }
+
+    /// Says something that is no answer, if it can be said at once.
+    pub(crate) fn say_now(&self, kind: wire::Kind, binding: u32, body: &[u8]) {
+        let header = Header { binding, body: body.len() as u32, ..Header::new(kind, 0) };
+        let Some(_turn) = self.output.take(Some(Instant::now())) else { return };
+        let header = header.to_bytes();
+        let mut sending = Sending::new(&self.stream, Never);
+        let sent = sending.part(Window::from(&header[..]));
+        let sent = sent.and_then(|()| sending.part(Window::from(body)));
+        let sent = sent.and_then(|()| sending.end());
+        if sent.is_err() && sending.begun {
+            self.close();
+        }
+    }
+
+    /// Ends a connection in good order if nothing runs for it any more: what was not answered was
+    /// not executed. Otherwise ends it.
+    pub(crate) fn farewell(&self) {
+        if self.running.load(Ordering::Acquire) > 0 {
+            return self.close();
+        }
+        self.say_now(wire::Kind::Goodbye, 0, &[]);
+        self.stream.finish();
+    }
+
+    /// After a farewell: takes in what still comes, so that nothing that was said is lost; returns when
+    /// the client has closed.
+    pub(crate) fn hear_out(&self, until: Instant) {
+        let mut chunk = [0; 4096];
+        while Instant::now() < until {
+            match self.stream.wait(For::Readable, Some(until)) {
+                Ok(ready) if ready.readable => match self.stream.receive(&mut chunk, false) {
+                    Ok(0) => return,
+                    Ok(_) => {}
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    Err(_) => return,
+                },
+                _ => return,
+            }
+        }
+    }
+}
+
+/// What the socket does not take at once is not said.
+struct Never;
+
+impl Full for Never {
+    fn wait(&self) -> io::Result<()> {
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+}
+
+/// A client that does not read its replies.
+struct Unread<'a> {
+    incoming: &'a Incoming,
+    host: &'a dyn Host,
+}
+
+impl Full for Unread<'_> {
+    #[cold]
+    fn wait(&self) -> io::Result<()> {
+        let [short, long] = limits::UNREAD_TIME;
+        let begun = Instant::now();
+        loop {
+            if self.incoming.closed.load(Ordering::Acquire) {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            let look = Instant::now() + short;
+            if self.incoming.stream.wait(For::Writable, Some(look))?.writable {
+                return Ok(());
+            }
+            if self.host.is_hungry() || self.host.is_stopping() || begun.elapsed() >= long {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `Gathered`: a result on its way out, without what was not filled of it.
+
+use std::io;
+
+use crate::call::blocks_at;
+use crate::path::stream::sending::{Full, Sending};
+use crate::value::{Space, Window, align_up};
+
+/// Where the parts of a result lie, and how they travel: what was filled of each block behind what
+/// was filled of the one before.
+pub(super) struct Gathered<'a> {
+    space: Space<'a>,
+    blocks: &'a [u32],
+    /// The head, where it lies and where it will be.
+    head: Window<'a>,
+    pub(super) head_at: usize,
+    /// Bytes of the message, and how far into the space it reaches.
+    pub(super) body: usize,
+    pub(super) extent: usize,
+}
+
+impl<'a> Gathered<'a> {
+    pub(super) fn new(
+        space: Space<'a>,
+        blocks: &'a [u32],
+        head_at: usize,
+        head_bytes: usize,
+    ) -> Self {
+        let head = space.part(head_at, head_bytes).unwrap_or(Space::none()).window();
+        let mut gathered =
+            Self { space, blocks, head, head_at, body: head_at + head_bytes, extent: 0 };
+        gathered.extent = gathered.body;
+        if !blocks.is_empty() {
+            let mut at = blocks_at(blocks.len());
+            for (i, start) in blocks.iter().enumerate() {
+                let block = gathered.block(i);
+                gathered.extent = gathered.extent.max(*start as usize + block.len());
+                at = align_up(at + block.len());
+            }
+            gathered.body = at;
+            if head_at > 4 * blocks.len() {
+                gathered.head_at = at;
+                gathered.body = at + head_bytes;
+            }
+        }
+        gathered
+    }
+
+    /// What was filled of a block.
+    fn block(&self, index: usize) -> Window<'a> {
+        let filled: u32 = self.space.read_plain(4 * index).unwrap_or(0);
+        let block = self.space.part(self.blocks[index] as usize, filled as usize);
+        block.unwrap_or(Space::none()).window()
+    }
+
+    pub(super) fn write(&self, sending: &mut Sending<'a, impl Full>) -> io::Result<()> {
+        let table = 4 * self.blocks.len();
+        if self.blocks.is_empty() {
+            return sending.part(self.head);
+        }
+        let first = blocks_at(self.blocks.len());
+        sending.part(self.space.part(0, table).unwrap_or(Space::none()).window())?;
+        let before = self.head_at == table;
+        if before {
+            sending.part(self.head)?;
+            sending.zeros(first - table - self.head.len())?;
+        } else {
+            sending.zeros(first - table)?;
+        }
+        for i in 0..self.blocks.len() {
+            sending.block(self.block(i))?;
+        }
+        sending.pad()?;
+        if before { Ok(()) } else { sending.part(self.head) }
+    }
+}

@@ -1,0 +1,82 @@
+//! `StreamWorker`: what a thread that serves connections has of its own.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::call::{EStack, chain, enter};
+use crate::limits;
+use crate::path::rows::Row;
+use crate::protocol::stream::{Header, Unreadable};
+use crate::sys::Memory;
+
+/// What a thread that serves connections has of its own.
+pub(crate) struct StreamWorker {
+    pub(super) input: EStack,
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) skip: usize,
+    pub(super) reply: Option<Memory>,
+    /// Where the blocks of a result begin.
+    pub(super) blocks: Vec<u32>,
+    /// Whose call it ran last.
+    pub(super) last: Option<(u64, u32, Arc<Row>)>,
+    pub(super) chained: bool,
+    /// Bytes of the largest reply lately.
+    pub(super) largest: usize,
+}
+
+impl StreamWorker {
+    pub(crate) fn new() -> Self {
+        Self {
+            input: EStack::default(),
+            from: 0,
+            to: 0,
+            skip: 0,
+            reply: None,
+            blocks: Vec::new(),
+            last: None,
+            chained: false,
+            largest: 0,
+        }
+    }
+
+    /// Forgets whom it served, and gives back what it needs no more.
+    pub(crate) fn forget(&mut self) {
+        if self.last.take().is_some() {
+            drop(enter(None));
+        }
+        if core::mem::take(&mut self.chained) {
+            chain::leave();
+        }
+        if core::mem::take(&mut self.largest) > limits::ESTACK_BYTES_KEPT {
+            self.reply = None;
+        }
+        self.input.trim();
+    }
+
+    /// Memory for a result of so many bytes.
+    pub(super) fn room(&mut self, bytes: usize) -> io::Result<()> {
+        if self.reply.as_ref().is_none_or(|memory| memory.len() < bytes) {
+            self.reply = Some(Memory::private(bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Moves what is there to the start of the memory.
+    pub(super) fn move_to_front(&mut self) {
+        let (from, to) = (self.from, self.to);
+        if from > 0 {
+            self.input.memory().copy_within(from..to, 0);
+            (self.from, self.to) = (0, to - from);
+        }
+    }
+
+    /// The header of the next message, if it is there.
+    pub(super) fn header(&mut self) -> Result<Option<Header>, Unreadable> {
+        let there = self.input.memory().get(self.from..self.to);
+        match there.and_then(|there| there.first_chunk()) {
+            Some(header) => Header::from_bytes(header).map(Some),
+            None => Ok(None),
+        }
+    }
+}

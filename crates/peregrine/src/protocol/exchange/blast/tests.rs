@@ -1,0 +1,214 @@
+//! Tests of a blast, alone and with the assembly at its other end.
+
+use proptest::prelude::*;
+
+use super::super::assembly::{Arrival, Assembly};
+use super::super::header::BITMAP_BYTES_MAX;
+use super::*;
+
+/// A message on its way, and the two ends of it.
+struct Way {
+    blast: Blast,
+    window: Window,
+    missing: Positions,
+    assembly: Assembly,
+    beyond: Positions,
+    serial: u16,
+    /// What the receiver heard last.
+    echo: u16,
+    sent: u32,
+    resent: u32,
+}
+
+impl Way {
+    fn new(count: u32, credits: u16) -> Self {
+        let (cut, mut beyond) = (Cut::new(count * 512, 512), Positions::default());
+        assert_eq!(cut.count(), count);
+        Self {
+            blast: Blast::new(cut),
+            window: Window::new(credits),
+            missing: Positions::default(),
+            assembly: Assembly::new(cut, &mut beyond),
+            beyond,
+            serial: 0xff00,
+            echo: 0,
+            sent: 0,
+            resent: 0,
+        }
+    }
+
+    fn poll(&mut self) -> Option<(u32, Flags, u16)> {
+        let serial = self.serial.wrapping_add(1);
+        let (position, flags) = self.blast.poll(serial, &mut self.window, &mut self.missing)?;
+        self.serial = serial;
+        self.sent += 1;
+        self.resent += u32::from(flags.has(Flags::RESENT));
+        Some((position, flags, serial))
+    }
+
+    /// A packet arrives; whether the receiver answers it.
+    fn arrive(&mut self, (position, flags, serial): (u32, Flags, u16)) -> bool {
+        self.echo = serial;
+        assert_ne!(self.assembly.receive(position, &mut self.beyond), Arrival::Beyond);
+        flags.has(Flags::PLEASE) || position + 1 == self.assembly.cut().count()
+    }
+
+    fn report(&mut self, waited: bool) -> Heard {
+        let mut bitmap = [0; BITMAP_BYTES_MAX];
+        let (next, bytes) = self.assembly.report(&self.beyond, &mut bitmap);
+        let have = Have { next, bitmap: &bitmap[..bytes], echo: self.echo, waited };
+        self.blast.heard(&have, &mut self.window, &mut self.missing)
+    }
+
+    /// Everything that can be sent now arrives, but for what `lost` says.
+    fn burst(&mut self, mut lost: impl FnMut(u32) -> bool) -> bool {
+        let mut answers = false;
+        while let Some(packet) = self.poll() {
+            if !lost(packet.0) {
+                answers |= self.arrive(packet);
+            }
+        }
+        answers
+    }
+}
+
+#[test]
+fn what_fits_the_window_is_one_blast_that_asks_nothing() {
+    let mut way = Way::new(34, 1024);
+    for position in 0..34 {
+        assert_eq!(way.poll(), Some((position, Flags::NONE, way.serial)));
+    }
+    assert_eq!(way.poll(), None);
+}
+
+#[test]
+fn a_longer_one_asks_at_half_a_window_and_before_it_stops() {
+    let mut way = Way::new(100, 8);
+    let flags: Vec<_> = core::iter::from_fn(|| way.poll()).map(|packet| packet.1).collect();
+    let please: Vec<_> = (0..flags.len()).filter(|i| flags[*i].has(Flags::PLEASE)).collect();
+    assert_eq!((flags.len(), please), (8, vec![3, 7]));
+}
+
+#[test]
+fn exactly_what_is_missing_is_sent_again() {
+    let mut way = Way::new(20, 1024);
+    assert!(way.burst(|position| position == 3 || position == 7));
+    assert_eq!(way.report(false), Heard::Holes);
+    let first = way.poll().expect("position 3");
+    let last = way.poll().expect("position 7");
+    assert_eq!((first.0, first.1), (3, Flags::RESENT));
+    assert_eq!((last.0, last.1), (7, Flags::RESENT.with(Flags::PLEASE)));
+    assert_eq!(way.poll(), None);
+    // A late report of the same holes changes nothing: what was sent again is on its way.
+    assert_eq!(way.report(false), Heard::Onward);
+    assert_eq!(way.poll(), None);
+    way.arrive(first);
+    assert!(way.arrive(last));
+    assert!(way.assembly.is_whole());
+    assert_eq!(way.report(false), Heard::Onward);
+    assert_eq!((way.poll(), way.sent), (None, 22));
+}
+
+#[test]
+fn a_lost_end_is_found_by_who_waited() {
+    let mut way = Way::new(4, 1024);
+    way.burst(|position| position >= 2);
+    assert_eq!(way.report(false), Heard::Onward);
+    assert_eq!(way.poll(), None);
+    assert_eq!(way.report(true), Heard::Holes);
+    assert_eq!(way.poll().map(|packet| packet.0), Some(2));
+    assert_eq!(way.poll().map(|packet| packet.0), Some(3));
+}
+
+#[test]
+fn impossible_reports_change_nothing() {
+    let mut way = Way::new(20, 1024);
+    way.burst(|_| false);
+    let have = |next, bitmap| Have { next, bitmap, echo: 0, waited: false };
+    let mut say = |have: Have<'_>| way.blast.heard(&have, &mut way.window, &mut way.missing);
+    assert_eq!(say(have(21, &[])), Heard::Nothing);
+    assert_eq!(say(have(u32::MAX, &[])), Heard::Nothing);
+    assert_eq!(say(have(u32::MAX, &[0xff; 128])), Heard::Nothing);
+    assert_eq!(say(have(19, &[2])), Heard::Nothing);
+    assert_eq!(say(have(20, &[])), Heard::Onward);
+    assert_eq!(say(have(4, &[])), Heard::Nothing);
+}
+
+#[test]
+fn the_window_grows_with_use_and_halves_once_a_round() {
+    let mut window = Window::new(1024);
+    assert_eq!(window.size(), WINDOW_FIRST);
+    window.grow(48);
+    assert_eq!(window.size(), 52);
+    for _ in 0..100 {
+        window.grow(window.size().into());
+    }
+    assert_eq!(window.size(), WINDOW_SMALL + 97);
+    window.halve();
+    assert_eq!(window.size(), 80);
+    for _ in 0..10 {
+        window.halve();
+    }
+    assert_eq!(window.size(), WINDOW_MIN);
+    window.allow(0);
+    assert_eq!(window.size(), WINDOW_MIN);
+    let mut way = Way::new(400, 1024);
+    way.burst(|position| position % 5 == 2);
+    assert_eq!((way.report(true), way.window.size()), (Heard::Holes, 48));
+    way.burst(|_| true);
+    assert_eq!((way.report(true), way.window.size()), (Heard::Holes, 24));
+    way.burst(|_| true);
+    assert_eq!(way.window.size(), 24);
+}
+
+proptest! {
+    /// Whatever is lost, overtaken or sent twice: every position arrives, once as new; and as long
+    /// as nothing is, nothing is sent again.
+    #[test]
+    fn all_arrives_whatever_is_lost(
+        count in 1..3000u32,
+        credits in 0..1100u16,
+        loss in 0..60u64,
+        mut chance: u64,
+    ) {
+        let mut draw = move |percent: u64| {
+            chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            chance >> 33 & 127 < percent
+        };
+        let mut way = Way::new(count, credits);
+        let (mut late, mut rounds) = (Vec::new(), 0);
+        while !way.assembly.is_whole() {
+            rounds += 1;
+            prop_assert!(rounds < 200 * count, "no end");
+            let mut answers = false;
+            while let Some(packet) = way.poll() {
+                if draw(loss) {
+                    continue;
+                }
+                if draw(loss / 2) {
+                    late.push(packet);
+                    continue;
+                }
+                answers |= way.arrive(packet);
+                if draw(loss / 4) {
+                    way.arrive(packet);
+                }
+                if draw(loss) && let Some(packet) = late.pop() {
+                    answers |= way.arrive(packet);
+                }
+                // Half a window was answered while the rest is still being sent.
+                if answers && !draw(loss) {
+                    way.report(false);
+                    answers = false;
+                }
+            }
+            // The answer comes, or the client asks.
+            if !draw(loss) {
+                way.report(!answers);
+            }
+        }
+        if loss == 0 {
+            prop_assert_eq!((way.sent, way.resent), (count, 0));
+        }
+    }
+}

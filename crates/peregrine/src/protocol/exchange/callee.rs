@@ -1,0 +1,615 @@
+//! The server's end of one handle: the duplicate record. Purely reactive, without a timer.
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | `Vacant` | `Idle` | [`occupy`](Callee::occupy): the handle is bound |
+//! | `Idle`, `Replied` | `Assembling` | a piece of a newer call comes, and there are more |
+//! | `Idle`, `Replied`, `Assembling` | `Executing` | all of a newer call is here: it runs, this once |
+//! | `Executing`, `Assembling` | `Replied` | [`replied`](Callee::replied); from `Assembling`, a refusal to run it |
+//! | `Replied` | `Idle` | the client has the result, or asks for a newer call |
+//! | `Idle`, `Assembling`, `Replied` | `Idle` | the client gave the call up: it will not run any more |
+//! | `Executing` | `Quitting` | the same while it runs |
+//! | `Quitting` | `Idle` | the procedure has ended; its result is dropped |
+//! | any | `Vacant` | [`forget`](Callee::forget): the handle is revoked |
+//!
+//! A number runs once because only a number above that of the record starts anything, and the record
+//! takes that number in the same step. It never goes back, but to an assembly's start: nothing ran.
+
+use core::ops::Range;
+
+use super::assembly::{Arrival, Assembly};
+use super::blast::{Blast, Have, Window};
+use super::caller::{Dropped, Send, emit_with};
+use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
+use super::header::{Handle, Header, Kind};
+use super::message::{Cut, Shape};
+use super::positions::{Positions, SPAN};
+use super::time::{MICROSECOND, Moment};
+
+/// What a packet means to a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    /// The retained result is not needed any more; it was that of an earlier call, or is that of
+    /// this one, which the client has or does not want.
+    pub(crate) release: bool,
+    pub(crate) then: Then,
+}
+
+/// What the driver does about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    /// A call of several packets begins, with this piece at this range. Room for all of it is
+    /// needed from here on; without it the driver [replies](Callee::replied) with a refusal.
+    Begin(Range<u32>),
+    /// What stands behind the header belongs at this range of the call.
+    Place(Range<u32>),
+    /// The same, and then the call is whole and runs. Never again for this number.
+    Execute(Range<u32>),
+    /// The client does not need the handle any more: [`forget`](Callee::forget) it.
+    Forget,
+    /// What there is of this call is not needed: the client gave it up, or begins it again.
+    Abandon,
+    Dropped(Dropped),
+}
+
+/// Whether a result that was made is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retain {
+    /// It is kept, unchanged, until it is released.
+    Keep,
+    /// The client gave the call up.
+    Drop,
+}
+
+/// What a record would lose if it were forgotten.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Vacant,
+    /// Nothing: no call is open.
+    Idle,
+    /// A call that did not run, and then never will.
+    Assembling,
+    /// A result that its client perhaps does not have.
+    Replied,
+    /// A procedure runs: the record cannot be forgotten.
+    Running,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Vacant,
+    Idle,
+    Assembling {
+        assembly: Assembly,
+        /// The client was told of holes, so it waits to hear that they are closed.
+        reported: bool,
+    },
+    Executing,
+    Quitting,
+    Replied(Blast),
+}
+
+/// What is to be said before anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    Nothing,
+    /// What is here of the record's call.
+    Have,
+    /// That nothing is here of the call of this number.
+    HaveNone(u32),
+    LetGo,
+}
+
+/// One record, in its place of the server's table.
+#[derive(Clone, Debug)]
+pub(crate) struct Callee {
+    handle: Handle,
+    /// Who bound the handle: a number for its address, without the port.
+    peer: u64,
+    /// When a packet last came.
+    heard: Moment,
+    /// Since when this place would know what became of its handles' calls.
+    vouches: Moment,
+    sequence: u32,
+    /// What was sent last, and heard last.
+    serial: u16,
+    echo: u16,
+    piece: u32,
+    /// The largest call that is taken.
+    bytes_max: u32,
+    /// Of the call; once there is one, of the result.
+    shape: Shape,
+    owed: Owed,
+    window: Window,
+    credits_here: u16,
+    state: State,
+    /// Of the call, what came early; later, missing of the result.
+    positions: Positions,
+}
+
+// A server remembers an idle client in this.
+const _: () = assert!(size_of::<Callee>() <= 272);
+
+impl Callee {
+    /// An empty place. `now`: when the server began to listen, for that is since when it vouches;
+    /// what an earlier server at its address took, it cannot know.
+    pub(crate) fn vacant(place: u32, now: Moment) -> Self {
+        Self {
+            handle: Handle { place, secret: [0; 12] },
+            peer: 0,
+            heard: now,
+            vouches: now,
+            sequence: 0,
+            serial: 0,
+            echo: 0,
+            piece: 0,
+            bytes_max: 0,
+            shape: Shape::default(),
+            owed: Owed::Nothing,
+            window: Window::new(0),
+            credits_here: 0,
+            state: State::Vacant,
+            positions: Positions::default(),
+        }
+    }
+
+    /// The place is a handle's from now on. The secret must be random: old ones are then strange.
+    pub(crate) fn occupy(&mut self, now: Moment, secret: [u8; 12], peer: u64, terms: &Terms) {
+        debug_assert!(matches!(self.state, State::Vacant));
+        let handle = Handle { place: self.handle.place, secret };
+        *self = Self {
+            handle,
+            peer,
+            heard: now,
+            sequence: handle.sequence(),
+            piece: terms.piece,
+            bytes_max: terms.bytes_max,
+            window: Window::new(terms.credits),
+            credits_here: terms.credits_here,
+            state: State::Idle,
+            ..Self::vacant(handle.place, self.vouches)
+        };
+    }
+
+    /// Whether a packet is for the handle of this place, from where it was bound.
+    #[inline]
+    pub(crate) fn knows(&self, header: &Header, peer: u64) -> bool {
+        self.is_for(header) && self.peer == peer
+    }
+
+    /// Whether a packet is for the handle of this place, from wherever.
+    #[inline]
+    pub(crate) fn is_for(&self, header: &Header) -> bool {
+        self.handle == header.handle && !matches!(self.state, State::Vacant)
+    }
+
+    /// The refusal of a packet for this place that it does not know; none for those that nobody
+    /// waits behind. Never more bytes than came.
+    pub(crate) fn refuse(&self, now: Moment, header: &Header, origin: u64) -> Option<Header> {
+        let waits = match header.kind {
+            Kind::Call | Kind::Probe | Kind::Quit => true,
+            Kind::HaveResult => !header.flags.has(Flags::ALL),
+            _ => false,
+        };
+        // The handle is known, from elsewhere: nothing can be said of its calls.
+        let known = self.is_for(header);
+        let age = if known { 0 } else { now.since(self.vouches) / MICROSECOND };
+        waits.then(|| Header::refusal(header, age, origin))
+    }
+
+    /// A packet that is [known](Self::knows), and the bitmap behind its header if it says what the
+    /// client has.
+    #[inline]
+    pub(crate) fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Received {
+        let ahead = header.sequence.wrapping_sub(self.sequence) as i32;
+        // A new call in one packet.
+        if header.kind == Kind::Call
+            && ahead > 0
+            && matches!(self.state, State::Idle | State::Replied(_))
+            && header.shape.total <= header.piece
+            && header.shape.total <= self.bytes_max
+        {
+            let release = matches!(self.state, State::Replied(_));
+            self.take(now, header);
+            self.state = State::Executing;
+            return Received { release, then: Then::Execute(0..header.shape.total) };
+        }
+        self.handle_slowly(now, header, bitmap, ahead)
+    }
+
+    /// The record is of this call from here on.
+    #[inline]
+    fn take(&mut self, now: Moment, header: &Header) {
+        self.hear(now, header);
+        self.sequence = header.sequence;
+        self.shape = header.shape;
+        self.piece = header.piece;
+        self.owed = Owed::Nothing;
+    }
+
+    #[inline]
+    fn hear(&mut self, now: Moment, header: &Header) {
+        self.heard = now;
+        self.echo = header.serial;
+        self.window.allow(header.credits);
+    }
+
+    fn handle_slowly(
+        &mut self,
+        now: Moment,
+        header: &Header,
+        bitmap: &[u8],
+        ahead: i32,
+    ) -> Received {
+        let running = matches!(self.state, State::Executing | State::Quitting);
+        // A client never begins a call before it knows that the one before it has ended.
+        if ahead < 0 || (ahead > 0 && running) {
+            return dropped(Dropped::Late);
+        }
+        let then = match header.kind {
+            Kind::Call if ahead > 0 => return self.begin(now, header),
+            Kind::Call => self.more(now, header),
+            Kind::Probe => return self.probed(now, header, ahead),
+            Kind::HaveResult if ahead == 0 => return self.client_has(now, header, bitmap),
+            Kind::Quit => return self.quit(now, header, ahead),
+            Kind::Bye if !running => return self.bye(ahead),
+            _ => Then::Dropped(Dropped::Violation),
+        };
+        Received { release: false, then }
+    }
+
+    /// The first piece that comes of a newer call.
+    fn begin(&mut self, now: Moment, header: &Header) -> Received {
+        if header.shape.total > self.bytes_max {
+            return dropped(Dropped::Violation);
+        }
+        let cut = header.cut();
+        if cut.position(header.fragment) >= SPAN {
+            return dropped(Dropped::Violation);
+        }
+        let release = matches!(self.state, State::Replied(_));
+        self.take(now, header);
+        let range = cut.range(header.fragment);
+        if cut.count() == 1 {
+            // Instead of one that never became whole.
+            self.state = State::Executing;
+            return Received { release, then: Then::Execute(range) };
+        }
+        let assembly = Assembly::new(cut, &mut self.positions);
+        self.state = State::Assembling { assembly, reported: false };
+        Received { release, then: self.assemble(header, Then::Begin(range)) }
+    }
+
+    /// A further piece of the record's call, or one again.
+    fn more(&mut self, now: Moment, header: &Header) -> Then {
+        self.heard = now;
+        let State::Assembling { assembly, .. } = &self.state else {
+            return self.call_again(header);
+        };
+        if header.shape != self.shape {
+            return Then::Dropped(Dropped::Violation);
+        }
+        let cut = *assembly.cut();
+        if header.piece > cut.piece() {
+            // From before the client began again with smaller pieces.
+            return Then::Dropped(Dropped::Late);
+        }
+        self.hear(now, header);
+        if header.piece < cut.piece() {
+            // The larger ones do not get through: again from the start. Nothing of it ran.
+            let cut = header.cut();
+            if cut.position(header.fragment) >= SPAN {
+                return Then::Dropped(Dropped::Violation);
+            }
+            self.piece = header.piece;
+            let assembly = Assembly::new(cut, &mut self.positions);
+            self.state = State::Assembling { assembly, reported: false };
+            return self.assemble(header, Then::Begin(cut.range(header.fragment)));
+        }
+        self.assemble(header, Then::Place(cut.range(header.fragment)))
+    }
+
+    /// A piece of a call that is here already.
+    fn call_again(&mut self, header: &Header) -> Then {
+        match self.state {
+            State::Executing if header.shape != self.shape => {
+                return Then::Dropped(Dropped::Violation);
+            }
+            State::Executing | State::Quitting | State::Replied(_) => {
+                self.echo = header.serial;
+                self.piece = self.piece.min(header.piece);
+                if header.flags.has(Flags::PLEASE) {
+                    self.owed = Owed::Have;
+                }
+            }
+            _ => return Then::Dropped(Dropped::Late),
+        }
+        Then::Dropped(Dropped::Again)
+    }
+
+    /// Takes a piece into the assembly; `new` is what to do with one that was missing.
+    fn assemble(&mut self, header: &Header, new: Then) -> Then {
+        let State::Assembling { assembly, reported } = &mut self.state else {
+            return Then::Dropped(Dropped::Late);
+        };
+        let position = assembly.cut().position(header.fragment);
+        let range = assembly.cut().range(header.fragment);
+        let arrival = assembly.receive(position, &mut self.positions);
+        if arrival == Arrival::New && assembly.is_whole() {
+            if *reported || header.flags.has(Flags::PLEASE) {
+                self.owed = Owed::Have;
+            }
+            self.state = State::Executing;
+            return Then::Execute(range);
+        }
+        // The end of the blast asks what is missing; who was told of holes waits to hear of their end.
+        let ends = position + 1 == assembly.cut().count();
+        let closed = *reported && !assembly.has_holes();
+        if header.flags.has(Flags::PLEASE) || ends || closed {
+            *reported = assembly.has_holes();
+            self.owed = Owed::Have;
+        }
+        match arrival {
+            Arrival::New => new,
+            Arrival::Again => Then::Dropped(Dropped::Again),
+            Arrival::Beyond => Then::Dropped(Dropped::Violation),
+        }
+    }
+
+    /// The client asks where its call is.
+    fn probed(&mut self, now: Moment, header: &Header, ahead: i32) -> Received {
+        self.hear(now, header);
+        if ahead > 0 {
+            return self.nothing_of(header.sequence);
+        }
+        match &mut self.state {
+            State::Assembling { assembly, .. } if header.piece < assembly.cut().piece() => {
+                // It begins again; what comes next is new.
+                self.state = State::Idle;
+                self.sequence = self.sequence.wrapping_sub(1);
+                self.owed = Owed::HaveNone(header.sequence);
+                self.piece = header.piece;
+                return Received { release: false, then: Then::Abandon };
+            }
+            State::Assembling { assembly, reported } => *reported |= assembly.has_holes(),
+            State::Idle | State::Vacant => return dropped(Dropped::Late),
+            State::Executing | State::Quitting | State::Replied(_) => {
+                self.piece = self.piece.min(header.piece);
+            }
+        }
+        self.owed = Owed::Have;
+        Received { release: false, then: Then::Nothing }
+    }
+
+    /// Nothing came of a newer call than the record's, which is over: the client has its result.
+    fn nothing_of(&mut self, sequence: u32) -> Received {
+        self.owed = Owed::HaveNone(sequence);
+        self.end()
+    }
+
+    /// The record's call is over.
+    fn end(&mut self) -> Received {
+        let release = matches!(self.state, State::Replied(_));
+        let abandon = matches!(self.state, State::Assembling { .. });
+        self.state = State::Idle;
+        Received { release, then: if abandon { Then::Abandon } else { Then::Nothing } }
+    }
+
+    /// The client says what it has of the result.
+    fn client_has(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Received {
+        let State::Replied(blast) = &mut self.state else {
+            return dropped(Dropped::Late);
+        };
+        if !header.holds(bitmap) {
+            return dropped(Dropped::Damaged);
+        }
+        if header.flags.has(Flags::ALL) {
+            self.heard = now;
+            return self.end();
+        }
+        if header.piece > blast.cut().piece() {
+            return dropped(Dropped::Late);
+        }
+        let waited = header.flags.has(Flags::PLEASE);
+        if header.piece < blast.cut().piece() {
+            *blast = Blast::anew(Cut::new(self.shape.total, header.piece));
+            self.piece = header.piece;
+        } else {
+            let have = Have { next: header.fragment, bitmap, echo: header.echo, waited };
+            blast.heard(&have, &mut self.window, &mut self.positions);
+        }
+        self.hear(now, header);
+        Received { release: false, then: Then::Nothing }
+    }
+
+    /// The client gave the call up.
+    fn quit(&mut self, now: Moment, header: &Header, ahead: i32) -> Received {
+        self.hear(now, header);
+        if ahead == 0 && matches!(self.state, State::Executing | State::Quitting) {
+            self.state = State::Quitting;
+            self.owed = Owed::Have;
+            return Received { release: false, then: Then::Nothing };
+        }
+        // Its late packets must not run it.
+        self.sequence = header.sequence;
+        self.owed = Owed::LetGo;
+        self.end()
+    }
+
+    /// The client does not need the handle any more.
+    fn bye(&mut self, ahead: i32) -> Received {
+        if ahead > 0 {
+            return dropped(Dropped::Violation);
+        }
+        let release = self.end().release;
+        self.owed = Owed::Nothing;
+        Received { release, then: Then::Forget }
+    }
+
+    /// The procedure has ended with this result, or the call is refused before it ran: from now on
+    /// its number is used up either way.
+    #[inline]
+    pub(crate) fn replied(&mut self, result: Shape) -> Retain {
+        match self.state {
+            State::Executing | State::Assembling { .. } => {
+                self.shape = result;
+                self.state = State::Replied(Blast::new(Cut::new(result.total, self.piece)));
+                // The result says that all of the call is here.
+                self.owed = Owed::Nothing;
+                Retain::Keep
+            }
+            State::Quitting => {
+                self.state = State::Idle;
+                self.owed = Owed::LetGo;
+                Retain::Drop
+            }
+            State::Vacant | State::Idle | State::Replied(_) => Retain::Drop,
+        }
+    }
+
+    /// The next packet to send, if there is one: written to `out`. Its range is one of the retained
+    /// result.
+    #[inline]
+    pub(crate) fn poll_send(&mut self, out: &mut [u8; CONTROL_BYTES_MAX]) -> Option<Send> {
+        if self.owed != Owed::Nothing {
+            return Some(self.say(out));
+        }
+        let State::Replied(blast) = &mut self.state else { return None };
+        let serial = self.serial.wrapping_add(1);
+        let (position, flags) = blast.poll(serial, &mut self.window, &mut self.positions)?;
+        let cut = *blast.cut();
+        self.serial = serial;
+        let fragment = cut.fragment(position);
+        let header = Header {
+            flags,
+            shape: self.shape,
+            fragment,
+            piece: cut.piece(),
+            ..self.header(Kind::Result)
+        };
+        header.emit(out.first_chunk_mut().expect("room for a header"));
+        Some(Send { bytes: HEADER_BYTES, range: cut.range(fragment) })
+    }
+
+    #[inline]
+    fn header(&self, kind: Kind) -> Header {
+        Header {
+            serial: self.serial,
+            echo: self.echo,
+            piece: self.piece,
+            credits: self.credits_here,
+            ..Header::new(kind, self.handle, self.sequence)
+        }
+    }
+
+    /// Writes what is owed.
+    #[cold]
+    fn say(&mut self, out: &mut [u8; CONTROL_BYTES_MAX]) -> Send {
+        self.serial = self.serial.wrapping_add(1);
+        let mut bytes = HEADER_BYTES;
+        let header = match core::mem::replace(&mut self.owed, Owed::Nothing) {
+            Owed::LetGo | Owed::Nothing => self.header(Kind::LetGo),
+            Owed::HaveNone(sequence) => Header { sequence, ..self.header(Kind::HaveCall) },
+            Owed::Have => {
+                let mut header = self.header(Kind::HaveCall);
+                if let State::Assembling { assembly, .. } = &self.state {
+                    let mut bitmap = [0; BITMAP_BYTES_MAX];
+                    let (next, length) = assembly.report(&self.positions, &mut bitmap);
+                    header.fragment = next;
+                    bytes += length;
+                    out[HEADER_BYTES..bytes].copy_from_slice(&bitmap[..length]);
+                } else {
+                    let replied = matches!(self.state, State::Replied(_));
+                    header.flags = Flags::ALL.with_if(replied, Flags::REPLIED);
+                }
+                header
+            }
+        };
+        emit_with(header, out, bytes);
+        Send { bytes, range: 0..0 }
+    }
+
+    /// What would be lost.
+    pub(crate) const fn standing(&self) -> Standing {
+        match self.state {
+            State::Vacant => Standing::Vacant,
+            State::Idle => Standing::Idle,
+            State::Assembling { .. } => Standing::Assembling,
+            State::Replied(_) => Standing::Replied,
+            State::Executing | State::Quitting => Standing::Running,
+        }
+    }
+
+    /// Whether the caller of the procedure that runs has given it up.
+    pub(crate) const fn is_given_up(&self) -> bool {
+        matches!(self.state, State::Quitting)
+    }
+
+    /// The number of the record's call.
+    #[cfg(fuzzing)]
+    pub(crate) const fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// Whether a packet is a piece of the call that is coming.
+    pub(crate) fn is_of_assembly(&self, header: &Header) -> bool {
+        header.kind == Kind::Call
+            && header.sequence == self.sequence
+            && matches!(self.state, State::Assembling { .. })
+    }
+
+    /// What comes next if all goes well: of which call, how it is cut, and from which position on.
+    pub(crate) fn expects(&self) -> Option<(u32, Cut, u32)> {
+        let State::Assembling { assembly, .. } = &self.state else { return None };
+        (!assembly.has_holes()).then(|| (self.sequence, *assembly.cut(), assembly.next()))
+    }
+
+    /// When a packet last came.
+    pub(crate) const fn last_heard(&self) -> Moment {
+        self.heard
+    }
+
+    pub(crate) const fn handle_of(&self) -> Handle {
+        self.handle
+    }
+
+    /// The number of the record's call.
+    #[cfg(test)]
+    #[allow(dead_code)] // the simulator asks
+    pub(crate) const fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    /// Revokes the handle: no packet of it does anything any more.
+    ///
+    /// If its client perhaps waits for a result that was made, this place vouches for nothing that
+    /// was before.
+    pub(crate) fn forget(&mut self, now: Moment) {
+        debug_assert!(self.standing() != Standing::Running);
+        let vouches = match self.state {
+            State::Replied(_) | State::Executing | State::Quitting => now,
+            State::Vacant | State::Idle | State::Assembling { .. } => self.vouches,
+        };
+        *self = Self::vacant(self.handle.place, vouches);
+    }
+}
+
+/// What a record is given when its handle is bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// Bytes of a full piece, until a call says another number.
+    pub(crate) piece: u32,
+    /// Positions that the client takes, and that this side takes.
+    pub(crate) credits: u16,
+    pub(crate) credits_here: u16,
+    /// Bytes of the largest call.
+    pub(crate) bytes_max: u32,
+}
+
+const fn dropped(why: Dropped) -> Received {
+    Received { release: false, then: Then::Dropped(why) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,765 @@
+//! The client's end of one handle: one call at a time, all the timers, the verdict.
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | `Idle`, `Owing` | `Calling` | [`begin`](Caller::begin) |
+//! | `Calling` | `Working` | the server has all of the call |
+//! | `Calling`, `Working` | `Replied` | the server says that it has sent the result |
+//! | `Calling`, `Working`, `Replied` | `Receiving` | a piece of the result comes, and there are more |
+//! | these four | `Owing` | the result is whole; its acknowledgement is owed |
+//! | `Owing` | `Idle` | [`acknowledge`](Caller::acknowledge); the next call does it too |
+//! | the four | `Quitting` | [`quit`](Caller::quit), or a result that cannot be taken: the handle is captured |
+//! | `Quitting` | `Idle` | the server has let go |
+//! | any | `Gone` | refused, or nothing heard for too long: the handle is never used again |
+//!
+//! The client's timer asks and never sends data of its own accord: `PROBE` for the call, what it has
+//! of the result once something came of it. What is missing is sent when the other side said so.
+
+use core::ops::Range;
+
+use super::assembly::{Arrival, Assembly};
+use super::blast::{Blast, Have, Heard, Window};
+use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
+use super::header::{Handle, Header, Kind, checksum};
+use super::message::{self, Cut, PIECE_MIN, Shape};
+use super::positions::Positions;
+use super::rtt::{Rtt, WAIT_MAX};
+use super::time::{MICROSECOND, MILLISECOND, Moment, SECOND};
+
+/// A server that left so many questions unanswered, [`WAIT_MAX`] apart, is dead.
+const UNANSWERED_MAX: u8 = 10;
+/// A server's machine that refused so many of our packets in a row has no server.
+const UNREACHABLE_MAX: u8 = 3;
+/// While a server answers that it works, it is asked at growing intervals up to this.
+const CALM_MAX: u64 = 2 * SECOND;
+/// After so many rounds in which nothing of what was sent arrived, smaller pieces are tried.
+const FRUITLESS_MAX: u8 = 3;
+const NEVER: Moment = Moment(u64::MAX);
+
+/// What was agreed on when the handle was bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// Bytes of a full piece, both ways.
+    pub(crate) piece: u32,
+    /// Positions that the server takes, and that this side takes, beyond what was acknowledged.
+    pub(crate) credits: u16,
+    pub(crate) credits_here: u16,
+    /// Bytes of the largest message, to the server and back.
+    pub(crate) call_bytes_max: u32,
+    pub(crate) result_bytes_max: u32,
+    /// The server's address, as no other living server has it.
+    pub(crate) origin: u64,
+}
+
+/// A packet to send: so many bytes of what was written, and behind them a range of the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Send {
+    pub(crate) bytes: usize,
+    pub(crate) range: Range<u32>,
+}
+
+/// Why a packet changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Dropped {
+    /// Its handle is another one.
+    Stranger,
+    /// It belongs to what is over, or to what was said before something newer.
+    Late,
+    /// What it brings is here already.
+    Again,
+    /// What stands behind its header is damaged.
+    Damaged,
+    /// It contradicts what was said before, or says what this side never may hear.
+    Violation,
+}
+
+/// What a packet brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Handled {
+    /// What stands behind the header belongs at this range of the result.
+    Place(Range<u32>),
+    /// Something other than data.
+    Nothing,
+    Dropped(Dropped),
+}
+
+/// Whether a call that failed ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Executed {
+    /// It did not and never will, for certain.
+    No,
+    Maybe,
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Why {
+    /// The server does not answer.
+    Dead,
+    /// The server's machine says that nobody is there.
+    Unreachable,
+    /// The server does not know the handle.
+    Refused,
+    /// The caller gave up.
+    Quit,
+    /// The result is larger than agreed.
+    Protocol,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// With a result, all of whose bytes were placed.
+    Returned(Shape),
+    Failed {
+        executed: Executed,
+        why: Why,
+    },
+}
+
+/// Why a call was not begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unbegun {
+    /// Another one is under way, or the server has not let go of it.
+    Busy,
+    /// The handle is of no use any more.
+    Gone,
+    /// The message is larger than agreed, or its shape is none.
+    TooLarge,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Idle,
+    Owing,
+    /// `held`: positions are missing, and perhaps only late; the timer sends them again.
+    Calling {
+        blast: Blast,
+        held: bool,
+    },
+    Working,
+    Replied,
+    Receiving {
+        assembly: Assembly,
+        /// What the timer is for.
+        then: Then,
+    },
+    Quitting,
+    Gone,
+}
+
+/// What is said when the timer of an unfinished result is up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// All that does not come any more is lost.
+    Ask,
+    /// What came, now that late packets had their time.
+    Report,
+}
+
+/// What is to be said before anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owed {
+    Nothing,
+    Probe,
+    Have(Flags),
+    Quit,
+    Bye,
+}
+
+/// One caller.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller {
+    state: State,
+    owed: Owed,
+    unanswered: u8,
+    fruitless: u8,
+    /// Refusals of the server's machine in a row, and the packet that the last one was for.
+    unreachable: (u8, u16),
+    /// What was sent last, and heard last.
+    serial: u16,
+    echo: u16,
+    sequence: u32,
+    piece: u32,
+    /// How far the call was received when something of it was last sent again.
+    had: u32,
+    handle: Handle,
+    shape: Shape,
+    result: Shape,
+    outcome: Option<Outcome>,
+    /// When the call's first packet was sent.
+    first: Option<Moment>,
+    due: Moment,
+    /// Until the next question, if nothing is heard.
+    interval: u64,
+    /// The same while the server answers that it works.
+    calm: u64,
+    /// The last packet that wants an answer.
+    timed: Option<(u16, Moment)>,
+    rtt: Rtt,
+    window: Window,
+    terms: Terms,
+    random: u64,
+    /// Missing of the call, later those of the result that came early.
+    positions: Positions,
+}
+
+impl Caller {
+    /// A caller of a handle that was just bound; `round_trip` is the first measured one.
+    pub(crate) fn new(handle: Handle, terms: Terms, round_trip: u64, seed: u64) -> Self {
+        Self {
+            state: State::Idle,
+            owed: Owed::Nothing,
+            unanswered: 0,
+            fruitless: 0,
+            unreachable: (0, 0),
+            serial: 0,
+            echo: 0,
+            sequence: handle.sequence(),
+            piece: terms.piece,
+            had: 0,
+            handle,
+            shape: Shape::default(),
+            result: Shape::default(),
+            outcome: None,
+            first: None,
+            due: NEVER,
+            interval: 0,
+            calm: WAIT_MAX,
+            timed: None,
+            rtt: Rtt::new(round_trip),
+            window: Window::new(terms.credits),
+            terms,
+            random: seed | 1,
+            positions: Positions::default(),
+        }
+    }
+
+    /// Begins a call; its packets are there to be polled.
+    ///
+    /// # Errors
+    /// If this caller cannot begin one now, or not this one. Nothing was executed.
+    #[inline]
+    pub(crate) fn begin(&mut self, call: Shape) -> Result<(), Unbegun> {
+        if !matches!(self.state, State::Idle | State::Owing) || self.outcome.is_some() {
+            return Err(if self.is_gone() { Unbegun::Gone } else { Unbegun::Busy });
+        }
+        if call.total > self.terms.call_bytes_max || !call.fits_call() {
+            return Err(Unbegun::TooLarge);
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        self.shape = call;
+        self.state =
+            State::Calling { blast: Blast::new(Cut::new(call.total, self.piece)), held: false };
+        // The call acknowledges the result before it.
+        self.owed = Owed::Nothing;
+        self.first = None;
+        self.unanswered = 0;
+        self.fruitless = 0;
+        self.had = 0;
+        self.interval = self.rtt.wait();
+        Ok(())
+    }
+
+    /// The next packet to send, if there is one: written to `out`.
+    #[inline]
+    pub(crate) fn poll_send(
+        &mut self,
+        now: Moment,
+        out: &mut [u8; CONTROL_BYTES_MAX],
+    ) -> Option<Send> {
+        if self.owed != Owed::Nothing {
+            return Some(self.say(now, out));
+        }
+        let State::Calling { blast, held: false } = &mut self.state else { return None };
+        let serial = self.serial.wrapping_add(1);
+        let (position, flags) = blast.poll(serial, &mut self.window, &mut self.positions)?;
+        let cut = *blast.cut();
+        self.serial = serial;
+        self.first.get_or_insert(now);
+        self.due = now.after(self.interval);
+        if flags.has(Flags::PLEASE) || position == cut.count() - 1 {
+            self.timed = Some((serial, now));
+        }
+        let fragment = cut.fragment(position);
+        let header =
+            Header { flags, shape: self.shape, fragment, ..self.header(Kind::Call, serial) };
+        header.emit(out.first_chunk_mut().expect("room for a header"));
+        Some(Send { bytes: HEADER_BYTES, range: cut.range(fragment) })
+    }
+
+    #[inline]
+    fn header(&self, kind: Kind, serial: u16) -> Header {
+        Header {
+            serial,
+            echo: self.echo,
+            piece: self.piece,
+            credits: self.terms.credits_here,
+            ..Header::new(kind, self.handle, self.sequence)
+        }
+    }
+
+    /// Writes what is owed.
+    #[cold]
+    fn say(&mut self, now: Moment, out: &mut [u8; CONTROL_BYTES_MAX]) -> Send {
+        self.serial = self.serial.wrapping_add(1);
+        let mut bytes = HEADER_BYTES;
+        let header = match core::mem::replace(&mut self.owed, Owed::Nothing) {
+            Owed::Probe => self.header(Kind::Probe, self.serial),
+            Owed::Quit => self.header(Kind::Quit, self.serial),
+            Owed::Have(flags) => {
+                let mut bitmap = [0; BITMAP_BYTES_MAX];
+                let mut header = self.header(Kind::HaveResult, self.serial);
+                header.flags = flags;
+                if let State::Receiving { assembly, .. } = &self.state {
+                    let (next, length) = assembly.report(&self.positions, &mut bitmap);
+                    header.fragment = next;
+                    bytes += length;
+                    out[HEADER_BYTES..bytes].copy_from_slice(&bitmap[..length]);
+                }
+                header
+            }
+            Owed::Bye | Owed::Nothing => self.header(Kind::Bye, self.serial),
+        };
+        self.timed = Some((self.serial, now));
+        emit_with(header, out, bytes);
+        Send { bytes, range: 0..0 }
+    }
+
+    /// A packet of the server, and the bitmap behind its header if it says what it has.
+    #[inline]
+    pub(crate) fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Handled {
+        if header.handle != self.handle {
+            return Handled::Dropped(Dropped::Stranger);
+        }
+        // The whole result in one packet, while nothing but the call was sent.
+        if header.kind == Kind::Result
+            && header.sequence == self.sequence
+            && let State::Calling { .. } = self.state
+            && header.shape.total <= header.piece
+            && header.shape.total <= self.terms.result_bytes_max
+        {
+            self.hear(now, header);
+            return self.returned(header.shape, 0..header.shape.total);
+        }
+        self.handle_slowly(now, header, bitmap)
+    }
+
+    #[inline]
+    fn returned(&mut self, result: Shape, range: Range<u32>) -> Handled {
+        self.outcome = Some(Outcome::Returned(result));
+        self.state = State::Owing;
+        self.owed = Owed::Nothing;
+        self.due = NEVER;
+        Handled::Place(range)
+    }
+
+    /// Something of the call under way came from the server: it lives.
+    #[inline]
+    fn hear(&mut self, now: Moment, header: &Header) {
+        self.echo = header.serial;
+        self.unanswered = 0;
+        self.unreachable.0 = 0;
+        if let Some((serial, sent)) = self.timed
+            && serial == header.echo
+        {
+            self.rtt.sample(now.since(sent));
+            self.timed = None;
+        }
+    }
+
+    fn handle_slowly(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Handled {
+        if header.kind == Kind::Refused {
+            return self.refused(now, header);
+        }
+        if header.sequence != self.sequence {
+            return Handled::Dropped(Dropped::Late);
+        }
+        match (header.kind, self.state) {
+            (Kind::LetGo | Kind::HaveCall, State::Quitting) => self.is_let_go(now, header),
+            (Kind::Result, State::Quitting)
+            | (Kind::LetGo, State::Idle | State::Gone)
+            | (Kind::Result | Kind::HaveCall, State::Idle | State::Owing | State::Gone) => {
+                Handled::Dropped(Dropped::Late)
+            }
+            (Kind::Result, _) => self.result(now, header),
+            (Kind::HaveCall, _) => self.server_has(now, header, bitmap),
+            _ => Handled::Dropped(Dropped::Violation),
+        }
+    }
+
+    /// A piece of the result.
+    fn result(&mut self, now: Moment, header: &Header) -> Handled {
+        if header.shape.total > self.terms.result_bytes_max {
+            self.give_up(now, Why::Protocol);
+            return Handled::Dropped(Dropped::Violation);
+        }
+        let cut = header.cut();
+        if cut.count() == 1 {
+            self.hear(now, header);
+            return self.returned(header.shape, 0..header.shape.total);
+        }
+        if header.piece != self.piece {
+            // Cut before we asked for smaller pieces.
+            return Handled::Dropped(Dropped::Late);
+        }
+        let (mut assembly, mut then) = match self.state {
+            State::Receiving { assembly, then } => {
+                if header.shape != self.result {
+                    return Handled::Dropped(Dropped::Violation);
+                }
+                (assembly, then)
+            }
+            _ => {
+                self.result = header.shape;
+                self.owed = Owed::Nothing;
+                (Assembly::new(cut, &mut self.positions), Then::Ask)
+            }
+        };
+        self.hear(now, header);
+        let arrival = assembly.receive(cut.position(header.fragment), &mut self.positions);
+        if assembly.is_whole() && arrival == Arrival::New {
+            return self.returned(header.shape, cut.range(header.fragment));
+        }
+        if arrival == Arrival::New {
+            self.fruitless = 0;
+        }
+        self.interval = self.rtt.wait();
+        let pleased = header.flags.has(Flags::PLEASE);
+        if !assembly.has_holes() {
+            // An answer that waited for late packets need not wait any more.
+            if pleased || then == Then::Report {
+                self.owed = Owed::Have(Flags::NONE);
+            }
+            then = Then::Ask;
+            self.due = now.after(self.interval);
+        } else if then == Then::Ask {
+            let report = pleased || assembly.has_last();
+            then = if report { Then::Report } else { Then::Ask };
+            let wait = if report { self.rtt.allowance() } else { self.interval };
+            self.due = now.after(wait);
+        }
+        self.state = State::Receiving { assembly, then };
+        match arrival {
+            Arrival::New => Handled::Place(cut.range(header.fragment)),
+            Arrival::Again => Handled::Dropped(Dropped::Again),
+            Arrival::Beyond => Handled::Dropped(Dropped::Violation),
+        }
+    }
+
+    /// The server says what it has of the call.
+    fn server_has(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Handled {
+        if !header.holds(bitmap) {
+            return Handled::Dropped(Dropped::Damaged);
+        }
+        let answers = self.timed.is_some_and(|(serial, _)| serial == header.echo);
+        self.hear(now, header);
+        self.window.allow(header.credits);
+        if header.flags.has(Flags::ALL) {
+            return self.server_has_all(now, header.flags.has(Flags::REPLIED), answers);
+        }
+        let State::Calling { blast, held } = &mut self.state else {
+            return Handled::Dropped(Dropped::Late);
+        };
+        // Of a message cut otherwise, nothing.
+        let same = header.piece == self.piece;
+        let have = Have {
+            next: if same { header.fragment } else { 0 },
+            bitmap: if same { bitmap } else { &[] },
+            echo: header.echo,
+            waited: false,
+        };
+        match blast.heard(&have, &mut self.window, &mut self.positions) {
+            Heard::Nothing => return Handled::Dropped(Dropped::Late),
+            Heard::Onward => {
+                *held = false;
+                self.interval = self.rtt.wait();
+                self.due = now.after(self.interval);
+            }
+            Heard::Holes => {
+                if !*held {
+                    self.due = now.after(self.rtt.allowance());
+                }
+                *held = true;
+            }
+        }
+        Handled::Nothing
+    }
+
+    fn server_has_all(&mut self, now: Moment, replied: bool, answers: bool) -> Handled {
+        match self.state {
+            State::Calling { .. } | State::Working if replied => {
+                // It is on its way, or lost; the next question tells which.
+                self.state = State::Replied;
+                self.owed = Owed::Nothing;
+                self.interval = self.rtt.wait();
+                self.due = now.after(self.rtt.allowance());
+            }
+            State::Calling { .. } => {
+                self.state = State::Working;
+                self.owed = Owed::Nothing;
+                self.calm = WAIT_MAX;
+                self.due = now.after(self.calm);
+            }
+            State::Working if answers => self.calm_down(now),
+            State::Working | State::Replied | State::Receiving { .. } => {}
+            _ => return Handled::Dropped(Dropped::Late),
+        }
+        Handled::Nothing
+    }
+
+    /// The server answers that it still works: it is asked again after a longer time.
+    fn calm_down(&mut self, now: Moment) {
+        self.calm = (self.calm * 2).min(CALM_MAX);
+        self.due = now.after(self.calm);
+    }
+
+    fn is_let_go(&mut self, now: Moment, header: &Header) -> Handled {
+        self.hear(now, header);
+        if header.kind == Kind::LetGo {
+            self.state = State::Idle;
+            self.owed = Owed::Nothing;
+            self.due = NEVER;
+        } else if header.flags.has(Flags::ALL) {
+            self.calm_down(now);
+        }
+        Handled::Nothing
+    }
+
+    /// The server does not know the handle: nothing of it will ever run there any more. Whether the
+    /// call did is certain only if that server would know, and had not heard of it.
+    fn refused(&mut self, now: Moment, header: &Header) -> Handled {
+        if header.sequence != self.sequence {
+            return Handled::Dropped(Dropped::Late);
+        }
+        let unheard = matches!(self.state, State::Calling { .. });
+        let open = self.first.map_or(0, |first| now.since(first));
+        let vouched = header.age().saturating_mul(MICROSECOND);
+        // Clocks differ by up to one in a thousand, and a read of one takes its time.
+        let vouched = vouched.saturating_sub(vouched / 1000 + MILLISECOND);
+        let certain = unheard && header.origin() == self.terms.origin && vouched > open;
+        self.fail(if certain { Executed::No } else { Executed::Maybe }, Why::Refused);
+        Handled::Nothing
+    }
+
+    /// The call, if one is under way, is over, and with it the handle.
+    fn fail(&mut self, executed: Executed, why: Why) {
+        if self.is_under_way() {
+            self.outcome = Some(Outcome::Failed { executed, why });
+        }
+        self.state = State::Gone;
+        self.owed = Owed::Nothing;
+        self.due = NEVER;
+    }
+
+    const fn is_under_way(&self) -> bool {
+        matches!(
+            self.state,
+            State::Calling { .. } | State::Working | State::Replied | State::Receiving { .. }
+        )
+    }
+
+    /// The server's machine says that nobody takes our packets there (an ICMP error).
+    pub(crate) fn unreachable(&mut self) {
+        if !self.is_under_way() && !matches!(self.state, State::Quitting) {
+            return;
+        }
+        let (count, serial) = self.unreachable;
+        if count == 0 || serial != self.serial {
+            self.unreachable = (count + 1, self.serial);
+        }
+        if self.unreachable.0 >= UNREACHABLE_MAX {
+            // Whoever took an earlier packet may have run the call and ended since.
+            self.fail(Executed::Maybe, Why::Unreachable);
+        }
+    }
+
+    /// When [`timer`](Self::timer) is to be called.
+    #[inline]
+    pub(crate) fn next_timer(&self) -> Option<Moment> {
+        (self.due != NEVER).then_some(self.due)
+    }
+
+    /// The time of [`next_timer`](Self::next_timer) has come; nothing happens before it.
+    pub(crate) fn timer(&mut self, now: Moment) {
+        if now < self.due {
+            return;
+        }
+        match &mut self.state {
+            State::Calling { held, .. } if *held => self.send_again(now),
+            State::Calling { .. } | State::Working => self.ask(now, Owed::Probe),
+            State::Receiving { then, .. } if *then == Then::Report => {
+                *then = Then::Ask;
+                self.owed = Owed::Have(Flags::NONE);
+                self.due = now.after(self.interval);
+            }
+            State::Receiving { .. } | State::Replied => self.ask_for_result(now),
+            State::Quitting => self.ask(now, Owed::Quit),
+            State::Idle | State::Owing | State::Gone => self.due = NEVER,
+        }
+    }
+
+    /// Late packets had their time: what is missing goes out again.
+    fn send_again(&mut self, now: Moment) {
+        let State::Calling { blast, held } = &mut self.state else { return };
+        *held = false;
+        let fruitless = if blast.had() > self.had { 0 } else { self.fruitless + 1 };
+        (self.had, self.fruitless) = (blast.had(), fruitless);
+        if self.is_in_vain(self.shape.total) {
+            self.had = 0;
+            let cut = Cut::new(self.shape.total, self.piece);
+            self.state = State::Calling { blast: Blast::anew(cut), held: false };
+        } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
+            // It answers, and yet no data ever gets there.
+            return self.fail(Executed::Maybe, Why::Dead);
+        }
+        self.interval = (self.rtt.wait() << self.fruitless).min(WAIT_MAX);
+        self.due = now.after(self.interval);
+    }
+
+    fn ask_for_result(&mut self, now: Moment) {
+        let total = match self.state {
+            State::Receiving { .. } => self.result.total,
+            // Not known yet, and perhaps large.
+            _ => u32::MAX,
+        };
+        // A way that is cut for a moment is no narrow one: quick questions do not count.
+        if self.interval * 2 >= WAIT_MAX {
+            self.fruitless = self.fruitless.saturating_add(1);
+        }
+        if self.is_in_vain(total) {
+            // The server cuts it anew; what came in larger pieces is not used.
+            self.state = State::Replied;
+            self.unanswered = 0;
+        } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
+            return self.fail(Executed::Maybe, Why::Dead);
+        }
+        self.ask(now, Owed::Have(Flags::PLEASE));
+    }
+
+    /// Whether nothing gets through although something should: a link on the way no longer carries
+    /// full pieces, and smaller ones are tried from here on.
+    fn is_in_vain(&mut self, total: u32) -> bool {
+        if self.fruitless <= FRUITLESS_MAX || total <= PIECE_MIN {
+            return false;
+        }
+        let Some(piece) = message::smaller(self.piece) else { return false };
+        (self.piece, self.fruitless) = (piece, 0);
+        true
+    }
+
+    /// Asks, or takes the server for dead.
+    fn ask(&mut self, now: Moment, what: Owed) {
+        if self.unanswered >= UNANSWERED_MAX {
+            self.fail(Executed::Maybe, Why::Dead);
+            return;
+        }
+        self.owed = what;
+        self.interval = match self.state {
+            State::Working | State::Quitting => WAIT_MAX,
+            _ => (self.interval * 2).min(WAIT_MAX),
+        };
+        // Quick questions first; only those that had their full time count.
+        if self.interval == WAIT_MAX {
+            self.unanswered += 1;
+        }
+        self.due = now.after(self.jittered(self.interval));
+    }
+
+    /// Ten percent more or less, so that clients that began together do not go on so.
+    fn jittered(&mut self, interval: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        interval / 10 * 9 + self.random % (interval / 5).max(1)
+    }
+
+    /// Gives the call up: it ends now. The handle is captured until the server has let go of it.
+    pub(crate) fn quit(&mut self, now: Moment) {
+        if !self.is_under_way() {
+            return;
+        }
+        if self.first.is_none() {
+            // Nobody heard of it: it never was.
+            let (executed, why) = (Executed::No, Why::Quit);
+            self.outcome = Some(Outcome::Failed { executed, why });
+            self.sequence = self.sequence.wrapping_sub(1);
+            self.state = State::Owing;
+            self.due = NEVER;
+            return;
+        }
+        self.give_up(now, Why::Quit);
+    }
+
+    fn give_up(&mut self, now: Moment, why: Why) {
+        self.outcome = Some(Outcome::Failed { executed: Executed::Maybe, why });
+        self.state = State::Quitting;
+        self.unanswered = 0;
+        self.calm = WAIT_MAX;
+        self.ask(now, Owed::Quit);
+    }
+
+    /// How the call ended, once.
+    #[inline]
+    pub(crate) fn outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    /// Whether the server keeps a result that no call has acknowledged yet.
+    #[inline]
+    pub(crate) const fn owes_acknowledgement(&self) -> bool {
+        matches!(self.state, State::Owing)
+    }
+
+    /// Acknowledges the last result, for no call came that would have.
+    pub(crate) fn acknowledge(&mut self) {
+        if self.owes_acknowledgement() {
+            self.state = State::Idle;
+            self.owed = Owed::Have(Flags::ALL);
+        }
+    }
+
+    /// Says that the handle is not needed any more, if it is not captured.
+    pub(crate) fn bye(&mut self) {
+        if matches!(self.state, State::Idle | State::Owing) {
+            self.state = State::Gone;
+            self.owed = Owed::Bye;
+        }
+    }
+
+    /// Whether the server has not let go of a call that was given up.
+    pub(crate) const fn is_captured(&self) -> bool {
+        matches!(self.state, State::Quitting)
+    }
+
+    /// Whether the handle is of no use any more.
+    pub(crate) const fn is_gone(&self) -> bool {
+        matches!(self.state, State::Gone)
+    }
+
+    pub(crate) const fn handle_of(&self) -> Handle {
+        self.handle
+    }
+
+    #[cfg(test)]
+    #[allow(dead_code)] // the simulator asks
+    pub(crate) const fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    pub(crate) const fn piece(&self) -> u32 {
+        self.piece
+    }
+}
+
+/// Writes a header, with the check of the bitmap behind it if there is one.
+pub(super) fn emit_with(mut header: Header, out: &mut [u8; CONTROL_BYTES_MAX], bytes: usize) {
+    if bytes > HEADER_BYTES {
+        header.flags = header.flags.with(Flags::CHECKED);
+        header.check = checksum(&out[HEADER_BYTES..bytes]);
+    }
+    header.emit(out.first_chunk_mut().expect("room for a header"));
+}
+
+#[cfg(test)]
+mod tests;

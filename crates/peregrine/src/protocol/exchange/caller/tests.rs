@@ -1,0 +1,375 @@
+//! Dialogues with a caller: this comes, exactly that goes.
+
+use super::super::rtt::WAIT_MIN;
+use super::*;
+
+const NOW: Moment = Moment(100 * SECOND);
+const SECRET: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff];
+const FIRST: u32 = 0;
+const ORIGIN: u64 = 77;
+const ROUND_TRIP: u64 = 100 * MICROSECOND;
+
+fn caller() -> Caller {
+    let terms = Terms {
+        piece: 1024,
+        credits: 64,
+        credits_here: 32,
+        call_bytes_max: 1 << 20,
+        result_bytes_max: 1 << 20,
+        origin: ORIGIN,
+    };
+    Caller::new(Handle { place: 4, secret: SECRET }, terms, ROUND_TRIP, 3)
+}
+
+fn shape(total: u32) -> Shape {
+    Shape { what: 7, total, ..Shape::default() }
+}
+
+/// Begins a call and sends its first packets.
+fn calling(total: u32) -> Caller {
+    let mut caller = caller();
+    caller.begin(shape(total)).expect("it can begin");
+    sent(&mut caller, NOW);
+    caller
+}
+
+fn packet(kind: Kind, sequence: u32) -> Header {
+    let handle = Handle { place: 4, secret: SECRET };
+    Header { piece: 1024, credits: 64, ..Header::new(kind, handle, sequence) }
+}
+
+fn result(total: u32, fragment: u32) -> Header {
+    Header { shape: shape(total), fragment, ..packet(Kind::Result, FIRST) }
+}
+
+fn all(sequence: u32) -> Header {
+    Header { flags: Flags::ALL, ..packet(Kind::HaveCall, sequence) }
+}
+
+/// What goes out: kinds, fragments and flags.
+fn sent(caller: &mut Caller, now: Moment) -> Vec<(Kind, u32, Flags)> {
+    let mut out = [0; CONTROL_BYTES_MAX];
+    let mut all = Vec::new();
+    while let Some(send) = caller.poll_send(now, &mut out) {
+        let behind = send.bytes - HEADER_BYTES + send.range.len();
+        let header = Header::parse(out.first_chunk().unwrap(), behind).unwrap();
+        all.push((header.kind, header.fragment, header.flags));
+    }
+    all
+}
+
+/// Lets the next timer come, and returns how long that took and what goes out then.
+fn next(caller: &mut Caller, now: &mut Moment) -> (u64, Vec<(Kind, u32, Flags)>) {
+    let due = caller.next_timer().expect("a timer");
+    let waited = due.since(*now);
+    *now = (*now).max(due);
+    caller.timer(*now);
+    (waited, sent(caller, *now))
+}
+
+const PROBE: (Kind, u32, Flags) = (Kind::Probe, 0, Flags::NONE);
+
+fn failed(executed: Executed, why: Why) -> Option<Outcome> {
+    Some(Outcome::Failed { executed, why })
+}
+
+#[test]
+fn a_quiet_call_is_one_packet_and_its_result_needs_no_answer() {
+    let mut caller = caller();
+    caller.begin(shape(100)).expect("it can begin");
+    assert_eq!(sent(&mut caller, NOW), [(Kind::Call, 0, Flags::NONE)]);
+    assert_eq!(caller.begin(shape(0)), Err(Unbegun::Busy));
+    assert_eq!(caller.next_timer(), Some(NOW.after(WAIT_MIN)));
+    assert_eq!(caller.handle(NOW, &result(9, 0), &[]), Handled::Place(0..9));
+    assert_eq!(caller.outcome(), Some(Outcome::Returned(shape(9))));
+    assert_eq!((caller.outcome(), caller.next_timer()), (None, None));
+    assert_eq!(sent(&mut caller, NOW), []);
+    // It comes once more.
+    assert_eq!(caller.handle(NOW, &result(9, 0), &[]), Handled::Dropped(Dropped::Late));
+    assert!(caller.owes_acknowledgement());
+    caller.begin(shape(100)).expect("it can begin");
+    assert!(!caller.owes_acknowledgement());
+    // The result of the call before is not that of this one.
+    assert_eq!(caller.handle(NOW, &result(9, 0), &[]), Handled::Dropped(Dropped::Late));
+    assert_eq!(caller.outcome(), None);
+}
+
+#[test]
+fn what_no_call_acknowledged_is_acknowledged_when_asked() {
+    let mut caller = calling(0);
+    caller.handle(NOW, &result(0, 0), &[]);
+    caller.outcome();
+    caller.acknowledge();
+    assert_eq!(sent(&mut caller, NOW), [(Kind::HaveResult, 0, Flags::ALL)]);
+    assert!(!caller.owes_acknowledgement());
+    caller.bye();
+    assert_eq!(sent(&mut caller, NOW), [(Kind::Bye, 0, Flags::NONE)]);
+    assert_eq!(caller.begin(shape(0)), Err(Unbegun::Gone));
+}
+
+#[test]
+fn it_asks_with_growing_intervals_and_then_takes_the_server_for_dead() {
+    let (mut caller, mut now) = (calling(100), NOW);
+    let (mut waits, mut asked) = (Vec::new(), 0);
+    while !caller.is_gone() {
+        let (waited, sent) = next(&mut caller, &mut now);
+        waits.push(waited / MILLISECOND);
+        asked += sent.len();
+        assert!(sent.iter().all(|one| *one == PROBE), "{sent:?}");
+    }
+    assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Dead));
+    for (wait, expected) in waits.iter().zip([5, 10, 20, 40, 80, 160]) {
+        assert!(wait.abs_diff(expected) <= expected / 10 + 1, "{waits:?}");
+    }
+    assert!(waits[6..].iter().all(|wait| (180..=220).contains(wait)), "{waits:?}");
+    assert_eq!((asked, waits.len()), (15, 16));
+}
+
+#[test]
+fn while_the_server_works_it_is_asked_more_and_more_seldom() {
+    let (mut caller, mut now) = (calling(100), NOW);
+    caller.handle(NOW, &all(FIRST), &[]);
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        let (waited, sent) = next(&mut caller, &mut now);
+        assert_eq!(sent, [PROBE]);
+        waits.push(waited / MILLISECOND);
+        let answer = Header { echo: caller.serial, ..all(FIRST) };
+        caller.handle(now, &answer, &[]);
+        // A late one of the same makes no difference.
+        caller.handle(now, &answer, &[]);
+    }
+    assert_eq!(waits, [200, 400, 800, 1600, 2000, 2000]);
+    // Unanswered, it asks quickly, and gives up after ten.
+    let mut waits = Vec::new();
+    while !caller.is_gone() {
+        waits.push(next(&mut caller, &mut now).0 / MILLISECOND);
+    }
+    assert_eq!((waits[0], waits.len()), (2000, 11));
+    assert!(waits[1..].iter().all(|wait| (180..=220).contains(wait)), "{waits:?}");
+}
+
+#[test]
+fn what_the_server_misses_is_sent_after_a_moment_and_nothing_else() {
+    let (mut caller, mut now) = (calling(3000), NOW);
+    assert_eq!(next(&mut caller, &mut now).1, [PROBE]);
+    // It has the middle of three only.
+    let bitmap = [0b10];
+    let have = Header {
+        flags: Flags::CHECKED,
+        check: checksum(&bitmap),
+        echo: caller.serial,
+        ..packet(Kind::HaveCall, FIRST)
+    };
+    let damaged = Header { check: 1, ..have };
+    assert_eq!(caller.handle(now, &damaged, &bitmap), Handled::Dropped(Dropped::Damaged));
+    assert_eq!(caller.handle(now, &have, &bitmap), Handled::Nothing);
+    assert_eq!(sent(&mut caller, now), []);
+    let (waited, sent) = next(&mut caller, &mut now);
+    assert!(waited < MILLISECOND, "{waited}");
+    let again = Flags::RESENT;
+    let expected = [(Kind::Call, 1, again), (Kind::Call, 0, again.with(Flags::PLEASE))];
+    assert_eq!(sent, expected);
+}
+
+#[test]
+fn holes_that_close_by_themselves_cost_no_data() {
+    let (mut caller, mut now) = (calling(3000), NOW);
+    let bitmap = [0b10];
+    let have = Header {
+        flags: Flags::CHECKED,
+        fragment: 1,
+        check: checksum(&bitmap),
+        echo: 3,
+        ..packet(Kind::HaveCall, FIRST)
+    };
+    caller.handle(now, &have, &bitmap);
+    caller.handle(now, &all(FIRST), &[]);
+    assert_eq!(next(&mut caller, &mut now).1, [PROBE]);
+}
+
+#[test]
+fn a_lost_result_is_asked_for_once_the_server_says_that_it_was_sent() {
+    let (mut caller, mut now) = (calling(0), NOW);
+    next(&mut caller, &mut now);
+    let flags = Flags::ALL.with(Flags::REPLIED);
+    caller.handle(now, &Header { flags, ..all(FIRST) }, &[]);
+    assert_eq!(sent(&mut caller, now), []);
+    let (waited, sent) = next(&mut caller, &mut now);
+    assert!(waited < MILLISECOND);
+    assert_eq!(sent, [(Kind::HaveResult, 0, Flags::PLEASE)]);
+    assert_eq!(caller.handle(now, &result(9, 0), &[]), Handled::Place(0..9));
+}
+
+#[test]
+fn a_result_of_several_pieces_is_put_together() {
+    let (mut caller, mut now) = (calling(0), NOW);
+    assert_eq!(caller.handle(now, &result(3000, 1), &[]), Handled::Place(952..1976));
+    assert_eq!(caller.handle(now, &result(3000, 1), &[]), Handled::Dropped(Dropped::Again));
+    let other = Header { shape: shape(3001), ..result(3000, 2) };
+    assert_eq!(caller.handle(now, &other, &[]), Handled::Dropped(Dropped::Violation));
+    // The end overtakes: after a moment it says what it has.
+    assert_eq!(caller.handle(now, &result(3000, 0), &[]), Handled::Place(0..952));
+    assert_eq!(sent(&mut caller, now), []);
+    let (waited, sent_then) = next(&mut caller, &mut now);
+    assert!(waited < MILLISECOND);
+    assert_eq!(sent_then, [(Kind::HaveResult, 1, Flags::CHECKED)]);
+    // Nothing comes: it asks.
+    let (waited, sent_then) = next(&mut caller, &mut now);
+    assert_eq!(waited, WAIT_MIN);
+    assert_eq!(sent_then, [(Kind::HaveResult, 1, Flags::PLEASE.with(Flags::CHECKED))]);
+    assert_eq!(caller.outcome(), None);
+    assert_eq!(caller.handle(now, &result(3000, 2), &[]), Handled::Place(1976..3000));
+    assert_eq!(caller.outcome(), Some(Outcome::Returned(shape(3000))));
+    assert_eq!(sent(&mut caller, now), []);
+}
+
+#[test]
+fn a_windowed_result_is_answered_at_once_if_it_has_no_holes() {
+    let mut caller = calling(0);
+    let please = Header { flags: Flags::PLEASE, ..result(9000, 1) };
+    caller.handle(NOW, &please, &[]);
+    assert_eq!(sent(&mut caller, NOW), [(Kind::HaveResult, 1, Flags::NONE)]);
+    // With a hole only when it closes, or after a moment.
+    caller.handle(NOW, &Header { fragment: 3, ..please }, &[]);
+    assert_eq!(sent(&mut caller, NOW), []);
+    caller.handle(NOW, &result(9000, 2), &[]);
+    assert_eq!(sent(&mut caller, NOW), [(Kind::HaveResult, 3, Flags::NONE)]);
+}
+
+/// A refusal: its age in milliseconds, and whose it is.
+fn refusal(age_ms: u64, origin: u64) -> Header {
+    Header::refusal(&packet(Kind::Call, FIRST), age_ms * 1000, origin)
+}
+
+#[test]
+fn a_refusal_says_not_executed_only_if_its_server_would_know() {
+    let (certain, doubt) = (Executed::No, Executed::Maybe);
+    let later = NOW.after(500 * MILLISECOND);
+    for (age, origin, heard, expected) in [
+        (10_000, ORIGIN, false, certain),
+        (502, ORIGIN, false, certain),
+        // Younger than the call, or within what clocks may be wrong.
+        (501, ORIGIN, false, doubt),
+        (400, ORIGIN, false, doubt),
+        (0, ORIGIN, false, doubt),
+        // Another server at the same address.
+        (10_000, ORIGIN + 1, false, doubt),
+        // It had been taken.
+        (10_000, ORIGIN, true, doubt),
+    ] {
+        let mut caller = calling(0);
+        if heard {
+            caller.handle(later, &all(FIRST), &[]);
+        }
+        caller.handle(later, &refusal(age, origin), &[]);
+        assert_eq!(caller.outcome(), failed(expected, Why::Refused), "{age} {origin} {heard}");
+        assert!(caller.is_gone());
+    }
+    // Of another call, it is late.
+    let mut caller = calling(0);
+    let old = Header { sequence: FIRST.wrapping_sub(1), ..refusal(10_000, ORIGIN) };
+    assert_eq!(caller.handle(NOW, &old, &[]), Handled::Dropped(Dropped::Late));
+}
+
+#[test]
+fn a_call_given_up_captures_the_handle_until_the_server_lets_go() {
+    let (mut caller, mut now) = (calling(0), NOW);
+    caller.quit(now);
+    assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Quit));
+    assert_eq!(sent(&mut caller, now), [(Kind::Quit, 0, Flags::NONE)]);
+    assert_eq!(caller.begin(shape(0)), Err(Unbegun::Busy));
+    assert_eq!(caller.handle(now, &result(0, 0), &[]), Handled::Dropped(Dropped::Late));
+    let (waited, sent_then) = next(&mut caller, &mut now);
+    assert!((180..=220).contains(&(waited / MILLISECOND)));
+    assert_eq!(sent_then, [(Kind::Quit, 0, Flags::NONE)]);
+    caller.handle(now, &all(FIRST), &[]);
+    assert_eq!(next(&mut caller, &mut now).0, 400 * MILLISECOND);
+    assert_eq!(caller.handle(now, &packet(Kind::LetGo, FIRST), &[]), Handled::Nothing);
+    assert_eq!((caller.begin(shape(0)), caller.sequence), (Ok(()), FIRST + 1));
+    // If it never does, the handle is of no use any more.
+    let (mut caller, mut now) = (calling(0), NOW);
+    caller.quit(now);
+    let mut quits = sent(&mut caller, now).len();
+    while !caller.is_gone() {
+        quits += next(&mut caller, &mut now).1.len();
+    }
+    assert_eq!(quits, 10);
+}
+
+#[test]
+fn a_call_given_up_before_it_was_sent_never_was() {
+    let mut caller = caller();
+    caller.begin(shape(0)).expect("it can begin");
+    caller.quit(NOW);
+    assert_eq!(caller.outcome(), failed(Executed::No, Why::Quit));
+    assert_eq!(sent(&mut caller, NOW), []);
+    caller.begin(shape(0)).expect("it can begin again");
+    assert_eq!(caller.sequence, FIRST);
+}
+
+#[test]
+fn three_refusals_by_the_machine_are_enough() {
+    let mut caller = calling(0);
+    let mut now = NOW;
+    caller.unreachable();
+    caller.unreachable();
+    caller.unreachable();
+    assert!(!caller.is_gone(), "they were for one packet");
+    for _ in 0..2 {
+        next(&mut caller, &mut now);
+        caller.unreachable();
+    }
+    assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Unreachable));
+}
+
+#[test]
+fn a_result_larger_than_agreed_is_given_up() {
+    let mut caller = calling(0);
+    let large = result((1 << 20) + 1, 0);
+    assert_eq!(caller.handle(NOW, &large, &[]), Handled::Dropped(Dropped::Violation));
+    assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Protocol));
+    assert_eq!(sent(&mut caller, NOW), [(Kind::Quit, 0, Flags::NONE)]);
+    assert_eq!(self::caller().begin(shape((1 << 20) + 1)), Err(Unbegun::TooLarge));
+}
+
+#[test]
+fn pieces_that_never_arrive_are_made_smaller() {
+    let (mut caller, mut now) = (calling(3000), NOW);
+    let mut rounds = 0;
+    while caller.piece == 1024 {
+        rounds += 1;
+        let (_, sent) = next(&mut caller, &mut now);
+        if sent == [PROBE] {
+            let have = Header { echo: caller.serial, ..packet(Kind::HaveCall, FIRST) };
+            caller.handle(now, &have, &[]);
+        }
+        assert!(rounds < 20);
+    }
+    assert_eq!(caller.piece, 512);
+    // The same for a result of which nothing comes.
+    let (mut caller, mut now) = (calling(0), NOW);
+    let flags = Flags::ALL.with(Flags::REPLIED);
+    caller.handle(now, &Header { flags, ..all(FIRST) }, &[]);
+    let mut asked = 0;
+    while caller.piece == 1024 {
+        assert_eq!(next(&mut caller, &mut now).1, [(Kind::HaveResult, 0, Flags::PLEASE)]);
+        asked += 1;
+        assert!(asked < 20);
+    }
+    assert_eq!((caller.piece, asked), (512, 9));
+    let late = Header { fragment: 1, ..result(3000, 1) };
+    assert_eq!(caller.handle(now, &late, &[]), Handled::Dropped(Dropped::Late));
+}
+
+#[test]
+fn strangers_are_not_heard() {
+    let mut caller = calling(0);
+    let stranger = Header { handle: Handle::default(), ..result(0, 0) };
+    assert_eq!(caller.handle(NOW, &stranger, &[]), Handled::Dropped(Dropped::Stranger));
+    for kind in [Kind::Call, Kind::Probe, Kind::Quit, Kind::Bye, Kind::Bound, Kind::LetGo] {
+        let handled = caller.handle(NOW, &packet(kind, FIRST), &[]);
+        assert_eq!(handled, Handled::Dropped(Dropped::Violation), "{kind:?}");
+    }
+    assert_eq!(caller.outcome(), None);
+}

@@ -1,0 +1,561 @@
+//! The header of a packet: 64 bytes that say which call, which piece, and what is known of the rest.
+//!
+//! | at | bytes | what |
+//! |---|---|---|
+//! | 0 | 2 | magic |
+//! | 2 | 1 | version of the wire |
+//! | 3 | 1 | [`Kind`] |
+//! | 4 | 4 | check: CRC32C of the 64 bytes with zero here |
+//! | 8 | 4 | handle: place in the server's table |
+//! | 12 | 12 | handle: secret |
+//! | 24 | 4 | sequence: number of the call |
+//! | 28 | 2 | flags |
+//! | 30 | 2 | serial: counts what this side sent on this handle |
+//! | 32 | 4 | procedure, or answer |
+//! | 36 | 4 | total |
+//! | 40 | 4 | head |
+//! | 44 | 4 | copied, or where the head begins |
+//! | 48 | 4 | fragment, or next position |
+//! | 52 | 2 | piece / 16 |
+//! | 54 | 2 | credits: positions that this side takes beyond those it has without a hole |
+//! | 56 | 4 | check of what stands behind the header, if the flag says so |
+//! | 60 | 2 | bytes of extensions |
+//! | 62 | 2 | echo: serial of the packet heard last |
+//!
+//! All little-endian. [`Header`] is the validated form: what can be made can be written and read
+//! back equal, and what is read is safe to use without a further look.
+
+use super::message::{self, Cut, Shape};
+
+/// Bytes of a header.
+pub(crate) const HEADER_BYTES: usize = 64;
+/// Bytes of the largest bitmap behind a header.
+pub(crate) const BITMAP_BYTES_MAX: usize = 128;
+/// Bytes of the largest packet without a piece of a message, binding excepted.
+pub(crate) const CONTROL_BYTES_MAX: usize = HEADER_BYTES + BITMAP_BYTES_MAX;
+
+const MAGIC: [u8; 2] = *b"PX";
+/// The version of the wire. In the first one `BOUND` told an age where it tells an incarnation now.
+pub(crate) const VERSION: u8 = 2;
+
+/// What a packet is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// Client: a piece of a call.
+    Call = 1,
+    /// Server: a piece of a result.
+    Result = 2,
+    /// Server: what it has of a call.
+    HaveCall = 3,
+    /// Client: what it has of a result.
+    HaveResult = 4,
+    /// Client: where are you with this call?
+    Probe = 5,
+    /// Client: it gave this call up.
+    Quit = 6,
+    /// Server: nothing of this call runs any more, nor will.
+    LetGo = 7,
+    /// Server: it does not know this handle.
+    Refused = 8,
+    /// Client: it does not need this handle any more.
+    Bye = 9,
+    /// Client: it wants to bind.
+    Hello = 10,
+    /// Server: prove that you are where you say.
+    Cookie = 11,
+    /// Client: bind this name.
+    Bind = 12,
+    /// Server: bound.
+    Bound = 13,
+    /// Server: not bound, and why.
+    Unbound = 14,
+}
+
+impl Kind {
+    const fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::Call,
+            2 => Self::Result,
+            3 => Self::HaveCall,
+            4 => Self::HaveResult,
+            5 => Self::Probe,
+            6 => Self::Quit,
+            7 => Self::LetGo,
+            8 => Self::Refused,
+            9 => Self::Bye,
+            10 => Self::Hello,
+            11 => Self::Cookie,
+            12 => Self::Bind,
+            13 => Self::Bound,
+            14 => Self::Unbound,
+            _ => return None,
+        })
+    }
+
+    /// Whether a piece of a message stands behind the header.
+    #[inline]
+    pub(crate) const fn carries(self) -> bool {
+        matches!(self, Self::Call | Self::Result)
+    }
+
+    /// Whether a client says it, in a call.
+    #[cfg(test)]
+    #[allow(dead_code)] // the simulator asks
+    pub(crate) const fn is_to_callee(self) -> bool {
+        matches!(self, Self::Call | Self::HaveResult | Self::Probe | Self::Quit | Self::Bye)
+    }
+
+    /// Whether it belongs to binding.
+    pub(crate) const fn binds(self) -> bool {
+        matches!(self, Self::Hello | Self::Cookie | Self::Bind | Self::Bound | Self::Unbound)
+    }
+}
+
+/// Bits of a header's flags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Flags(u16);
+
+impl Flags {
+    pub(crate) const NONE: Self = Self(0);
+    /// Answer with what you have. From a client that says what it has of a result: it has waited,
+    /// and what it does not have is lost.
+    pub(crate) const PLEASE: Self = Self(1);
+    /// This piece was sent before.
+    pub(crate) const RESENT: Self = Self(2);
+    /// What stands behind the header has a check.
+    pub(crate) const CHECKED: Self = Self(4);
+    /// The sender has the whole message.
+    pub(crate) const ALL: Self = Self(8);
+    /// The result was sent.
+    pub(crate) const REPLIED: Self = Self(16);
+    const KNOWN: u16 = 31;
+
+    #[inline]
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    #[inline]
+    pub(crate) const fn with_if(self, condition: bool, other: Self) -> Self {
+        if condition { self.with(other) } else { self }
+    }
+
+    #[inline]
+    pub(crate) const fn has(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+/// What names one caller, and the server's record of its calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Handle {
+    /// Where the record stands in the server's table.
+    pub(crate) place: u32,
+    /// Random; who does not know it can neither call nor answer.
+    pub(crate) secret: [u8; 12],
+}
+
+impl Handle {
+    /// The number of the call before the first one: part of the secret, so that numbers that wrap
+    /// round are an everyday case.
+    #[inline]
+    pub(crate) const fn sequence(&self) -> u32 {
+        u32::from_le_bytes([self.secret[8], self.secret[9], self.secret[10], self.secret[11]])
+    }
+}
+
+/// A header, validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: Kind,
+    pub(crate) flags: Flags,
+    pub(crate) handle: Handle,
+    pub(crate) sequence: u32,
+    pub(crate) serial: u16,
+    pub(crate) echo: u16,
+    pub(crate) shape: Shape,
+    /// Which fragment this is, or the first position that is missing.
+    pub(crate) fragment: u32,
+    /// Bytes of a full piece: a multiple of 16.
+    pub(crate) piece: u32,
+    pub(crate) credits: u16,
+    /// CRC32C of what stands behind the header, if flagged.
+    pub(crate) check: u32,
+}
+
+/// Why a packet is dropped unread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Bad {
+    /// Not one of ours.
+    Foreign,
+    /// Of another version.
+    Version,
+    /// Damaged.
+    Check,
+    /// Of a kind or with flags that this version does not have.
+    Kind,
+    /// Fields that contradict each other or the packet's length.
+    Fields,
+}
+
+/// CRC32C, by the processor's own instruction where it has one.
+#[inline]
+pub(crate) fn checksum(bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes)
+}
+
+/// CRC32C of more bytes behind those that gave `check`.
+#[inline]
+pub(crate) fn checksum_more(check: u32, bytes: &[u8]) -> u32 {
+    crc32c::crc32c_append(check, bytes)
+}
+
+impl Header {
+    /// A header that says nothing yet.
+    #[inline]
+    pub(crate) const fn new(kind: Kind, handle: Handle, sequence: u32) -> Self {
+        Self {
+            kind,
+            flags: Flags::NONE,
+            handle,
+            sequence,
+            serial: 0,
+            echo: 0,
+            shape: Shape { what: 0, total: 0, head: 0, at: 0, extension: 0 },
+            fragment: 0,
+            piece: 0,
+            credits: 0,
+            check: 0,
+        }
+    }
+
+    /// The refusal of a packet whose handle is not known.
+    ///
+    /// `age` is for how many microseconds this server would have known what became of the handle's
+    /// calls; `origin` names the server's address in a way that no other living server has.
+    pub(crate) fn refusal(of: &Self, age: u64, origin: u64) -> Self {
+        let halves = |value: u64| (value as u32, (value >> 32) as u32);
+        let ((total, head), (at, fragment)) = (halves(age), halves(origin));
+        Self {
+            echo: of.serial,
+            shape: Shape { total, head, at, ..Shape::default() },
+            fragment,
+            ..Self::new(Kind::Refused, of.handle, of.sequence)
+        }
+    }
+
+    /// The age that a refusal tells, in microseconds.
+    pub(crate) const fn age(&self) -> u64 {
+        self.shape.total as u64 | (self.shape.head as u64) << 32
+    }
+
+    /// The origin that a refusal tells.
+    pub(crate) const fn origin(&self) -> u64 {
+        self.shape.at as u64 | (self.fragment as u64) << 32
+    }
+
+    /// How the message is cut of which this is a piece.
+    #[inline]
+    pub(crate) fn cut(&self) -> Cut {
+        Cut::new(self.shape.total, self.piece)
+    }
+
+    /// Writes the header, and its check.
+    #[inline]
+    pub(crate) fn emit(&self, out: &mut [u8; HEADER_BYTES]) {
+        let mut words = [0u64; 8];
+        let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+        let quad = |[a, b]: [u8; 2], c: u8, d: u8| u32::from_le_bytes([a, b, c, d]);
+        let halves = |low: u16, high: u16| u32::from(low) | u32::from(high) << 16;
+        let secret = &self.handle.secret;
+        let [s0, s1, s2] = [word(secret, 0), word(secret, 4), word(secret, 8)];
+        let piece = (self.piece / 16) as u16;
+        words[0] = pair(quad(MAGIC, VERSION, self.kind as u8), 0);
+        words[1] = pair(self.handle.place, s0);
+        words[2] = pair(s1, s2);
+        words[3] = pair(self.sequence, halves(self.flags.0, self.serial));
+        words[4] = pair(self.shape.what, self.shape.total);
+        words[5] = pair(self.shape.head, self.shape.at);
+        words[6] = pair(self.fragment, halves(piece, self.credits));
+        words[7] = pair(self.check, halves(self.shape.extension, self.echo));
+        for (to, from) in out.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *to = from.to_le_bytes();
+        }
+        let check = checksum(out);
+        out[4..8].copy_from_slice(&check.to_le_bytes());
+    }
+
+    /// Reads the header of a packet that has `payload` bytes behind it.
+    ///
+    /// # Errors
+    /// If it is not one that some version of [`emit`](Self::emit) wrote, unharmed.
+    #[inline]
+    pub(crate) fn parse(bytes: &[u8; HEADER_BYTES], payload: usize) -> Result<Self, Bad> {
+        if bytes[..2] != MAGIC {
+            return Err(Bad::Foreign);
+        }
+        if bytes[2] != VERSION {
+            return Err(Bad::Version);
+        }
+        let mut zeroed = *bytes;
+        // Written as the one word that is read next: half of one would have to reach memory first.
+        zeroed[..8].copy_from_slice(&u64::from(word(bytes, 0)).to_le_bytes());
+        if checksum(&zeroed) != word(bytes, 4) {
+            return Err(Bad::Check);
+        }
+        let kind = Kind::from_byte(bytes[3]).ok_or(Bad::Kind)?;
+        let flags = Flags(half(bytes, 28));
+        if flags.0 & !Flags::KNOWN != 0 {
+            return Err(Bad::Kind);
+        }
+        let mut secret = [0; 12];
+        secret.copy_from_slice(&bytes[12..24]);
+        let header = Self {
+            kind,
+            flags,
+            handle: Handle { place: word(bytes, 8), secret },
+            sequence: word(bytes, 24),
+            serial: half(bytes, 30),
+            echo: half(bytes, 62),
+            shape: Shape {
+                what: word(bytes, 32),
+                total: word(bytes, 36),
+                head: word(bytes, 40),
+                at: word(bytes, 44),
+                extension: half(bytes, 60),
+            },
+            fragment: word(bytes, 48),
+            piece: u32::from(half(bytes, 52)) * 16,
+            credits: half(bytes, 54),
+            check: word(bytes, 56),
+        };
+        if header.is_consistent(payload) { Ok(header) } else { Err(Bad::Fields) }
+    }
+
+    /// Whether the fields agree with each other, and with so many bytes behind the header.
+    #[inline]
+    fn is_consistent(&self, payload: usize) -> bool {
+        match self.kind {
+            Kind::Call | Kind::Result => {
+                let shape = &self.shape;
+                let fits =
+                    if self.kind == Kind::Call { shape.fits_call() } else { shape.fits_result() };
+                if !fits || !message::is_piece(self.piece) {
+                    return false;
+                }
+                let cut = self.cut();
+                self.fragment < cut.count() && cut.range(self.fragment).len() == payload
+            }
+            Kind::HaveCall | Kind::HaveResult => {
+                let checked = self.flags.has(Flags::CHECKED);
+                message::is_piece(self.piece)
+                    && payload <= BITMAP_BYTES_MAX
+                    && checked == (payload > 0)
+            }
+            Kind::Probe => message::is_piece(self.piece) && payload == 0,
+            Kind::Quit | Kind::LetGo | Kind::Refused | Kind::Bye => payload == 0,
+            Kind::Hello | Kind::Cookie | Kind::Bind | Kind::Bound | Kind::Unbound => {
+                self.flags.has(Flags::CHECKED)
+            }
+        }
+    }
+
+    /// Whether the bytes behind the header are those that were sent; true if it has no check.
+    pub(crate) fn holds(&self, payload: &[u8]) -> bool {
+        !self.flags.has(Flags::CHECKED) || checksum(payload) == self.check
+    }
+}
+
+/// Whether a header that was written is that of a piece of a message.
+pub(crate) const fn carries(header: &[u8; HEADER_BYTES]) -> bool {
+    header[3] == Kind::Call as u8 || header[3] == Kind::Result as u8
+}
+
+/// Adds the check of what stands behind it to a header that was written already.
+///
+/// For drivers whose handle is bound with payload checks: only they see the payload.
+pub(crate) fn seal(header: &mut [u8; HEADER_BYTES], check: u32) {
+    let flags = half(header, 28) | Flags::CHECKED.0;
+    header[28..30].copy_from_slice(&flags.to_le_bytes());
+    header[56..60].copy_from_slice(&check.to_le_bytes());
+    header[4..8].fill(0);
+    let check = checksum(header);
+    header[4..8].copy_from_slice(&check.to_le_bytes());
+}
+
+/// Whether serial `a` was used before `b`; serials wrap round.
+#[inline]
+pub(crate) const fn before(a: u16, b: u16) -> bool {
+    (a.wrapping_sub(b) as i16) < 0
+}
+
+#[inline]
+fn word(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[inline]
+fn half(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn kinds() -> impl Strategy<Value = Kind> {
+        (1..=14u8).prop_map(|byte| Kind::from_byte(byte).expect("a kind"))
+    }
+
+    prop_compose! {
+        fn shapes()(
+            what: u32,
+            total in 0..=message::TOTAL_MAX,
+            head: u32,
+            at: u32,
+            extension in 0..4u16,
+        ) -> Shape {
+            let extension = if total < 64 { 0 } else { extension * 16 };
+            let head = head % (total - u32::from(extension) + 1);
+            let at = at % (total - u32::from(extension) - head + 1);
+            Shape { what, total, head, at, extension }
+        }
+    }
+
+    prop_compose! {
+        /// Any header that can be made, and how many bytes stand behind it.
+        fn headers()(
+            kind in kinds(),
+            flags in 0..32u16,
+            place: u32,
+            secret: [u8; 12],
+            (sequence, serial, echo, credits, check) in any::<(u32, u16, u16, u16, u32)>(),
+            shape in shapes(),
+            fragment: u32,
+            piece in message::PIECE_MIN / 16..=message::PIECE_MAX / 16,
+            bitmap in 0..=BITMAP_BYTES_MAX,
+        ) -> (Header, usize) {
+            let handle = Handle { place, secret };
+            let (piece, mut flags, mut fragment) = (piece * 16, Flags(flags), fragment);
+            let mut payload = 0;
+            if kind.carries() {
+                let cut = Cut::new(shape.total, piece);
+                fragment %= cut.count();
+                payload = cut.range(fragment).len();
+            }
+            if matches!(kind, Kind::HaveCall | Kind::HaveResult) {
+                payload = bitmap;
+                flags = Flags(flags.0 & !4).with_if(bitmap > 0, Flags::CHECKED);
+            }
+            if kind.binds() {
+                flags = flags.with(Flags::CHECKED);
+            }
+            let header = Header {
+                kind, flags, handle, sequence, serial, echo, shape, fragment, piece, credits, check,
+            };
+            (header, payload)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_made_is_written_and_read_back((header, payload) in headers()) {
+            let mut bytes = [0xa5; HEADER_BYTES];
+            header.emit(&mut bytes);
+            prop_assert_eq!(Header::parse(&bytes, payload), Ok(header));
+            if header.kind.carries() {
+                prop_assert_eq!(Header::parse(&bytes, payload + 1), Err(Bad::Fields));
+            }
+            let mut sealed = bytes;
+            seal(&mut sealed, 0x1234_5678);
+            if let Ok(sealed) = Header::parse(&sealed, payload) {
+                prop_assert!(sealed.flags.has(Flags::CHECKED));
+                prop_assert_eq!(sealed.check, 0x1234_5678);
+            }
+        }
+
+        #[test]
+        fn no_flipped_bits_are_read((header, payload) in headers(), flips: [usize; 3]) {
+            let mut bytes = [0; HEADER_BYTES];
+            header.emit(&mut bytes);
+            let written = bytes;
+            for flip in flips {
+                bytes[flip / 8 % HEADER_BYTES] ^= 1 << (flip % 8);
+            }
+            prop_assert!(bytes == written || Header::parse(&bytes, payload).is_err());
+        }
+
+        #[test]
+        fn nothing_makes_it_panic(mut bytes: [u8; 64], payload in 0..70_000usize) {
+            bytes[..2].copy_from_slice(&MAGIC);
+            bytes[2] = VERSION;
+            bytes[3] &= 15;
+            bytes[28] &= 31;
+            bytes[29] = 0;
+            bytes[4..8].fill(0);
+            let check = checksum(&bytes);
+            bytes[4..8].copy_from_slice(&check.to_le_bytes());
+            if let Ok(header) = Header::parse(&bytes, payload) {
+                let mut again = [0; 64];
+                header.emit(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn each_byte_matters() {
+        let header = Header::new(Kind::Quit, Handle { place: 3, secret: [7; 12] }, 9);
+        let mut bytes = [0; HEADER_BYTES];
+        header.emit(&mut bytes);
+        for at in 0..HEADER_BYTES {
+            let mut changed = bytes;
+            changed[at] ^= 0x40;
+            assert!(Header::parse(&changed, 0).is_err(), "byte {at}");
+        }
+        assert_eq!(checksum(b"123456789"), 0xe306_9283);
+        assert_eq!(checksum_more(checksum(b"1234"), b"56789"), 0xe306_9283);
+    }
+
+    /// The vector of `docs/PROTOCOL.md`, read from there.
+    #[test]
+    fn the_document_has_the_bytes() {
+        let document = include_str!("../../../../../docs/PROTOCOL.md");
+        let (_, vector) = document.split_once("in one packet:\n").expect("a vector");
+        let (vector, _) = vector.split_once("```").expect("its end");
+        let bytes = vector.split_whitespace().filter(|word| *word != "|");
+        let bytes: Vec<u8> =
+            bytes.map(|word| u8::from_str_radix(word, 16).expect("a byte")).collect();
+        let handle = Handle { place: 3, secret: [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12] };
+        let call = Header {
+            serial: 9,
+            echo: 8,
+            shape: Shape { what: 7, total: 5, head: 4, at: 5, extension: 0 },
+            piece: 1408,
+            credits: 64,
+            ..Header::new(Kind::Call, handle, 2)
+        };
+        let mut written = [0; HEADER_BYTES];
+        call.emit(&mut written);
+        assert_eq!(written[..], bytes);
+    }
+
+    #[test]
+    fn serials_wrap() {
+        assert!(before(1, 2) && before(0xffff, 0) && before(0xfff0, 5));
+        assert!(!before(2, 2) && !before(0, 0xffff));
+    }
+
+    #[test]
+    fn refusals_carry_age_and_origin() {
+        let call = Header { serial: 8, ..Header::new(Kind::Call, Handle::default(), 1) };
+        let refusal = Header::refusal(&call, 0x1_0000_0002, 0x3_0000_0004);
+        assert_eq!((refusal.age(), refusal.origin()), (0x1_0000_0002, 0x3_0000_0004));
+        assert_eq!((refusal.echo, refusal.sequence), (8, 1));
+        let mut bytes = [0; HEADER_BYTES];
+        refusal.emit(&mut bytes);
+        assert_eq!(Header::parse(&bytes, 0), Ok(refusal));
+    }
+}

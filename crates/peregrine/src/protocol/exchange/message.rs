@@ -1,0 +1,175 @@
+//! What a message is to the protocol, and how it is cut into pieces: lengths only, never bytes.
+
+use core::ops::Range;
+
+/// The shape of a message, as its packets tell it.
+///
+/// | field | in a call | in a result |
+/// |---|---|---|
+/// | `what` | procedure | answer |
+/// | `total` | bytes of the message | the same |
+/// | `head` | bytes of the head | the same |
+/// | `at` | bytes at the front that the server copies before it runs | where the head begins |
+/// | `extension` | bytes of extensions in front of the head, a multiple of 16 | the same |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Shape {
+    pub(crate) what: u32,
+    pub(crate) total: u32,
+    pub(crate) head: u32,
+    pub(crate) at: u32,
+    pub(crate) extension: u16,
+}
+
+impl Shape {
+    /// Whether a call can have this shape.
+    #[inline]
+    pub(crate) fn fits_call(&self) -> bool {
+        let front = u64::from(self.extension) + u64::from(self.head);
+        front <= u64::from(self.total)
+            && self.at <= self.total
+            && self.extension.is_multiple_of(16)
+            && self.total <= TOTAL_MAX
+    }
+
+    /// Whether a result can have this shape.
+    #[inline]
+    pub(crate) fn fits_result(&self) -> bool {
+        let end = u64::from(self.extension) + u64::from(self.at) + u64::from(self.head);
+        end <= u64::from(self.total) && self.extension.is_multiple_of(16) && self.total <= TOTAL_MAX
+    }
+}
+
+/// Bytes of the largest message that the format carries.
+pub(crate) const TOTAL_MAX: u32 = 1 << 30;
+/// Bytes of the smallest full piece: any path carries it with the header in one packet.
+pub(crate) const PIECE_MIN: u32 = 512;
+/// Bytes of the largest full piece: it fills the largest UDP datagram.
+pub(crate) const PIECE_MAX: u32 = 65_440;
+
+/// Whether messages may be cut into pieces of so many bytes.
+#[inline]
+pub(crate) const fn is_piece(bytes: u32) -> bool {
+    bytes >= PIECE_MIN && bytes <= PIECE_MAX && bytes.is_multiple_of(16)
+}
+
+/// The next smaller piece to try when full ones do not get through; `None` below the smallest.
+pub(crate) fn smaller(piece: u32) -> Option<u32> {
+    (piece > PIECE_MIN).then(|| ((piece / 2) & !15).max(PIECE_MIN))
+}
+
+/// A message cut into fragments.
+///
+/// Fragment 0 is the front of the message and holds the *remainder*; the others follow, full pieces
+/// all. Fragment 0 is sent last (Peregrine, 4.3), so the last packet of a blast is also the only
+/// short one, as segmentation offload wants it. A *position* is a place in that order of sending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cut {
+    total: u32,
+    piece: u32,
+    count: u32,
+}
+
+impl Cut {
+    #[inline]
+    pub(crate) fn new(total: u32, piece: u32) -> Self {
+        debug_assert!(is_piece(piece));
+        // The first comparison spares a call of one packet the division.
+        let count = if total <= piece { 1 } else { total.div_ceil(piece) };
+        Self { total, piece, count }
+    }
+
+    /// How many fragments there are: at least one.
+    #[inline]
+    pub(crate) const fn count(&self) -> u32 {
+        self.count
+    }
+
+    #[inline]
+    pub(crate) const fn piece(&self) -> u32 {
+        self.piece
+    }
+
+    /// Bytes of fragment 0.
+    #[inline]
+    const fn first(&self) -> u32 {
+        self.total - (self.count - 1) * self.piece
+    }
+
+    /// Which bytes of the message a fragment is; it must be one of them.
+    #[inline]
+    pub(crate) const fn range(&self, fragment: u32) -> Range<u32> {
+        if fragment == 0 {
+            return 0..self.first();
+        }
+        let start = self.first() + (fragment - 1) * self.piece;
+        start..start + self.piece
+    }
+
+    /// When a fragment is sent.
+    #[inline]
+    pub(crate) const fn position(&self, fragment: u32) -> u32 {
+        if fragment == 0 { self.count - 1 } else { fragment - 1 }
+    }
+
+    /// Which fragment is sent at a position.
+    #[inline]
+    pub(crate) const fn fragment(&self, position: u32) -> u32 {
+        if position == self.count - 1 { 0 } else { position + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_remainder_is_first_and_sent_last() {
+        let cut = Cut::new(2500, 1024);
+        assert_eq!(cut.count(), 3);
+        assert_eq!([cut.range(0), cut.range(1), cut.range(2)], [0..452, 452..1476, 1476..2500]);
+        assert_eq!([cut.fragment(0), cut.fragment(1), cut.fragment(2)], [1, 2, 0]);
+        assert_eq!(Cut::new(0, 1024).range(0), 0..0);
+        assert_eq!(Cut::new(1024, 1024).count(), 1);
+        assert_eq!(Cut::new(2048, 1024).range(0), 0..1024);
+    }
+
+    #[test]
+    fn pieces_halve_down_to_the_smallest() {
+        assert_eq!(smaller(1408), Some(704));
+        assert_eq!(smaller(704), Some(512));
+        assert_eq!(smaller(512), None);
+        assert_eq!(smaller(PIECE_MAX), Some(32_720));
+    }
+
+    #[test]
+    fn shapes_that_lie_do_not_fit() {
+        let call = Shape { what: 1, total: 100, head: 84, at: 100, extension: 16 };
+        assert!(call.fits_call());
+        assert!(!Shape { head: 85, ..call }.fits_call());
+        assert!(!Shape { at: 101, ..call }.fits_call());
+        assert!(!Shape { extension: 8, ..call }.fits_call());
+        assert!(!Shape { head: u32::MAX, ..call }.fits_call());
+        assert!(!Shape { total: TOTAL_MAX + 1, ..call }.fits_call());
+        let result = Shape { what: 1, total: 100, head: 60, at: 40, extension: 0 };
+        assert!(result.fits_result());
+        assert!(!Shape { at: 41, ..result }.fits_result());
+        assert!(!Shape { at: u32::MAX, head: u32::MAX, ..result }.fits_result());
+    }
+
+    proptest! {
+        #[test]
+        fn fragments_cover_a_message_once(total in 0..3_000_000u32, piece in 32..4090u32) {
+            let cut = Cut::new(total, piece * 16);
+            let mut at = 0;
+            for fragment in 0..cut.count() {
+                let range = cut.range(fragment);
+                prop_assert_eq!(range.start, at);
+                prop_assert!(range.len() as u32 <= cut.piece());
+                prop_assert_eq!(cut.fragment(cut.position(fragment)), fragment);
+                at = range.end;
+            }
+            prop_assert_eq!(at, total);
+        }
+    }
+}

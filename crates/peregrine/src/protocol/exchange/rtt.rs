@@ -1,0 +1,68 @@
+//! How long an answer takes: the estimate that timers are made of (Jacobson's, as TCP has it).
+
+use super::time::{MILLISECOND, SECOND};
+
+/// Without an answer for less than this nothing is asked: a thread may not run for so long.
+pub(crate) const WAIT_MIN: u64 = 5 * MILLISECOND;
+/// An unanswered question is repeated after at most this.
+pub(crate) const WAIT_MAX: u64 = 200 * MILLISECOND;
+/// Packets that overtook each other are that far apart at most, as far as we wait for it.
+const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
+
+/// Smoothed round-trip time and its variation, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rtt {
+    smoothed: u64,
+    variation: u64,
+}
+
+impl Rtt {
+    /// With the first round trip as the estimate.
+    pub(crate) fn new(first: u64) -> Self {
+        let first = first.min(10 * SECOND);
+        Self { smoothed: first, variation: first / 2 }
+    }
+
+    /// A packet was answered after so many nanoseconds.
+    #[inline]
+    pub(crate) fn sample(&mut self, nanoseconds: u64) {
+        let sample = nanoseconds.min(10 * SECOND);
+        let difference = self.smoothed.abs_diff(sample);
+        self.variation = self.variation - self.variation / 4 + difference / 4;
+        self.smoothed = self.smoothed - self.smoothed / 8 + sample / 8;
+    }
+
+    /// How long to wait for an answer before asking.
+    #[inline]
+    pub(crate) fn wait(&self) -> u64 {
+        (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_MAX)
+    }
+
+    /// How long to wait for a packet that was perhaps only overtaken.
+    pub(crate) fn allowance(&self) -> u64 {
+        (self.smoothed / 4).min(ALLOWANCE_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_estimate_follows_and_is_bounded() {
+        let mut rtt = Rtt::new(40 * MILLISECOND);
+        assert_eq!(rtt.wait(), 120 * MILLISECOND);
+        for _ in 0..100 {
+            rtt.sample(40 * MILLISECOND);
+        }
+        assert!(rtt.wait() < 45 * MILLISECOND, "{rtt:?}");
+        assert!(rtt.allowance().abs_diff(10 * MILLISECOND) < MILLISECOND);
+        for _ in 0..100 {
+            rtt.sample(50_000);
+        }
+        assert_eq!(rtt.wait(), WAIT_MIN);
+        rtt.sample(u64::MAX);
+        assert_eq!(rtt.wait(), WAIT_MAX);
+        assert_eq!(rtt.allowance(), ALLOWANCE_MAX);
+    }
+}

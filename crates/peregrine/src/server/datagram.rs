@@ -1,0 +1,202 @@
+//! The datagram side of a server: sockets, their receivers, and which exports they offer.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::export::Export;
+use super::network::{Exports, offered};
+use super::receivers::{Got, How, Post, Receivers};
+use crate::call::{CallerInfo, PathKind, Refusal, Wait};
+use crate::error::Kind;
+use crate::interface::Description;
+use crate::path::datagram::{self as path, Hand, Host, Service, Work};
+use crate::path::rows::Row;
+
+/// The datagram sockets of a server.
+pub(super) struct Datagrams {
+    sockets: Mutex<Vec<Arc<Receivers<Socket>>>>,
+    offers: Arc<Offers>,
+}
+
+/// Datagrams that a server has lost, since it began to listen.
+///
+/// Calls do not get lost with them: what is missing is sent again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Losses {
+    /// Datagrams that found no room in a socket's receive buffer: more came than threads could take.
+    /// The kernel's limit for it is `net.core.rmem_max`. Zero before Linux 4.12, which does not tell.
+    pub overflowed: u64,
+    /// Datagrams that were none of ours, or damaged.
+    pub rejected: u64,
+}
+
+/// What is offered at them.
+struct Offers {
+    exports: Exports,
+    stopping: AtomicBool,
+}
+
+/// One socket.
+struct Socket {
+    service: Service,
+    queue_max: usize,
+    bound: usize,
+}
+
+impl Datagrams {
+    pub(super) fn new(exports: Exports) -> Self {
+        let offers = Arc::new(Offers { exports, stopping: AtomicBool::new(false) });
+        Self { sockets: Mutex::default(), offers }
+    }
+
+    fn all(&self) -> Vec<Arc<Receivers<Socket>>> {
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins to serve at an address; the one that it has then.
+    pub(super) fn open(
+        &self,
+        to: SocketAddr,
+        wait: Wait,
+        bound: usize,
+        queue_max: usize,
+    ) -> io::Result<SocketAddr> {
+        let service = Service::new(to, Arc::clone(&self.offers) as Arc<dyn Host>)?;
+        let address = service.address()?;
+        let receivers =
+            Receivers::start(Socket { service, queue_max, bound }, wait, bound, queue_max)?;
+        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(receivers);
+        Ok(address)
+    }
+
+    /// Refuses the calls of all bindings to an export from now on.
+    pub(super) fn revoke(&self, export: u64) {
+        self.all().iter().for_each(|socket| socket.post().service.revoke(export));
+    }
+
+    /// Datagrams that were lost here.
+    pub(super) fn losses(&self) -> Losses {
+        let all = self.all();
+        all.iter().fold(Losses::default(), |losses, socket| {
+            let [overflowed, rejected] = socket.post().service.losses();
+            Losses {
+                overflowed: losses.overflowed + overflowed,
+                rejected: losses.rejected + rejected,
+            }
+        })
+    }
+
+    /// Threads that there are.
+    pub(super) fn threads(&self) -> usize {
+        self.all().iter().map(|socket| socket.threads()).sum()
+    }
+
+    /// Lets no call begin any more, and waits for those that run; false if some still did after
+    /// `limit`.
+    pub(super) fn stop(&self, limit: Duration) -> bool {
+        self.offers.stopping.store(true, Ordering::SeqCst);
+        self.all().iter().all(|socket| socket.rest(limit))
+    }
+
+    /// Ends all threads that run nothing.
+    pub(super) fn farewell(&self) {
+        let sockets =
+            core::mem::take(&mut *self.sockets.lock().unwrap_or_else(PoisonError::into_inner));
+        for socket in sockets {
+            socket.stop(Duration::from_millis(200));
+            socket.post().service.revoke_all();
+        }
+    }
+}
+
+impl Offers {
+    fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
+        if self.is_stopping() {
+            return Err((Kind::Withdrawn, "the server is stopping".into()));
+        }
+        offered(&self.exports, name)
+    }
+}
+
+impl Host for Offers {
+    fn bind(
+        &self,
+        name: &str,
+        digest: Option<[u8; 16]>,
+        bytes: u64,
+        from: SocketAddr,
+    ) -> Result<Arc<Row>, (Kind, String)> {
+        let export = self.export(name)?;
+        let bytes = export.admitted_bytes(digest, bytes)?;
+        let caller = CallerInfo {
+            path: PathKind::Udp,
+            export: export.name.clone(),
+            process: 0,
+            user: CallerInfo::NOBODY,
+            group: CallerInfo::NOBODY,
+            from: Some(from),
+        };
+        let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
+        Ok(Arc::new(Row::new(export.number, serve, Arc::new(caller), bytes, standing)))
+    }
+
+    fn describe(&self, row: &Row) -> Option<Description> {
+        let exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        let export = exports.iter().find(|export| export.number == row.export)?;
+        Some(export.description())
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Relaxed)
+    }
+}
+
+impl Post for Socket {
+    type Hand = Hand;
+    type Work = Work;
+
+    fn hand(&self) -> io::Result<Hand> {
+        self.service.hand()
+    }
+
+    fn receive(&self, hand: &mut Hand, how: How, alone: bool) -> Got<Work> {
+        match self.service.receive(hand, how == How::Sleep, alone) {
+            path::Got::Nothing => Got::Nothing,
+            path::Got::Settled => Got::Settled,
+            path::Got::Work(work) => Got::Work(work),
+        }
+    }
+
+    fn put_down(&self, hand: &mut Hand) {
+        self.service.put_down(hand);
+    }
+
+    fn run(&self, hand: &mut Hand, work: Work) -> Instant {
+        self.service.run(hand, work)
+    }
+
+    fn put_by(&self, hand: &mut Hand, work: Work) -> Option<Work> {
+        self.service.put_by(hand, work)
+    }
+
+    fn refuse(&self, hand: &mut Hand, work: Work) {
+        let text = format!("{} calls run, {} wait", self.bound, self.queue_max);
+        self.service.refuse_work(hand, work, &Refusal::new(Kind::Overloaded, text));
+    }
+
+    fn caller(&self, work: &Work) -> u32 {
+        work.caller()
+    }
+
+    fn is_from_inside(&self, hand: &mut Hand, work: &mut Work) -> bool {
+        self.service.is_from_inside(hand, work)
+    }
+
+    fn close(&self) {
+        self.service.close();
+    }
+}

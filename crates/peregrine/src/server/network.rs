@@ -1,0 +1,443 @@
+//! The network side of a server: where it listens, who is let in, and which connections stand.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll::EventFlags;
+
+use super::crew::Crew;
+use super::export::Export;
+use super::session::epoch;
+use crate::binding::Endpoint;
+use crate::call::{CallerInfo, PathKind, Refusal, Wait};
+use crate::device::tcp::{Listener, Stream};
+use crate::error::{CallError, Kind, Phase};
+use crate::interface::Description;
+use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::limits;
+use crate::path::rows::Row;
+use crate::path::stream::{Attended, Host, Incoming, StreamWorker, Terms};
+use crate::protocol::stream::{self as wire, Bind};
+
+/// How often the keeper looks whether a procedure takes long, at first and at most.
+const LOOK: Duration = Duration::from_millis(5);
+const LOOK_MAX: Duration = Duration::from_millis(80);
+/// How long a server that has stopped waits for its clients to take note.
+const FAREWELL: Duration = Duration::from_millis(200);
+
+/// The exports of a server; those that were withdrawn are not among them.
+pub(super) type Exports = Arc<Mutex<Vec<Arc<Export>>>>;
+
+/// All network connections of a server.
+pub(super) struct Network {
+    table: Mutex<Table>,
+    exports: Exports,
+    pub(super) crew: Arc<Crew>,
+    keeper: Arc<Keeper>,
+    next: AtomicU64,
+    /// Differs between incarnations.
+    epoch: u64,
+    /// Bytes kept of messages that have not come whole.
+    partial: AtomicUsize,
+    congestion: Option<String>,
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<u64, Arc<Line>>,
+    /// Connections by where they come from.
+    hosts: HashMap<IpAddr, usize>,
+    closed: bool,
+}
+
+/// Who counts as one: an address, or for IPv6 what one link or one customer has.
+fn host_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(six) => match six.to_ipv4_mapped() {
+            Some(four) => four.into(),
+            None => Ipv6Addr::from_bits(six.to_bits() >> 64 << 64).into(),
+        },
+    }
+}
+
+impl Network {
+    pub(super) fn new(
+        exports: Exports,
+        crew: Arc<Crew>,
+        keeper: Arc<Keeper>,
+        congestion: Option<String>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::default(),
+            exports,
+            crew,
+            keeper,
+            next: AtomicU64::new(0),
+            epoch: epoch(),
+            partial: AtomicUsize::new(0),
+            congestion,
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins to let clients in.
+    pub(super) fn open(self: &Arc<Self>, listener: Listener) -> io::Result<Watch> {
+        self.keeper.watch(Arc::new(Door { listener, network: Arc::clone(self) }))
+    }
+
+    /// A client has come.
+    fn let_in(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
+        stream.prepare(self.congestion.as_deref())?;
+        let incoming = Incoming::new(stream)?;
+        let host = host_of(from.ip());
+        let mut table = self.table();
+        let theirs = table.hosts.get(&host).copied().unwrap_or(0);
+        let refusal = if table.closed {
+            Some((Kind::Withdrawn, "the server is stopping".to_owned()))
+        } else if table.open.len() >= limits::CONNECTIONS_MAX {
+            Some((Kind::Exhausted, format!("{} connections stand", table.open.len())))
+        } else if theirs >= limits::CONNECTIONS_PER_HOST {
+            Some((Kind::Exhausted, format!("{theirs} connections of {host} stand")))
+        } else {
+            None
+        };
+        if let Some((kind, text)) = refusal {
+            let body = wire::Refused { kind: kind as u32, text }.to_bytes();
+            incoming.say_now(wire::Kind::Refused, 0, &body);
+            incoming.stream().finish();
+            return Ok(());
+        }
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let line = Arc::new(Line {
+            key,
+            host,
+            from,
+            incoming,
+            since: Instant::now(),
+            looks: AtomicU64::new(0),
+            watch: OnceLock::new(),
+            network: Arc::downgrade(self),
+            crew: Arc::clone(&self.crew),
+        });
+        // The table is locked before the keeper can see the first message.
+        let watched = Arc::clone(&line) as Arc<dyn Watched>;
+        let watch = self.keeper.watch_for(watched, limits::GUEST_TIME)?;
+        let _ = line.watch.set(Mutex::new(Some(watch)));
+        *table.hosts.entry(host).or_default() += 1;
+        table.open.insert(key, line);
+        Ok(())
+    }
+
+    fn lines(&self) -> Vec<Arc<Line>> {
+        self.table().open.values().map(Arc::clone).collect()
+    }
+
+    /// Refuses the calls of all bindings to an export from now on, and tells their clients.
+    pub(super) fn revoke(&self, export: u64) {
+        for line in self.lines() {
+            let mut rows = line.incoming.rows();
+            let bound = rows.iter().filter(|(_, row)| row.export == export);
+            let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
+            for number in &gone {
+                rows.remove(*number);
+            }
+            drop(rows);
+            for number in gone {
+                // Who does not read it learns it with the next call.
+                line.incoming.say_now(wire::Kind::Revoked, number, &[]);
+            }
+        }
+    }
+
+    /// Ends all connections; those for which nothing runs any more in good order.
+    pub(super) fn farewell(&self) {
+        let lines: Vec<_> = {
+            let mut table = self.table();
+            table.closed = true;
+            table.hosts.clear();
+            table.open.drain().map(|(_, line)| line).collect()
+        };
+        for line in &lines {
+            line.unwatch();
+            line.incoming.farewell();
+        }
+        let until = Instant::now() + FAREWELL;
+        for line in lines {
+            line.incoming.hear_out(until);
+            line.incoming.rows().revoke_all();
+            line.incoming.close();
+        }
+    }
+
+    fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
+        offered(&self.exports, name)
+    }
+}
+
+/// What networks are offered under a name.
+pub(super) fn offered(exports: &Exports, name: &str) -> Result<Arc<Export>, (Kind, String)> {
+    let exports = exports.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = exports.iter().find(|export| export.name == name).map(Arc::clone);
+    drop(exports);
+    let export = found.ok_or_else(|| (Kind::NotFound, format!("the server has no `{name}`")))?;
+    if export.is_closed() {
+        return Err((Kind::Withdrawn, export.withdrawn()));
+    }
+    if !export.is_offered_to_networks() {
+        let text = format!("`{name}` is limited to users, and a network vouches for nobody");
+        return Err((Kind::Denied, text));
+    }
+    Ok(export)
+}
+
+/// One socket that listens.
+struct Door {
+    listener: Listener,
+    network: Arc<Network>,
+}
+
+impl Watched for Door {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        /// How long clients wait when the machine is short of something.
+        const SHORT: Duration = Duration::from_millis(50);
+        // As many as may come at once; the keeper has others to look after too.
+        for _ in 0..64 {
+            let come = self.listener.accept();
+            let let_in = |(stream, from)| self.network.let_in(stream, from);
+            let Err(error) = come.and_then(let_in) else { continue };
+            match error.raw_os_error() {
+                Some(libc::EAGAIN) => return Next::Sleep,
+                Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
+                    return Next::Rest(SHORT);
+                }
+                // This client has gone already, or something about it failed.
+                _ => {}
+            }
+        }
+        Next::Sleep
+    }
+}
+
+/// One connection.
+pub(super) struct Line {
+    key: u64,
+    host: IpAddr,
+    from: SocketAddr,
+    incoming: Incoming,
+    since: Instant,
+    /// How often the keeper has looked since it was last woken.
+    looks: AtomicU64,
+    /// What the keeper watches, until the connection ends.
+    watch: OnceLock<Mutex<Option<Watch>>>,
+    network: Weak<Network>,
+    crew: Arc<Crew>,
+}
+
+impl Line {
+    /// A thread's visit.
+    pub(super) fn attend(line: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
+        line.incoming.attend(worker, &Visit(line))
+    }
+
+    /// It has ended: it is forgotten.
+    pub(super) fn end(&self) {
+        self.incoming.close();
+        self.incoming.rows().revoke_all();
+        self.unwatch();
+        let Some(network) = self.network.upgrade() else { return };
+        network.partial.fetch_sub(self.incoming.forget_kept(), Ordering::Relaxed);
+        let mut table = network.table();
+        if table.open.remove(&self.key).is_none() {
+            return;
+        }
+        if let Some(count) = table.hosts.get_mut(&self.host) {
+            *count -= 1;
+            if *count == 0 {
+                table.hosts.remove(&self.host);
+            }
+        }
+    }
+
+    fn watch(&self) -> Option<MutexGuard<'_, Option<Watch>>> {
+        Some(self.watch.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn unwatch(&self) {
+        // Taken out first: dropping it asks the keeper.
+        let watch = self.watch().and_then(|mut watch| watch.take());
+        drop(watch);
+    }
+
+    fn watch_again(&self) {
+        if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
+            watch.again();
+        }
+    }
+}
+
+impl Watched for Line {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.incoming.stream().as_fd()
+    }
+
+    fn interest(&self) -> EventFlags {
+        EventFlags::IN | EventFlags::RDHUP | EventFlags::ONESHOT
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        if !self.incoming.wakes() {
+            return Next::Sleep;
+        }
+        self.looks.store(0, Ordering::Relaxed);
+        self.crew.enqueue(Arc::clone(&self));
+        Next::Tend(LOOK)
+    }
+
+    /// Looks whether a thread is stuck, and whether a guest has had its time.
+    fn tick(self: Arc<Self>) -> Next {
+        if !self.incoming.has_bound() {
+            let Some(left) = limits::GUEST_TIME.checked_sub(self.since.elapsed()) else {
+                self.end();
+                return Next::Forget;
+            };
+            if self.incoming.is_parked() {
+                return Next::Tend(left);
+            }
+        }
+        self.incoming.relieve(&Visit(&self));
+        if self.incoming.is_parked() {
+            return Next::Sleep;
+        }
+        let looks = self.looks.fetch_add(1, Ordering::Relaxed).min(8) as u32;
+        Next::Tend((LOOK * 2u32.pow(looks)).min(LOOK_MAX))
+    }
+}
+
+/// A thread that visits a connection.
+struct Visit<'a>(&'a Arc<Line>);
+
+impl Host for Visit<'_> {
+    fn bind(&self, bind: &Bind) -> Result<(Arc<Row>, Terms), (Kind, String)> {
+        let Some(network) = self.0.network.upgrade() else {
+            return Err((Kind::Withdrawn, "the server is stopping".into()));
+        };
+        let export = network.export(&bind.name)?;
+        if bind.representation != wire::REPRESENTATION {
+            let text = "client and server lay their values out differently";
+            return Err((Kind::ProtocolMismatch, text.into()));
+        }
+        let bytes = export.admitted_bytes(bind.digest, bind.bytes)?;
+        let caller = CallerInfo {
+            path: PathKind::Tcp,
+            export: export.name.clone(),
+            process: bind.process,
+            user: CallerInfo::NOBODY,
+            group: CallerInfo::NOBODY,
+            from: Some(self.0.from),
+        };
+        let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
+        let row = Row::new(export.number, serve, Arc::new(caller), bytes, standing);
+        let terms = Terms { epoch: network.epoch, count_max: export.astacks_max() };
+        Ok((Arc::new(row), terms))
+    }
+
+    fn still_offers(&self, name: &str) -> Result<(), (Kind, String)> {
+        match self.0.network.upgrade() {
+            Some(network) => network.export(name).map(drop),
+            None => Err((Kind::Withdrawn, "the server is stopping".into())),
+        }
+    }
+
+    fn describe(&self, name: &str) -> Result<Description, (Kind, String)> {
+        let Some(network) = self.0.network.upgrade() else {
+            return Err((Kind::Withdrawn, "the server is stopping".into()));
+        };
+        Ok(network.export(name)?.description())
+    }
+
+    fn called(&self) {
+        self.0.crew.called();
+    }
+
+    fn answered(&self) {
+        self.0.crew.answered();
+    }
+
+    fn begin(&self, from_inside: bool) -> Result<(), Refusal> {
+        self.0.crew.begin(from_inside)
+    }
+
+    fn end(&self) {
+        self.0.crew.end();
+    }
+
+    fn read_on(&self) {
+        self.0.crew.enqueue(Arc::clone(self.0));
+    }
+
+    fn watch(&self) {
+        self.0.watch_again();
+    }
+
+    fn is_hungry(&self) -> bool {
+        self.0.crew.is_hungry()
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.0.crew.is_stopping()
+    }
+
+    fn wait(&self) -> Wait {
+        self.0.crew.wait
+    }
+
+    fn keep(&self, more: usize, fewer: usize) -> bool {
+        let Some(network) = self.0.network.upgrade() else { return true };
+        network.partial.fetch_sub(fewer, Ordering::Relaxed);
+        network.partial.fetch_add(more, Ordering::Relaxed) + more <= limits::PARTIAL_BYTES_MAX
+    }
+}
+
+/// What listens, or is about to.
+pub(super) enum Listening {
+    Tcp(Listener),
+    /// Opened when the server starts, for a datagram may be a call.
+    Udp(SocketAddr),
+}
+
+/// Listens at an endpoint: on every address that its host has.
+pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>, CallError> {
+    let failed = |error: io::Error| {
+        let what = format!("listening on `{endpoint}`");
+        CallError::system(Phase::Export, what, error)
+    };
+    let (Endpoint::Tcp(place) | Endpoint::Udp(place)) = endpoint;
+    let addresses = place.resolve()?;
+    if let Some(wide) = addresses.iter().find(|address| !address.ip().is_loopback())
+        && !beyond
+    {
+        let text = format!(
+            "`{endpoint}` leads beyond this machine ({wide}), where anybody may call and listen: \
+             say so with `listen_beyond_this_machine`"
+        );
+        return Err(CallError::not_executed(Kind::Denied, Phase::Export, text));
+    }
+    let one = |address: &SocketAddr| match endpoint {
+        Endpoint::Tcp(_) => Listener::listen(address).map(Listening::Tcp).map_err(failed),
+        Endpoint::Udp(_) => Ok(Listening::Udp(*address)),
+    };
+    addresses.iter().map(one).collect()
+}

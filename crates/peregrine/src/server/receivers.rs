@@ -1,0 +1,614 @@
+//! The receivers of a socket: threads of which one or two receive, while others run what came.
+//!
+//! Any thread may receive at any time, so nothing here decides whether a call is served, only by
+//! whom and how soon. A thread that has received a call runs it to its end. Firefly keeps idle
+//! server threads waiting at the call table for the same reason: whoever has the packet needs
+//! nobody else.
+//!
+//! * While procedures are short, one thread receives, the *head*: it looks all the time, or sleeps
+//!   in the kernel, and runs what comes. Nobody else may block in the kernel beside it: beside one
+//!   that looks it would be woken for each datagram for nothing; and where client and server share
+//!   a processor, the client runs, and calls again, before the thread that answered it has come back
+//!   from sending, so that another one would be woken, and that one switched to only to sleep.
+//! * The *deputy* sleeps, and looks every now and then whether the head has been away, in a
+//!   procedure that is long after all; then it takes its place.
+//! * Where procedures take long, or make calls themselves, there is no head: two threads sleep in
+//!   the kernel. While one runs a procedure the other receives, and a third is fetched only if that
+//!   one gets busy as well. The one that looks asks another one before it runs any.
+//! * When all threads that the bound allows run procedures, one more receives: it answers what
+//!   needs no procedure, and puts calls into a queue.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::call::Wait;
+use crate::call::chain::{self, has_waited};
+use crate::path::datagram::Offers;
+use crate::path::local::block_cost;
+
+/// How long a thread beside those that receive stays before it ends.
+const LINGER: Duration = Duration::from_secs(5);
+/// How often the deputy looks whether the head is away; how seldom, while nothing happens; and
+/// how many times in a row nothing may have happened until it does not look any more.
+const WATCH: Duration = Duration::from_millis(2);
+const WATCH_MAX: Duration = Duration::from_millis(8);
+const WATCHES: u32 = 100;
+/// Looks between two readings of the clock.
+const LOOKS: u32 = 8;
+/// Nanoseconds of a procedure that are worth waking another thread for before it runs.
+const SLOW: u64 = 20_000;
+/// What a procedure counts as that makes calls: they may come back here, and need another thread.
+const NESTED: u64 = 64 * SLOW;
+/// What it counts as if another caller's call was waiting meanwhile, and how soon that was found.
+const CROWDED: u64 = 16 * SLOW;
+const AT_ONCE: Duration = Duration::from_nanos(1500);
+/// Threads that there are at least, and that block in the kernel where procedures take long.
+const ASLEEP: u32 = 2;
+
+/// Where they receive.
+pub(super) trait Post: Send + Sync + 'static {
+    /// What each thread has of its own.
+    type Hand: Send;
+    /// A call that is to be run.
+    type Work: Send;
+
+    /// What a new thread needs.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    fn hand(&self) -> io::Result<Self::Hand>;
+
+    /// Takes one datagram, waiting for it as `how` says, and answers it unless it is a call.
+    /// `alone`: no other thread receives, as a rule.
+    fn receive(&self, hand: &mut Self::Hand, how: How, alone: bool) -> Got<Self::Work>;
+
+    /// The thread does not receive any more, for now: others need what it kept for that.
+    fn put_down(&self, hand: &mut Self::Hand);
+
+    /// Runs a call; when its procedure had ended.
+    fn run(&self, hand: &mut Self::Hand, work: Self::Work) -> Instant;
+
+    /// Makes a call independent of the hand that received it; refuses it if that is impossible.
+    fn put_by(&self, hand: &mut Self::Hand, work: Self::Work) -> Option<Self::Work>;
+
+    /// Refuses a call, for all threads are busy and enough wait.
+    fn refuse(&self, hand: &mut Self::Hand, work: Self::Work);
+
+    /// Who calls: a number that two calls at one time never share.
+    fn caller(&self, work: &Self::Work) -> u32;
+
+    /// Whether a thread of this process waits for the call to end, by way of others.
+    fn is_from_inside(&self, hand: &mut Self::Hand, work: &mut Self::Work) -> bool;
+
+    /// How many threads of this process wait inside procedures.
+    fn waiting_inside(&self) -> u32 {
+        chain::waiting_inside()
+    }
+
+    /// Makes threads that block in the kernel come back, from now on.
+    fn close(&self);
+}
+
+/// How to wait for a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// Not at all.
+    Look,
+    /// Asleep.
+    Sleep,
+}
+
+/// What came.
+pub(super) enum Got<W> {
+    /// Nothing.
+    Nothing,
+    /// Something that is settled.
+    Settled,
+    /// A call.
+    Work(W),
+}
+
+/// Threads at one socket.
+pub(super) struct Receivers<P: Post> {
+    post: P,
+    wait: Wait,
+    /// Threads that may run procedures at a time.
+    bound: u32,
+    queue_max: usize,
+    /// Threads that receive, or are about to.
+    receiving: AtomicU32,
+    running: AtomicU32,
+    /// The number of the thread that is the head, or zero.
+    head: AtomicU32,
+    /// Procedures that it has begun, twice, and one more while it is in one.
+    away: AtomicU64,
+    /// About how long procedures take, in nanoseconds.
+    pace: AtomicU64,
+    /// Whether one of those that stand by watches the head.
+    deputy: AtomicBool,
+    /// Whether calls wait in the queue.
+    waiting: AtomicBool,
+    stopping: AtomicBool,
+    state: Mutex<State<P::Work>>,
+    /// Threads that stand by are told.
+    wanted: Condvar,
+    ended: Condvar,
+}
+
+struct State<W> {
+    /// Calls that wait, and whether they come from inside.
+    queue: VecDeque<(W, bool)>,
+    threads: u32,
+    next: u32,
+    standing_by: u32,
+    /// Threads that were asked to receive, and have not begun.
+    asked: u32,
+}
+
+/// A thread.
+struct Member<H> {
+    number: u32,
+    hand: H,
+    /// Until when it looks before it sleeps; `None` if it is to sleep.
+    until: Option<Instant>,
+    looks: u32,
+    offers: Offers,
+    /// Who called last, and when that call had been run.
+    last: Option<(u32, Instant)>,
+}
+
+impl<P: Post> Receivers<P> {
+    /// Receivers that have begun.
+    ///
+    /// # Errors
+    /// If there is no memory, or no thread can be started.
+    pub(super) fn start(
+        post: P,
+        wait: Wait,
+        bound: usize,
+        queue_max: usize,
+    ) -> io::Result<Arc<Self>> {
+        let state = State { queue: VecDeque::new(), threads: 0, next: 1, standing_by: 0, asked: 0 };
+        let receivers = Arc::new(Self {
+            post,
+            wait,
+            bound: u32::try_from(bound).unwrap_or(u32::MAX).max(1),
+            queue_max,
+            receiving: AtomicU32::new(0),
+            running: AtomicU32::new(0),
+            head: AtomicU32::new(0),
+            away: AtomicU64::new(0),
+            pace: AtomicU64::new(0),
+            deputy: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            state: Mutex::new(state),
+            wanted: Condvar::new(),
+            ended: Condvar::new(),
+        });
+        for _ in 0..ASLEEP {
+            if let Err(error) = receivers.add(&mut receivers.state()) {
+                receivers.stop(Duration::ZERO);
+                return Err(error);
+            }
+        }
+        Ok(receivers)
+    }
+
+    /// Where it works.
+    pub(super) const fn post(&self) -> &P {
+        &self.post
+    }
+
+    /// Threads that there are.
+    pub(super) fn threads(&self) -> usize {
+        self.state().threads as usize
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<P::Work>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a thread, which receives.
+    fn add(self: &Arc<Self>, state: &mut State<P::Work>) -> io::Result<()> {
+        let hand = self.post.hand()?;
+        let member = Member {
+            number: state.next,
+            hand,
+            until: None,
+            looks: 0,
+            offers: Offers::default(),
+            last: None,
+        };
+        let receivers = Arc::clone(self);
+        let thread = std::thread::Builder::new().name("peregrine-receive".into());
+        // Before it runs: what is received in between is waited for by it.
+        self.receiving.fetch_add(1, Ordering::SeqCst);
+        let started = thread.spawn(move || receivers.work(member));
+        if let Err(error) = started {
+            self.receiving.fetch_sub(1, Ordering::SeqCst);
+            return Err(error);
+        }
+        state.next = state.next.checked_add(1).unwrap_or(1);
+        state.threads += 1;
+        Ok(())
+    }
+
+    /// A thread's life: it begins among those that receive.
+    fn work(self: &Arc<Self>, mut member: Member<P::Hand>) {
+        while !self.stopping.load(Ordering::SeqCst) {
+            let Some(how) = self.how(&mut member) else {
+                // There is a head.
+                self.post.put_down(&mut member.hand);
+                self.receiving.fetch_sub(1, Ordering::SeqCst);
+                if self.stand_by(member.number) {
+                    continue;
+                }
+                return;
+            };
+            let alone = self.head.load(Ordering::Relaxed) == member.number;
+            match self.post.receive(&mut member.hand, how, alone) {
+                Got::Nothing => self.tire(&mut member, how),
+                Got::Settled => {
+                    // Perhaps a question about a call that waits: more may run than when it came.
+                    self.run_queued(&mut member);
+                    self.refresh(&mut member);
+                }
+                Got::Work(work) => {
+                    self.take(&mut member, work);
+                    self.refresh(&mut member);
+                }
+            }
+        }
+        self.receiving.fetch_sub(1, Ordering::SeqCst);
+        self.post.put_down(&mut member.hand);
+        self.hand_over(&member);
+        let left = core::mem::take(&mut self.state().queue);
+        for (work, _) in left {
+            self.post.refuse(&mut member.hand, work);
+        }
+        self.state().threads -= 1;
+        self.ended.notify_all();
+    }
+
+    /// How to wait now; `None` if another thread is the head.
+    #[inline]
+    fn how(&self, member: &mut Member<P::Hand>) -> Option<How> {
+        let head = self.head.load(Ordering::Relaxed);
+        if head != 0 && head != member.number {
+            return None;
+        }
+        let looks = member.until.is_some();
+        let may = looks || !self.is_slow();
+        if head != 0 && !may {
+            self.hand_over(member);
+        }
+        let leads = may && (head != 0 || self.take_over(0, member.number));
+        // Who looks is alone.
+        (leads || !looks).then_some(if looks { How::Look } else { How::Sleep })
+    }
+
+    /// Whether procedures take long.
+    #[inline]
+    fn is_slow(&self) -> bool {
+        self.pace.load(Ordering::Relaxed) > SLOW
+    }
+
+    /// Something came: it pays to look for what comes next.
+    #[inline]
+    fn refresh(&self, member: &mut Member<P::Hand>) {
+        member.offers.came(member.looks / LOOKS, member.looks.is_multiple_of(LOOKS));
+        member.looks = 0;
+        member.until = match self.wait {
+            Wait::Block => None,
+            // Set when the first look has found nothing.
+            Wait::Spin | Wait::Adaptive => Some(Instant::now() + block_cost()),
+        };
+    }
+
+    /// A look found nothing, or a sleep ended without anything.
+    fn tire(self: &Arc<Self>, member: &mut Member<P::Hand>, how: How) {
+        if how == How::Sleep {
+            return;
+        }
+        member.looks += 1;
+        if !member.looks.is_multiple_of(LOOKS) {
+            core::hint::spin_loop();
+            return;
+        }
+        if member.offers.is_due(member.looks / LOOKS) {
+            // Whoever is to send the next datagram may need this very processor.
+            std::thread::yield_now();
+        }
+        if self.wait == Wait::Spin || member.until.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        member.until = None;
+        if self.is_slow() {
+            self.hand_over(member);
+            // Who is woken then need not wake another one.
+            if self.receiving.load(Ordering::SeqCst) < ASLEEP {
+                self.fetch();
+            }
+        }
+    }
+
+    /// Whether the thread of that number has become the head, after another one or none.
+    fn take_over(&self, before: u32, number: u32) -> bool {
+        let order = Ordering::SeqCst;
+        self.head.compare_exchange(before, number, order, order).is_ok()
+    }
+
+    /// The thread is not the head any more.
+    fn hand_over(&self, member: &Member<P::Hand>) {
+        let order = Ordering::SeqCst;
+        let _ = self.head.compare_exchange(member.number, 0, order, order);
+    }
+
+    /// A call has come: this thread runs it, or it waits for one that does.
+    #[inline]
+    fn take(self: &Arc<Self>, member: &mut Member<P::Hand>, mut work: P::Work) {
+        if self.claim() {
+            self.run(member, work);
+        } else {
+            let inside = self.post.is_from_inside(&mut member.hand, &mut work);
+            if inside && self.claim_beyond() {
+                self.run(member, work);
+            } else {
+                self.enqueue(member, work, inside);
+            }
+        }
+        self.run_queued(member);
+    }
+
+    #[inline]
+    fn run_queued(self: &Arc<Self>, member: &mut Member<P::Hand>) {
+        while let Some(next) = self.next() {
+            self.run(member, next);
+        }
+    }
+
+    /// Whether one more thread may run a procedure: then it is counted.
+    #[inline]
+    fn claim(&self) -> bool {
+        self.claim_below(self.bound)
+    }
+
+    /// As [`claim`](Self::claim), for a call for which threads of ours wait inside procedures: as
+    /// many more.
+    #[cold]
+    fn claim_beyond(&self) -> bool {
+        self.claim_below(self.bound.saturating_add(self.post.waiting_inside()))
+    }
+
+    #[inline]
+    fn claim_below(&self, bound: u32) -> bool {
+        // Never more than there are: who is turned away relies on somebody who will look into the
+        // queue when it has run its call.
+        let more = |running| (running < bound).then_some(running + 1);
+        self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
+    }
+
+    /// A call from the queue, and the right to run it.
+    #[inline]
+    fn next(&self) -> Option<P::Work> {
+        if self.waiting.load(Ordering::SeqCst) { self.next_queued() } else { None }
+    }
+
+    /// A call from inside goes first, wherever it waits: what runs may wait for it, so that it must
+    /// not wait for that.
+    #[cold]
+    fn next_queued(&self) -> Option<P::Work> {
+        let mut state = self.state();
+        let inside = state.queue.iter().position(|(_, inside)| *inside);
+        let next = match inside {
+            Some(at) if self.claim_beyond() => state.queue.remove(at),
+            None if self.claim() => {
+                let next = state.queue.pop_front();
+                if next.is_none() {
+                    self.running.fetch_sub(1, Ordering::SeqCst);
+                }
+                next
+            }
+            _ => None,
+        };
+        self.waiting.store(!state.queue.is_empty(), Ordering::SeqCst);
+        next.map(|(work, _)| work)
+    }
+
+    /// Runs a call, for which this thread has been counted.
+    #[inline]
+    fn run(self: &Arc<Self>, member: &mut Member<P::Hand>, work: P::Work) {
+        // The deputy takes the place of the head, if it is away for long; who sleeps in the kernel
+        // beside us takes ours.
+        let start = Instant::now();
+        let caller = self.post.caller(&work);
+        // Somebody else's call was there before this thread was back: there is enough for two.
+        let waited = |(last, ended)| last != caller && start - ended < AT_ONCE;
+        let crowded = member.last.is_some_and(waited);
+        let mut leads = self.head.load(Ordering::Relaxed) == member.number;
+        if leads && self.is_slow() {
+            self.hand_over(member);
+            leads = false;
+        }
+        let mut away = 0;
+        if leads {
+            away = self.away.fetch_add(1, Ordering::SeqCst) + 1;
+            if !self.deputy.load(Ordering::SeqCst) {
+                self.appoint();
+            }
+        } else if self.receiving.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.fetch();
+        }
+        let ended = self.post.run(&mut member.hand, work);
+        member.last = Some((caller, Instant::now()));
+        let mut took = (ended - start).as_nanos() as u64;
+        if has_waited() {
+            took = took.max(NESTED);
+        } else if crowded {
+            took = took.max(CROWDED);
+        }
+        let pace = self.pace.load(Ordering::Relaxed);
+        // What two threads note at once is lost for one of them, and matters to neither.
+        self.pace.store(pace - pace / 8 + took / 8, Ordering::Relaxed);
+        if leads {
+            self.is_back(away);
+        }
+        if !leads || self.head.load(Ordering::SeqCst) != member.number {
+            // Who took the place of the head has taken its count as well.
+            self.receiving.fetch_add(1, Ordering::SeqCst);
+        }
+        self.running.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// The head is not away any more, or another thread is the head: said once.
+    #[inline]
+    fn is_back(&self, away: u64) {
+        let _ = self.away.compare_exchange(away, away + 1, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    #[cold]
+    fn enqueue(&self, member: &mut Member<P::Hand>, work: P::Work, inside: bool) {
+        if self.state().queue.len() >= self.queue_max {
+            self.post.refuse(&mut member.hand, work);
+        } else if let Some(work) = self.post.put_by(&mut member.hand, work) {
+            let mut state = self.state();
+            state.queue.push_back((work, inside));
+            self.waiting.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether there may be one thread more: one beyond those that may run procedures, or that do.
+    fn may_add(&self, state: &State<P::Work>) -> bool {
+        let may_run = self.bound.saturating_add(self.post.waiting_inside());
+        // Who waited inside when a call began beyond the bound may not do so any more, and soon again.
+        state.threads <= may_run.max(self.running.load(Ordering::SeqCst))
+    }
+
+    /// One thread more is to receive, if there may be one.
+    #[cold]
+    fn fetch(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.standing_by > state.asked {
+            state.asked += 1;
+            drop(state);
+            self.wanted.notify_one();
+        } else if self.may_add(&state) {
+            // Without it, what comes waits until one of those that there are is back.
+            let _ = self.add(&mut state);
+        }
+    }
+
+    /// The head is about to be away, and there is no deputy.
+    #[cold]
+    fn appoint(self: &Arc<Self>) {
+        let mut state = self.state();
+        if state.standing_by > 0 {
+            drop(state);
+            self.wanted.notify_one();
+        } else if self.may_add(&state) {
+            // It comes to receive, and finds that there is a head.
+            let _ = self.add(&mut state);
+        }
+    }
+
+    /// Waits until one more thread is to receive, and counts it; false if the thread has ended.
+    #[cold]
+    fn stand_by(&self, number: u32) -> bool {
+        let mut state = self.state();
+        state.standing_by += 1;
+        let (mut deputy, mut pause, mut seen) = (false, WATCH, self.away.load(Ordering::SeqCst));
+        let (mut quiet, mut retired) = (0, false);
+        let (receives, counted) = loop {
+            if self.stopping.load(Ordering::SeqCst) {
+                break (true, false);
+            }
+            if state.asked > 0 {
+                state.asked -= 1;
+                break (true, false);
+            }
+            deputy |= !retired && !self.deputy.swap(true, Ordering::SeqCst);
+            let limit = if deputy { pause } else { LINGER };
+            let waited = self.wanted.wait_timeout(state, limit);
+            let timeout;
+            (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            if !timeout.timed_out() || state.asked > 0 {
+                // Perhaps to be the deputy.
+                retired = false;
+                continue;
+            }
+            if !deputy {
+                if state.threads > ASLEEP {
+                    break (false, false);
+                }
+                continue;
+            }
+            let head = self.head.load(Ordering::SeqCst);
+            if head == 0 && self.receiving.load(Ordering::SeqCst) < ASLEEP {
+                break (true, false);
+            }
+            let away = self.away.load(Ordering::SeqCst);
+            let long = head != 0 && away == seen && away % 2 == 1;
+            if long && self.take_over(head, number) {
+                self.is_back(away);
+                break (true, true);
+            }
+            // Where nothing happens it looks less often, and in the end not at all.
+            (pause, quiet) =
+                if away == seen { ((pause * 2).min(WATCH_MAX), quiet + 1) } else { (WATCH, 0) };
+            seen = away;
+            if quiet > WATCHES {
+                self.deputy.store(false, Ordering::SeqCst);
+                // Who went away before that has seen a deputy.
+                if self.away.load(Ordering::SeqCst) == seen {
+                    (deputy, retired) = (false, true);
+                } else {
+                    deputy = !self.deputy.swap(true, Ordering::SeqCst);
+                }
+                quiet = 0;
+            }
+        };
+        state.standing_by -= 1;
+        if deputy {
+            self.deputy.store(false, Ordering::SeqCst);
+        }
+        if !receives {
+            state.threads -= 1;
+        } else if !counted {
+            self.receiving.fetch_add(1, Ordering::SeqCst);
+        }
+        receives
+    }
+
+    /// Waits until no procedure runs and no call waits; false if that took longer than `limit`.
+    pub(super) fn rest(&self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        loop {
+            let waits = self.waiting.load(Ordering::SeqCst);
+            if !waits && self.running.load(Ordering::SeqCst) == 0 {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Ends all threads; false if one still ran a procedure after `limit`.
+    pub(super) fn stop(&self, limit: Duration) -> bool {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.post.close();
+        self.wanted.notify_all();
+        let there = |state: &mut State<P::Work>| state.threads > 0;
+        let waited = self.ended.wait_timeout_while(self.state(), limit, there);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.threads == 0
+    }
+}

@@ -1,0 +1,203 @@
+//! Tests of who receives, with jobs instead of datagrams.
+
+use super::*;
+use std::collections::HashSet;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::ThreadId;
+
+/// A socket that is none: jobs in a queue, threads that sleep on it.
+struct Jobs {
+    jobs: Mutex<VecDeque<Job>>,
+    come: Condvar,
+    closed: AtomicBool,
+    seen: Mutex<HashSet<ThreadId>>,
+    refused: AtomicU32,
+    /// Threads that wait inside, as the test has it.
+    inside: AtomicU32,
+}
+
+/// Takes so long, or until it is let go, then tells.
+struct Job {
+    time: Duration,
+    gate: Option<Receiver<()>>,
+    done: Sender<()>,
+    inside: bool,
+}
+
+impl Post for Arc<Jobs> {
+    type Hand = ();
+    type Work = Job;
+    fn hand(&self) -> io::Result<()> {
+        Ok(())
+    }
+    fn receive(&self, (): &mut (), how: How, _: bool) -> Got<Job> {
+        let mut jobs = self.jobs.lock().unwrap();
+        loop {
+            match jobs.pop_front() {
+                Some(job) => return Got::Work(job),
+                None if how == How::Look || self.closed.load(Ordering::SeqCst) => {
+                    return Got::Nothing;
+                }
+                None => jobs = self.come.wait(jobs).unwrap(),
+            }
+        }
+    }
+    fn put_down(&self, (): &mut ()) {}
+    fn run(&self, (): &mut (), Job { time, gate, done, .. }: Job) -> Instant {
+        self.seen.lock().unwrap().insert(std::thread::current().id());
+        std::thread::sleep(time);
+        let _ = gate.map(|gate| gate.recv());
+        let _ = done.send(());
+        Instant::now()
+    }
+    fn put_by(&self, (): &mut (), job: Job) -> Option<Job> {
+        Some(job)
+    }
+    fn refuse(&self, (): &mut (), _: Job) {
+        self.refused.fetch_add(1, Ordering::SeqCst);
+    }
+    fn caller(&self, _: &Job) -> u32 {
+        0
+    }
+    fn is_from_inside(&self, (): &mut (), job: &mut Job) -> bool {
+        job.inside
+    }
+    fn waiting_inside(&self) -> u32 {
+        self.inside.load(Ordering::SeqCst)
+    }
+    fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        drop(self.jobs.lock().unwrap());
+        self.come.notify_all();
+    }
+}
+
+fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receivers<Arc<Jobs>>>) {
+    let jobs = Arc::new(Jobs {
+        jobs: Mutex::default(),
+        come: Condvar::new(),
+        closed: AtomicBool::new(false),
+        seen: Mutex::default(),
+        refused: AtomicU32::new(0),
+        inside: AtomicU32::new(0),
+    });
+    let receivers = Receivers::start(Arc::clone(&jobs), wait, bound, queue).unwrap();
+    (jobs, receivers)
+}
+
+impl Jobs {
+    fn send(&self, time: Duration) -> Receiver<()> {
+        let (done, end) = channel();
+        self.push(Job { time, gate: None, done, inside: false });
+        end
+    }
+
+    fn push(&self, job: Job) {
+        self.jobs.lock().unwrap().push_back(job);
+        self.come.notify_one();
+    }
+
+    /// A job that ends when it is told to: how to tell it, and its end.
+    fn gated(&self, inside: bool) -> (Sender<()>, Receiver<()>) {
+        let ((open, gate), (done, end)) = (channel(), channel());
+        self.push(Job { time: Duration::ZERO, gate: Some(gate), done, inside });
+        (open, end)
+    }
+}
+
+const LONG: Duration = Duration::from_millis(300);
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[test]
+fn nobody_waits_behind_a_long_procedure() {
+    for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+        let (jobs, receivers) = receivers(wait, 4, 16);
+        // Whoever looks has run something lately.
+        for _ in 0..100 {
+            jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
+        }
+        let long: Vec<_> = (0..3).map(|_| jobs.send(LONG)).collect();
+        let start = Instant::now();
+        for _ in 0..20 {
+            jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
+        }
+        assert!(start.elapsed() < LONG, "{wait:?}: {:?}", start.elapsed());
+        long.iter().for_each(|long| long.recv_timeout(LIMIT).unwrap());
+        // Nothing has happened for so long that there is no deputy any more.
+        std::thread::sleep(WATCH_MAX * (WATCHES + 30));
+        let long = jobs.send(LONG);
+        jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
+        assert!(long.try_recv().is_err(), "{wait:?}: it waited behind a long procedure");
+        long.recv_timeout(LIMIT).unwrap();
+        assert!(receivers.stop(LIMIT));
+        assert_eq!(receivers.threads(), 0);
+    }
+}
+
+#[test]
+fn the_bound_holds_and_what_is_beyond_it_waits_or_is_refused() {
+    let (jobs, receivers) = receivers(Wait::Adaptive, 2, 3);
+    let short = Duration::from_millis(50);
+    let ends: Vec<_> = (0..8).map(|_| jobs.send(short)).collect();
+    let ran = ends.iter().filter(|end| end.recv_timeout(LIMIT).is_ok()).count();
+    assert!((5..=8).contains(&ran), "{ran} ran");
+    assert_eq!(ran + jobs.refused.load(Ordering::SeqCst) as usize, 8);
+    assert!(receivers.threads() <= 3);
+    assert!(jobs.seen.lock().unwrap().len() <= 3);
+    assert!(receivers.rest(LIMIT));
+    assert!(receivers.stop(LIMIT));
+}
+
+#[test]
+fn nothing_is_lost_by_a_single_receiver() {
+    for wait in [Wait::Block, Wait::Adaptive] {
+        let (jobs, receivers) = receivers(wait, 1, 10_000);
+        let ends: Vec<_> = (0..2000).map(|_| jobs.send(Duration::ZERO)).collect();
+        ends.iter().for_each(|end| end.recv_timeout(LIMIT).unwrap());
+        assert!(receivers.threads() <= 2);
+        assert!(receivers.stop(LIMIT));
+    }
+}
+
+#[test]
+fn a_call_from_inside_is_found_in_the_queue() {
+    for wait in [Wait::Block, Wait::Adaptive] {
+        let (jobs, receivers) = receivers(wait, 1, 16);
+        let runs = |count| {
+            let until = Instant::now() + LIMIT;
+            while receivers.running.load(Ordering::SeqCst) != count {
+                assert!(Instant::now() < until, "{count} do not run");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let queued = |count| {
+            let until = Instant::now() + LIMIT;
+            while receivers.state().queue.len() != count {
+                assert!(Instant::now() < until, "{count} are not queued");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        // One runs, and waits inside for another one, which has ended but for its thread.
+        let (first, first_end) = jobs.gated(false);
+        runs(1);
+        jobs.inside.store(1, Ordering::SeqCst);
+        let (before, before_end) = jobs.gated(true);
+        runs(2);
+        // So the next that it waits for comes too early, and behind somebody else's.
+        let (outer, outer_end) = jobs.gated(false);
+        queued(1);
+        let (next, next_end) = jobs.gated(true);
+        queued(2);
+        outer.send(()).unwrap();
+        next.send(()).unwrap();
+        before.send(()).unwrap();
+        before_end.recv_timeout(LIMIT).unwrap();
+        next_end.recv_timeout(LIMIT).expect("nobody ran the call from inside");
+        assert!(outer_end.try_recv().is_err(), "the bound does not hold");
+        jobs.inside.store(0, Ordering::SeqCst);
+        first.send(()).unwrap();
+        first_end.recv_timeout(LIMIT).unwrap();
+        outer_end.recv_timeout(LIMIT).unwrap();
+        assert!(receivers.stop(LIMIT));
+    }
+}

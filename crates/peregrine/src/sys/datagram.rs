@@ -1,0 +1,477 @@
+//! UDP sockets: gathered, scattered, in trains of equal datagrams.
+
+#![allow(unsafe_code)]
+
+use core::mem::{offset_of, size_of};
+use core::time::Duration;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, c_void, socklen_t};
+
+use crate::value::{Space, Window};
+
+/// The level of UDP's own options and control messages.
+const SOL_UDP: c_int = 17;
+/// The bytes of each datagram of a train but the last, which may be shorter.
+const UDP_SEGMENT: c_int = 103;
+/// Says that trains may arrive in one piece, and how long the datagrams of one are.
+const UDP_GRO: c_int = 104;
+/// The place of dropped datagrams among the numbers of `SO_MEMINFO`.
+const MEMINFO_DROPS: usize = 8;
+
+// A list of windows or of spaces is handed to the kernel as it is.
+const _: () = {
+    assert!(size_of::<Window<'_>>() == size_of::<libc::iovec>());
+    assert!(align_of::<Window<'_>>() == align_of::<libc::iovec>());
+    assert!(size_of::<Space<'_>>() == size_of::<libc::iovec>());
+    assert!(align_of::<Space<'_>>() == align_of::<libc::iovec>());
+    assert!(offset_of!(libc::iovec, iov_base) == 0);
+    assert!(size_of::<*mut u8>() == size_of::<usize>());
+};
+
+/// Where a datagram goes or comes from, as the kernel writes it (`sockaddr_in`, `sockaddr_in6`).
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[repr(C, align(4))]
+pub struct Address {
+    bytes: [u8; Self::BYTES],
+    len: u32,
+}
+
+impl Address {
+    const BYTES: usize = size_of::<libc::sockaddr_in6>();
+    /// For the kernel to fill in.
+    const ROOM: Self = Self { bytes: [0; Self::BYTES], len: Self::BYTES as u32 };
+
+    /// Whether it is of the sixth version.
+    #[inline]
+    pub const fn is_v6(&self) -> bool {
+        u16::from_ne_bytes([self.bytes[0], self.bytes[1]]) == libc::AF_INET6 as u16
+    }
+
+    const fn port(&self) -> u16 {
+        u16::from_be_bytes([self.bytes[2], self.bytes[3]])
+    }
+
+    fn part<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut part = [0; N];
+        part.copy_from_slice(&self.bytes[at..at + N]);
+        part
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(address: SocketAddr) -> Self {
+        let mut bytes = [0; Self::BYTES];
+        bytes[2..4].copy_from_slice(&address.port().to_be_bytes());
+        let (family, len) = match address {
+            SocketAddr::V4(v4) => {
+                bytes[4..8].copy_from_slice(&v4.ip().octets());
+                (libc::AF_INET, size_of::<libc::sockaddr_in>())
+            }
+            SocketAddr::V6(v6) => {
+                bytes[4..8].copy_from_slice(&v6.flowinfo().to_be_bytes());
+                bytes[8..24].copy_from_slice(&v6.ip().octets());
+                bytes[24..28].copy_from_slice(&v6.scope_id().to_ne_bytes());
+                (libc::AF_INET6, Self::BYTES)
+            }
+        };
+        bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
+        Self { bytes, len: len as u32 }
+    }
+}
+
+impl From<Address> for SocketAddr {
+    fn from(address: Address) -> Self {
+        let port = address.port();
+        if address.is_v6() {
+            let ip = Ipv6Addr::from(address.part::<16>(8));
+            let flow = u32::from_be_bytes(address.part(4));
+            let scope = u32::from_ne_bytes(address.part(24));
+            SocketAddrV6::new(ip, port, flow, scope).into()
+        } else {
+            SocketAddrV4::new(Ipv4Addr::from(address.part::<4>(4)), port).into()
+        }
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        SocketAddr::from(*self).fmt(f)
+    }
+}
+
+/// What one system call received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// All of it.
+    pub bytes: usize,
+    /// Bytes of each datagram but the last, which may be shorter: more than one came if this is
+    /// less than `bytes`.
+    pub segment: usize,
+    /// Whether there was not room for all of it; the rest is lost.
+    pub cut: bool,
+}
+
+/// A UDP socket.
+#[derive(Debug)]
+pub struct Datagrams(OwnedFd);
+
+/// Room for one control message that holds an integer.
+#[repr(C, align(8))]
+struct Control([u8; 32]);
+
+impl Datagrams {
+    /// A socket of the version that an address has, bound to nothing yet.
+    ///
+    /// # Errors
+    /// If the kernel has none left, or does not know that version.
+    pub fn new(like: &Address) -> io::Result<Self> {
+        let family = if like.is_v6() { libc::AF_INET6 } else { libc::AF_INET };
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a fresh descriptor that nobody else has.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// Gives the socket an address of its own; port 0 is any that is free.
+    ///
+    /// # Errors
+    /// Those of `bind`.
+    pub fn bind(&self, to: &Address) -> io::Result<()> {
+        // SAFETY: reads `len` bytes of an address, which has as many.
+        done(unsafe { libc::bind(self.fd(), to.bytes.as_ptr().cast(), to.len) })
+    }
+
+    /// Lets it send to and receive from one peer only.
+    ///
+    /// # Errors
+    /// Those of `connect`: no route, for one.
+    pub fn connect(&self, to: &Address) -> io::Result<()> {
+        // SAFETY: reads `len` bytes of an address, which has as many.
+        done(unsafe { libc::connect(self.fd(), to.bytes.as_ptr().cast(), to.len) })
+    }
+
+    /// Its own address.
+    ///
+    /// # Errors
+    /// Those of `getsockname`.
+    pub fn local(&self) -> io::Result<Address> {
+        let mut address = Address::ROOM;
+        let bytes = address.bytes.as_mut_ptr().cast();
+        // SAFETY: writes at most `len` bytes, which the address has.
+        done(unsafe { libc::getsockname(self.fd(), bytes, &raw mut address.len) })?;
+        Ok(address)
+    }
+
+    /// Sends one datagram that lies in one piece: to `to`, or to whom the socket is connected.
+    ///
+    /// # Errors
+    /// Those of `sendto`; `ConnectionRefused` tells of an *earlier* datagram that met a closed
+    /// port, and this one was not sent.
+    #[inline]
+    pub fn send(&self, whole: Window<'_>, to: Option<&Address>) -> io::Result<usize> {
+        let (name, len) = to.map_or((core::ptr::null(), 0), |to| (to.bytes.as_ptr(), to.len));
+        // SAFETY: the window is mapped for reading and `len` bytes long, as is the address.
+        sent(unsafe {
+            libc::sendto(self.fd(), whole.as_ptr().cast(), whole.len(), 0, name.cast(), len)
+        })
+    }
+
+    /// Sends what lies in several pieces, as one datagram, or as a train of datagrams of `segment`
+    /// bytes each, whose last may be shorter.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send), and what the kernel says if it makes no trains of these.
+    pub fn gather(
+        &self,
+        parts: &[Window<'_>],
+        to: Option<&Address>,
+        segment: Option<u16>,
+    ) -> io::Result<usize> {
+        let mut control = Control([0; 32]);
+        let mut message = empty_message();
+        if let Some(to) = to {
+            message.msg_name = to.bytes.as_ptr().cast_mut().cast();
+            message.msg_namelen = to.len;
+        }
+        message.msg_iov = parts.as_ptr().cast_mut().cast();
+        message.msg_iovlen = parts.len() as _;
+        if let Some(segment) = segment {
+            control.put(SOL_UDP, UDP_SEGMENT, segment);
+            message.msg_control = control.0.as_mut_ptr().cast();
+            message.msg_controllen = Control::bytes(size_of::<u16>()) as _;
+        }
+        // SAFETY: the kernel reads the parts, which are laid out as it wants them and mapped for
+        // as long as their windows live, the address and the control message, all of them longer
+        // lived than the call.
+        sent(unsafe { libc::sendmsg(self.fd(), &raw const message, 0) })
+    }
+
+    /// Receives one datagram into one piece; who sent it goes into `from`. `WouldBlock` if there is
+    /// none: at once with `now`, else after the [limit](Self::limit).
+    ///
+    /// On a socket that [merges](Self::merge) use [`scatter`](Self::scatter).
+    ///
+    /// # Errors
+    /// Those of `recvfrom`; `ConnectionRefused` says that something sent met a closed port.
+    #[inline]
+    pub fn receive(
+        &self,
+        into: Space<'_>,
+        from: Option<&mut Address>,
+        now: bool,
+    ) -> io::Result<Arrival> {
+        // With MSG_TRUNC the kernel tells how long the datagram was, wherever it was cut.
+        let flags = libc::MSG_TRUNC | if now { libc::MSG_DONTWAIT } else { 0 };
+        let (name, len) = match from {
+            Some(from) => {
+                *from = Address::ROOM;
+                (from.bytes.as_mut_ptr().cast(), &raw mut from.len)
+            }
+            None => (core::ptr::null_mut(), core::ptr::null_mut()),
+        };
+        // SAFETY: the space is mapped for writing and only the kernel writes it; the address has
+        // room for what its length says.
+        let bytes = sent(unsafe {
+            libc::recvfrom(
+                self.fd(),
+                into.as_mut_ptr().cast(),
+                into.window().len(),
+                flags,
+                name,
+                len,
+            )
+        })?;
+        let room = into.window().len();
+        Ok(Arrival { bytes: bytes.min(room), segment: bytes.min(room), cut: bytes > room })
+    }
+
+    /// Receives a datagram, or a train of them if the socket [merges](Self::merge), into several
+    /// pieces, filled one after the other. Waits as [`receive`](Self::receive) does.
+    ///
+    /// # Errors
+    /// As for [`receive`](Self::receive).
+    pub fn scatter(
+        &self,
+        into: &[Space<'_>],
+        from: Option<&mut Address>,
+        now: bool,
+    ) -> io::Result<Arrival> {
+        let mut control = Control([0; 32]);
+        let mut message = empty_message();
+        let mut from = from;
+        if let Some(from) = &mut from {
+            **from = Address::ROOM;
+            message.msg_name = from.bytes.as_mut_ptr().cast();
+            message.msg_namelen = from.len;
+        }
+        message.msg_iov = into.as_ptr().cast_mut().cast();
+        message.msg_iovlen = into.len() as _;
+        message.msg_control = control.0.as_mut_ptr().cast();
+        message.msg_controllen = size_of::<Control>() as _;
+        let flags = if now { libc::MSG_DONTWAIT } else { 0 };
+        // SAFETY: the kernel writes to the spaces, which are laid out as it wants them and mapped
+        // for as long as they live, to the address and to the control message.
+        let bytes = sent(unsafe { libc::recvmsg(self.fd(), &raw mut message, flags) })?;
+        if let Some(from) = from {
+            from.len = message.msg_namelen.min(Address::ROOM.len);
+        }
+        // All zeros if the kernel had nothing to say.
+        let told = control.value(SOL_UDP, UDP_GRO);
+        let segment = told.and_then(|bytes| usize::try_from(bytes).ok()).filter(|n| *n > 0);
+        let cut = message.msg_flags & libc::MSG_TRUNC != 0;
+        Ok(Arrival { bytes, segment: segment.unwrap_or(bytes).min(bytes), cut })
+    }
+
+    /// Whether trains of datagrams may arrive in one piece.
+    ///
+    /// # Errors
+    /// If the kernel does not know how (before Linux 5.0).
+    pub fn merge(&self, merge: bool) -> io::Result<()> {
+        self.set(SOL_UDP, UDP_GRO, &c_int::from(merge))
+    }
+
+    /// How long receiving waits for something; zero is for ever. The kernel counts in ticks of some
+    /// milliseconds, and rounds up.
+    ///
+    /// # Errors
+    /// Those of `setsockopt`.
+    pub fn limit(&self, limit: Duration) -> io::Result<()> {
+        let value = libc::timeval {
+            tv_sec: libc::time_t::try_from(limit.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_usec: limit.subsec_micros() as libc::suseconds_t,
+        };
+        self.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &value)
+    }
+
+    /// Asks for so many bytes of memory for what has arrived, and for what is under way; gives what
+    /// there is then, as the kernel counts: with its own headers, of some 700 bytes a datagram.
+    ///
+    /// # Errors
+    /// Those of `getsockopt`.
+    pub fn size_buffers(&self, receive: usize, send: usize) -> io::Result<[usize; 2]> {
+        let bytes = |bytes| c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
+        let ask = |force, plain, bytes: c_int| {
+            // Beyond what everybody may have only with CAP_NET_ADMIN; less is better than nothing.
+            let forced = self.set(libc::SOL_SOCKET, force, &bytes);
+            forced.or_else(|_| self.set(libc::SOL_SOCKET, plain, &bytes))
+        };
+        ask(libc::SO_RCVBUFFORCE, libc::SO_RCVBUF, bytes(receive))?;
+        ask(libc::SO_SNDBUFFORCE, libc::SO_SNDBUF, bytes(send))?;
+        let has = |name| self.number(libc::SOL_SOCKET, name);
+        Ok([has(libc::SO_RCVBUF)?, has(libc::SO_SNDBUF)?])
+    }
+
+    /// How many datagrams found no room since the socket was made.
+    ///
+    /// Asked for when it is wanted, which costs the datagrams nothing (`SO_RXQ_OVFL` would add a
+    /// control message to each).
+    ///
+    /// # Errors
+    /// Those of `getsockopt`.
+    pub fn overflowed(&self) -> io::Result<u32> {
+        let mut numbers = [0u32; 9];
+        let bytes = self.read(libc::SOL_SOCKET, libc::SO_MEMINFO, &mut numbers)?;
+        if bytes < size_of_val(&numbers) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        Ok(numbers[MEMINFO_DROPS])
+    }
+
+    /// The largest packet, IP header included, that the route to the peer takes in one piece as
+    /// far as is known. For connected sockets.
+    ///
+    /// # Errors
+    /// Those of `getsockopt`: if it is not connected, for one.
+    pub fn mtu(&self, v6: bool) -> io::Result<usize> {
+        match v6 {
+            false => self.number(libc::IPPROTO_IP, libc::IP_MTU),
+            true => self.number(libc::IPPROTO_IPV6, libc::IPV6_MTU),
+        }
+    }
+
+    /// Lets routers cut up what is too large for them, rather than drop it. (In the sixth version
+    /// only the sender does that, and the kernel does when it has been told.)
+    ///
+    /// # Errors
+    /// Those of `setsockopt`.
+    pub fn let_cut(&self) -> io::Result<()> {
+        self.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DONT)
+    }
+
+    fn fd(&self) -> c_int {
+        self.0.as_raw_fd()
+    }
+
+    fn set<T: Copy>(&self, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+        let bytes = size_of::<T>() as socklen_t;
+        let start: *const c_void = (&raw const *value).cast();
+        // SAFETY: reads as many bytes as the value has.
+        done(unsafe { libc::setsockopt(self.fd(), level, name, start, bytes) })
+    }
+
+    /// Fills in numbers; how many bytes of them.
+    fn read(&self, level: c_int, name: c_int, into: &mut [u32]) -> io::Result<usize> {
+        let mut bytes = size_of_val(into) as socklen_t;
+        let start: *mut c_void = into.as_mut_ptr().cast();
+        // SAFETY: writes at most as many bytes as there are, and any bits are numbers.
+        done(unsafe { libc::getsockopt(self.fd(), level, name, start, &raw mut bytes) })?;
+        Ok(bytes as usize)
+    }
+
+    fn number(&self, level: c_int, name: c_int) -> io::Result<usize> {
+        let mut number = [0];
+        self.read(level, name, &mut number)?;
+        Ok(number[0] as usize)
+    }
+}
+
+impl AsFd for Datagrams {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Control {
+    const HEADER: usize = size_of::<libc::cmsghdr>();
+
+    /// Bytes of a message with so many of value.
+    const fn bytes(value: usize) -> usize {
+        (Self::HEADER + value).next_multiple_of(size_of::<usize>())
+    }
+
+    fn header(&self) -> (usize, c_int, c_int) {
+        let word = |at: usize| {
+            let bytes = &self.0[at..at + size_of::<c_int>()];
+            c_int::from_ne_bytes(bytes.try_into().unwrap_or_default())
+        };
+        let len = self.0.first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes));
+        let level = offset_of!(libc::cmsghdr, cmsg_level);
+        (len, word(level), word(offset_of!(libc::cmsghdr, cmsg_type)))
+    }
+
+    fn put(&mut self, level: c_int, name: c_int, value: u16) {
+        let len = Self::HEADER + size_of::<u16>();
+        let mut write =
+            |at: usize, bytes: &[u8]| self.0[at..at + bytes.len()].copy_from_slice(bytes);
+        write(0, &len.to_ne_bytes());
+        write(offset_of!(libc::cmsghdr, cmsg_level), &level.to_ne_bytes());
+        write(offset_of!(libc::cmsghdr, cmsg_type), &name.to_ne_bytes());
+        write(Self::HEADER, &value.to_ne_bytes());
+    }
+
+    /// The integer of the first message, if it is this one.
+    fn value(&self, level: c_int, name: c_int) -> Option<c_int> {
+        let bytes = self.0[Self::HEADER..].first_chunk()?;
+        let is = self.header() == (Self::HEADER + size_of::<c_int>(), level, name);
+        is.then(|| c_int::from_ne_bytes(*bytes))
+    }
+}
+
+const fn empty_message() -> libc::msghdr {
+    // SAFETY: null pointers and zero lengths are an empty message.
+    unsafe { core::mem::zeroed() }
+}
+
+fn done(result: c_int) -> io::Result<()> {
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[inline]
+fn sent(result: isize) -> io::Result<usize> {
+    usize::try_from(result).map_err(|_| io::Error::last_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_come_back_as_they_were() {
+        for text in ["127.0.0.1:80", "255.1.2.3:65535", "[::1]:9", "[fe80::1%3]:4000"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let raw = Address::from(address);
+            assert_eq!(SocketAddr::from(raw), address);
+            assert_eq!(raw.is_v6(), address.is_ipv6());
+            assert_eq!(format!("{raw:?}"), format!("{address:?}"));
+        }
+        let [one, other] = ["10.0.0.1:1", "10.0.0.1:2"].map(|a| a.parse::<SocketAddr>().unwrap());
+        assert_ne!(Address::from(one), Address::from(other));
+    }
+
+    #[test]
+    fn control_messages_are_read_as_they_are_written() {
+        let mut control = Control([0; 32]);
+        assert_eq!(control.value(SOL_UDP, UDP_GRO), None);
+        control.put(SOL_UDP, UDP_SEGMENT, 1472);
+        assert_eq!(control.header(), (Control::HEADER + 2, SOL_UDP, UDP_SEGMENT));
+        // Two bytes are no integer.
+        assert_eq!(control.value(SOL_UDP, UDP_SEGMENT), None);
+    }
+}

@@ -1,0 +1,284 @@
+//! What hostile callers over UDP can make a server keep: packets written by hand, with the packet
+//! exchange compiled in as the simulator has it.
+
+#[allow(dead_code)]
+#[path = "../src/protocol/exchange/mod.rs"]
+mod exchange;
+mod support;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use exchange::bind::{BIND_BYTES, Binding, Bound, Grant, Name, Wish};
+use exchange::header::{Flags, HEADER_BYTES, Handle, Header, Kind};
+use exchange::message::Shape;
+use exchange::time::Moment;
+use peregrine::{Executed, Kind as Why, Running, Server, interface, limits};
+
+#[interface]
+trait Large {
+    fn give(&self) -> peregrine::Result<Vec<u8>>;
+    fn null(&self) -> peregrine::Result<()>;
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<u64>;
+}
+
+const RESULT: usize = 1_000_000;
+
+struct Object;
+
+impl Large for Object {
+    fn give(&self) -> peregrine::Result<Vec<u8>> {
+        Ok(vec![7; RESULT])
+    }
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn take(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(bytes.len() as u64)
+    }
+}
+
+const GIVE: u32 = 0;
+const NULL: u32 = 1;
+const TAKE: u32 = 2;
+const PIECE: u32 = 1408;
+/// Answers, by their numbers.
+const OK: u32 = 0;
+const NOT_EXECUTED: u32 = 2;
+
+fn serve() -> (Running, SocketAddr) {
+    let server = Server::new().export("large", LargeServer::new(Object)).unwrap();
+    let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let address = running.addresses()[0].to_string();
+    (running, address.strip_prefix("udp:").unwrap().parse().unwrap())
+}
+
+/// One host's socket, which says what it likes.
+struct Host {
+    socket: UdpSocket,
+    handles: Vec<Handle>,
+}
+
+impl Host {
+    /// With so many handles; each last byte of an address is another host.
+    fn new(last: u8, to: SocketAddr, handles: usize) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::new(127, 0, 0, last), 0)).unwrap();
+        socket.connect(to).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+        let mut host = Self { socket, handles: Vec::new() };
+        while host.handles.len() < handles {
+            let granted = host.bind();
+            host.handles.extend_from_slice(granted.handles());
+        }
+        host.handles.truncate(handles);
+        host
+    }
+
+    fn bind(&self) -> Grant {
+        let wish = Wish {
+            name: Name::new(b"large").unwrap(),
+            digest: None,
+            handles: 16,
+            piece: PIECE,
+            result_bytes_max: 1 << 20,
+            credits: 2,
+            payload_check: false,
+        };
+        let start = Instant::now();
+        let now = || Moment(start.elapsed().as_nanos() as u64);
+        let nonce = (self.socket.local_addr().unwrap().port() as u128).to_le_bytes();
+        let nonce = *nonce.first_chunk().unwrap();
+        let mut binding = Binding::new(now(), nonce, wish);
+        loop {
+            let (mut out, mut into) = ([0; BIND_BYTES], [0; BIND_BYTES]);
+            if binding.poll_send(now(), &mut out).is_some() {
+                self.socket.send(&out).unwrap();
+            }
+            match binding.outcome() {
+                Some(Bound::Granted(grant, _)) => return *grant,
+                Some(other) => panic!("{other:?}"),
+                None => {}
+            }
+            if let Ok(BIND_BYTES) = self.socket.recv(&mut into) {
+                let (header, body) = into.split_first_chunk::<HEADER_BYTES>().unwrap();
+                let header = Header::parse(header, body.len()).unwrap();
+                binding.handle(now(), &header, body);
+            }
+        }
+    }
+
+    fn send(&self, header: Header, behind: &[u8]) {
+        let mut packet = vec![0; HEADER_BYTES];
+        header.emit(packet.first_chunk_mut().unwrap());
+        packet.extend_from_slice(behind);
+        self.socket.send(&packet).unwrap();
+    }
+
+    fn header(&self, caller: usize, kind: Kind, number: u32) -> Header {
+        let handle = self.handles[caller];
+        let sequence = handle.sequence().wrapping_add(number);
+        Header { piece: PIECE, credits: 2, ..Header::new(kind, handle, sequence) }
+    }
+
+    /// What is answered to a caller's call of that number; a call that is lost is sent again.
+    fn answer(&self, caller: usize, number: u32, call: impl Fn()) -> Shape {
+        let sequence = self.handles[caller].sequence().wrapping_add(number);
+        for _ in 0..20 {
+            call();
+            let mut packet = [0; 2048];
+            while let Ok(bytes) = self.socket.recv(&mut packet) {
+                let header = packet.first_chunk().unwrap();
+                let header = Header::parse(header, bytes - HEADER_BYTES).unwrap();
+                let mine = header.handle == self.handles[caller] && header.sequence == sequence;
+                if mine && header.kind == Kind::Result {
+                    return header.shape;
+                }
+                assert_ne!(header.kind, Kind::Refused);
+            }
+            // If it is the result that was lost, it comes again.
+            self.send(
+                Header { flags: Flags::PLEASE, ..self.header(caller, Kind::HaveResult, number) },
+                &[],
+            );
+        }
+        panic!("no answer");
+    }
+
+    /// Calls a procedure without arguments.
+    fn call(&self, caller: usize, number: u32, what: u32) -> Shape {
+        let shape = Shape { what, ..Shape::default() };
+        let call = Header { shape, ..self.header(caller, Kind::Call, number) };
+        self.answer(caller, number, || self.send(call, &[]))
+    }
+
+    fn acknowledge(&self, caller: usize, number: u32) {
+        let header = self.header(caller, Kind::HaveResult, number);
+        self.send(Header { flags: Flags::ALL, ..header }, &[]);
+    }
+
+    /// Calls with callers from that one on until one is refused: how many were not, and the
+    /// result's bytes.
+    fn fill(&self, callers: core::ops::Range<usize>) -> (usize, usize) {
+        let (mut filled, mut bytes) = (0, 0);
+        for caller in callers {
+            let shape = self.call(caller, 1, GIVE);
+            if shape.what == NOT_EXECUTED {
+                break;
+            }
+            assert_eq!(shape.what, OK);
+            (filled, bytes) = (filled + 1, shape.total as usize);
+        }
+        (filled, bytes)
+    }
+}
+
+/// Bytes of memory that this process has touched.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// How many results of so many bytes are kept before one is refused.
+fn expected(bytes: usize) -> usize {
+    let held = (HEADER_BYTES + bytes).next_multiple_of(4096);
+    limits::RETAINED_BYTES_PER_HOST.div_ceil(held)
+}
+
+#[test]
+fn results_that_nobody_acknowledges_have_a_bound_in_bytes() {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let (_running, to) = serve();
+    let honest = LargeClient::bind(&format!("udp:{to}/large")).unwrap();
+    assert_eq!(honest.give().unwrap().len(), RESULT);
+    let before = resident();
+
+    let one = Host::new(2, to, 100);
+    let (filled, bytes) = one.fill(0..100);
+    assert_eq!(filled, expected(bytes));
+    // Nor is anything else run for that host, and all of it is said not to have been.
+    for (number, what) in [(1, NULL), (2, GIVE)] {
+        let refused = one.call(99, number, what);
+        assert_eq!(refused.what, NOT_EXECUTED);
+        assert!(refused.total < 200);
+    }
+    // Others go on, with large results as well.
+    for _ in 0..200 {
+        honest.null().unwrap();
+        assert_eq!(honest.take(&[1; 100_000]).unwrap(), 100_000);
+    }
+    assert_eq!(honest.give().unwrap().len(), RESULT);
+    // One that is acknowledged makes room for one.
+    one.acknowledge(3, 1);
+    assert_eq!([one.call(3, 2, GIVE).what, one.call(4, 2, NULL).what], [OK, OK]);
+    assert_eq!(one.call(98, 1, GIVE).what, OK, "the one before was acknowledged by a call");
+    assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
+
+    // Only so many hosts may have that much: then nobody's calls run any more.
+    let hosts: Vec<_> = (3..6).map(|last| Host::new(last, to, 100)).collect();
+    let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
+    assert_eq!(hosts.len() + 1, all);
+    for host in &hosts {
+        let (filled, _) = host.fill(0..100);
+        assert!(filled <= expected(bytes) && filled + 2 >= expected(bytes), "{filled}");
+    }
+    let error = honest.null().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Why::Exhausted, Executed::No), "{error}");
+    let grown = resident() - before;
+    let bound = limits::RETAINED_BYTES_MAX + limits::SPARE_BYTES_MAX + (16 << 20);
+    println!("{} MiB more are resident, of {} MiB", grown >> 20, bound >> 20);
+    assert!(grown <= bound, "{grown} bytes");
+    // Who says goodbye gives everything back.
+    for caller in 0..100 {
+        hosts[0].send(hosts[0].header(caller, Kind::Bye, 1), &[]);
+    }
+    support::until("there is room again", || honest.give().is_ok());
+}
+
+#[test]
+fn calls_that_never_become_whole_have_a_bound_in_bytes() {
+    const CALL: u32 = 1_000_000;
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let (_running, to) = serve();
+    let honest = LargeClient::bind(&format!("udp:{to}/large")).unwrap();
+    let one = Host::new(2, to, 100);
+    let shape = Shape { what: TAKE, total: CALL, head: 16, at: CALL, extension: 0 };
+    let begin = |caller| {
+        let call = Header { shape, fragment: 1, ..one.header(caller, Kind::Call, 1) };
+        one.send(call, &[1; PIECE as usize]);
+    };
+    // Any thread takes any packet, so one after the other, and again until it has begun.
+    let heard = |caller: usize, kind, fragment| {
+        let mut packet = [0; 2048];
+        while let Ok(bytes) = one.socket.recv(&mut packet) {
+            let header =
+                Header::parse(packet.first_chunk().unwrap(), bytes - HEADER_BYTES).unwrap();
+            let mine = header.handle == one.handles[caller];
+            assert!(!mine || header.kind == kind, "{header:?}");
+            if mine && header.fragment == fragment {
+                return true;
+            }
+        }
+        false
+    };
+    let begun = |caller| {
+        begin(caller);
+        one.send(one.header(caller, Kind::Probe, 1), &[]);
+        heard(caller, Kind::HaveCall, 1)
+    };
+    let most = limits::PARTIAL_BYTES_PER_HOST / CALL as usize;
+    (0..most).for_each(|caller| support::until("a call has begun", || begun(caller)));
+    let refused = one.answer(most, 1, || begin(most));
+    assert_eq!(refused.what, NOT_EXECUTED);
+    // What fits one packet needs no room, and others have theirs.
+    assert_eq!(one.call(most + 1, 1, NULL).what, OK);
+    assert_eq!(honest.take(&[1; 900_000]).unwrap(), 900_000);
+    // One that is given up makes room for one.
+    support::until("a call is given up", || {
+        one.send(one.header(0, Kind::Quit, 1), &[]);
+        heard(0, Kind::LetGo, 0)
+    });
+    support::until("a call has begun", || begun(most + 2));
+}

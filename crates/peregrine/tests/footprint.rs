@@ -1,0 +1,141 @@
+//! What an idle session and an idle binding cost, client and server together: exact counts of memory
+//! in one process that is both.
+
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use peregrine::{Server, interface};
+use support::{at_rest, until};
+
+/// The system's allocator, counting what is in use.
+struct Counting;
+
+static IN_USE: AtomicI64 = AtomicI64::new(0);
+
+fn count(bytes: usize, sign: i64) {
+    IN_USE.fetch_add(sign * bytes as i64, Ordering::Relaxed);
+}
+
+// SAFETY: hands everything on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size(), 1);
+        // SAFETY: as our own caller promises.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count(layout.size(), -1);
+        // SAFETY: as our own caller promises.
+        unsafe { System.dealloc(memory, layout) }
+    }
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count(layout.size(), -1);
+        count(bytes, 1);
+        // SAFETY: as our own caller promises.
+        unsafe { System.realloc(memory, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+#[interface]
+trait Null {
+    fn null(&self) -> peregrine::Result<()>;
+}
+
+struct Nothing;
+
+impl Null for Nothing {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes of regions that are there: of each page that is mapped twice, either half.
+fn region_bytes() -> i64 {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("what is mapped");
+    let (mut bytes, mut inside) = (0, false);
+    for line in maps.lines() {
+        let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
+        if !first.ends_with(':') {
+            inside = rest.contains("memfd:peregrine");
+        } else if inside && first == "Pss:" {
+            let number = rest.split_whitespace().next().and_then(|n| n.parse::<i64>().ok());
+            bytes += number.expect("kilobytes") << 10;
+        }
+    }
+    bytes
+}
+
+/// Memory and descriptors that both sides have, once the server has heard all that was said.
+fn in_use(directory: &Path) -> (i64, usize) {
+    let [open] = at_rest(directory, "null", [std::process::id()]);
+    // What the answer was written into is given back when it has been sent, a moment later.
+    std::thread::sleep(Duration::from_millis(5));
+    // Allocated before it is counted, and gone behind it.
+    let region = region_bytes();
+    (IN_USE.load(Ordering::Relaxed) + region, open)
+}
+
+fn bind() -> NullClient {
+    NullClient::bind("null").unwrap()
+}
+
+/// Alone in its program, for the allocator counts for the whole process.
+#[test]
+fn idle_sessions_and_bindings_cost_little_and_nothing_is_left_of_them() {
+    const SESSION_BYTES: i64 = 64 << 10;
+    const SESSION_DESCRIPTORS: usize = 3;
+    const BINDING_BYTES: i64 = 2 << 10;
+    const BINDINGS: i64 = 500;
+    let directory = support::own_directory();
+    let directory = directory.path();
+    let running = Server::new().export("null", NullServer::new(Nothing)).unwrap().spawn().unwrap();
+    // Whatever a process needs once, and the thread that serves.
+    let first: Vec<_> = (0..BINDINGS).map(|_| bind()).collect();
+    first.iter().for_each(|client| client.null().unwrap());
+    drop(first);
+    let gone = || peregrine::describe("null").unwrap().bindings == 0;
+    until("all have gone", gone);
+
+    let mut left = Vec::new();
+    for round in 0..4 {
+        let before = in_use(directory);
+        left.push(before.0);
+        let session = bind();
+        let bound = in_use(directory);
+        session.null().unwrap();
+        let called = in_use(directory);
+        for (what, now) in [("bound", bound), ("called", called)] {
+            let (bytes, open) = (now.0 - before.0, now.1 - before.1);
+            println!("{what}: {bytes} bytes, {open} descriptors on both sides together");
+            assert!(bytes <= SESSION_BYTES, "{what}: a session takes {bytes} bytes");
+            assert!(open <= 2 * SESSION_DESCRIPTORS, "{what}: {open} descriptors");
+        }
+
+        let more: Vec<_> = (0..BINDINGS).map(|_| bind()).collect();
+        let idle = in_use(directory);
+        // In the second half of the rounds they are called, and idle again.
+        if round >= 2 {
+            more.iter().for_each(|client| client.null().unwrap());
+        }
+        let used = in_use(directory);
+        for (what, now) in [("idle", idle), ("used", used)] {
+            let bytes = (now.0 - called.0) / BINDINGS;
+            println!("{what}: {bytes} bytes a binding");
+            assert!(bytes <= BINDING_BYTES, "{what}: a binding takes {bytes} bytes");
+            assert_eq!(now.1, called.1, "{what}: a binding takes a descriptor");
+        }
+        drop((more, session));
+        until("all have gone", gone);
+    }
+    // Tables keep their size, and the runner's own threads allocate now and then.
+    let grown = left[3] - left[1];
+    assert!(grown < BINDINGS * 16, "{grown} bytes were left by {} bindings", 2 * BINDINGS);
+    drop(running);
+}

@@ -1,0 +1,477 @@
+//! What tests of calls over a network share: an object to call, and the cases that hold whatever
+//! carries the calls.
+
+// Each test program uses its own part of this.
+#![allow(dead_code)]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::contract::{self, ContractClient, ContractServer, Object};
+use crate::support;
+use peregrine::{
+    BindOptions, CallError, Endpoint, Executed, ExportOptions, Kind, Out, PathKind, Phase, Running,
+    Server, Short, Wait, interface,
+};
+
+pub(crate) const LONG: Duration = Duration::from_secs(20);
+
+/// What carries the calls, as addresses have it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carrier {
+    pub(crate) scheme: &'static str,
+    pub(crate) path: PathKind,
+}
+
+impl Carrier {
+    /// Any port of a host of this machine.
+    pub(crate) fn at(self, host: &str) -> String {
+        format!("{}:{host}:0", self.scheme)
+    }
+
+    pub(crate) fn loopback(self) -> String {
+        self.at("127.0.0.1")
+    }
+}
+
+#[interface]
+pub(crate) trait Room {
+    fn null(&self) -> peregrine::Result<()>;
+    fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
+    /// Ends when as many callers are inside as were asked for.
+    fn meet(&self) -> peregrine::Result<()>;
+    fn read(&self, bytes: u32, #[max_len(64 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
+    fn sum(&self, #[max_len(64 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
+    /// Whether it is called from this machine over that path, by which process and which user.
+    fn from(&self, path: &str) -> peregrine::Result<(bool, u32, u32)>;
+    fn ran(&self) -> peregrine::Result<u32>;
+}
+
+pub(crate) struct Inside {
+    barrier: Arc<Barrier>,
+    ran: AtomicU32,
+}
+
+impl Inside {
+    pub(crate) fn of(callers: usize) -> Self {
+        Self { barrier: Arc::new(Barrier::new(callers)), ran: AtomicU32::new(0) }
+    }
+}
+
+pub(crate) fn byte(at: usize) -> u8 {
+    (at * 31 / 7) as u8
+}
+
+impl Room for Inside {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn sleep(&self, ms: u32) -> peregrine::Result<u32> {
+        self.ran.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(ms.into()));
+        Ok(ms)
+    }
+    fn meet(&self) -> peregrine::Result<()> {
+        self.barrier.wait();
+        Ok(())
+    }
+    fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let all: Vec<u8> = (0..bytes as usize).map(byte).collect();
+        into.put(&all).expect("room");
+        Ok(())
+    }
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(bytes.iter().copied().map(u64::from).sum())
+    }
+    fn from(&self, path: &str) -> peregrine::Result<(bool, u32, u32)> {
+        let caller = peregrine::caller().expect("a caller");
+        let loopback = caller.from().is_some_and(|from| from.ip().is_loopback());
+        assert_eq!(format!("{:?}", caller.path()), path);
+        Ok((loopback, caller.process(), caller.user()))
+    }
+    fn ran(&self) -> peregrine::Result<u32> {
+        Ok(self.ran.load(Ordering::SeqCst))
+    }
+}
+
+pub(crate) fn serve(server: Server, room: Inside, at: &str) -> (Running, String) {
+    let server = server.export("room", RoomServer::new(room)).unwrap();
+    let running = server.listen(at).unwrap().spawn().unwrap();
+    let address = format!("{}/room", running.addresses()[0]);
+    (running, address)
+}
+
+/// Every test has a directory of its own, and so they run one at a time.
+pub(crate) fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
+    let alone = support::alone();
+    (alone, support::own_directory())
+}
+
+pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, CallError>) -> Kind {
+    let error = result.unwrap_err();
+    assert_eq!(error.executed(), Executed::No, "{error}");
+    error.kind()
+}
+
+fn keeps_the_contract_with(by: Carrier, options: &BindOptions, wait: Wait) {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let running = Mutex::new(Vec::new());
+    contract::suite(&|object: Object| {
+        let name = format!("contract-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let server = Server::new().wait(wait).export(&name, ContractServer::new(object)).unwrap();
+        let server = server.listen(&by.loopback()).unwrap().spawn().unwrap();
+        let address = format!("{}/{name}", server.addresses()[0]);
+        running.lock().unwrap().push(server);
+        ContractClient::bind_with(&address, options).expect("a binding")
+    });
+}
+
+// The cases.
+
+pub(crate) fn the_contract_is_kept(by: Carrier) {
+    let _home = home();
+    keeps_the_contract_with(by, &BindOptions::default(), Wait::Adaptive);
+}
+
+pub(crate) fn the_contract_is_kept_asleep(by: Carrier) {
+    let _home = home();
+    let options = BindOptions::default().wait(Wait::Block).astacks(1);
+    keeps_the_contract_with(by, &options.short_of_astacks(Short::More), Wait::Block);
+}
+
+pub(crate) fn long_procedures_do_not_keep_others_waiting(by: Carrier) {
+    let _home = home();
+    let (_running, address) = serve(Server::new(), Inside::of(12), &by.loopback());
+    for wait in [Wait::Block, Wait::Adaptive] {
+        let options = BindOptions::default().wait(wait).astacks(20);
+        let room = RoomClient::bind_with(&address, &options).unwrap();
+        std::thread::scope(|scope| {
+            // None ends before all are inside.
+            for _ in 0..11 {
+                let room = &room;
+                scope.spawn(move || room.meet().unwrap());
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            let begun = Instant::now();
+            room.null().unwrap();
+            assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+            room.meet().unwrap();
+        });
+    }
+}
+
+pub(crate) fn many_threads_get_their_own_replies(by: Carrier) {
+    let _home = home();
+    let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
+    for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+        let options = BindOptions::default().wait(wait).astacks(16);
+        let rooms = [(); 2].map(|()| RoomClient::bind_with(&address, &options).unwrap());
+        std::thread::scope(|scope| {
+            for thread in 0..24usize {
+                let room = &rooms[thread % 2];
+                scope.spawn(move || {
+                    for round in 0..60usize {
+                        let bytes = (thread * 977 + round * 131) % 40_000;
+                        if round % 2 == 0 {
+                            let mut buffer = vec![0; 40_000];
+                            let mut out = Out::from(&mut buffer[..]);
+                            room.read(bytes as u32, out.by_ref()).unwrap();
+                            assert_eq!(out.filled(), bytes);
+                            assert!(buffer[..bytes].iter().copied().eq((0..bytes).map(byte)));
+                        } else {
+                            let bytes = vec![3; bytes];
+                            assert_eq!(room.sum(&bytes).unwrap(), 3 * bytes.len() as u64);
+                        }
+                    }
+                });
+            }
+        });
+    }
+}
+
+pub(crate) fn a_caller_gives_up_and_its_frame_comes_back(by: Carrier) {
+    let _home = home();
+    let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
+    for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+        let options = BindOptions::default().wait(wait).astacks(1);
+        let room = RoomClient::bind_with(&address, &options).unwrap();
+        let hasty = room.with_timeout(Duration::from_millis(30));
+        let begun = Instant::now();
+        let error = hasty.sleep(300).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
+        assert!(begun.elapsed() < Duration::from_millis(250));
+        // The only frame is captured until the late reply comes.
+        let error = hasty.null().unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
+        assert!(room.null().is_ok());
+        assert!(begun.elapsed() >= Duration::from_millis(295));
+        assert!(hasty.sleep(0).is_ok() && room.is_alive());
+    }
+}
+
+pub(crate) fn large_messages_travel_both_ways(by: Carrier) {
+    let _home = home();
+    let room = Inside::of(1);
+    let (_running, address) = serve(Server::new(), room, &by.loopback());
+    let client = RoomClient::bind_with(&address, &BindOptions::default().astacks(2)).unwrap();
+    const BYTES: usize = 64 << 20;
+    let sent: Vec<u8> = (0..BYTES).map(byte).collect();
+    let sum = sent.iter().copied().map(u64::from).sum::<u64>();
+    let mut back = vec![0; BYTES];
+    for bytes in [BYTES, 1 << 20, (1 << 20) + 1, 16 << 10, (16 << 10) - 31] {
+        let part = &sent[..bytes];
+        let sum = if bytes == BYTES { sum } else { part.iter().copied().map(u64::from).sum() };
+        assert_eq!(client.sum(part).unwrap(), sum);
+        let mut out = Out::from(&mut back[..]);
+        client.read(bytes as u32, out.by_ref()).unwrap();
+        assert_eq!(out.filled(), bytes);
+        assert!(back[..bytes] == sent[..bytes]);
+    }
+    // Several at a time, on one connection, each way.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (client, sent) = (&client, &sent);
+            scope.spawn(move || {
+                let mut back = vec![0; 8 << 20];
+                for _ in 0..3 {
+                    client.read(8 << 20, Out::from(&mut back[..])).unwrap();
+                    assert!(back == sent[..8 << 20]);
+                    client.sum(&back).unwrap();
+                }
+            });
+        }
+    });
+}
+
+pub(crate) fn threads_and_queue_bound_what_runs(by: Carrier) {
+    let _home = home();
+    let (running, address) =
+        serve(Server::new().threads(2).queue(1), Inside::of(1), &by.loopback());
+    let room = RoomClient::bind_with(&address, &BindOptions::default().astacks(8)).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            let room = &room;
+            scope.spawn(move || room.sleep(400).unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(150));
+        // Both threads are busy: one more waits, and the next is refused.
+        let waits = scope.spawn(|| room.sleep(1).unwrap());
+        std::thread::sleep(Duration::from_millis(100));
+        let begun = Instant::now();
+        assert_eq!(refused(room.sleep(1)), Kind::Overloaded);
+        assert!(begun.elapsed() < Duration::from_millis(120), "{:?}", begun.elapsed());
+        assert_eq!(waits.join().unwrap(), 1);
+    });
+    assert_eq!(room.ran().unwrap(), 3);
+    assert!(running.threads() <= 2 + 16 + 1, "{} threads", running.threads());
+}
+
+pub(crate) fn withdrawn_is_refused_and_others_go_on(by: Carrier) {
+    let _home = home();
+    let server = Server::new().export("other", RoomServer::new(Inside::of(1))).unwrap();
+    let (running, address) = serve(server, Inside::of(1), &by.loopback());
+    let other_address = address.replace("/room", "/other");
+    let (room, other) =
+        (RoomClient::bind(&address).unwrap(), RoomClient::bind(&other_address).unwrap());
+    room.null().unwrap();
+    assert!(running.withdraw("room"));
+    assert_eq!(refused(room.null()), Kind::Withdrawn);
+    if by.path == PathKind::Tcp {
+        // A connection says so unasked.
+        support::until("the client hears of it", || !room.is_alive());
+    }
+    assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::NotFound);
+    other.null().unwrap();
+    assert!(other.is_alive());
+}
+
+pub(crate) fn a_server_that_stops_lets_calls_end_and_refuses_others(by: Carrier) {
+    let _home = home();
+    let (running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
+    let room = RoomClient::bind(&address).unwrap();
+    let idle = RoomClient::bind(&address).unwrap();
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| room.sleep(300));
+        std::thread::sleep(Duration::from_millis(100));
+        let stops = scope.spawn(|| running.drain(LONG));
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!(refused(room.null()), Kind::Withdrawn);
+        assert_eq!(runs.join().unwrap().unwrap(), 300);
+        assert!(stops.join().unwrap());
+    });
+    if by.path == PathKind::Tcp {
+        // A connection says goodbye.
+        support::until("the client hears of it", || !idle.is_alive());
+        let error = idle.null().unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No), "{error}");
+        assert!(error.to_string().contains("stopped"), "{error}");
+    } else {
+        let error = idle.null().unwrap_err();
+        assert_eq!(error.kind(), Kind::ServerGone, "{error}");
+    }
+    assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::Unreachable);
+}
+
+pub(crate) fn a_drain_that_is_too_short_leaves_calls_uncertain(by: Carrier) {
+    let _home = home();
+    let (running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
+    let room = RoomClient::bind(&address).unwrap();
+    std::thread::scope(|scope| {
+        let runs = scope.spawn(|| room.sleep(1500));
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(!running.drain(Duration::from_millis(50)));
+        match runs.join().unwrap() {
+            Err(error) => {
+                let said = (error.kind(), error.executed());
+                assert_eq!(said, (Kind::ServerGone, Executed::Maybe), "{error}");
+            }
+            // No connection was closed: the result went to whoever waited for it.
+            Ok(slept) => assert_eq!((by.path, slept), (PathKind::Udp, 1500)),
+        }
+    });
+}
+
+pub(crate) fn listening_is_narrow_unless_said_otherwise(by: Carrier) {
+    let _home = home();
+    for wide in [by.at("0.0.0.0"), by.at("[::]")] {
+        let error = Server::new().listen(&wide).unwrap_err();
+        assert_eq!((error.kind(), error.phase()), (Kind::Denied, Phase::Export), "{error}");
+        assert!(error.to_string().contains("listen_beyond_this_machine"), "{error}");
+    }
+    let server = Server::new().export("room", RoomServer::new(Inside::of(1))).unwrap();
+    let running = server.listen_beyond_this_machine(&by.at("0.0.0.0")).unwrap().spawn().unwrap();
+    let [Endpoint::Tcp(place) | Endpoint::Udp(place)] = running.addresses() else {
+        panic!("one endpoint")
+    };
+    let place = format!("{}:127.0.0.1:{}", by.scheme, place.port());
+    let address = format!("{place}/room");
+    RoomClient::bind(&address).unwrap().null().unwrap();
+    // The port is taken now.
+    let taken = Server::new().listen(&place).and_then(Server::spawn);
+    assert_eq!(taken.unwrap_err().kind(), Kind::System);
+    let nowhere = Server::new().listen(&format!("{}:nowhere", by.scheme));
+    assert_eq!(nowhere.unwrap_err().kind(), Kind::BadName);
+}
+
+pub(crate) fn what_is_limited_to_users_is_not_offered(by: Carrier) {
+    let _home = home();
+    let limited = ExportOptions::default().users([12345]);
+    let server = Server::new().export_with("room", RoomServer::new(Inside::of(1)), limited);
+    let running = server.unwrap().listen(&by.loopback()).unwrap().spawn().unwrap();
+    let address = format!("{}/room", running.addresses()[0]);
+    assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::Denied);
+    assert_eq!(refused(peregrine::describe(&address)), Kind::Denied);
+    RoomClient::bind("room").unwrap().null().unwrap();
+}
+
+pub(crate) fn binding_fails_with_the_reason(by: Carrier) {
+    let _home = home();
+    let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
+    let error = ContractClient::bind(&address).unwrap_err();
+    assert_eq!(error.kind(), Kind::InterfaceMismatch);
+    assert!(error.to_string().contains("interface contract"), "{error}");
+    let nobody = address.replace("/room", "/nobody");
+    let error = RoomClient::bind(&nobody).unwrap_err();
+    assert_eq!((error.kind(), error.address()), (Kind::NotFound, &*nobody));
+    let error =
+        RoomClient::bind(&format!("{}:no-such-host.invalid:1/room", by.scheme)).unwrap_err();
+    assert_eq!((error.kind(), error.phase()), (Kind::Unreachable, Phase::Resolve));
+}
+
+pub(crate) fn who_calls_is_where_it_calls_from(by: Carrier) {
+    let _home = home();
+    let (running, address) = serve(Server::new(), Inside::of(1), &by.at("[::1]"));
+    assert!(address.starts_with(&format!("{}:[::1]:", by.scheme)), "{address}");
+    let room = RoomClient::bind(&address).unwrap();
+    assert_eq!(room.binding().path(), by.path);
+    room.binding().ping().unwrap();
+    // Over datagrams nobody says which process it is.
+    let process = if by.path == PathKind::Udp { 0 } else { std::process::id() };
+    assert_eq!(room.from(&format!("{:?}", by.path)).unwrap(), (true, process, u32::MAX));
+    let said = peregrine::describe(&address).unwrap();
+    assert_eq!((&*said.interface, said.process), ("Room", std::process::id()));
+    // Over datagrams, who asks is bound, too.
+    assert_eq!(said.bindings, if by.path == PathKind::Udp { 2 } else { 1 });
+    // The same export is there under its name, too.
+    assert_eq!(RoomClient::bind("room").unwrap().binding().path(), PathKind::Local);
+    drop(room);
+    running.stop();
+}
+
+pub(crate) fn large_messages_come_whole(by: Carrier) {
+    let _home = home();
+    let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
+    let room = RoomClient::bind(&address).unwrap();
+    let mut all = vec![0; 4 << 20];
+    for bytes in [0, 1, 1400, 65_375, 65_440, 65_441, 1 << 20, 3 << 20 | 77] {
+        let start = Instant::now();
+        let sent: Vec<u8> = (0..bytes).map(byte).collect();
+        let sum = sent.iter().copied().map(u64::from).sum::<u64>();
+        assert_eq!(room.sum(&sent).unwrap(), sum, "{bytes}");
+        let mut into = Out::from(&mut all[..bytes]);
+        room.read(bytes as u32, into.by_ref()).unwrap();
+        assert_eq!(into.filled(), bytes);
+        assert!(all[..bytes].iter().enumerate().all(|(at, one)| *one == byte(at)), "{bytes}");
+        println!("{bytes} bytes there and back: {:?}", start.elapsed());
+    }
+}
+
+pub(crate) fn a_deadline_ends_a_call_and_the_server_lets_go_later(by: Carrier) {
+    let _home = home();
+    let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
+    let room = RoomClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
+    let start = Instant::now();
+    let error = room.with_timeout(Duration::from_millis(50)).sleep(400).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
+    assert!(start.elapsed() < Duration::from_millis(350));
+    // The only frame is captured until the procedure has ended.
+    assert_eq!(room.ran().unwrap(), 1);
+    assert!(start.elapsed() >= Duration::from_millis(390), "{:?}", start.elapsed());
+}
+
+pub(crate) fn callers_are_served_side_by_side(by: Carrier) {
+    let _home = home();
+    const CALLERS: usize = 12;
+    let (_running, address) =
+        serve(Server::new().threads(CALLERS), Inside::of(CALLERS), &by.loopback());
+    let options = BindOptions::default().short_of_astacks(Short::More);
+    let room = RoomClient::bind_with(&address, &options).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| {
+                room.meet().unwrap();
+                for _ in 0..500 {
+                    room.null().unwrap();
+                }
+            });
+        }
+    });
+}
+
+pub(crate) fn a_long_call_is_waited_for(by: Carrier) {
+    let _home = home();
+    let (_running, address) = serve(Server::new().threads(1), Inside::of(1), &by.loopback());
+    let room = RoomClient::bind(&address).unwrap();
+    // Longer than a silent server would be waited for; `PEREGRINE_SOAK` has it longer still.
+    let ms = if std::env::var_os("PEREGRINE_SOAK").is_some() { 10_000 } else { 3_500 };
+    assert_eq!(room.sleep(ms).unwrap(), ms);
+    assert_eq!(room.ran().unwrap(), 1);
+}
+
+pub(crate) fn nobody_listening_and_a_server_that_stops_are_said(by: Carrier) {
+    let _home = home();
+    let (running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
+    let room = RoomClient::bind(&address).unwrap();
+    let wrong = address.replace("/room", "/hall");
+    let error = RoomClient::bind(&wrong).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::NotFound, Executed::No), "{error}");
+    running.stop();
+    let start = Instant::now();
+    let error = room.null().unwrap_err();
+    let gone = if by.path == PathKind::Udp { Kind::ServerGone } else { Kind::Withdrawn };
+    assert_eq!(error.kind(), gone, "{error}");
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    let error = RoomClient::bind(&address).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No), "{error}");
+}

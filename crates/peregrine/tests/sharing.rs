@@ -1,0 +1,364 @@
+//! More callers of one binding over UDP than have a socket of their own: the others share one, and
+//! one of them receives for all.
+
+mod support;
+
+use std::fs::File;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use peregrine::limits::SOCKETS_PER_SERVER;
+use peregrine::{BindOptions, Executed, Kind, Out, Running, Server, Wait, interface};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::relay::{Relay, Weather};
+use support::{GoOn, Part, part};
+
+const CALLERS: usize = 64;
+const LONG: Duration = Duration::from_secs(20);
+
+#[interface]
+trait Room {
+    fn null(&self) -> peregrine::Result<()>;
+    fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
+    /// Ends when all callers are inside.
+    fn meet(&self) -> peregrine::Result<()>;
+    fn read(&self, bytes: u32, into: Out<'_, u8>) -> peregrine::Result<()>;
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
+    /// How many have begun to sleep.
+    fn ran(&self) -> peregrine::Result<u32>;
+}
+
+struct Inside {
+    barrier: Barrier,
+    ran: AtomicU32,
+}
+
+fn byte(at: usize) -> u8 {
+    (at * 31 / 7) as u8
+}
+
+impl Room for Inside {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn sleep(&self, ms: u32) -> peregrine::Result<u32> {
+        self.ran.fetch_add(1, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(ms.into()));
+        Ok(ms)
+    }
+    fn meet(&self) -> peregrine::Result<()> {
+        self.barrier.wait();
+        Ok(())
+    }
+    fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let all: Vec<u8> = (0..bytes as usize).map(byte).collect();
+        into.put(&all).expect("room");
+        Ok(())
+    }
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(bytes.iter().copied().map(u64::from).sum())
+    }
+    fn ran(&self) -> peregrine::Result<u32> {
+        Ok(self.ran.load(Ordering::SeqCst))
+    }
+}
+
+fn serve() -> (Running, String) {
+    let room = Inside { barrier: Barrier::new(CALLERS), ran: AtomicU32::new(0) };
+    // Where all are inside at one time.
+    let server = Server::new().threads(CALLERS).wait(Wait::Block);
+    let server = server.export("room", RoomServer::new(room)).unwrap();
+    let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let address = format!("{}/room", running.addresses()[0]);
+    (running, address)
+}
+
+/// The tests count, and so they run one at a time.
+fn home() -> (std::sync::MutexGuard<'static, ()>, tempfile::TempDir) {
+    (support::alone(), support::own_directory())
+}
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    match part.split_once(' ') {
+        None => {
+            let (running, address) = serve();
+            println!("\nat {address}");
+            running.wait();
+        }
+        Some((_, address)) => without_descriptors(address),
+    }
+}
+
+fn bind(address: &str, options: BindOptions) -> RoomClient {
+    RoomClient::bind_with(address, &options.astacks(CALLERS as u32)).unwrap()
+}
+
+/// How many sockets there are that are connected to an address.
+fn sockets(address: &str) -> usize {
+    let port = address.split(['/', ':']).find_map(|part| part.parse::<u16>().ok()).unwrap();
+    let peer = format!("0100007F:{port:04X}");
+    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
+    table.lines().filter(|line| line.split_whitespace().nth(2) == Some(&peer)).count()
+}
+
+/// So many sockets have those who call at one time.
+#[track_caller]
+fn are_as_many_as_may_be(address: &str) {
+    assert_eq!(sockets(address), SOCKETS_PER_SERVER as usize + 1);
+}
+
+/// Does something in as many threads at once as there are callers, each with its number, and with a
+/// frame of its own.
+fn all_at_once(room: &RoomClient, todo: impl Fn(usize) + Sync) {
+    let together = Barrier::new(CALLERS);
+    std::thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            let (todo, together) = (&todo, &together);
+            scope.spawn(move || {
+                // None comes back before all are inside.
+                room.meet().unwrap();
+                together.wait();
+                todo(caller);
+            });
+        }
+    });
+}
+
+#[track_caller]
+fn reads(room: &RoomClient, bytes: usize, buffer: &mut [u8]) {
+    let mut out = Out::from(buffer);
+    room.read(bytes as u32, out.by_ref()).unwrap();
+    assert_eq!(out.filled(), bytes);
+}
+
+#[test]
+fn every_thread_gets_its_own_results_over_few_sockets() {
+    let _home = home();
+    for (wait, rounds) in [(Wait::Block, 60), (Wait::Adaptive, 60), (Wait::Spin, 20)] {
+        let (_running, address) = serve();
+        let room = bind(&address, BindOptions::default().wait(wait));
+        assert!(sockets(&address) <= 1, "a binding needs none");
+        all_at_once(&room, |caller| {
+            let mut buffer = vec![0; 3000];
+            for round in 0..rounds {
+                let bytes = (caller * 977 + round * 131) % 3000;
+                reads(&room, bytes, &mut buffer);
+                assert!(buffer[..bytes].iter().copied().eq((0..bytes).map(byte)));
+                let sent = vec![caller as u8; bytes];
+                assert_eq!(room.sum(&sent).unwrap(), (caller * bytes) as u64);
+            }
+        });
+        are_as_many_as_may_be(&address);
+    }
+}
+
+#[test]
+fn large_messages_come_whole_to_those_who_share() {
+    let _home = home();
+    for checked in [false, true] {
+        let (_running, address) = serve();
+        let room = bind(&address, BindOptions::default().payload_check(checked));
+        let expected: Vec<u8> = (0..400_000).map(byte).collect();
+        let sum = expected.iter().copied().map(u64::from).sum::<u64>();
+        let start = Instant::now();
+        all_at_once(&room, |caller| {
+            let mut buffer = vec![0; 400_000];
+            for bytes in [400_000, 70_000 + caller * 1000] {
+                reads(&room, bytes, &mut buffer);
+                assert!(buffer[..bytes] == expected[..bytes]);
+            }
+            assert_eq!(room.sum(&expected).unwrap(), sum);
+        });
+        println!("checked {checked}: {:?}", start.elapsed());
+        are_as_many_as_may_be(&address);
+    }
+}
+
+#[test]
+fn bad_weather_harms_nobody_who_shares() {
+    let _home = home();
+    let (_running, address) = serve();
+    let server = address.trim_start_matches("udp:").trim_end_matches("/room").parse().unwrap();
+    let weather = Weather {
+        lost: 20,
+        doubled: 20,
+        late: 50,
+        late_us: 2000,
+        damaged: 10,
+        ..Weather::default()
+    };
+    let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), server, weather, 7);
+    let room = format!("udp:{}/room", relay.address());
+    let going = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _goes_on = GoOn::with(&going);
+        scope.spawn(|| {
+            while going.load(Ordering::Relaxed) {
+                relay.step(&mut |_| ());
+            }
+        });
+        let room = bind(&room, BindOptions::default());
+        all_at_once(&room, |caller| {
+            let mut buffer = vec![0; 100_000];
+            for round in 0..15 {
+                let bytes = [caller * 50, 70_000][usize::from(round == 14)] + round;
+                reads(&room, bytes, &mut buffer);
+                assert!(buffer[..bytes].iter().copied().eq((0..bytes).map(byte)));
+            }
+        });
+    });
+}
+
+#[test]
+fn several_bindings_share() {
+    let _home = home();
+    let (_running, address) = serve();
+    let rooms = [(); 3].map(|()| bind(&address, BindOptions::default()));
+    all_at_once(&rooms[0], |caller| {
+        let mut buffer = vec![0; 2000];
+        for round in 0..30 {
+            reads(&rooms[(caller + round) % 3], caller + round, &mut buffer);
+        }
+    });
+    are_as_many_as_may_be(&address);
+    let [first, second, third] = rooms;
+    drop((first, third));
+    all_at_once(&second, |_| second.null().unwrap());
+    drop(second);
+    support::until("the sockets are closed", || sockets(&address) == 0);
+}
+
+#[test]
+fn deadlines_end_calls_whoever_receives() {
+    let _home = home();
+    let (_running, address) = serve();
+    for wait in [Wait::Block, Wait::Adaptive] {
+        let room = bind(&address, BindOptions::default().wait(wait));
+        let hasty = room.with_timeout(Duration::from_millis(80));
+        for which in 0..2 {
+            all_at_once(&room, |caller| {
+                let start = Instant::now();
+                if caller % 2 == which {
+                    let error = hasty.sleep(700).unwrap_err();
+                    let said = (error.kind(), error.executed());
+                    assert_eq!(said, (Kind::TimedOut, Executed::Maybe), "{error}");
+                    assert!(start.elapsed() < Duration::from_millis(600), "{:?}", start.elapsed());
+                } else {
+                    assert_eq!(room.sleep(200).unwrap(), 200);
+                }
+            });
+            // The frames come back when the procedures have ended: else not all are inside at once.
+        }
+        all_at_once(&room, |_| room.null().unwrap());
+        are_as_many_as_may_be(&address);
+    }
+}
+
+#[test]
+fn what_was_given_up_comes_back_when_its_binding_is_gone() {
+    let _home = home();
+    let (_running, address) = serve();
+    let [room, other] = [(); 2].map(|()| bind(&address, BindOptions::default()));
+    let hasty = room.with_timeout(Duration::from_millis(80));
+    all_at_once(&room, |_| assert_eq!(hasty.sleep(400).unwrap_err().kind(), Kind::TimedOut));
+    drop((room, hasty));
+    let start = Instant::now();
+    // Those whose frames are there first wait for the others, and one of them receives for all.
+    all_at_once(&other, |_| other.null().unwrap());
+    // Who does not hear of it takes the server for dead after two seconds.
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn long_calls_are_waited_for_by_all() {
+    let _home = home();
+    let (_running, address) = serve();
+    let room = bind(&address, BindOptions::default().wait(Wait::Block));
+    all_at_once(&room, |caller| {
+        // Each asks meanwhile whether it is still being worked on, whoever has the turn.
+        assert_eq!(room.sleep(2500).unwrap(), 2500, "{caller}");
+    });
+    assert_eq!(room.ran().unwrap(), CALLERS as u32);
+}
+
+#[test]
+fn all_are_told_when_the_server_dies() {
+    let _home = home();
+    let directory = tempfile::tempdir().unwrap();
+    for wait in [Wait::Block, Wait::Adaptive] {
+        let mut server = Part::launch("child", "server", directory.path());
+        let address = server.until("at ");
+        let room = bind(&address, BindOptions::default().wait(wait));
+        let inside = Barrier::new(CALLERS + 1);
+        std::thread::scope(|scope| {
+            let call = || {
+                room.meet().unwrap();
+                inside.wait();
+                room.sleep(30_000).unwrap_err()
+            };
+            let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(call)).collect();
+            inside.wait();
+            std::thread::sleep(Duration::from_millis(300));
+            let start = Instant::now();
+            server.kill();
+            for caller in callers {
+                let error = caller.join().unwrap();
+                let said = (error.kind(), error.executed());
+                assert_eq!(said, (Kind::ServerGone, Executed::Maybe), "{error}");
+                assert!(error.to_string().contains("nobody listens"), "{error}");
+            }
+            println!("{wait:?}: {:?}", start.elapsed());
+            assert!(start.elapsed() < LONG);
+        });
+    }
+}
+
+/// All descriptors that this process may still have.
+fn all_descriptors() -> Vec<File> {
+    std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
+}
+
+fn without_descriptors(address: &str) {
+    let room = bind(address, BindOptions::default());
+    let all = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(64), ..all }).unwrap();
+    // The first caller needs a socket.
+    let held = all_descriptors();
+    let error = room.null().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::Exhausted, Executed::No), "{error}");
+    assert!(error.to_string().contains("RLIMIT_NOFILE"), "{error}");
+    drop(held);
+    room.null().unwrap();
+    // From the second on there is one that others may use.
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| room.sleep(200).unwrap());
+        }
+    });
+    let made = sockets(address);
+    assert!((3..5).contains(&made), "{made}");
+    let held = all_descriptors();
+    all_at_once(&room, |caller| {
+        let mut buffer = vec![0; 5000];
+        for round in 0..20 {
+            let bytes = caller * 70 + round;
+            reads(&room, bytes, &mut buffer);
+            assert!(buffer[..bytes].iter().copied().eq((0..bytes).map(byte)));
+        }
+    });
+    drop(held);
+    assert_eq!(sockets(address), made);
+    println!("\ndone");
+}
+
+#[test]
+fn who_has_no_descriptor_shares_what_there_is() {
+    let directory = home();
+    let (_running, address) = serve();
+    let mut client = Part::launch("child", &format!("client {address}"), directory.1.path());
+    client.until("done");
+}

@@ -1,0 +1,200 @@
+//! Cases 54 to 56: packets that are wrong, and records under pressure.
+
+use std::collections::HashSet;
+
+use super::*;
+use crate::exchange::callee::Then;
+use crate::exchange::caller::Dropped;
+use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, checksum};
+use crate::exchange::message::Shape;
+use crate::exchange::time::{MILLISECOND, Moment};
+use crate::network::Link;
+use crate::random::Random;
+use crate::world::Event;
+
+#[test]
+fn case_54_other_arguments_under_the_same_number_do_not_run() {
+    let (mut caller, mut callee) = crate::cost::pair([1; 12]);
+    let mut out = [0; CONTROL_BYTES_MAX];
+    caller.begin(Shape::default()).expect("it can begin");
+    caller.poll_send(Moment(0), &mut out).expect("its call");
+    let call = Header::parse(out.first_chunk().expect("a header"), 0).expect("it is whole");
+    assert_eq!(callee.handle(Moment(0), &call, &[]).then, Then::Execute(0..0));
+    let other = Header { shape: Shape { what: 9, ..call.shape }, ..call };
+    let received = callee.handle(Moment(0), &other, &[]);
+    assert_eq!(received.then, Then::Dropped(Dropped::Violation));
+}
+
+#[test]
+fn case_55_damaged_packets_are_dropped() {
+    let mut world = world(&[Plan { total: 5000, result: 5000, ..NULL }; 100]);
+    let bad = Link { corrupt: 200, truncate: 100, ..Link::PERFECT };
+    (world.to_server, world.to_client) = (bad.clone(), bad);
+    finish(&mut world);
+    let ok = world.oracle.count(|ending| ending == Ending::Ok);
+    assert!(ok >= 98, "{ok}");
+    let dropped = world.server.as_ref().map_or(0, |server| server.dropped);
+    assert!(dropped > 100, "{dropped}");
+}
+
+/// Noise, forged headers, and true packets from a false address, while honest calls go on.
+#[test]
+fn who_knows_no_handle_can_do_nothing() {
+    let mut world = world(&[Plan { total: 3000, result: 3000, ..NULL }; 300]);
+    world.attacks_until = 10 * SECOND;
+    world.at(0, Event::Attack);
+    for n in 1..200 {
+        world.at(n * 50_000, Event::Attack);
+    }
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert!(world.server.as_ref().is_some_and(|server| server.dropped > 500));
+}
+
+#[test]
+fn case_56_results_are_forgotten_late_and_never_made_again() {
+    let server = ServerOptions { places: 2, share: 2, ..SERVER_OPTIONS };
+    let client = ClientOptions { pause: 1, ..LASTING };
+    let mut world = world_of(&[vec![NULL], vec![NULL]], server, client);
+    // Results do not arrive, and the client stops before it gives up.
+    world.script = Some(Box::new(|now, packet, header| {
+        let lost = header.kind == Kind::Result && packet.to == 1 && now < 90 * SECOND;
+        if lost { Fate::Drop } else { Fate::Pass }
+    }));
+    world.later(500 * MILLISECOND, crate::world::Change::Stop(1));
+    world.run_until(10 * SECOND);
+    world.start(2, &[vec![Plan { result: 10, ..NULL }]]);
+    world.run_until(50 * SECOND);
+    // Both records are somebody's, who may come for his result.
+    assert_eq!(world.oracle.calls[2].began, None);
+    world.run_until(100 * SECOND);
+    assert_eq!(ending(&world, 2), Some(Ending::Ok));
+    world.later(0, crate::world::Change::Continue(1));
+    world.run_until(200 * SECOND);
+    check(&world);
+    assert_eq!([executions(&world, 0), executions(&world, 1)], [1, 1]);
+    // One was evicted, and its client is told that nobody knows; the other result is still there.
+    let both = [ending(&world, 0), ending(&world, 1)];
+    assert!(both.contains(&Some(Ending::Failed(Executed::Maybe, Why::Refused))), "{both:?}");
+    assert!(both.contains(&Some(Ending::Ok)), "{both:?}");
+}
+
+/// A caller whose idle record was forgotten binds again, and knows that it is the same server.
+#[test]
+fn who_was_forgotten_binds_the_same_server_again() {
+    let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
+    let client = ClientOptions { pause: 1, ..LASTING };
+    let mut world = world_of(&[vec![NULL]], server, client);
+    finish(&mut world);
+    world.start(2, &[vec![NULL]]);
+    world.run_until(10 * SECOND);
+    let [evicted, again] = [NULL; 2].map(|plan| world.oracle.plan(plan));
+    let now = world.now;
+    let activity = &mut world.clients[0].as_mut().expect("a client").activities[0];
+    activity.todo.extend([evicted, again]);
+    activity.wake = now;
+    world.at(now, Event::Wake(1, 0));
+    world.run_until(20 * SECOND);
+    check(&world);
+    let not_executed = Ending::Failed(Executed::No, Why::Refused);
+    assert_eq!([ending(&world, 2), ending(&world, 3)], [Some(not_executed), Some(Ending::Ok)]);
+    assert_eq!(world.oracle.bound_again, [1, 0]);
+}
+
+/// Any header that can be written, with the right handle and a number near the right one.
+fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
+    let kinds = [
+        Kind::Call,
+        Kind::Result,
+        Kind::HaveCall,
+        Kind::HaveResult,
+        Kind::Probe,
+        Kind::Quit,
+        Kind::LetGo,
+        Kind::Bye,
+        Kind::Refused,
+    ];
+    let rare = [Kind::Bye, Kind::Refused];
+    let mut kind = *random.pick(&kinds);
+    if rare.contains(&kind) && !random.chance(50) {
+        kind = Kind::Probe;
+    }
+    let any = |random: &mut Random| match random.below(4) {
+        0 => random.next() as u32,
+        1 => random.below(3_000_000) as u32,
+        _ => random.below(5000) as u32,
+    };
+    let total = any(random);
+    let shape =
+        Shape { what: 7, total, head: any(random) % 50, at: any(random) % 50, extension: 0 };
+    let piece = 16 * random.pick(&[32, 33, 64, 88, 4090]);
+    let mut flags = Flags::NONE;
+    for flag in [Flags::PLEASE, Flags::RESENT, Flags::ALL, Flags::REPLIED] {
+        flags = flags.with_if(random.chance(250), flag);
+    }
+    let length = if random.chance(500) { random.below(129) } else { random.below(3) };
+    let bitmap: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+    let says = matches!(kind, Kind::HaveCall | Kind::HaveResult) && !bitmap.is_empty();
+    let handle = Handle { place: 0, secret: [1; 12] };
+    let header = Header {
+        flags: flags.with_if(says, Flags::CHECKED),
+        serial: random.next() as u16,
+        echo: random.below(40) as u16,
+        shape,
+        fragment: any(random) % 4000,
+        piece,
+        credits: random.next() as u16,
+        check: checksum(&bitmap),
+        ..Header::new(kind, handle, near.wrapping_add(random.below(5) as u32).wrapping_sub(2))
+    };
+    (header, if says { bitmap } else { Vec::new() })
+}
+
+/// Who knows a handle may say what he likes: nothing panics, nothing goes on for ever, and no number
+/// runs twice.
+#[test]
+fn who_knows_a_handle_can_harm_only_that() {
+    for seed in 0..400 {
+        let random = &mut Random::new(seed);
+        let (mut caller, mut callee) = crate::cost::pair([1; 12]);
+        let (mut ran, mut out) = (HashSet::new(), [0; CONTROL_BYTES_MAX]);
+        let mut now = Moment(1);
+        for _ in 0..200 {
+            let (header, bitmap) = anything(random, caller.sequence());
+            let mut bytes = [0; HEADER_BYTES];
+            header.emit(&mut bytes);
+            let behind = if header.kind.carries() {
+                let cut = header.cut();
+                let fragment = header.fragment % cut.count();
+                Header { fragment, ..header }.emit(&mut bytes);
+                cut.range(fragment).len()
+            } else {
+                bitmap.len()
+            };
+            let Ok(header) = Header::parse(&bytes, behind) else { continue };
+            now = now.after(random.below(SECOND));
+            if callee.knows(&header, 5) {
+                match callee.handle(now, &header, &bitmap).then {
+                    Then::Execute(_) => {
+                        assert!(ran.insert(callee.sequence()), "it ran twice, seed {seed}");
+                    }
+                    Then::Forget => callee.forget(now),
+                    _ => {}
+                }
+            }
+            if random.chance(300) {
+                callee.replied(Shape { total: random.below(9000) as u32, ..Shape::default() });
+            }
+            caller.handle(now, &header, &bitmap);
+            caller.timer(now);
+            if random.chance(100) {
+                caller.quit(now);
+            }
+            caller.outcome();
+            let _ = caller.begin(Shape { total: random.below(99_000) as u32, ..Shape::default() });
+            let sent = std::iter::from_fn(|| caller.poll_send(now, &mut out)).take(2000).count();
+            let answered = std::iter::from_fn(|| callee.poll_send(&mut out)).take(2000).count();
+            assert!(sent < 2000 && answered < 2000, "no end, seed {seed}");
+        }
+    }
+}

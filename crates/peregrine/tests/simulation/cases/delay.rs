@@ -1,0 +1,155 @@
+//! Cases 9 to 20: packets come twice, late, or in another order.
+
+use super::*;
+use crate::exchange::time::{MICROSECOND, MILLISECOND};
+use crate::network::Link;
+
+#[test]
+fn case_9_every_packet_comes_twice() {
+    let mut world = world(&[Plan { total: 5000, result: 5000, ..NULL }; 20]);
+    let twice = Link { duplicate: 1000, ..Link::PERFECT };
+    (world.to_server, world.to_client) = (twice.clone(), twice);
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!((world.sent(Kind::HaveCall), world.oracle.resent), (0, 0));
+}
+
+#[test]
+fn case_10_a_duplicate_after_the_result_changes_nothing() {
+    let mut world = world(&[NULL]);
+    script(&mut world, |_, header| {
+        if header.kind == Kind::Call { Fate::Twice(MILLISECOND) } else { Fate::Pass }
+    });
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!((world.sent(Kind::Result), world.oracle.resent), (1, 0));
+}
+
+#[test]
+fn case_11_duplicates_of_a_call_reach_the_next_ones() {
+    let mut world = world(&[NULL; 50]);
+    script(&mut world, |_, header| {
+        let late = u64::from(header.sequence % 7) * 130 * MICROSECOND;
+        if header.kind == Kind::Call { Fate::Twice(late) } else { Fate::Pass }
+    });
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!((world.sent(Kind::Call), world.sent(Kind::Result)), (50, 50));
+}
+
+#[test]
+fn case_12_a_duplicate_comes_after_minutes() {
+    let mut world = world(&[NULL; 3]);
+    script(&mut world, |_, header| {
+        if header.kind == Kind::Call { Fate::Twice(299 * SECOND) } else { Fate::Pass }
+    });
+    finish(&mut world);
+    world.run_until(world.now + 400 * SECOND);
+    check(&world);
+    assert_eq!(world.sent(Kind::Refused), 0);
+}
+
+#[test]
+fn case_13_a_duplicate_comes_after_its_record_was_forgotten() {
+    let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
+    let mut world = world_of(&[vec![NULL]], server, LASTING);
+    script(&mut world, |_, header| {
+        if header.kind == Kind::Call { Fate::Twice(100 * SECOND) } else { Fate::Pass }
+    });
+    finish(&mut world);
+    world.run_until(10 * SECOND);
+    // Another client takes the only place.
+    world.start(2, &[vec![NULL]]);
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    world.run_until(500 * SECOND);
+    check(&world);
+    assert_eq!(world.sent(Kind::Refused), 1);
+}
+
+#[test]
+fn case_14_a_result_comes_again_during_the_next_call() {
+    let slow = Plan { runs_for: Some(3 * MILLISECOND), result: 77, ..NULL };
+    let mut world = world(&[NULL, slow, slow]);
+    script(&mut world, |_, header| {
+        if header.kind == Kind::Result { Fate::Twice(MILLISECOND) } else { Fate::Pass }
+    });
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+}
+
+#[test]
+fn case_15_fragments_in_any_order_cost_nothing() {
+    let mut world = world(&[Plan { total: 50_000, result: 50_000, ..NULL }; 20]);
+    // Within the quarter of a round trip that is waited for.
+    let jitter = Link { delay: 100 * MICROSECOND, jitter: 20 * MICROSECOND, ..Link::PERFECT };
+    (world.to_server, world.to_client) = (jitter.clone(), jitter);
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!(world.oracle.resent, 0);
+}
+
+#[test]
+fn case_16_the_last_packet_of_a_blast_overtakes_the_others() {
+    let mut world = world(&[Plan { total: 5_000, result: 5_000, ..NULL }]);
+    script(&mut world, |_, header| {
+        let others = header.kind.carries() && header.fragment != 0;
+        if others { Fate::Late(10 * MICROSECOND) } else { Fate::Pass }
+    });
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!(world.oracle.resent, 0);
+    let log = world.log.iter().flatten();
+    let holes =
+        log.filter(|one| one.header.kind == Kind::HaveCall && !one.header.flags.has(Flags::ALL));
+    assert!(holes.count() <= 1);
+}
+
+#[test]
+fn case_17_questions_come_when_nobody_asks_any_more() {
+    let slow = Plan { runs_for: Some(30 * MILLISECOND), ..NULL };
+    let mut world = world(&[slow; 10]);
+    script(&mut world, |_, header| match header.kind {
+        Kind::Probe if header.sequence % 2 == 0 => Fate::Late(40 * MILLISECOND),
+        Kind::Probe => Fate::Twice(20 * MILLISECOND),
+        _ => Fate::Pass,
+    });
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!(world.oracle.resent, 0);
+}
+
+#[test]
+fn case_18_giving_up_one_call_does_not_cancel_the_next() {
+    let given_up = Plan { quits_after: Some(MILLISECOND), runs_for: Some(5 * MILLISECOND), ..NULL };
+    let slow = Plan { runs_for: Some(SECOND), ..NULL };
+    let mut world = world(&[given_up, slow]);
+    script(&mut world, |_, header| {
+        if header.kind == Kind::Quit { Fate::Twice(300 * MILLISECOND) } else { Fate::Pass }
+    });
+    finish(&mut world);
+    assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, Why::Quit)));
+    assert_eq!(ending(&world, 1), Some(Ending::Ok));
+}
+
+#[test]
+fn case_19_numbers_wrap_round() {
+    let secret = [9, 9, 9, 9, 9, 9, 9, 9, 0xfd, 0xff, 0xff, 0xff];
+    let (mut caller, mut callee) = crate::cost::pair(secret);
+    let mut out = [0; crate::exchange::header::CONTROL_BYTES_MAX];
+    for n in 0..8 {
+        crate::cost::call(&mut caller, &mut callee, &mut out, n * 1000);
+    }
+    assert_eq!(caller.sequence(), 5);
+}
+
+#[test]
+fn case_20_calls_of_several_activities_do_not_meet() {
+    let plan = |n: u32| vec![Plan { total: n * 3000, result: n, ..NULL }; 30];
+    let plans: Vec<_> = (0..6).map(plan).collect();
+    let mut world = world_of(&plans, SERVER_OPTIONS, LASTING);
+    let jitter = Link { jitter: 300 * MICROSECOND, duplicate: 300, ..Link::PERFECT };
+    (world.to_server, world.to_client) = (jitter.clone(), jitter);
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+}

@@ -1,0 +1,137 @@
+//! Cases 21 to 28: messages of many packets.
+
+use super::*;
+use crate::client::ClientOptions;
+use crate::exchange::time::MILLISECOND;
+use crate::network::Link;
+
+#[test]
+fn case_21_every_size_arrives_whole() {
+    let sizes = [0, 1, 1407, 1408, 1409, 2815, 2816, 2817, 1 << 20];
+    let plans: Vec<_> = sizes
+        .iter()
+        .flat_map(|size| {
+            let large = Plan { total: *size, ..NULL };
+            [large, Plan { total: 0, result: *size, ..NULL }, Plan { result: *size, ..large }]
+        })
+        .collect();
+    let mut world = world(&plans);
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!(world.oracle.resent, 0);
+    // The largest, against loss.
+    let mut world = super::world(&[Plan { total: 4 << 20, result: 4 << 20, ..NULL }]);
+    let lossy = Link { loss: 20, ..Link::PERFECT };
+    (world.to_server, world.to_client) = (lossy.clone(), lossy);
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+}
+
+/// The first packet with this fragment of a kind is lost.
+fn lose_fragment(world: &mut World, kind: Kind, fragment: u32) {
+    let mut done = false;
+    script(world, move |_, header| {
+        if header.kind == kind && header.fragment == fragment && !done {
+            done = true;
+            return Fate::Drop;
+        }
+        Fate::Pass
+    });
+}
+
+#[test]
+fn case_22_only_the_lost_fragment_is_sent_again() {
+    for kind in [Kind::Call, Kind::Result] {
+        for fragment in [1, 7, 14] {
+            let mut world = world(&[Plan { total: 20_000, result: 20_000, ..NULL }]);
+            lose_fragment(&mut world, kind, fragment);
+            finish(&mut world);
+            assert!(world.oracle.all_ok());
+            assert_eq!((resent(&world, kind), world.oracle.resent), (1, 1));
+            // No timer had to run out for it.
+            assert_eq!(world.sent(Kind::Probe), 0);
+        }
+    }
+}
+
+#[test]
+fn case_23_only_the_last_packet_is_lost() {
+    for kind in [Kind::Call, Kind::Result] {
+        let mut world = world(&[Plan { total: 20_000, result: 20_000, ..NULL }]);
+        lose_fragment(&mut world, kind, 0);
+        finish(&mut world);
+        assert!(world.oracle.all_ok());
+        assert_eq!((resent(&world, kind), world.oracle.resent), (1, 1));
+    }
+}
+
+#[test]
+fn case_24_what_says_what_is_missing_is_lost_itself() {
+    let mut world = world(&[Plan { total: 600_000, result: 600_000, ..NULL }; 3]);
+    let mut count = 0u32;
+    script(&mut world, move |_, header| match header.kind {
+        Kind::HaveCall | Kind::HaveResult => {
+            count += 1;
+            if count % 3 == 1 { Fate::Drop } else { Fate::Pass }
+        }
+        Kind::Call | Kind::Result if header.fragment % 50 == 9 => {
+            if header.flags.has(Flags::RESENT) { Fate::Pass } else { Fate::Drop }
+        }
+        _ => Fate::Pass,
+    });
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+}
+
+#[test]
+fn case_26_a_result_larger_than_the_client_takes() {
+    let client = ClientOptions { result_bytes_max: 10_000, ..LASTING };
+    let large = Plan { result: 20_000, ..NULL };
+    let mut world = world_of(&[vec![large, NULL]], SERVER_OPTIONS, client);
+    finish(&mut world);
+    let failed = Ending::Failed(Executed::Maybe, Why::Protocol);
+    assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(failed), 1));
+    // The server was told, and lets go.
+    assert_eq!(ending(&world, 1), Some(Ending::Ok));
+    assert_eq!(world.server.as_ref().map(crate::server::Server::kept), Some(0));
+}
+
+#[test]
+fn case_27_half_of_many_messages_hurts_nobody_else() {
+    let server = ServerOptions { places: 12, share: 8, ..SERVER_OPTIONS };
+    let half = vec![Plan { total: 100_000, ..NULL }; 3];
+    let mut world = world_of(&vec![half; 30], server, LASTING);
+    world.script = Some(Box::new(|_, packet, header| {
+        let end = packet.from == 1 && header.kind == Kind::Call && header.fragment == 0;
+        if end { Fate::Drop } else { Fate::Pass }
+    }));
+    world.run_until(SECOND);
+    assert!(world.server.as_ref().is_some_and(|server| server.kept() <= 8));
+    let honest = world.oracle.calls.len();
+    world.start(2, &[vec![NULL; 20], vec![NULL; 20]]);
+    world.run_until(30 * SECOND);
+    check(&world);
+    assert!((honest..honest + 40).all(|call| ending(&world, call) == Some(Ending::Ok)));
+}
+
+#[test]
+fn case_28_a_whole_large_call_comes_again() {
+    let mut world = world(&[Plan { total: 20_000, ..NULL }, NULL]);
+    script(&mut world, |_, header| {
+        if header.kind == Kind::Call { Fate::Twice(10 * MILLISECOND) } else { Fate::Pass }
+    });
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!(world.sent(Kind::Result), 2);
+}
+
+/// A way that no longer carries full pieces: both ways, in the middle of a message too.
+#[test]
+fn pieces_become_smaller_when_the_way_becomes_narrow() {
+    for (total, result) in [(100_000, 0), (0, 100_000), (50_000, 50_000), (1400, 0), (0, 1400)] {
+        let mut world = world(&[Plan { total, result, ..NULL }; 2]);
+        world.later(350_000, crate::world::Change::Mtu(1300));
+        finish(&mut world);
+        assert!(world.oracle.all_ok(), "{total} {result}");
+    }
+}

@@ -1,0 +1,78 @@
+//! Cases 49 to 53: procedures that run long, wait long, or are not waited for.
+
+use super::*;
+use crate::exchange::time::MILLISECOND;
+use crate::network::SERVER;
+use crate::world::Change;
+
+#[test]
+fn case_49_an_hour() {
+    let mut world = world(&[Plan { runs_for: Some(3600 * SECOND), ..NULL }]);
+    finish(&mut world);
+    assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
+    // One question every two seconds, but for the first few.
+    let probes = world.sent(Kind::Probe);
+    assert!((1800..1810).contains(&probes), "{probes}");
+    assert_eq!(world.sent(Kind::HaveCall), probes);
+    assert_eq!(world.oracle.resent, 0);
+}
+
+#[test]
+fn case_50_the_server_is_stopped_during_a_call() {
+    let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }, NULL]);
+    world.later(100 * MILLISECOND, Change::Stop(SERVER));
+    world.later(30 * SECOND, Change::Continue(SERVER));
+    finish(&mut world);
+    assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE_DEAD), 1));
+    assert_eq!(ending(&world, 1), Some(Ending::Ok));
+}
+
+#[test]
+fn case_51_a_procedure_that_never_ends() {
+    let stuck = Plan { runs_for: None, ..NULL };
+    let mut world = world(&[stuck]);
+    world.run_until(1000 * SECOND);
+    check(&world);
+    assert_eq!(ending(&world, 0), None);
+    // With a deadline the caller goes on; the handle stays captured as long as it runs.
+    let mut world = super::world(&[Plan { quits_after: Some(SECOND), ..stuck }, NULL]);
+    world.run_until(100 * SECOND);
+    check(&world);
+    assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, Why::Quit)));
+    assert_eq!(ending(&world, 1), None);
+    assert!(world.sent(Kind::Quit) < 60);
+}
+
+#[test]
+fn case_52_calls_wait_for_a_worker() {
+    let server = ServerOptions { workers: 1, ..SERVER_OPTIONS };
+    let slow = Plan { runs_for: Some(5 * SECOND), ..NULL };
+    let mut world = world_of(&vec![vec![slow; 2]; 8], server, LASTING);
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+    assert_eq!(world.oracle.resent, 0);
+    // With no room to wait they are refused, and did not run.
+    let server = ServerOptions { workers: 1, queue: 1, ..SERVER_OPTIONS };
+    let mut world = world_of(&vec![vec![slow]; 8], server, LASTING);
+    finish(&mut world);
+    let refused = Ending::Failed(Executed::No, Why::Protocol);
+    let count = |ending| world.oracle.count(|one| one == ending);
+    assert_eq!((count(Ending::Ok), count(refused)), (2, 6));
+}
+
+#[test]
+fn case_53_a_call_is_given_up_at_any_moment() {
+    for microseconds in (0..3000).step_by(37) {
+        let given_up = Plan {
+            total: 40_000,
+            result: 40_000,
+            runs_for: Some(MILLISECOND),
+            quits_after: Some(microseconds * 1000),
+        };
+        let mut world = world(&[given_up, NULL]);
+        finish(&mut world);
+        assert_eq!(ending(&world, 1), Some(Ending::Ok), "{microseconds}");
+        assert_eq!(world.server.as_ref().map(crate::server::Server::kept), Some(0));
+        assert_eq!(world.sent(Kind::Bound), 1);
+    }
+}

@@ -1,0 +1,75 @@
+//! Cases 44 to 48: the way is cut.
+
+use super::*;
+use crate::exchange::time::MILLISECOND;
+use crate::world::Change;
+
+const CUT: Change = Change::Cut(true, true);
+const HEAL: Change = Change::Cut(false, false);
+const SLOW: Plan = Plan { runs_for: Some(SECOND), ..NULL };
+
+fn cut(world: &mut World, at: u64, how: Change, length: u64) {
+    world.later(at, how);
+    world.later(at + length, HEAL);
+}
+
+#[test]
+fn case_44_a_cut_shorter_than_patience() {
+    let mut world = world(&[NULL; 200]);
+    for n in 0..5 {
+        cut(&mut world, (2 + 1200 * n) * MILLISECOND, CUT, SECOND);
+    }
+    finish(&mut world);
+    assert!(world.oracle.all_ok());
+}
+
+#[test]
+fn case_45_a_longer_cut_while_the_procedure_runs() {
+    let mut world = world(&[SLOW, NULL]);
+    cut(&mut world, 100 * MILLISECOND, CUT, 10 * SECOND);
+    finish(&mut world);
+    assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE_DEAD), 1));
+    let (ended, _) = world.oracle.calls[0].ended.expect("it has ended");
+    let began = world.oracle.calls[0].began.expect("it began");
+    assert!((ended - began) / MILLISECOND < 5000);
+    // The next one goes over a fresh handle.
+    assert_eq!(ending(&world, 1), Some(Ending::Ok));
+}
+
+#[test]
+fn case_46_the_way_to_the_server_is_cut_after_the_result() {
+    let mut world = world(&[Plan { result: 10_000, ..NULL }]);
+    script(
+        &mut world,
+        |_, header| {
+            if header.kind == Kind::HaveResult { Fate::Drop } else { Fate::Pass }
+        },
+    );
+    finish(&mut world);
+    let results = world.sent(Kind::Result);
+    world.run_until(100 * SECOND);
+    check(&world);
+    assert_eq!((ending(&world, 0), world.sent(Kind::Result)), (Some(Ending::Ok), results));
+}
+
+#[test]
+fn case_47_the_way_to_the_client_is_cut() {
+    let mut world = world(&[SLOW]);
+    cut(&mut world, MILLISECOND, Change::Cut(false, true), 20 * SECOND);
+    finish(&mut world);
+    assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE_DEAD), 1));
+}
+
+#[test]
+fn case_48_the_way_heals_while_a_call_is_being_given_up() {
+    let given_up = Plan { quits_after: Some(300 * MILLISECOND), ..SLOW };
+    for heal in [310, 500, 700, 1500] {
+        let mut world = world(&[given_up, NULL]);
+        cut(&mut world, 200 * MILLISECOND, CUT, (heal - 200) * MILLISECOND);
+        finish(&mut world);
+        assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, Why::Quit)));
+        assert_eq!(ending(&world, 1), Some(Ending::Ok));
+        // Over the same handle: nothing was bound again.
+        assert_eq!(world.sent(Kind::Bound), 1);
+    }
+}

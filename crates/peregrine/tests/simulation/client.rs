@@ -1,0 +1,322 @@
+//! The client of the simulation: what a driver and the keeper do around [`Caller`] and [`Binding`].
+
+use std::collections::VecDeque;
+
+use crate::buffer::Buffer;
+use crate::exchange::bind::{BIND_BYTES, Binding, Bound, Name, Wish};
+use crate::exchange::caller::{Caller, Executed, Handled, Outcome, Terms, Why};
+use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Header};
+use crate::exchange::message::Shape;
+use crate::exchange::time::{MILLISECOND, Moment};
+use crate::network::{Address, Packet, RESULT, SERVER, Token};
+use crate::oracle::{Ending, Oracle};
+use crate::random::Random;
+use crate::server::bitmap;
+
+/// The keeper acknowledges a result that no call has.
+const ACKNOWLEDGE_AFTER: u64 = 100 * MILLISECOND;
+/// After a bind that failed.
+const REBIND_AFTER: u64 = 500 * MILLISECOND;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClientOptions {
+    pub(crate) piece: u32,
+    pub(crate) credits: u16,
+    pub(crate) result_bytes_max: u32,
+    /// Between calls, at most.
+    pub(crate) pause: u64,
+    /// Says goodbye after its last call.
+    pub(crate) bye: bool,
+}
+
+/// One thread of a client: one call after the other.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    pub(crate) todo: VecDeque<Token>,
+    binding: Option<Binding>,
+    /// Which server it was bound to last.
+    incarnation: Option<u64>,
+    pub(crate) caller: Option<Caller>,
+    current: Option<(Token, Option<u64>)>,
+    result: Buffer,
+    /// No call before, and when the last one ended.
+    next: u64,
+    ended: u64,
+    /// When the world wakes it, as far as is arranged.
+    pub(crate) wake: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    address: Address,
+    options: ClientOptions,
+    pub(crate) activities: Vec<Activity>,
+    random: Random,
+    pub(crate) dropped: u64,
+}
+
+impl Client {
+    pub(crate) fn new(
+        address: Address,
+        options: ClientOptions,
+        plans: Vec<VecDeque<Token>>,
+        random: Random,
+    ) -> Self {
+        let activity = |todo| Activity {
+            todo,
+            binding: None,
+            incarnation: None,
+            caller: None,
+            current: None,
+            result: Buffer::new(0),
+            next: 0,
+            ended: 0,
+            wake: u64::MAX,
+        };
+        let activities = plans.into_iter().map(activity).collect();
+        Self { address, options, activities, random, dropped: 0 }
+    }
+
+    /// A packet came; which activity it was for.
+    pub(crate) fn receive(
+        &mut self,
+        now: Moment,
+        packet: &Packet,
+        oracle: &mut Oracle,
+    ) -> Option<usize> {
+        let Some(header) = packet.header() else {
+            self.dropped += 1;
+            return None;
+        };
+        for (at, activity) in self.activities.iter_mut().enumerate() {
+            if header.kind.binds() {
+                let body = &packet.bytes[HEADER_BYTES..];
+                let binding = activity.binding.as_mut();
+                if binding.is_some_and(|binding| binding.handle(now, &header, body)) {
+                    return Some(at);
+                }
+            } else if let Some(caller) = &mut activity.caller
+                && caller.handle_of() == header.handle
+            {
+                if let Handled::Place(range) = caller.handle(now, &header, bitmap(packet)) {
+                    activity.result.resize(header.shape.total);
+                    activity.result.place(packet, range, oracle);
+                }
+                return Some(at);
+            }
+        }
+        self.dropped += 1;
+        None
+    }
+
+    /// The server's machine refused a packet.
+    pub(crate) fn unreachable(&mut self, packet: &Packet) -> Option<usize> {
+        let header = packet.header()?;
+        let of = |activity: &Activity| {
+            activity.caller.as_ref().is_some_and(|caller| caller.handle_of() == header.handle)
+        };
+        let at = self.activities.iter().position(of)?;
+        self.activities[at].caller.as_mut().expect("it has one").unreachable();
+        Some(at)
+    }
+
+    /// Does what is due for an activity; returns when it is to be woken again. `now` is the machine's
+    /// own clock.
+    pub(crate) fn drive(
+        &mut self,
+        now: Moment,
+        at: usize,
+        oracle: &mut Oracle,
+        out: &mut Vec<Packet>,
+    ) -> Option<u64> {
+        let activity = &mut self.activities[at];
+        loop {
+            if let Some(caller) = &mut activity.caller {
+                if caller.next_timer().is_some_and(|due| due <= now) {
+                    caller.timer(now);
+                }
+                if let Some((_, Some(quits))) = activity.current
+                    && quits <= now.0
+                {
+                    caller.quit(now);
+                }
+                if let Some(outcome) = caller.outcome() {
+                    activity.end(now, &outcome, oracle);
+                    activity.next = now.0 + self.random.below(self.options.pause);
+                }
+            }
+            if activity.caller.as_ref().is_some_and(Caller::is_gone) {
+                activity.caller = None;
+            }
+            if activity.current.is_none() && now.0 >= activity.next && !activity.todo.is_empty() {
+                activity.begin(now, oracle);
+            }
+            activity.keep(now, self.options.bye);
+            if activity.caller.is_none() && !activity.todo.is_empty() {
+                let seed = self.random.next();
+                if activity.bind(now, self.options, &mut self.random, seed, oracle) {
+                    continue;
+                }
+            }
+            break;
+        }
+        activity.send(now, self.address, out);
+        activity.next_wake()
+    }
+
+    /// The machine or the process has crashed: what is left to do.
+    pub(crate) fn crash(&mut self, now: u64, oracle: &mut Oracle) -> Vec<VecDeque<Token>> {
+        let mut left = Vec::new();
+        for activity in &mut self.activities {
+            if let Some((token, _)) = activity.current {
+                oracle.loses(now, token);
+            }
+            left.push(core::mem::take(&mut activity.todo));
+        }
+        left
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.activities.iter().all(|one| one.todo.is_empty() && one.current.is_none())
+    }
+}
+
+impl Activity {
+    fn begin(&mut self, now: Moment, oracle: &mut Oracle) {
+        let Some(caller) = &mut self.caller else { return };
+        let token = self.todo[0];
+        let plan = oracle.call(token).plan;
+        let head = plan.total.min(32);
+        let call = Shape { what: 7, total: plan.total, head, at: head, extension: 0 };
+        if caller.begin(call).is_ok() {
+            self.todo.pop_front();
+            oracle.call(token).began = Some(now.0);
+            self.current = Some((token, plan.quits_after.map(|after| now.0 + after)));
+            self.result = Buffer::new(0);
+        }
+    }
+
+    fn end(&mut self, now: Moment, outcome: &Outcome, oracle: &mut Oracle) {
+        let Some((token, _)) = self.current.take() else {
+            return oracle.violated("a call ended that nobody made".into());
+        };
+        let mut outcome = *outcome;
+        if let Outcome::Returned(shape) = outcome {
+            let whole = self.result.whole(oracle);
+            if whole != token | RESULT {
+                oracle.violated(format!("call {token} got the result {whole:x}"));
+            }
+            if shape.what == 2 {
+                // Refused before it ran.
+                outcome = Outcome::Failed { executed: Executed::No, why: Why::Protocol };
+            }
+        }
+        oracle.ends(now.0, token, &outcome);
+        self.ended = now.0;
+    }
+
+    /// What the keeper does between calls.
+    fn keep(&mut self, now: Moment, bye: bool) {
+        let idle = self.current.is_none();
+        let Some(caller) = &mut self.caller else { return };
+        if idle && caller.owes_acknowledgement() && now.0 >= self.ended + ACKNOWLEDGE_AFTER {
+            caller.acknowledge();
+        }
+        if idle && bye && self.todo.is_empty() {
+            caller.bye();
+        }
+    }
+
+    /// Goes on with binding; true once there is a caller.
+    fn bind(
+        &mut self,
+        now: Moment,
+        options: ClientOptions,
+        random: &mut Random,
+        seed: u64,
+        oracle: &mut Oracle,
+    ) -> bool {
+        if now.0 < self.next {
+            return false;
+        }
+        let binding = self.binding.get_or_insert_with(|| {
+            let wish = Wish {
+                name: Name::new(b"simulated").expect("a name"),
+                digest: None,
+                handles: 1,
+                piece: options.piece,
+                result_bytes_max: options.result_bytes_max,
+                credits: options.credits,
+                payload_check: false,
+            };
+            Binding::new(now, random.bytes(), wish)
+        });
+        let Some(outcome) = binding.outcome() else { return false };
+        let mut bound = false;
+        if let Bound::Granted(grant, round_trip) = outcome {
+            let terms = Terms {
+                piece: grant.piece,
+                credits: grant.credits,
+                credits_here: options.credits,
+                call_bytes_max: grant.call_bytes_max,
+                result_bytes_max: options.result_bytes_max,
+                origin: grant.origin,
+            };
+            self.caller = Some(Caller::new(grant.handles()[0], terms, *round_trip, seed));
+            if let Some(before) = self.incarnation.replace(grant.incarnation) {
+                oracle.binds_again(before, grant.incarnation);
+            }
+            bound = true;
+        } else {
+            self.next = now.0 + REBIND_AFTER;
+        }
+        self.binding = None;
+        bound
+    }
+
+    /// Sends all that there is to send.
+    fn send(&mut self, now: Moment, from: Address, out: &mut Vec<Packet>) {
+        if let Some(binding) = &mut self.binding {
+            let mut packet = [0; BIND_BYTES];
+            if binding.poll_send(now, &mut packet).is_some() {
+                out.push(Packet { from, to: SERVER, bytes: packet.to_vec(), data: None });
+            }
+        }
+        let Some(caller) = &mut self.caller else { return };
+        let mut packet = [0; CONTROL_BYTES_MAX];
+        while let Some(send) = caller.poll_send(now, &mut packet) {
+            let behind = send.bytes - HEADER_BYTES + send.range.len();
+            let header = packet.first_chunk().expect("a header");
+            let header = Header::parse(header, behind).expect("what is sent can be read");
+            let token = self.current.map(|(token, _)| token).filter(|_| header.kind.carries());
+            let data = token.map(|token| (token, send.range));
+            let bytes = packet[..send.bytes].to_vec();
+            out.push(Packet { from, to: SERVER, bytes, data });
+        }
+    }
+
+    fn next_wake(&self) -> Option<u64> {
+        let idle = self.current.is_none();
+        let caller = self.caller.as_ref();
+        let timer = caller.and_then(Caller::next_timer).map(|due| due.0);
+        let quit = self.current.and_then(|(_, quits)| quits).filter(|_| !self.is_captured());
+        let begin =
+            (idle && !self.todo.is_empty() && !self.is_captured() && self.binding.is_none())
+                .then_some(self.next);
+        let owes = caller.is_some_and(Caller::owes_acknowledgement) && idle;
+        let acknowledge = owes.then_some(self.ended + ACKNOWLEDGE_AFTER);
+        // One that has just ended is looked at at once.
+        let due = |binding: &Binding| binding.next_timer().map_or(0, |due| due.0);
+        let binding = self.binding.as_ref().map(due);
+        [timer, quit, begin, acknowledge, binding].into_iter().flatten().min()
+    }
+
+    fn is_captured(&self) -> bool {
+        self.caller.as_ref().is_some_and(Caller::is_captured)
+    }
+}
+
+/// Whether a call ended as may happen to any call when the network or the server fails.
+pub(crate) fn is_failure(ending: Ending) -> bool {
+    matches!(ending, Ending::Failed(..))
+}

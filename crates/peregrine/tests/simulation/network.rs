@@ -1,0 +1,136 @@
+//! The network: what becomes of a packet, by chance or by a script.
+
+use core::ops::Range;
+
+use crate::exchange::header::{HEADER_BYTES, Header};
+use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
+use crate::random::Random;
+
+/// A machine. The server's is 0, clients' follow, and behind them is who attacks.
+pub(crate) type Address = u32;
+pub(crate) const SERVER: Address = 0;
+pub(crate) const ATTACKER: Address = 1_000_000;
+
+/// Stands for the bytes of a message: a call's number, or [`RESULT`] more for its result.
+pub(crate) type Token = u64;
+pub(crate) const RESULT: Token = 1 << 32;
+
+/// A packet under way: real header and what the protocol put behind it; of the message only which.
+#[derive(Clone, Debug)]
+pub(crate) struct Packet {
+    pub(crate) from: Address,
+    pub(crate) to: Address,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) data: Option<(Token, Range<u32>)>,
+}
+
+impl Packet {
+    /// Bytes on the wire.
+    pub(crate) fn length(&self) -> usize {
+        self.bytes.len() + self.data.as_ref().map_or(0, |(_, range)| range.len())
+    }
+
+    /// The header, if it is one and undamaged.
+    pub(crate) fn header(&self) -> Option<Header> {
+        let header = self.bytes.first_chunk()?;
+        Header::parse(header, self.length() - HEADER_BYTES).ok()
+    }
+}
+
+/// What one direction between two machines does to packets; chances in a thousand.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) delay: u64,
+    pub(crate) jitter: u64,
+    pub(crate) loss: u32,
+    pub(crate) duplicate: u32,
+    /// Takes much longer than others.
+    pub(crate) reorder: u32,
+    pub(crate) corrupt: u32,
+    pub(crate) truncate: u32,
+    /// Comes once more after up to five minutes.
+    pub(crate) haunt: u32,
+    /// Bytes of the largest packet that gets through.
+    pub(crate) mtu: usize,
+    /// Nothing gets through.
+    pub(crate) cut: bool,
+}
+
+impl Link {
+    pub(crate) const PERFECT: Self = Self {
+        delay: 50 * MICROSECOND,
+        jitter: 0,
+        loss: 0,
+        duplicate: 0,
+        reorder: 0,
+        corrupt: 0,
+        truncate: 0,
+        haunt: 0,
+        mtu: 1472,
+        cut: false,
+    };
+
+    /// When a packet arrives, if it does, once or more often, and what of it.
+    pub(crate) fn carry(&self, packet: Packet, random: &mut Random) -> Vec<(u64, Packet)> {
+        let mut arrivals = Vec::new();
+        if random.chance(self.haunt) {
+            arrivals.push((random.range(SECOND..300 * SECOND), packet.clone()));
+        }
+        if self.cut || packet.length() > self.mtu || random.chance(self.loss) {
+            return arrivals;
+        }
+        let copies = if random.chance(self.duplicate) { 2 } else { 1 };
+        for _ in 0..copies {
+            let mut delay = self.delay + random.below(self.jitter);
+            if random.chance(self.reorder) {
+                delay += random.below(self.delay * 4 + MILLISECOND);
+            }
+            let mut packet = packet.clone();
+            if random.chance(self.corrupt) && !damage(&mut packet, random) {
+                continue;
+            }
+            if random.chance(self.truncate) {
+                truncate(&mut packet, random);
+            }
+            arrivals.push((delay, packet));
+        }
+        arrivals
+    }
+}
+
+/// Flips up to three bits; false if the checksum of what carries packets sees it, or the payload's.
+fn damage(packet: &mut Packet, random: &mut Random) -> bool {
+    for _ in 0..random.range(1..4) {
+        let bit = random.below(packet.length() as u64 * 8) as usize;
+        match packet.bytes.get_mut(bit / 8) {
+            Some(byte) => *byte ^= 1 << (bit % 8),
+            None => return false,
+        }
+    }
+    true
+}
+
+fn truncate(packet: &mut Packet, random: &mut Random) {
+    let length = random.below(packet.length() as u64) as usize;
+    match &mut packet.data {
+        Some((_, range)) if length >= packet.bytes.len() => {
+            range.end = range.start + (length - packet.bytes.len()) as u32;
+        }
+        _ => {
+            packet.data = None;
+            packet.bytes.truncate(length);
+        }
+    }
+}
+
+/// What a script does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// What the link does.
+    Pass,
+    Drop,
+    /// It takes so much longer.
+    Late(u64),
+    /// It comes, and once more so much later.
+    Twice(u64),
+}

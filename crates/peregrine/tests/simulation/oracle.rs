@@ -1,0 +1,125 @@
+//! What is true: which call ran, how it ended, and what must never be.
+
+use std::collections::BTreeMap;
+
+use crate::exchange::caller::{Executed, Outcome, Why};
+use crate::exchange::header::{Flags, Header};
+use crate::network::Token;
+
+/// What one call is to be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) total: u32,
+    pub(crate) result: u32,
+    /// How long the procedure runs; `None`: it never ends.
+    pub(crate) runs_for: Option<u64>,
+    /// When the caller gives it up.
+    pub(crate) quits_after: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Ok,
+    Failed(Executed, Why),
+    /// The client that made it crashed.
+    Lost,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    pub(crate) plan: Plan,
+    pub(crate) began: Option<u64>,
+    pub(crate) ended: Option<(u64, Ending)>,
+    pub(crate) executions: u32,
+}
+
+/// The books of a run. Each rule that is broken is a line of `violations`.
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    pub(crate) calls: Vec<Call>,
+    /// What ran, by secret and number.
+    executed: BTreeMap<([u8; 12], u32), Token>,
+    pub(crate) violations: Vec<String>,
+    pub(crate) resent: u32,
+    /// How often somebody who bound again found the same server as before, and another one.
+    pub(crate) bound_again: [u32; 2],
+    pub(crate) packets: u64,
+}
+
+impl Oracle {
+    pub(crate) fn plan(&mut self, plan: Plan) -> Token {
+        self.calls.push(Call { plan, began: None, ended: None, executions: 0 });
+        self.calls.len() as Token - 1
+    }
+
+    pub(crate) fn call(&mut self, token: Token) -> &mut Call {
+        &mut self.calls[token as usize]
+    }
+
+    pub(crate) fn violated(&mut self, what: String) {
+        self.violations.push(what);
+    }
+
+    pub(crate) fn sent(&mut self, header: &Header) {
+        self.packets += 1;
+        self.resent += u32::from(header.flags.has(Flags::RESENT));
+    }
+
+    pub(crate) fn executes(&mut self, secret: [u8; 12], sequence: u32, token: Token) {
+        if let Some(earlier) = self.executed.insert((secret, sequence), token) {
+            self.violated(format!("number {sequence} ran twice: {earlier}, {token}"));
+        }
+        let call = self.call(token);
+        call.executions += 1;
+        let (times, ended) = (call.executions, call.ended);
+        if times > 1 {
+            self.violated(format!("call {token} ran {times} times"));
+        }
+        if let Some((_, Ending::Failed(Executed::No, why))) = ended {
+            self.violated(format!("call {token} ran after it was said not to ({why:?})"));
+        }
+    }
+
+    pub(crate) fn ends(&mut self, now: u64, token: Token, outcome: &Outcome) {
+        let call = self.call(token);
+        let ending = match *outcome {
+            Outcome::Returned(_) => Ending::Ok,
+            Outcome::Failed { executed, why } => Ending::Failed(executed, why),
+        };
+        let (executions, earlier) = (call.executions, call.ended.replace((now, ending)));
+        if earlier.is_some() {
+            self.violated(format!("call {token} ended twice"));
+        }
+        match ending {
+            Ending::Ok if executions != 1 => {
+                self.violated(format!("call {token} returned and ran {executions} times"));
+            }
+            Ending::Failed(Executed::No, why) if executions != 0 => {
+                self.violated(format!("call {token} was said not to have run, and did ({why:?})"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Somebody bound again, and was told these incarnations.
+    pub(crate) fn binds_again(&mut self, before: u64, now: u64) {
+        self.bound_again[usize::from(before != now)] += 1;
+    }
+
+    /// The client of these calls is no more.
+    pub(crate) fn loses(&mut self, now: u64, token: Token) {
+        let call = self.call(token);
+        if call.ended.is_none() {
+            call.ended = Some((now, Ending::Lost));
+        }
+    }
+
+    pub(crate) fn count(&self, ending: impl Fn(Ending) -> bool) -> usize {
+        let ended = self.calls.iter().filter_map(|call| call.ended);
+        ended.filter(|(_, one)| ending(*one)).count()
+    }
+
+    pub(crate) fn all_ok(&self) -> bool {
+        self.calls.iter().all(|call| matches!(call.ended, Some((_, Ending::Ok))))
+    }
+}

@@ -1,0 +1,281 @@
+//! Runs that chance makes: what is drawn from a seed, and what must hold afterwards.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::client::ClientOptions;
+use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
+use crate::network::{Address, Link, SERVER};
+use crate::oracle::{Ending, Plan};
+use crate::random::Random;
+use crate::server::ServerOptions;
+use crate::world::{CLIENT_OPTIONS, Change, Event, SERVER_OPTIONS, World};
+
+/// How hard a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    /// Nothing goes wrong, however long procedures take.
+    Fair,
+    /// Packets are lost, late, twice, damaged.
+    Rain,
+    /// The same, and machines and ways fail.
+    Storm,
+}
+
+fn link(random: &mut Random, weather: Weather) -> Link {
+    let delay =
+        *random.pick(&[20 * MICROSECOND, 200 * MICROSECOND, 3 * MILLISECOND, 40 * MILLISECOND]);
+    let mut link = Link { delay, ..Link::PERFECT };
+    if weather != Weather::Fair {
+        let mut up_to = |most: u64| if random.chance(600) { random.below(most) as u32 } else { 0 };
+        link.loss = up_to(300);
+        link.duplicate = up_to(200);
+        link.reorder = up_to(300);
+        link.corrupt = up_to(100);
+        link.truncate = up_to(100);
+        link.haunt = up_to(50);
+        link.jitter = if random.chance(500) { random.below(delay * 2) } else { 0 };
+    }
+    link
+}
+
+fn bytes(random: &mut Random) -> u32 {
+    let most = match random.below(200) {
+        0..120 => 1400,
+        120..180 => 6_000,
+        180..197 => 40_000,
+        197..199 => 200_000,
+        _ => 600_000,
+    };
+    match random.below(10) {
+        0 => 0,
+        1 => *random.pick(&[1, 15, 16, 1407, 1408, 1409, 2815, 2816, 2817]),
+        _ => random.below(most) as u32,
+    }
+}
+
+fn plan(random: &mut Random) -> Plan {
+    let longest =
+        *random.pick(&[10 * MICROSECOND, MILLISECOND, 50 * MILLISECOND, SECOND, 30 * SECOND]);
+    let quits_after = random.chance(80).then(|| {
+        let longest = *random.pick(&[MILLISECOND, 100 * MILLISECOND, 10 * SECOND]);
+        random.below(longest)
+    });
+    Plan {
+        total: bytes(random),
+        result: bytes(random),
+        runs_for: Some(random.below(longest)),
+        quits_after,
+    }
+}
+
+fn world(seed: u64) -> (World, Weather) {
+    let random = &mut Random::new(seed ^ 0x5eed);
+    let weather = match random.below(8) {
+        0 => Weather::Fair,
+        1..4 => Weather::Rain,
+        _ => Weather::Storm,
+    };
+    let clients = random.range(1..5) as u32;
+    let crowded = weather == Weather::Storm && random.chance(300);
+    let server = ServerOptions {
+        places: if crowded { random.range(1..6) as u32 } else { 64 },
+        share: if crowded { 2 } else { 64 },
+        workers: if random.chance(300) { 1 } else { 64 },
+        queue: if random.chance(200) { 1 } else { 64 },
+        piece: *random.pick(&[512, 1024, 1408]),
+        credits: *random.pick(&[0, 4, 64, 1024]),
+        ..SERVER_OPTIONS
+    };
+    let client = ClientOptions {
+        credits: *random.pick(&[0, 4, 64, 1024]),
+        pause: *random.pick(&[0, MILLISECOND, 300 * MILLISECOND, 3 * SECOND]),
+        bye: random.chance(500),
+        ..CLIENT_OPTIONS
+    };
+    let mut world = World::new(seed, clients, server, client);
+    world.to_server = link(random, weather);
+    world.to_client = link(random, weather);
+    world.icmp = random.chance(500);
+    for address in 1..=clients {
+        let activities = random.range(1..3);
+        let mut plans: Vec<Vec<Plan>> = Vec::new();
+        for _ in 0..activities {
+            let calls = random.range(1..5);
+            plans.push((0..calls).map(|_| plan(random)).collect());
+        }
+        if weather == Weather::Fair {
+            for plan in plans.iter_mut().flatten() {
+                plan.quits_after = None;
+            }
+        }
+        world.start(address, &plans);
+    }
+    if weather == Weather::Storm {
+        storm(&mut world, random, clients);
+    }
+    if crowded && random.chance(500) {
+        siege(&mut world, random, clients);
+    }
+    (world, weather)
+}
+
+/// Lets machines and ways fail at random times, each of them not for ever.
+fn storm(world: &mut World, random: &mut Random, clients: u32) {
+    let horizon = *random.pick(&[50 * MILLISECOND, SECOND, 20 * SECOND, 100 * SECOND]);
+    for _ in 0..random.range(1..6) {
+        let (at, client) =
+            (random.below(horizon), random.range(1..u64::from(clients) + 1) as Address);
+        let length =
+            *random.pick(&[MILLISECOND, 50 * MILLISECOND, SECOND, 5 * SECOND, 90 * SECOND]);
+        let until = at + random.below(length);
+        let (begin, end) = match random.below(8) {
+            0 | 1 => {
+                let standby = random.chance(200);
+                (Change::CrashServer, Change::StartServer { standby })
+            }
+            2 => (Change::CrashClient(client), Change::StartClient(client)),
+            3 => (Change::Stop(SERVER), Change::Continue(SERVER)),
+            4 => (Change::Stop(client), Change::Continue(client)),
+            5 => (Change::Cut(true, true), Change::Cut(false, false)),
+            6 => (Change::Cut(random.chance(500), random.chance(500)), Change::Cut(false, false)),
+            _ => (Change::Mtu(random.range(600..1472) as usize), Change::Mtu(1472)),
+        };
+        world.later(at, begin);
+        world.later(until, end);
+    }
+    if random.chance(300) {
+        world.attacks_until = random.below(2 * SECOND);
+        world.at(0, Event::Attack);
+    }
+}
+
+/// A client is away, its results lost, for long enough that somebody else gets its place.
+fn siege(world: &mut World, random: &mut Random, clients: u32) {
+    let at = random.below(100 * MILLISECOND);
+    let until = at + random.range(61 * SECOND..150 * SECOND);
+    world.later(at, Change::Cut(false, true));
+    world.later(at + random.below(10 * MILLISECOND), Change::Stop(1));
+    world.later(at + SECOND, Change::Cut(false, false));
+    world.later(until, Change::Continue(1));
+    if clients > 1 {
+        world.later(0, Change::CrashClient(clients));
+        world.later(at + 61 * SECOND, Change::StartClient(clients));
+    }
+}
+
+/// What a run showed.
+pub(crate) struct Run {
+    pub(crate) violations: Vec<String>,
+    pub(crate) ok: usize,
+    pub(crate) failed: usize,
+    pub(crate) packets: u64,
+}
+
+pub(crate) fn run(seed: u64) -> Run {
+    let (mut world, weather) = world(seed);
+    // All that fails is over by then, and the longest calls have had their turns.
+    let mut end = 3000 * SECOND;
+    while !world.is_done() && world.now < end && world.steps < 3_000_000 {
+        if world.run_until(world.now + SECOND) {
+            break;
+        }
+    }
+    if !world.is_done() {
+        let open = world.oracle.calls.iter().position(|call| call.ended.is_none());
+        let text = format!(
+            "after {} s and {} steps call {open:?} has not ended",
+            world.now / SECOND,
+            world.steps
+        );
+        world.oracle.violated(text);
+    }
+    // What still haunts the network comes after all is over.
+    end = world.now + 600 * SECOND;
+    world.run_until(end);
+    if weather == Weather::Fair {
+        if world.oracle.resent > 0 {
+            let text = format!("{} packets were sent again for nothing", world.oracle.resent);
+            world.oracle.violated(text);
+        }
+        let failed = |ending| {
+            !matches!(
+                ending,
+                Ending::Ok | Ending::Failed(_, crate::exchange::caller::Why::Protocol)
+            )
+        };
+        let count = world.oracle.count(failed);
+        if count > 0 {
+            world.oracle.violated(format!("{count} calls failed in fair weather"));
+        }
+    }
+    let ok = world.oracle.count(|ending| ending == Ending::Ok);
+    let failed = world.oracle.count(crate::client::is_failure);
+    let packets = world.oracle.packets;
+    Run { violations: world.oracle.violations, ok, failed, packets }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// What many runs showed.
+#[derive(Default)]
+struct Total {
+    ok: u64,
+    failed: u64,
+    packets: u64,
+    wrong: Vec<(u64, String)>,
+}
+
+impl Total {
+    fn add(&mut self, seed: u64, run: std::thread::Result<Run>) {
+        let Ok(run) = run else {
+            self.wrong.push((seed, "it panicked".into()));
+            return;
+        };
+        self.ok += run.ok as u64;
+        self.failed += run.failed as u64;
+        self.packets += run.packets;
+        if !run.violations.is_empty() {
+            self.wrong.push((seed, run.violations.join("\n")));
+        }
+    }
+}
+
+/// One seed, or many.
+#[test]
+fn seeds() {
+    let (first, count) = match number("PEREGRINE_SEED") {
+        Some(seed) => (seed, 1),
+        None => (1, number("PEREGRINE_SEEDS").unwrap_or(3000)),
+    };
+    let next = AtomicU64::new(first);
+    let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let work = || {
+        let mut total = Total::default();
+        while total.wrong.len() < 3 {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= first + count {
+                break;
+            }
+            total.add(seed, std::panic::catch_unwind(|| run(seed)));
+        }
+        total
+    };
+    let totals: Vec<Total> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        running.into_iter().map(|thread| thread.join().expect("it catches panics")).collect()
+    });
+    let sum = |of: fn(&Total) -> u64| totals.iter().map(of).sum::<u64>();
+    let (ok, failed, packets) = (sum(|one| one.ok), sum(|one| one.failed), sum(|one| one.packets));
+    let mut wrong: Vec<_> = totals.into_iter().flat_map(|total| total.wrong).collect();
+    wrong.sort();
+    for (seed, violations) in &wrong {
+        println!("{violations}");
+        println!("PEREGRINE_SEED={seed} cargo test -p peregrine --test simulation -- seed\n");
+    }
+    println!("{count} seeds: {ok} calls returned, {failed} failed, {packets} packets");
+    let seeds: Vec<_> = wrong.iter().map(|(seed, _)| seed).collect();
+    assert!(wrong.is_empty(), "these seeds went wrong: {seeds:?}");
+    assert!(count < 100 || (ok > failed && failed > 0), "{ok} returned, {failed} failed");
+}

@@ -1,0 +1,321 @@
+//! The server of the simulation: what a driver does around [`Callee`], with procedures that only take
+//! time. What it checks of its own books is what a real driver relies on.
+
+use std::collections::VecDeque;
+
+use crate::buffer::Buffer;
+use crate::exchange::bind::{Asked, BIND_BYTES, Cookies, Denial, Grant, Said, Wish};
+use crate::exchange::callee::{Callee, Retain, Standing, Terms, Then};
+use crate::exchange::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header};
+use crate::exchange::message::Shape;
+use crate::exchange::table::Table;
+use crate::exchange::time::Moment;
+use crate::network::{Address, Packet, RESULT, SERVER, Token};
+use crate::oracle::Oracle;
+use crate::random::Random;
+
+/// What a server is made with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerOptions {
+    pub(crate) places: u32,
+    pub(crate) share: u32,
+    pub(crate) workers: usize,
+    pub(crate) queue: usize,
+    pub(crate) piece: u32,
+    pub(crate) credits: u16,
+    pub(crate) bytes_max: u32,
+}
+
+struct Record {
+    callee: Callee,
+    address: Address,
+    /// The call that is being put together.
+    buffer: Option<Buffer>,
+    /// The result that is kept.
+    result: Option<(Token, u32)>,
+    running: Option<Token>,
+}
+
+/// The result of a refusal: what "overloaded, not executed" would be.
+const REFUSAL: Shape = Shape { what: 2, total: 0, head: 0, at: 0, extension: 0 };
+
+/// Odd, so that each of the world's servers has a number of its own that looks like any.
+const INCARNATIONS: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What the world is to do for the server.
+#[derive(Debug)]
+pub(crate) enum Wanted {
+    Send(Packet),
+    /// The procedure of this record ends after so long.
+    Run(u32, Token),
+}
+
+pub(crate) struct Server {
+    pub(crate) incarnation: u64,
+    options: ServerOptions,
+    origin: u64,
+    started: Moment,
+    table: Table,
+    cookies: Cookies,
+    records: Vec<Record>,
+    busy: usize,
+    queue: VecDeque<(u32, Token)>,
+    random: Random,
+    pub(crate) wanted: Vec<Wanted>,
+    pub(crate) dropped: u64,
+}
+
+impl Server {
+    pub(crate) fn new(
+        now: Moment,
+        incarnation: u64,
+        origin: u64,
+        options: ServerOptions,
+        mut random: Random,
+    ) -> Self {
+        let record = |place| Record {
+            callee: Callee::vacant(place, now),
+            address: 0,
+            buffer: None,
+            result: None,
+            running: None,
+        };
+        Self {
+            incarnation,
+            options,
+            origin,
+            started: now,
+            table: Table::new(options.places, options.share),
+            cookies: Cookies::new(random.bytes()),
+            records: (0..options.places).map(record).collect(),
+            busy: 0,
+            queue: VecDeque::new(),
+            random,
+            wanted: Vec::new(),
+            dropped: 0,
+        }
+    }
+
+    pub(crate) fn receive(&mut self, now: Moment, packet: &Packet, oracle: &mut Oracle) {
+        let Some(header) = packet.header() else {
+            self.dropped += 1;
+            return;
+        };
+        if header.kind.binds() {
+            return self.bind(now, &header, packet);
+        }
+        let peer = u64::from(packet.from);
+        let Some(record) = self.records.get_mut(header.handle.place as usize) else {
+            // A place that never was: as any that was never a handle's.
+            let nobody = Callee::vacant(header.handle.place, self.started);
+            return self.refuse(packet, nobody.refuse(now, &header, self.origin));
+        };
+        if !record.callee.knows(&header, peer) {
+            let refusal = record.callee.refuse(now, &header, self.origin);
+            return self.refuse(packet, refusal);
+        }
+        record.address = packet.from;
+        let bitmap = bitmap(packet);
+        let received = record.callee.handle(now, &header, bitmap);
+        if received.release && record.result.take().is_none() {
+            oracle.violated("a result was released that was not kept".into());
+        }
+        let place = header.handle.place;
+        match received.then {
+            Then::Nothing => {}
+            Then::Dropped(_) => self.dropped += 1,
+            Then::Begin(range) => {
+                let mut buffer = Buffer::new(header.shape.total);
+                buffer.place(packet, range, oracle);
+                record.buffer = Some(buffer);
+            }
+            Then::Place(range) => match &mut record.buffer {
+                Some(buffer) => buffer.place(packet, range, oracle),
+                None => oracle.violated("a piece without a beginning".into()),
+            },
+            Then::Execute(range) => {
+                let whole = range.len() as u32 == header.shape.total;
+                let mut buffer = match record.buffer.take() {
+                    Some(buffer) if !whole => buffer,
+                    _ => Buffer::new(header.shape.total),
+                };
+                buffer.place(packet, range, oracle);
+                let token = buffer.whole(oracle);
+                self.execute(place, token, oracle);
+            }
+            Then::Abandon => {
+                if record.buffer.take().is_none() {
+                    oracle.violated("nothing to abandon".into());
+                }
+            }
+            Then::Forget => self.forget(now, place),
+        }
+        self.flush(place);
+        self.check(place, oracle);
+    }
+
+    /// A whole call: it runs, waits for a worker, or is refused.
+    fn execute(&mut self, place: u32, token: Token, oracle: &mut Oracle) {
+        let record = &mut self.records[place as usize];
+        if self.busy < self.options.workers {
+            self.busy += 1;
+            self.start(place, token, oracle);
+        } else if self.queue.len() < self.options.queue {
+            record.running = Some(token);
+            self.queue.push_back((place, token));
+        } else if record.callee.replied(REFUSAL) == Retain::Keep {
+            record.result = Some((token | RESULT, 0));
+        }
+    }
+
+    fn start(&mut self, place: u32, token: Token, oracle: &mut Oracle) {
+        let record = &mut self.records[place as usize];
+        record.running = Some(token);
+        let secret = record.callee.handle_of().secret;
+        oracle.executes(secret, record.callee.sequence(), token);
+        self.wanted.push(Wanted::Run(place, token));
+    }
+
+    /// A procedure has ended.
+    pub(crate) fn finished(&mut self, place: u32, token: Token, oracle: &mut Oracle) {
+        let total = oracle.call(token).plan.result;
+        let record = &mut self.records[place as usize];
+        record.running = None;
+        let shape = Shape { what: 0, total, head: total.min(16), at: 0, extension: 0 };
+        if record.callee.replied(shape) == Retain::Keep {
+            record.result = Some((token | RESULT, total));
+        }
+        self.flush(place);
+        self.check(place, oracle);
+        self.busy -= 1;
+        while self.busy < self.options.workers {
+            let Some((place, token)) = self.queue.pop_front() else { break };
+            if self.records[place as usize].callee.is_given_up() {
+                self.skip(place, oracle);
+            } else {
+                self.busy += 1;
+                self.start(place, token, oracle);
+            }
+        }
+    }
+
+    /// A call that waited was given up meanwhile: it need not run, and the client is told.
+    fn skip(&mut self, place: u32, oracle: &mut Oracle) {
+        let record = &mut self.records[place as usize];
+        record.running = None;
+        assert_eq!(record.callee.replied(REFUSAL), Retain::Drop);
+        self.flush(place);
+        self.check(place, oracle);
+    }
+
+    fn bind(&mut self, now: Moment, header: &Header, packet: &Packet) {
+        let address = packet.from.to_le_bytes();
+        let body = &packet.bytes[HEADER_BYTES..];
+        let said = match self.cookies.asked(now, &address, header, body) {
+            None => {
+                self.dropped += 1;
+                return;
+            }
+            Some(Asked::Answer(said)) => said,
+            Some(Asked::Bind(wish)) => match self.admit(now, packet.from, &wish) {
+                Some(grant) => Said::Bound(grant),
+                None => Said::Unbound(Denial::new(1, "no place is free")),
+            },
+        };
+        let mut out = [0; BIND_BYTES];
+        said.emit(header.handle.secret, 0, header.serial, &mut out);
+        self.send(packet.from, out.to_vec(), None);
+    }
+
+    fn admit(&mut self, now: Moment, from: Address, wish: &Wish) -> Option<Grant> {
+        let records = &self.records;
+        let standing = |place: u32| {
+            let callee = &records[place as usize].callee;
+            (callee.standing(), callee.last_heard())
+        };
+        let admission = self.table.admit(now, u64::from(from), standing)?;
+        let record = &mut self.records[admission.place as usize];
+        if admission.evict {
+            record.callee.forget(now);
+            (record.buffer, record.result) = (None, None);
+        }
+        let piece = wish.piece.min(self.options.piece);
+        let terms = Terms {
+            piece,
+            credits: wish.credits,
+            credits_here: self.options.credits,
+            bytes_max: self.options.bytes_max,
+        };
+        record.callee.occupy(now, self.random.bytes(), u64::from(from), &terms);
+        let mut grant =
+            Grant::new(self.origin, INCARNATIONS.wrapping_mul(self.incarnation), [0; 16]);
+        grant.piece = piece;
+        grant.call_bytes_max = self.options.bytes_max;
+        grant.credits = self.options.credits;
+        Some(grant.with(&[record.callee.handle_of()]))
+    }
+
+    fn forget(&mut self, now: Moment, place: u32) {
+        let record = &mut self.records[place as usize];
+        record.callee.forget(now);
+        (record.buffer, record.result) = (None, None);
+        self.table.release(place);
+    }
+
+    fn refuse(&mut self, packet: &Packet, refusal: Option<Header>) {
+        self.dropped += 1;
+        if let Some(refusal) = refusal {
+            let mut out = [0; HEADER_BYTES];
+            refusal.emit(&mut out);
+            self.send(packet.from, out.to_vec(), None);
+        }
+    }
+
+    fn send(&mut self, to: Address, bytes: Vec<u8>, data: Option<(Token, core::ops::Range<u32>)>) {
+        self.wanted.push(Wanted::Send(Packet { from: SERVER, to, bytes, data }));
+    }
+
+    /// Sends what a record has to say.
+    fn flush(&mut self, place: u32) {
+        let mut out = [0; CONTROL_BYTES_MAX];
+        while let Some(send) = self.records[place as usize].callee.poll_send(&mut out) {
+            let record = &self.records[place as usize];
+            let header = Header::parse(
+                out.first_chunk().expect("a header"),
+                send.bytes - HEADER_BYTES + send.range.len(),
+            )
+            .expect("what is sent can be read");
+            let token = record.result.map(|(token, _)| token).filter(|_| header.kind.carries());
+            let data = token.map(|token| (token, send.range));
+            let to = record.address;
+            self.send(to, out[..send.bytes].to_vec(), data);
+        }
+    }
+
+    /// The driver's books and the record's state must agree, or memory is lost.
+    fn check(&self, place: u32, oracle: &mut Oracle) {
+        let record = &self.records[place as usize];
+        let standing = record.callee.standing();
+        let expected = (
+            standing == Standing::Assembling,
+            standing == Standing::Replied,
+            standing == Standing::Running,
+        );
+        let actual = (record.buffer.is_some(), record.result.is_some(), record.running.is_some());
+        if expected != actual {
+            oracle.violated(format!("{standing:?} with {actual:?} (buffer, result, running)"));
+        }
+    }
+
+    /// Calls that run, and how many records keep something.
+    pub(crate) fn kept(&self) -> usize {
+        let keeps = |record: &&Record| record.buffer.is_some() || record.result.is_some();
+        self.records.iter().filter(keeps).count()
+    }
+}
+
+/// What stands behind a header that is no piece of a message.
+pub(crate) fn bitmap(packet: &Packet) -> &[u8] {
+    let behind = &packet.bytes[HEADER_BYTES..];
+    &behind[..behind.len().min(BITMAP_BYTES_MAX)]
+}

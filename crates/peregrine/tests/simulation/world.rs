@@ -1,0 +1,519 @@
+//! Virtual time, machines with clocks of their own, and the network between them.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+
+use crate::client::{Client, ClientOptions};
+use crate::exchange::header::{HEADER_BYTES, Handle, Header, Kind};
+use crate::exchange::message::Shape;
+use crate::exchange::time::{MILLISECOND, Moment, SECOND};
+use crate::network::{ATTACKER, Address, Fate, Link, Packet, SERVER, Token};
+use crate::oracle::{Oracle, Plan};
+use crate::random::Random;
+use crate::server::{Server, ServerOptions, Wanted};
+
+/// What happens at a time.
+#[derive(Debug)]
+pub(crate) enum Event {
+    Arrive(Packet),
+    Wake(Address, usize),
+    /// A procedure of this incarnation ends.
+    Finish(u64, u32, Token),
+    Change(Change),
+    /// Somebody who is not of it sends something.
+    Attack,
+}
+
+/// What a script or chance changes.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    CrashServer,
+    /// A new server; `standby`: another one, that was there for long, takes the address over.
+    StartServer {
+        standby: bool,
+    },
+    CrashClient(Address),
+    StartClient(Address),
+    Stop(Address),
+    Continue(Address),
+    Cut(bool, bool),
+    Mtu(usize),
+}
+
+/// A machine's clock: it starts anywhere and goes a little wrong.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    offset: u64,
+    /// Millionths that it is fast or slow.
+    drift: i64,
+}
+
+impl Clock {
+    fn now(self, time: u64) -> Moment {
+        let wrong = i128::from(time) * i128::from(self.drift) / 1_000_000;
+        Moment((i128::from(self.offset) + i128::from(time) + wrong) as u64)
+    }
+
+    /// The first time at which this clock shows at least that.
+    fn time_of(self, moment: u64) -> u64 {
+        let local = i128::from(moment) - i128::from(self.offset);
+        let time = local * 1_000_000 / (1_000_000 + i128::from(self.drift));
+        let mut time = time.max(0) as u64;
+        while self.now(time).0 < moment {
+            time += 1;
+        }
+        time
+    }
+}
+
+struct Machine {
+    clock: Clock,
+    stopped: bool,
+    /// What came while it was stopped, as far as a socket keeps it.
+    pending: VecDeque<Packet>,
+}
+
+const PENDING_MAX: usize = 200;
+
+/// An event in its time, those of the same time in the order in which they were made.
+struct Entry {
+    at: (u64, u64),
+    event: Event,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+/// What a packet was, for counting.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    pub(crate) at: u64,
+    pub(crate) from: Address,
+    pub(crate) header: Header,
+}
+
+type Script = Box<dyn FnMut(u64, &Packet, &Header) -> Fate>;
+
+pub(crate) struct World {
+    pub(crate) now: u64,
+    order: u64,
+    queue: BinaryHeap<Reverse<Entry>>,
+    pub(crate) random: Random,
+    pub(crate) oracle: Oracle,
+    pub(crate) to_server: Link,
+    pub(crate) to_client: Link,
+    machines: Vec<Machine>,
+    pub(crate) server: Option<Server>,
+    server_options: ServerOptions,
+    incarnations: u64,
+    pub(crate) clients: Vec<Option<Client>>,
+    client_options: ClientOptions,
+    /// What clients that crashed had not begun.
+    left: Vec<Vec<VecDeque<Token>>>,
+    pub(crate) script: Option<Script>,
+    /// Every packet sent, if wanted.
+    pub(crate) log: Option<Vec<Sent>>,
+    pub(crate) trace: bool,
+    /// Packets seen by who attacks, and the balance of bytes that he sent and got.
+    seen: Vec<Packet>,
+    pub(crate) attacks_until: u64,
+    sent_to_attacker: usize,
+    sent_by_attacker: usize,
+    /// A closed port is told by ICMP.
+    pub(crate) icmp: bool,
+    pub(crate) steps: u64,
+}
+
+pub(crate) const SERVER_OPTIONS: ServerOptions = ServerOptions {
+    places: 64,
+    share: 64,
+    workers: 64,
+    queue: 64,
+    piece: 1408,
+    credits: 1024,
+    bytes_max: 64 << 20,
+};
+
+pub(crate) const CLIENT_OPTIONS: ClientOptions =
+    ClientOptions { piece: 1408, credits: 1024, result_bytes_max: 64 << 20, pause: 0, bye: true };
+
+impl World {
+    pub(crate) fn new(
+        seed: u64,
+        clients: u32,
+        server_options: ServerOptions,
+        client_options: ClientOptions,
+    ) -> Self {
+        let mut random = Random::new(seed);
+        let mut machine = |_| Machine {
+            clock: Clock {
+                offset: random.range(SECOND..1_000_000 * SECOND),
+                drift: random.range(0..1000) as i64 - 500,
+            },
+            stopped: false,
+            pending: VecDeque::new(),
+        };
+        let machines = (0..=clients).map(&mut machine).collect();
+        let mut world = Self {
+            now: 0,
+            order: 0,
+            queue: BinaryHeap::new(),
+            random,
+            oracle: Oracle::default(),
+            to_server: Link::PERFECT,
+            to_client: Link::PERFECT,
+            machines,
+            server: None,
+            server_options,
+            incarnations: 0,
+            clients: (0..clients).map(|_| None).collect(),
+            client_options,
+            left: vec![Vec::new(); clients as usize],
+            script: None,
+            log: None,
+            trace: std::env::var_os("PEREGRINE_TRACE").is_some(),
+            seen: Vec::new(),
+            attacks_until: 0,
+            sent_to_attacker: 0,
+            sent_by_attacker: 0,
+            icmp: true,
+            steps: 0,
+        };
+        world.change(Change::StartServer { standby: false });
+        world
+    }
+
+    pub(crate) fn at(&mut self, time: u64, event: Event) {
+        self.order += 1;
+        self.queue.push(Reverse(Entry { at: (time, self.order), event }));
+    }
+
+    pub(crate) fn later(&mut self, after: u64, change: Change) {
+        self.at(self.now + after, Event::Change(change));
+    }
+
+    /// Gives a client its calls, one list an activity, and starts it.
+    pub(crate) fn start(&mut self, client: Address, plans: &[Vec<Plan>]) {
+        let plans = plans.iter();
+        self.left[client as usize - 1] =
+            plans.map(|calls| calls.iter().map(|plan| self.oracle.plan(*plan)).collect()).collect();
+        self.change(Change::StartClient(client));
+    }
+
+    fn clock(&self, machine: Address) -> Clock {
+        self.machines[machine as usize].clock
+    }
+
+    /// Runs until nothing is left to happen, or until that time; whether nothing is left.
+    pub(crate) fn run_until(&mut self, end: u64) -> bool {
+        while let Some(Reverse(entry)) = self.queue.peek() {
+            if entry.at.0 > end {
+                self.now = end;
+                return false;
+            }
+            self.step();
+        }
+        self.now = end;
+        true
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.clients.iter().flatten().all(Client::is_done)
+    }
+
+    pub(crate) fn step(&mut self) {
+        let Some(Reverse(Entry { at: (time, _), event })) = self.queue.pop() else { return };
+        self.steps += 1;
+        self.now = time;
+        match event {
+            Event::Arrive(packet) => self.arrive(packet),
+            Event::Wake(client, activity) => self.wake(client, activity),
+            Event::Finish(incarnation, place, token) => {
+                let stopped = self.machines[SERVER as usize].stopped;
+                if stopped {
+                    // Its threads do not run either.
+                    self.at(time + MILLISECOND, Event::Finish(incarnation, place, token));
+                } else if let Some(server) = &mut self.server
+                    && server.incarnation == incarnation
+                {
+                    server.finished(place, token, &mut self.oracle);
+                    self.serve();
+                }
+            }
+            Event::Change(change) => self.change(change),
+            Event::Attack => self.attack(),
+        }
+    }
+
+    fn arrive(&mut self, packet: Packet) {
+        if packet.to == ATTACKER {
+            return;
+        }
+        let machine = &mut self.machines[packet.to as usize];
+        if machine.stopped {
+            if machine.pending.len() < PENDING_MAX {
+                machine.pending.push_back(packet);
+            }
+            return;
+        }
+        let now = machine.clock.now(self.now);
+        if packet.to == SERVER {
+            match &mut self.server {
+                Some(server) => {
+                    server.receive(now, &packet, &mut self.oracle);
+                    self.serve();
+                }
+                None => self.port_unreachable(&packet),
+            }
+        } else if let Some(client) = &mut self.clients[packet.to as usize - 1]
+            && let Some(activity) = client.receive(now, &packet, &mut self.oracle)
+        {
+            self.drive(packet.to, activity);
+        }
+    }
+
+    /// The server's machine lives, and nobody listens: the client is told, if the way is open.
+    fn port_unreachable(&mut self, packet: &Packet) {
+        if !self.icmp || self.to_client.cut || packet.from == ATTACKER {
+            return;
+        }
+        if let Some(client) = &mut self.clients[packet.from as usize - 1]
+            && let Some(activity) = client.unreachable(packet)
+        {
+            self.drive(packet.from, activity);
+        }
+    }
+
+    fn wake(&mut self, client: Address, activity: usize) {
+        if let Some(one) = &mut self.clients[client as usize - 1]
+            && let Some(one) = one.activities.get_mut(activity)
+            // Others were arranged before an earlier one was, and are of no use any more.
+            && one.wake == self.now
+        {
+            one.wake = u64::MAX;
+            self.drive(client, activity);
+        }
+    }
+
+    fn drive(&mut self, address: Address, activity: usize) {
+        if self.machines[address as usize].stopped {
+            return;
+        }
+        let clock = self.clock(address);
+        let Some(client) = &mut self.clients[address as usize - 1] else { return };
+        let mut out = Vec::new();
+        let wake = client.drive(clock.now(self.now), activity, &mut self.oracle, &mut out);
+        if let Some(local) = wake {
+            let time = clock.time_of(local).max(self.now + 1);
+            let arranged = &mut client.activities[activity].wake;
+            if time < *arranged {
+                *arranged = time;
+                self.at(time, Event::Wake(address, activity));
+            }
+        }
+        for packet in out {
+            self.send(packet);
+        }
+    }
+
+    /// Does what the server wants.
+    fn serve(&mut self) {
+        let Some(server) = &mut self.server else { return };
+        let incarnation = server.incarnation;
+        for wanted in core::mem::take(&mut server.wanted) {
+            match wanted {
+                Wanted::Send(packet) => self.send(packet),
+                Wanted::Run(place, token) => {
+                    if let Some(runs_for) = self.oracle.call(token).plan.runs_for {
+                        let end = self.now + runs_for;
+                        self.at(end, Event::Finish(incarnation, place, token));
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, packet: Packet) {
+        let header = packet.header().expect("what is sent can be read");
+        self.oracle.sent(&header);
+        if self.trace {
+            let (data, length) = (packet.data.as_ref().map(|(token, _)| token), packet.length());
+            eprintln!(
+                "{:>13} {} -> {} {length} {data:x?} {header:?}",
+                self.now, packet.from, packet.to
+            );
+        }
+        if let Some(log) = &mut self.log {
+            log.push(Sent { at: self.now, from: packet.from, header });
+        }
+        if packet.to == ATTACKER {
+            self.sent_to_attacker += packet.length();
+            return;
+        }
+        if self.attacks_until > 0 {
+            self.overhear(&packet);
+        }
+        let mut late = 0;
+        if let Some(script) = &mut self.script {
+            match script(self.now, &packet, &header) {
+                Fate::Pass => {}
+                Fate::Drop => return,
+                Fate::Late(after) => late = after,
+                Fate::Twice(after) => {
+                    self.at(self.now + after, Event::Arrive(packet.clone()));
+                }
+            }
+        }
+        let link = if packet.to == SERVER { &self.to_server } else { &self.to_client };
+        for (delay, packet) in link.carry(packet, &mut self.random) {
+            self.at(self.now + delay + late, Event::Arrive(packet));
+        }
+    }
+
+    fn overhear(&mut self, packet: &Packet) {
+        if self.seen.len() < 64 {
+            self.seen.push(packet.clone());
+        } else {
+            let at = self.random.below(64) as usize;
+            self.seen[at] = packet.clone();
+        }
+    }
+
+    /// Somebody who can listen but not lie about his address, or lie and not listen, does his worst.
+    fn attack(&mut self) {
+        if self.now > self.attacks_until {
+            return;
+        }
+        let packet = match self.random.below(4) {
+            0 if !self.seen.is_empty() => self.replayed(),
+            1 => self.forged(),
+            _ => self.noise(),
+        };
+        if packet.from == ATTACKER {
+            self.sent_by_attacker += packet.length();
+        }
+        self.at(self.now + 1000, Event::Arrive(packet));
+        if self.sent_to_attacker > self.sent_by_attacker {
+            let balance = (self.sent_by_attacker, self.sent_to_attacker);
+            self.oracle.violated(format!("an attacker sent and got {balance:?} bytes"));
+        }
+        let next = self.now + self.random.range(MILLISECOND / 10..20 * MILLISECOND);
+        self.at(next, Event::Attack);
+    }
+
+    /// What somebody sent, from another address.
+    fn replayed(&mut self) -> Packet {
+        let seen = self.seen.clone();
+        Packet { from: ATTACKER, to: SERVER, ..self.random.pick(&seen).clone() }
+    }
+
+    /// A header that is right, but for a secret that he cannot know, from an address that is not his.
+    fn forged(&mut self) -> Packet {
+        let kinds =
+            [Kind::Call, Kind::Probe, Kind::Quit, Kind::Bye, Kind::HaveResult, Kind::Refused];
+        let place = self.random.below(self.server_options.places.into()) as u32;
+        let handle = Handle { place, secret: self.random.bytes() };
+        let kind = *self.random.pick(&kinds);
+        let header = Header {
+            piece: 1408,
+            shape: Shape { total: 0, ..Shape::default() },
+            ..Header::new(kind, handle, self.random.next() as u32)
+        };
+        let mut bytes = [0; HEADER_BYTES];
+        header.emit(&mut bytes);
+        let spoofed = self.random.below(self.machines.len() as u64) as Address;
+        let from = if spoofed == SERVER { ATTACKER } else { spoofed };
+        let to = if kind == Kind::Refused && from != ATTACKER { from } else { SERVER };
+        Packet { from, to, bytes: bytes.to_vec(), data: None }
+    }
+
+    fn noise(&mut self) -> Packet {
+        let length = self.random.below(200) as usize;
+        let bytes = (0..length).map(|_| self.random.next() as u8).collect();
+        let to = self.random.below(self.machines.len() as u64) as Address;
+        Packet { from: ATTACKER, to, bytes, data: None }
+    }
+
+    pub(crate) fn change(&mut self, change: Change) {
+        if self.trace {
+            eprintln!("{:>13} {change:?}", self.now);
+        }
+        match change {
+            Change::CrashServer => self.server = None,
+            Change::StartServer { standby } => {
+                self.incarnations += 1;
+                let clock = self.clock(SERVER);
+                // What no other living server has: a standby has its own.
+                let origin = if standby { 1000 + self.incarnations } else { 1 };
+                let since = if standby { Moment(0) } else { clock.now(self.now) };
+                let random = Random::new(self.random.next());
+                let (n, options) = (self.incarnations, self.server_options);
+                self.server = Some(Server::new(since, n, origin, options, random));
+            }
+            Change::CrashClient(address) => {
+                let now = self.now;
+                if let Some(client) = &mut self.clients[address as usize - 1] {
+                    self.left[address as usize - 1] = client.crash(now, &mut self.oracle);
+                }
+                self.clients[address as usize - 1] = None;
+            }
+            Change::StartClient(address) => self.start_client(address),
+            Change::Stop(address) => self.machines[address as usize].stopped = true,
+            Change::Continue(address) => self.go_on(address),
+            Change::Cut(to_server, to_client) => {
+                (self.to_server.cut, self.to_client.cut) = (to_server, to_client);
+            }
+            Change::Mtu(mtu) => (self.to_server.mtu, self.to_client.mtu) = (mtu, mtu),
+        }
+    }
+
+    fn start_client(&mut self, address: Address) {
+        let at = address as usize - 1;
+        if self.clients[at].is_some() {
+            return;
+        }
+        let plans = core::mem::take(&mut self.left[at]);
+        let activities = plans.len();
+        let random = Random::new(self.random.next());
+        self.clients[at] = Some(Client::new(address, self.client_options, plans, random));
+        for activity in 0..activities {
+            self.drive(address, activity);
+        }
+    }
+
+    fn go_on(&mut self, address: Address) {
+        let machine = &mut self.machines[address as usize];
+        machine.stopped = false;
+        for packet in core::mem::take(&mut machine.pending) {
+            self.arrive(packet);
+        }
+        if address != SERVER {
+            let client = self.clients[address as usize - 1].as_ref();
+            for activity in 0..client.map_or(0, |client| client.activities.len()) {
+                self.drive(address, activity);
+            }
+        }
+    }
+
+    /// How many packets of a kind were sent so far, if they are logged.
+    pub(crate) fn sent(&self, kind: Kind) -> usize {
+        self.log.iter().flatten().filter(|sent| sent.header.kind == kind).count()
+    }
+}

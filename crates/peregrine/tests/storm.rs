@@ -1,0 +1,300 @@
+//! Clients and servers killed by the hundred, at any moment of their lives: nobody else notices more
+//! than that they are gone, and nothing of them is left.
+//!
+//! `PEREGRINE_SOAK=600` makes the storms go on for so many seconds; `PEREGRINE_SEED=n`, which each
+//! of them prints, repeats the moments of one.
+
+mod attack;
+mod support;
+
+use std::collections::HashSet;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use attack::noise::Noise;
+use attack::vitals::Vitals;
+use attack::{eventually, no_longer_than, seed, soak};
+use peregrine::{BindOptions, CallError, Executed, Kind, Server, interface};
+use support::{GoOn, Part, alone, part};
+
+const LIMIT: Duration = Duration::from_secs(10);
+/// How long a storm goes on if nobody asks for more.
+const STORM: Duration = Duration::from_secs(4);
+/// Kills that a storm makes at least, whatever time it takes.
+const KILLS_MIN: u64 = 200;
+
+/// A server that writes down every call which it runs, so that one can ask after its death.
+#[interface]
+trait Ledger {
+    /// Writes the number down.
+    fn enter(&self, number: u64) -> peregrine::Result<u64>;
+    /// Writes nothing down, and takes its time.
+    fn linger(&self, text: &str, us: u32) -> peregrine::Result<String>;
+}
+
+struct Book(PathBuf);
+
+impl Book {
+    fn read(path: &Path) -> Vec<u64> {
+        let bytes = std::fs::read(path).unwrap_or_default();
+        bytes.as_chunks().0.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect()
+    }
+}
+
+impl Ledger for Book {
+    fn enter(&self, number: u64) -> peregrine::Result<u64> {
+        let mut file = OpenOptions::new().append(true).create(true).open(&self.0).unwrap();
+        file.write_all(&number.to_le_bytes()).unwrap();
+        Ok(number + 1)
+    }
+    fn linger(&self, text: &str, us: u32) -> peregrine::Result<String> {
+        std::thread::sleep(Duration::from_micros(us.into()));
+        Ok(text.to_uppercase())
+    }
+}
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    no_longer_than(soak(STORM) + Duration::from_secs(60));
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    match part.as_str() {
+        "server" => {
+            let book = Book(directory.join("book.bin"));
+            let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            let running = server.spawn().unwrap();
+            println!("\nready");
+            running.wait();
+        }
+        "client" => {
+            // Several threads on few A-stacks; some give up, so that A-stacks are captured.
+            let ledger = LedgerClient::bind_with("ledger", &BindOptions::default().astacks(3));
+            let ledger = ledger.unwrap();
+            println!("\nready");
+            std::thread::scope(|scope| {
+                for thread in 0..4u32 {
+                    let hasty = ledger.with_timeout(Duration::from_micros(300));
+                    let ledger = &ledger;
+                    scope.spawn(move || {
+                        loop {
+                            assert_eq!(ledger.linger("some text", thread).unwrap(), "SOME TEXT");
+                            let _ = hasty.linger("late", 400 * thread);
+                            drop(LedgerClient::bind("ledger").unwrap());
+                        }
+                    });
+                }
+            });
+        }
+        other => panic!("nobody knows how to play `{other}`"),
+    }
+}
+
+/// Everything in a directory but the books, and the processors' own, which all servers share.
+fn files(directory: &Path) -> HashSet<String> {
+    let names = std::fs::read_dir(directory).expect("a directory").flatten();
+    let names = names.map(|file| file.file_name().into_string().expect("a name of ours"));
+    names.filter(|name| name != "book.bin" && name != ".processors").collect()
+}
+
+fn named(names: &[&str]) -> HashSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+#[test]
+fn clients_killed_at_any_moment_leave_nothing() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let server = Part::start("child", "server", directory.path());
+    let ledger = LedgerClient::bind("ledger").unwrap();
+    assert_eq!(ledger.enter(0).unwrap(), 1);
+    let mut noise = Noise::new(seed());
+    let (until, going) = (Instant::now() + soak(STORM), AtomicBool::new(true));
+    let (mut kills, mut before) = (0, None);
+    std::thread::scope(|scope| {
+        let go_on = GoOn::with(&going);
+        let honest = scope.spawn(|| {
+            let mut calls = 1u64;
+            while going.load(Ordering::Relaxed) {
+                assert_eq!(ledger.enter(calls).expect("an honest call"), calls + 1);
+                calls += 1;
+                // The book stays short.
+                std::thread::sleep(Duration::from_micros(200));
+            }
+            calls
+        });
+        let mut clients: Vec<Part> = Vec::new();
+        while kills < KILLS_MIN || Instant::now() < until {
+            if clients.len() < 4 {
+                clients.push(Part::launch("child", "client", directory.path()));
+            }
+            std::thread::sleep(Duration::from_micros(noise.below(6000)));
+            if clients.len() == 4 || noise.once_in(3) {
+                let at = noise.below(clients.len() as u64) as usize;
+                clients.swap_remove(at).kill();
+                kills += 1;
+            }
+            if kills == KILLS_MIN / 4 && before.is_none() {
+                // Its threads are there, and its memory is warm.
+                clients.iter_mut().for_each(Part::kill);
+                clients.clear();
+                before = Some(settled(server.id()));
+            }
+        }
+        clients.iter_mut().for_each(Part::kill);
+        drop(go_on);
+        println!("{kills} clients were killed beside {} calls", honest.join().expect("no panic"));
+    });
+    assert!(eventually(LIMIT, || peregrine::describe("ledger").unwrap().bindings == 1));
+    let before = before.expect("a quarter of the storm");
+    let mut after = before;
+    // Threads that found nothing to do end after five seconds.
+    let back = eventually(LIMIT, || {
+        after = Vitals::of(server.id());
+        after.is_back_to(before, 2, 8 << 10)
+    });
+    assert!(back, "{before:?} became {after:?}");
+    let mut entered = Book::read(&directory.path().join("book.bin"));
+    entered.sort_unstable();
+    assert!((0..).zip(&entered).all(|(n, entered)| n == *entered), "the honest calls, once each");
+    assert_eq!(files(directory.path()), named(&["ledger", ".ledger.lock"]));
+}
+
+/// What a server has when the sessions of the dead are gone.
+fn settled(pid: u32) -> Vitals {
+    // Ours is the only region that stays.
+    assert!(eventually(LIMIT, || Vitals::of(pid).regions <= 1), "{:?}", Vitals::of(pid));
+    let quiet = || {
+        let first = Vitals::of(pid);
+        std::thread::sleep(Duration::from_millis(20));
+        first == Vitals::of(pid)
+    };
+    eventually(Duration::from_secs(1), quiet);
+    Vitals::of(pid)
+}
+
+/// What became of the calls of one thread.
+#[derive(Default)]
+struct Outcomes {
+    returned: Vec<u64>,
+    not_executed: Vec<u64>,
+    maybe: u64,
+    binds: u64,
+}
+
+/// Binds, calls until the server is gone, and binds again, while `going`.
+fn caller(next: &AtomicU64, going: &AtomicBool) -> Outcomes {
+    let mut outcomes = Outcomes::default();
+    while going.load(Ordering::Relaxed) {
+        let ledger = match LedgerClient::bind("ledger") {
+            Ok(ledger) => ledger,
+            Err(error) => {
+                assert_eq!(error.executed(), Executed::No, "{error}");
+                assert_ne!(error.kind(), Kind::BadResult, "{error}");
+                std::thread::sleep(Duration::from_micros(300));
+                continue;
+            }
+        };
+        outcomes.binds += 1;
+        while going.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            match ledger.enter(number) {
+                Ok(answer) => {
+                    assert_eq!(answer, number + 1, "a crossed result");
+                    outcomes.returned.push(number);
+                }
+                Err(error) => {
+                    outcomes.failed(number, &error);
+                    break;
+                }
+            }
+        }
+    }
+    outcomes
+}
+
+impl Outcomes {
+    fn failed(&mut self, number: u64, error: &CallError) {
+        assert_eq!(error.kind(), Kind::ServerGone, "{error}");
+        match error.executed() {
+            Executed::No => self.not_executed.push(number),
+            Executed::Maybe => self.maybe += 1,
+        }
+    }
+}
+
+#[test]
+fn servers_killed_at_any_moment_leave_nothing_and_no_lie() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let book = directory.path().join("book.bin");
+    let mut noise = Noise::new(seed());
+    let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
+    // What this process has once it was bound, and is no more.
+    let mut first = Part::start("child", "server", directory.path());
+    assert_eq!(LedgerClient::bind("ledger").unwrap().enter(u64::MAX - 1).unwrap(), u64::MAX);
+    first.kill();
+    let before = Vitals::of(std::process::id());
+    assert_eq!(before.regions, 0);
+
+    let until = Instant::now() + soak(STORM);
+    let mut kills = 0;
+    let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+        let go_on = GoOn::with(&going);
+        let callers: Vec<_> = (0..3).map(|_| scope.spawn(|| caller(&next, &going))).collect();
+        while kills < KILLS_MIN || Instant::now() < until {
+            let mut server = Part::launch("child", "server", directory.path());
+            // From before it began until long after everybody has come back to it.
+            std::thread::sleep(Duration::from_micros(noise.below(25_000)));
+            server.kill();
+            kills += 1;
+            let allowed = named(&["ledger", ".ledger.lock", ".ledger.new"]);
+            assert!(files(directory.path()).is_subset(&allowed), "{:?}", files(directory.path()));
+        }
+        drop(go_on);
+        callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
+    });
+
+    let mut entered = Book::read(&book);
+    entered.sort_unstable();
+    assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
+    let (mut maybe, mut binds, mut returned, mut not_executed) = (0, 0, 0, 0);
+    for one in &outcomes {
+        (maybe, binds) = (maybe + one.maybe, binds + one.binds);
+        returned += one.returned.len();
+        not_executed += one.not_executed.len();
+        for number in &one.returned {
+            assert!(entered.binary_search(number).is_ok(), "{number} returned and never ran");
+        }
+        for number in &one.not_executed {
+            assert!(entered.binary_search(number).is_err(), "{number} ran and was said not to");
+        }
+    }
+    println!(
+        "{kills} servers were killed: {binds} binds, {returned} calls returned, {not_executed} not \
+         executed, {maybe} open"
+    );
+    assert!(binds > KILLS_MIN / 4 && returned > 100, "the storm was too strong to see anything");
+
+    // The books of millions of calls would be taken for growth.
+    drop((outcomes, entered));
+
+    // The next export and the next bind put everything in order.
+    let running = Server::new().export("ledger", LedgerServer::new(Book(book))).unwrap();
+    let running = running.spawn().unwrap();
+    assert_eq!(files(directory.path()), named(&["ledger", ".ledger.lock"]));
+    let listed = peregrine::directory::list();
+    assert!(listed.iter().any(|entry| entry.name == "ledger" && entry.alive));
+    drop(LedgerClient::bind("ledger").unwrap());
+    running.stop();
+    assert_eq!(files(directory.path()), named(&[".ledger.lock"]));
+    let mut after = before;
+    let back = eventually(LIMIT, || {
+        after = Vitals::of(std::process::id());
+        after.is_back_to(before, 0, 8 << 10)
+    });
+    assert!(back, "{before:?} became {after:?}");
+}

@@ -1,0 +1,78 @@
+//! Two network namespaces and a pair of interfaces between them: a network of a test's own.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::{Part, program};
+
+/// The addresses of both ends, within a network of 256.
+pub(crate) const ENDS: [&str; 2] = ["10.213.77.1", "10.213.77.2"];
+
+/// Two namespaces and their connection; gone when this is dropped.
+pub(crate) struct Link {
+    names: [String; 2],
+    interfaces: [String; 2],
+}
+
+fn ip(arguments: &str) -> Result<(), String> {
+    let done = Command::new("ip").args(arguments.split(' ')).output();
+    let done = done.map_err(|error| format!("no `ip`: {error}"))?;
+    if done.status.success() {
+        return Ok(());
+    }
+    Err(format!("ip {arguments}: {}", String::from_utf8_lossy(&done.stderr).trim()))
+}
+
+impl Link {
+    /// Both ends are up, and so are their loopbacks.
+    ///
+    /// # Errors
+    /// What is missing: it needs root, `ip`, and a kernel with `veth`.
+    pub(crate) fn new() -> Result<Self, String> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let id = format!("{}{}", NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
+        let names = ["a", "b"].map(|end| format!("prg-{end}{id}"));
+        let interfaces = ["a", "b"].map(|end| format!("pr{end}{id}"));
+        let link = Self { names, interfaces };
+        let [a, b] = &link.names;
+        for name in [a, b] {
+            ip(&format!("netns add {name}"))?;
+        }
+        let [at_a, at_b] = &link.interfaces;
+        ip(&format!("link add {at_a} netns {a} type veth peer name {at_b} netns {b}"))?;
+        for ((name, interface), end) in link.names.iter().zip(&link.interfaces).zip(ENDS) {
+            ip(&format!("-n {name} addr add {end}/24 dev {interface}"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set {interface} up"))?;
+        }
+        Ok(link)
+    }
+
+    /// Cuts the connection (`down`), or joins it again (`up`).
+    pub(crate) fn set(&self, how: &str) {
+        ip(&format!("-n {} link set {} {how}", self.names[0], self.interfaces[0])).expect("a link");
+    }
+
+    /// As [`Part::launch`], at one of the ends.
+    pub(crate) fn launch(&self, end: usize, name: &str, part: &str, directory: &Path) -> Part {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[end]]).arg(program());
+        Part::launch_by(command, name, part, directory)
+    }
+
+    /// As [`Part::start`], at one of the ends.
+    pub(crate) fn start(&self, end: usize, name: &str, part: &str, directory: &Path) -> Part {
+        let mut part = self.launch(end, name, part, directory);
+        part.until("ready");
+        part
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}

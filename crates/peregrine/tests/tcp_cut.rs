@@ -1,0 +1,78 @@
+//! A network that is cut, for a second and for good: two namespaces joined by a pair of interfaces.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use peregrine::{Executed, Kind, Server, interface, limits};
+use support::link::{ENDS, Link};
+use support::part;
+
+#[interface]
+trait Sleeper {
+    fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
+}
+
+struct Bed;
+
+impl Sleeper for Bed {
+    fn sleep(&self, ms: u32) -> peregrine::Result<u32> {
+        std::thread::sleep(Duration::from_millis(ms.into()));
+        Ok(ms)
+    }
+}
+
+const SERVER: &str = ENDS[0];
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    match part().as_deref() {
+        Some("server") => {
+            let server = Server::new().export("sleeper", SleeperServer::new(Bed)).unwrap();
+            let server = server.listen_beyond_this_machine(&format!("tcp:{SERVER}:7000"));
+            let running = server.unwrap().spawn().unwrap();
+            println!("\nready");
+            running.wait();
+        }
+        Some("client") => {
+            let sleeper = SleeperClient::bind(&format!("tcp:{SERVER}:7000/sleeper")).unwrap();
+            println!("\nready");
+            println!("first {:?}", sleeper.sleep(2500).ok());
+            println!("second");
+            let error = sleeper.sleep(3_600_000).unwrap_err();
+            assert_eq!(error.executed(), Executed::Maybe, "{error}");
+            assert_eq!(error.kind(), Kind::ServerGone, "{error}");
+            println!("gone");
+            let error = sleeper.sleep(0).unwrap_err();
+            assert_eq!(error.executed(), Executed::No, "{error}");
+            println!("end");
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn a_short_cut_is_survived_and_a_long_one_noticed() {
+    let directory = support::own_directory();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: no namespaces: {why}"),
+    };
+    let _server = link.start(0, "child", "server", directory.path());
+    let mut client = link.start(1, "child", "client", directory.path());
+    std::thread::sleep(Duration::from_millis(300));
+    link.set("down");
+    std::thread::sleep(Duration::from_secs(1));
+    link.set("up");
+    client.until("first Some(2500)");
+    client.until("second");
+    std::thread::sleep(Duration::from_millis(100));
+    link.set("down");
+    let cut = Instant::now();
+    client.until("gone");
+    let noticed = cut.elapsed();
+    println!("noticed after {noticed:?}");
+    assert!(noticed < limits::SILENCE + Duration::from_secs(5), "{noticed:?}");
+    client.until("end");
+}

@@ -1,0 +1,406 @@
+//! Connections that keep to no protocol: a server answers honest callers whatever they do.
+
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, Executed, Kind, Running, Server, interface, limits};
+
+#[interface]
+trait Echo {
+    fn echo(&self, bytes: Vec<u8>) -> peregrine::Result<Vec<u8>>;
+    /// Ends when two callers are inside.
+    fn meet(&self) -> peregrine::Result<()>;
+}
+
+struct Same;
+
+static MEET: std::sync::Barrier = std::sync::Barrier::new(2);
+
+impl Echo for Same {
+    fn echo(&self, bytes: Vec<u8>) -> peregrine::Result<Vec<u8>> {
+        Ok(bytes)
+    }
+    fn meet(&self) -> peregrine::Result<()> {
+        MEET.wait();
+        Ok(())
+    }
+}
+
+/// A number without pattern (xorshift64*).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+}
+
+const BIND: u8 = 1;
+const CALL: u8 = 4;
+const BOUND: u8 = 65;
+const REFUSED: u8 = 66;
+const REPLY: u8 = 70;
+
+fn header(kind: u8, body: u32, words: [u32; 6]) -> Vec<u8> {
+    let mut bytes = body.to_le_bytes().to_vec();
+    bytes.extend([kind, 1, b'P', b'g']);
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes
+}
+
+/// A request to bind to whatever `echo` is.
+fn bind() -> Vec<u8> {
+    let mut body = vec![0; 16];
+    body.extend([0u32, 1].iter().flat_map(|word| word.to_le_bytes()));
+    body.extend((1u64 << 20).to_le_bytes());
+    body.extend([8u32, 1, 4].iter().flat_map(|word| word.to_le_bytes()));
+    body.extend(b"echo");
+    let mut message = header(BIND, body.len() as u32, [7, 0, 0, 0, 0, 0]);
+    message.extend(&body);
+    message.resize(message.len().next_multiple_of(16), 0);
+    message
+}
+
+/// A call of `echo` with some bytes, without its last `cut` bytes.
+fn call(binding: u32, number: u32, bytes: usize) -> Vec<u8> {
+    let mut body = (bytes as u32).to_le_bytes().to_vec();
+    body.resize(4 + bytes, 9);
+    let length = body.len() as u32;
+    let mut message = header(CALL, length, [number, binding, 0, length, length, 0]);
+    message.extend(&body);
+    message.resize(message.len().next_multiple_of(16), 0);
+    message
+}
+
+struct Told {
+    kind: u8,
+    words: [u32; 6],
+    body: Vec<u8>,
+}
+
+/// The next message, if there is one within ten seconds.
+fn hear(stream: &mut TcpStream) -> Option<Told> {
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut header = [0; 32];
+    stream.read_exact(&mut header).ok()?;
+    let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+    let mut body = vec![0; (word(0) as usize).next_multiple_of(16)];
+    stream.read_exact(&mut body).ok()?;
+    body.truncate(word(0) as usize);
+    let words = [8, 12, 16, 20, 24, 28].map(word);
+    Some(Told { kind: header[4], words, body })
+}
+
+struct Target {
+    running: Running,
+    at: SocketAddr,
+    address: String,
+    _directory: tempfile::TempDir,
+}
+
+impl Target {
+    fn new(server: Server) -> Self {
+        let directory = support::own_directory();
+        let server = server.export("echo", EchoServer::new(Same)).unwrap();
+        let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+        let endpoint = running.addresses()[0].to_string();
+        let at = endpoint.strip_prefix("tcp:").unwrap().parse().unwrap();
+        Self { running, at, address: format!("{endpoint}/echo"), _directory: directory }
+    }
+
+    fn connect(&self) -> TcpStream {
+        TcpStream::connect(self.at).unwrap()
+    }
+
+    fn bound(&self) -> (TcpStream, u32) {
+        let mut stream = self.connect();
+        stream.write_all(&bind()).unwrap();
+        let told = hear(&mut stream).expect("an answer");
+        assert_eq!(
+            (told.kind, told.words[0]),
+            (BOUND, 7),
+            "{}",
+            String::from_utf8_lossy(&told.body)
+        );
+        (stream, u32::from_le_bytes(told.body[8..12].try_into().unwrap()))
+    }
+
+    /// An honest caller is served, and soon.
+    #[track_caller]
+    fn serves(&self) {
+        let begun = Instant::now();
+        let options = BindOptions::default().timeout(Duration::from_secs(5));
+        let echo = EchoClient::bind_with(&self.address, &options).unwrap();
+        assert_eq!(echo.echo(vec![7; 5000]).unwrap(), vec![7; 5000]);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    }
+}
+
+/// Whether the other side closes within ten seconds.
+fn closes(stream: &mut TcpStream) -> bool {
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    let mut chunk = [0; 4096];
+    loop {
+        match stream.read(&mut chunk) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() == std::io::ErrorKind::ConnectionReset,
+        }
+    }
+}
+
+#[test]
+fn what_is_not_understood_ends_the_connection_and_nothing_else() {
+    let _alone = support::alone();
+    let target = Target::new(Server::new());
+    let mut random = Random(7);
+    let (mut honest, binding) = target.bound();
+    for round in 0..200 {
+        let mut stream = target.connect();
+        let bytes: Vec<u8> = (0..random.next() % 300).map(|_| random.next() as u8).collect();
+        let _ = stream.write_all(&bytes);
+        if round % 3 == 0 {
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+    }
+    let mut http = target.connect();
+    http.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    assert!(closes(&mut http));
+    // Messages that are right but for some of their bytes.
+    for _ in 0..300 {
+        let (mut stream, binding) = target.bound();
+        let mut message = call(binding, 3, 100);
+        for _ in 0..1 + random.next() % 3 {
+            let at = random.next() as usize % 48;
+            message[at] = random.next() as u8;
+        }
+        let _ = stream.write_all(&message);
+    }
+    honest.write_all(&call(binding, 5, 10)).unwrap();
+    let told = hear(&mut honest).unwrap();
+    assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 5, 0));
+    target.serves();
+}
+
+#[test]
+fn calls_that_come_together_do_not_wait_for_each_other() {
+    let _alone = support::alone();
+    let target = Target::new(Server::new());
+    let (mut stream, binding) = target.bound();
+    for round in 0..20 {
+        // Both are received at once, and the first ends when the second runs.
+        let calls = [2 * round + 1, 2 * round + 2];
+        let messages = calls.map(|number| header(CALL, 0, [number, binding, 1, 0, 0, 0]));
+        stream.write_all(&messages.concat()).unwrap();
+        let mut told = calls.map(|_| {
+            let told = hear(&mut stream).expect("a reply in time");
+            assert_eq!((told.kind, told.words[2]), (REPLY, 0));
+            told.words[0]
+        });
+        told.sort_unstable();
+        assert_eq!(told, calls);
+    }
+}
+
+#[test]
+fn another_version_is_told_so() {
+    let _alone = support::alone();
+    let target = Target::new(Server::new());
+    let mut stream = target.connect();
+    let mut message = bind();
+    message[5] = 9;
+    stream.write_all(&message).unwrap();
+    let told = hear(&mut stream).unwrap();
+    assert_eq!((told.kind, told.words[0]), (REFUSED, 0));
+    let text = String::from_utf8_lossy(&told.body);
+    assert!(text.contains("version 9"), "{text}");
+    assert!(closes(&mut stream));
+}
+
+#[test]
+fn lengths_are_not_believed() {
+    let _alone = support::alone();
+    let target = Target::new(Server::new());
+    let (mut stream, binding) = target.bound();
+    // More than may be: refused, and what comes of it is thrown away.
+    let mut large = call(binding, 1, 3 << 20);
+    large.extend(call(binding, 2, 10));
+    stream.write_all(&large).unwrap();
+    let told = hear(&mut stream).unwrap();
+    assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 2), "not executed");
+    let told = hear(&mut stream).unwrap();
+    assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 2, 0));
+    // Head and blocks that lie outside of the message, and a binding that is none.
+    for (at, what) in [(20, u32::MAX), (24, u32::MAX), (20, 4000), (12, 77)] {
+        let mut message = call(binding, 3, 100);
+        message[at..at + 4].copy_from_slice(&what.to_le_bytes());
+        stream.write_all(&message).unwrap();
+        let told = hear(&mut stream).unwrap();
+        assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 3, 2), "{at}");
+    }
+    // Four GiB are announced by many, and do not come.
+    let memory = || {
+        let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: usize = text.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * 4096
+    };
+    let before = memory();
+    let many: Vec<_> = (0..100)
+        .map(|_| {
+            let (mut stream, binding) = target.bound();
+            let body = (1 << 20) - 64;
+            let words = [1, binding, 0, body, body, 0];
+            stream.write_all(&header(CALL, body, words)).unwrap();
+            stream.write_all(&header(CALL, u32::MAX, [1; 6])).unwrap();
+            stream
+        })
+        .collect();
+    target.serves();
+    let grown = memory().saturating_sub(before);
+    assert!(grown < 200 << 20, "{grown} bytes for what was only announced");
+    drop(many);
+}
+
+#[test]
+fn slow_senders_and_silent_guests_keep_no_thread() {
+    let _alone = support::alone();
+    let target = Target::new(Server::new().threads(2).queue(2));
+    let mut slow: Vec<_> = (0..60).map(|_| target.bound()).collect();
+    let message = call(slow[0].1, 1, 200);
+    for at in 0..40 {
+        for (stream, _) in &mut slow {
+            stream.write_all(&message[at..=at]).unwrap();
+        }
+        if at % 10 == 0 {
+            target.serves();
+        }
+    }
+    // A call that comes whole in the end is run.
+    for (stream, _) in &mut slow {
+        stream.write_all(&message[40..]).unwrap();
+    }
+    for (stream, _) in &mut slow {
+        let told = hear(stream).unwrap();
+        assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 0));
+    }
+    // Who says nothing is closed after a while; who has bound is not.
+    let mut guest = target.connect();
+    assert!(closes(&mut guest));
+    assert_eq!(slow.len(), 60);
+    target.serves();
+}
+
+#[test]
+fn who_takes_no_replies_is_cut_off() {
+    let _alone = support::alone();
+    let target = Target::new(Server::new().threads(2).queue(2));
+    let mut deaf: Vec<_> = (0..4).map(|_| target.bound()).collect();
+    for (stream, binding) in &mut deaf {
+        stream.set_nonblocking(true).unwrap();
+        let message = call(*binding, 1, 900_000);
+        // Until nothing more is taken: replies of many megabytes are owed.
+        for _ in 0..20 {
+            if stream.write_all(&message).is_err() {
+                break;
+            }
+        }
+    }
+    target.serves();
+    assert!(target.running.threads() <= 2 + 16 + 2);
+}
+
+#[test]
+fn connections_of_one_host_are_bounded() {
+    let _alone = support::alone();
+    let target = Target::new(Server::new());
+    let options = BindOptions::default();
+    let echo = EchoClient::bind_with(&target.address, &options).unwrap();
+    let (mut kept, mut refused) = (Vec::new(), 0);
+    for _ in 0..2000 {
+        let mut stream = target.connect();
+        if kept.len() + 2 > limits::CONNECTIONS_PER_HOST {
+            let told = hear(&mut stream);
+            assert_eq!(told.map(|told| told.kind), Some(REFUSED));
+            refused += 1;
+        } else {
+            kept.push(stream);
+        }
+    }
+    assert!(refused > 1700, "{refused}");
+    let error = peregrine::describe(&target.address).unwrap_err();
+    assert_eq!(error.kind(), Kind::Exhausted, "{error}");
+    // Who is in is served, and when the others have gone there is room again.
+    assert_eq!(echo.echo(vec![1]).unwrap(), [1]);
+    drop(kept);
+    support::until("there is room", || peregrine::describe(&target.address).is_ok());
+}
+
+/// A server that answers a bind and then says `told`.
+fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let asked = hear(&mut stream).unwrap();
+        let mut body = 1u64.to_le_bytes().to_vec();
+        body.extend([5u32, 1].iter().flat_map(|word| word.to_le_bytes()));
+        body.extend((1u64 << 20).to_le_bytes());
+        body.extend(8u32.to_le_bytes());
+        let mut bound = header(BOUND, body.len() as u32, [asked.words[0], 0, 0, 0, 0, 0]);
+        bound.extend(&body);
+        bound.resize(bound.len().next_multiple_of(16), 0);
+        stream.write_all(&bound).unwrap();
+        let Some(call) = hear(&mut stream) else { return };
+        let _ = stream.write_all(&told(call.words[0]));
+        std::thread::sleep(Duration::from_millis(500));
+    });
+    format!("tcp:{at}/echo")
+}
+
+#[test]
+fn a_client_survives_its_server() {
+    let _alone = support::alone();
+    let reply = |number, words: [u32; 4], body: u32| {
+        let mut message = header(REPLY, body, [number, 0, words[0], words[1], words[2], words[3]]);
+        message.resize(32 + (body as usize).next_multiple_of(16).min(4096), 0xee);
+        message
+    };
+    let lies: Vec<Box<dyn Fn(u32) -> Vec<u8> + Send>> = vec![
+        Box::new(|_| Vec::new()),
+        Box::new(|_| vec![0xff; 64]),
+        Box::new(|_| b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec()),
+        Box::new(move |number| reply(number + 1, [0, 4, 0, 0], 4)),
+        Box::new(move |number| reply(number, [0, 4, 0, 0], u32::MAX)),
+        Box::new(move |number| reply(number, [0, u32::MAX, 8, 0], 16)),
+        Box::new(move |number| reply(number, [0, 16, u32::MAX - 8, 0], 16)),
+        Box::new(move |number| reply(number, [9, 4, 0, 0], 4)),
+        Box::new(move |number| reply(number, [4, 0, 0, 0], 0)),
+        Box::new(move |number| reply(number, [0, 4, 0, 0], 4)),
+        Box::new(move |number| reply(number, [2, 16, 0, 0], 16)),
+        Box::new(move |number| reply(number, [0, 0, 0, 99], 0)),
+        Box::new(|number| header(CALL, 0, [number, 0, 0, 0, 0, 0])),
+        Box::new(move |number| {
+            let mut twice = reply(number, [1, 0, 0, 0], 0);
+            twice.extend(reply(number, [1, 0, 0, 0], 0));
+            twice
+        }),
+    ];
+    for (i, told) in lies.into_iter().enumerate() {
+        let options = BindOptions::default().timeout(Duration::from_secs(2));
+        let echo = match EchoClient::bind_with(&liar(told), &options) {
+            Ok(echo) => echo,
+            Err(error) => panic!("{i}: {error}"),
+        };
+        let begun = Instant::now();
+        let error = echo.echo(vec![1; 8]).unwrap_err();
+        assert_eq!(error.executed(), Executed::Maybe, "{i}: {error}");
+        assert!(begun.elapsed() < Duration::from_secs(3), "{i}");
+        let _ = echo.echo(vec![2]);
+    }
+}

@@ -1,0 +1,168 @@
+//! Servers and clients over TCP as real processes that get killed, and what the others see of it.
+
+mod ledger;
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
+use peregrine::{Executed, Kind, Server};
+use support::{Part, part};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    let directory = || PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    match part().as_deref() {
+        Some("server") => {
+            let book = Book::of(&directory());
+            let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+            println!("\n{}/ledger\nready", running.addresses()[0]);
+            running.wait();
+        }
+        Some(client) if client.starts_with("tcp:") => {
+            let ledger = LedgerClient::bind(client).unwrap();
+            println!("\nready");
+            for number in 0.. {
+                if ledger.enter(number, 0).is_err() {
+                    return;
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn server(directory: &Path) -> (Part, String) {
+    let mut part = Part::launch("child", "server", directory);
+    let address = loop {
+        let line = part.line();
+        if line.starts_with("tcp:") {
+            break line;
+        }
+    };
+    while part.line() != "ready" {}
+    (part, address)
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain_at_once() {
+    let _alone = support::alone();
+    let directory = support::own_directory();
+    let (mut server, address) = server(directory.path());
+    let ledger = LedgerClient::bind(&address).unwrap();
+    let callers: Vec<_> = (0..4)
+        .map(|number| {
+            let ledger = ledger.clone();
+            std::thread::spawn(move || ledger.enter(number, 10_000))
+        })
+        .collect();
+    support::until("all calls run", || Book::read(directory.path()).len() == 4);
+    let killed = Instant::now();
+    server.kill();
+    for caller in callers {
+        let error = caller.join().unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe));
+        assert!(error.to_string().contains(&address), "{error}");
+    }
+    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    // What comes afterwards is certain.
+    let error = ledger.enter(9, 0).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
+    assert!(error.to_string().contains("nothing was sent"), "{error}");
+}
+
+#[test]
+fn a_server_that_died_before_did_not_execute() {
+    let _alone = support::alone();
+    let directory = support::own_directory();
+    let (mut server, address) = server(directory.path());
+    let ledger = LedgerClient::bind(&address).unwrap();
+    assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+    server.kill();
+    support::until("the death is noticed", || !ledger.is_alive());
+    let error = ledger.enter(2, 0).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
+    assert_eq!(Book::read(directory.path()), [1]);
+    let error = LedgerClient::bind(&address).unwrap_err();
+    assert_eq!(error.kind(), Kind::Unreachable, "{error}");
+}
+
+#[test]
+fn nothing_is_executed_twice_or_lost_silently_while_servers_die() {
+    let _alone = support::alone();
+    let directory = support::own_directory();
+    let mut returned = Vec::new();
+    let mut uncertain = 0;
+    let mut number = 0;
+    for round in 0..6 {
+        let (mut server, address) = server(directory.path());
+        let ledger = LedgerClient::bind(&address).unwrap();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20 + 7 * round));
+            server.kill();
+        });
+        loop {
+            number += 1;
+            match ledger.enter(number, 0) {
+                Ok(next) => {
+                    assert_eq!(next, number + 1);
+                    returned.push(number);
+                }
+                Err(error) if error.executed() == Executed::No => break,
+                Err(_) => uncertain += 1,
+            }
+        }
+        killer.join().unwrap();
+    }
+    let book = Book::read(directory.path());
+    let mut once = book.clone();
+    once.dedup();
+    assert_eq!(once, book, "nothing twice");
+    assert!(returned.iter().all(|number| book.binary_search(number).is_ok()), "nothing invented");
+    assert!(book.len() <= returned.len() + uncertain, "what ran was returned or is uncertain");
+    assert!(returned.len() > 100, "only {} calls", returned.len());
+}
+
+#[test]
+fn a_client_that_dies_takes_nothing_along() {
+    let _alone = support::alone();
+    let directory = support::own_directory();
+    let (server, address) = server(directory.path());
+    let ledger = LedgerClient::bind(&address).unwrap();
+    let before = support::descriptors(server.id());
+    for _ in 0..5 {
+        let mut client = Part::start("child", &address, directory.path());
+        std::thread::sleep(Duration::from_millis(20));
+        client.kill();
+    }
+    ledger.enter(77, 0).unwrap();
+    let begun = Instant::now();
+    while support::descriptors(server.id()) > before {
+        assert!(begun.elapsed() < LIMIT, "connections of the dead stand");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(peregrine::describe(&address).unwrap().bindings, 1);
+}
+
+#[test]
+fn a_halted_server_keeps_its_callers_until_their_deadline() {
+    let _alone = support::alone();
+    let directory = support::own_directory();
+    let (server, address) = server(directory.path());
+    let ledger = LedgerClient::bind(&address).unwrap();
+    ledger.enter(1, 0).unwrap();
+    server.signal(libc::SIGSTOP);
+    std::thread::sleep(Duration::from_millis(20));
+    let hasty = ledger.with_timeout(Duration::from_millis(50));
+    let error = hasty.enter(2, 0).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
+    server.signal(libc::SIGCONT);
+    // The late reply is not taken for that of another call.
+    assert_eq!(ledger.enter(3, 0).unwrap(), 4);
+    assert_eq!(Book::read(directory.path()), [1, 2, 3]);
+}

@@ -1,0 +1,298 @@
+//! A flood of datagrams from elsewhere, random, forged, cut, damaged and repeated, beside honest
+//! callers, who keep their results: nothing runs twice, and the server stays as it was.
+//!
+//! `PEREGRINE_SOAK=600` makes it go on for so many seconds; `PEREGRINE_SEED=n`, which is printed,
+//! repeats what is sent.
+
+#[path = "attack/mod.rs"]
+mod attack;
+mod ledger;
+mod support;
+
+use std::net::{SocketAddr, UdpSocket};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use attack::noise::Noise;
+use attack::vitals::Vitals;
+use attack::{eventually, no_longer_than, seed, soak};
+use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
+use peregrine::{BindOptions, Server};
+use support::relay::{Relay, Weather};
+use support::{GoOn, Part, part};
+
+const LIMIT: Duration = Duration::from_secs(30);
+const FLOOD: Duration = Duration::from_secs(3);
+/// Where the honest calls' numbers begin: forged ones are smaller.
+const FIRST: u64 = 1 << 40;
+
+const HEADER_BYTES: usize = 64;
+const CHECK_AT: usize = 4;
+/// Fields of a header that are forged, and their bytes: kind, place, sequence, flags, serial, total,
+/// head, at, fragment, piece, credits, extensions, echo. Not the procedure: a forged call of the
+/// ledger would be entered.
+const FIELDS: [(usize, usize); 13] = [
+    (3, 1),
+    (8, 4),
+    (24, 4),
+    (28, 2),
+    (30, 2),
+    (36, 4),
+    (40, 4),
+    (44, 4),
+    (48, 4),
+    (52, 2),
+    (54, 2),
+    (60, 2),
+    (62, 2),
+];
+
+/// Datagrams that were seen on their way to the server: the newest so many.
+#[derive(Default)]
+struct Seen(Mutex<(Vec<Vec<u8>>, usize)>);
+
+impl Seen {
+    const MOST: usize = 1024;
+
+    fn note(&self, datagram: &[u8]) {
+        let mut seen = self.0.lock().unwrap();
+        let (all, next) = &mut *seen;
+        if all.len() < Self::MOST {
+            all.push(datagram.to_vec());
+        } else {
+            all[*next] = datagram.to_vec();
+            *next = (*next + 1) % Self::MOST;
+        }
+    }
+
+    fn one(&self, noise: &mut Noise) -> Vec<u8> {
+        let all = &self.0.lock().unwrap().0;
+        all.get(noise.below(all.len() as u64) as usize).cloned().unwrap_or_default()
+    }
+}
+
+/// The parts that children play: `server` and `flood SEED ADDRESS`; in the test itself this does
+/// nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    no_longer_than(soak(FLOOD) + Duration::from_secs(120));
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let words: Vec<&str> = part.split(' ').collect();
+    if words[0] == "server" {
+        let book = Book::of(&directory);
+        let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+        let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
+        println!("\nat {}/ledger", running.addresses()[0]);
+        running.wait();
+    } else {
+        flood(words[1].parse().unwrap(), words[2]);
+    }
+}
+
+fn relay(server: SocketAddr, seed: u64) -> Relay {
+    Relay::new("127.0.0.1:0".parse().unwrap(), server, Weather::default(), seed)
+}
+
+/// Relays what honest callers say, and what an accomplice does, and sends what it makes of both.
+fn flood(seed: u64, server: &str) {
+    let server: SocketAddr = server.parse().unwrap();
+    let (honest, own) = (Seen::default(), Seen::default());
+    let (mut before_server, mut beside) = (relay(server, seed), relay(server, seed));
+    let accomplice = format!("udp:{}/ledger", beside.address());
+    println!("\nat udp:{}/ledger", before_server.address());
+    let (going, sent) = (AtomicBool::new(true), AtomicU64::new(0));
+    let goes = || going.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        let _go_on = GoOn::with(&going);
+        // The relay stays until this process is killed.
+        scope.spawn(|| {
+            loop {
+                before_server.step(&mut |datagram| honest.note(datagram));
+            }
+        });
+        scope.spawn(|| {
+            while goes() {
+                beside.step(&mut |datagram| own.note(datagram));
+            }
+        });
+        scope.spawn(|| {
+            let Ok(ledger) = LedgerClient::bind(&accomplice) else { return };
+            let ledger = ledger.with_timeout(Duration::from_millis(50));
+            let bytes = vec![0; 150_000];
+            while goes() {
+                let _ = ledger.swallow(&bytes[..1000]);
+                let _ = ledger.swallow(&bytes);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut noise = Noise::new(seed);
+        // Other machines are other addresses; loopback has many.
+        let sockets: Vec<_> = (1..9)
+            .map(|host| UdpSocket::bind(("127.0.0.".to_owned() + &host.to_string(), 0)).unwrap())
+            .collect();
+        let until = Instant::now() + soak(FLOOD);
+        while Instant::now() < until {
+            for _ in 0..32 {
+                let datagram = hostile(&mut noise, &honest, &own);
+                let socket = &sockets[noise.below(sockets.len() as u64) as usize];
+                sent.fetch_add(
+                    u64::from(socket.send_to(&datagram, server).is_ok()),
+                    Ordering::Relaxed,
+                );
+            }
+            // The honest ones need the processors, too.
+            std::thread::sleep(Duration::from_micros(500));
+        }
+        println!("\nsent {}", sent.load(Ordering::Relaxed));
+        std::thread::sleep(LIMIT);
+    });
+}
+
+/// A datagram that no honest caller sends then and there.
+fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
+    match noise.below(8) {
+        // Said before, by whom it was said.
+        0 | 1 => honest.one(noise),
+        // Cut, or longer than it says.
+        2 => {
+            let mut datagram = honest.one(noise);
+            let bytes = noise.below(datagram.len() as u64 + 32) as usize;
+            datagram.resize(bytes, 0x5a);
+            datagram
+        }
+        // Bits flipped.
+        3 => {
+            let mut datagram = honest.one(noise);
+            for _ in 0..1 + noise.below(4) {
+                let at = noise.below(datagram.len().min(HEADER_BYTES) as u64) as usize;
+                if let Some(byte) = datagram.get_mut(at) {
+                    *byte ^= 1 << noise.below(8);
+                }
+            }
+            datagram
+        }
+        // Somebody whom the server does not know, with a check that holds.
+        4 => {
+            let mut datagram = honest.one(noise);
+            if let Some(secret) = datagram.get_mut(12..24) {
+                secret.copy_from_slice(&noise.bytes(12));
+            }
+            forged(noise, datagram)
+        }
+        // Somebody whom it knows, and who lies.
+        5 | 6 => {
+            let datagram = own.one(noise);
+            forged(noise, datagram)
+        }
+        _ => {
+            let bytes = noise.below(2000) as usize;
+            noise.bytes(bytes)
+        }
+    }
+}
+
+/// Other numbers in some fields, under a check that holds.
+fn forged(noise: &mut Noise, mut datagram: Vec<u8>) -> Vec<u8> {
+    if datagram.len() < HEADER_BYTES {
+        return datagram;
+    }
+    for _ in 0..1 + noise.below(3) {
+        let (at, bytes) = noise.one_of(&FIELDS);
+        let mut old = [0; 4];
+        old[..bytes].copy_from_slice(&datagram[at..at + bytes]);
+        let new = noise.word(u32::from_le_bytes(old)).to_le_bytes();
+        datagram[at..at + bytes].copy_from_slice(&new[..bytes]);
+    }
+    datagram[CHECK_AT..CHECK_AT + 4].fill(0);
+    let check = crc32c::crc32c(&datagram[..HEADER_BYTES]);
+    datagram[CHECK_AT..CHECK_AT + 4].copy_from_slice(&check.to_le_bytes());
+    datagram
+}
+
+#[test]
+fn honest_callers_keep_their_results_in_a_flood() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Part::launch("child", "server", directory.path());
+    let address = server.until("at ");
+    let place = address.trim_start_matches("udp:").trim_end_matches("/ledger");
+    let warm = LedgerClient::bind(&address).unwrap();
+    assert_eq!(warm.swallow(&[1; 150_000]).unwrap(), 150_000);
+    let before = Vitals::of(server.id());
+    let mut flood = Part::launch("child", &format!("flood {} {place}", seed()), directory.path());
+    let through = flood.until("at ");
+    let (next, going) = (AtomicU64::new(FIRST), AtomicBool::new(true));
+    let sent = std::thread::scope(|scope| {
+        let go_on = GoOn::with(&going);
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let ledger = LedgerClient::bind(&through).unwrap().with_timeout(LIMIT);
+                while going.load(Ordering::Relaxed) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(ledger.enter(number, 0).expect("an honest call"), number + 1);
+                }
+            });
+        }
+        let sent = flood.until("sent ");
+        drop(go_on);
+        sent
+    });
+    let calls = next.load(Ordering::Relaxed) - FIRST;
+    println!("{calls} honest calls beside {sent} others");
+    assert!(calls > 20, "only {calls} honest calls");
+    flood.kill();
+    let mut entered = Book::read(directory.path());
+    entered.retain(|number| *number >= FIRST);
+    entered.sort_unstable();
+    assert!(entered.iter().copied().eq(FIRST..FIRST + calls), "each honest call, once");
+    let mut after = before;
+    let back = eventually(LIMIT, || {
+        after = Vitals::of(server.id());
+        after.is_back_to(before, 8, 48 << 10)
+    });
+    assert!(back, "{before:?} became {after:?}");
+    // Who was there before, and who comes now.
+    assert_eq!(warm.enter(1, 0).unwrap(), 2);
+    assert_eq!(LedgerClient::bind(&address).unwrap().swallow(&[1; 150_000]).unwrap(), 150_000);
+}
+
+#[test]
+fn who_repeats_an_old_call_gets_no_result() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Part::launch("child", "server", directory.path());
+    let address = server.until("at ");
+    let place = address.trim_start_matches("udp:").trim_end_matches("/ledger");
+    let place: SocketAddr = place.parse().unwrap();
+    let (seen, going) = (Seen::default(), AtomicBool::new(true));
+    let mut relay = relay(place, 1);
+    let through = format!("udp:{}/ledger", relay.address());
+    std::thread::scope(|scope| {
+        let _go_on = GoOn::with(&going);
+        scope.spawn(|| {
+            while going.load(Ordering::Relaxed) {
+                relay.step(&mut |datagram| seen.note(datagram));
+            }
+        });
+        // One handle for both calls.
+        let options = BindOptions::default().astacks(1);
+        let ledger = LedgerClient::bind_with(&through, &options).unwrap();
+        assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+        let is_call = |datagram: &&Vec<u8>| datagram[3] == 1;
+        let old = seen.0.lock().unwrap().0.iter().rfind(is_call).cloned().expect("a call");
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        let long = scope.spawn(move || ledger.enter(2, 500));
+        assert!(eventually(LIMIT, || Book::read(directory.path()) == [1, 2]), "it runs");
+        // The caller asks now and then, and is known again: so until the end.
+        while !long.is_finished() {
+            stranger.send_to(&old, place).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(long.join().unwrap().unwrap(), 3);
+        let heard = stranger.recv(&mut [0; 2048]);
+        assert!(heard.is_err(), "{heard:?} bytes of somebody else's result");
+    });
+    assert_eq!(Book::read(directory.path()), [1, 2]);
+}

@@ -1,0 +1,291 @@
+//! Servers and clients over UDP as real processes that get killed, start again, and come and go.
+
+#[path = "attack/mod.rs"]
+mod attack;
+mod ledger;
+mod support;
+
+use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use attack::noise::Noise;
+use attack::vitals::Vitals;
+use attack::{eventually, no_longer_than, seed, soak};
+use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
+use peregrine::{CallError, Executed, Kind, Server};
+use support::{GoOn, Part, part};
+
+/// What is waited for that takes no time of its own.
+const LIMIT: Duration = Duration::from_secs(30);
+const LARGE: usize = 64 << 20;
+
+/// The parts that children play: `server PORT`, `blaster ADDRESS`, `caller ADDRESS`; in the test
+/// itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    no_longer_than(soak(Duration::from_secs(60)) + Duration::from_secs(120));
+    let (what, of) = part.split_once(' ').expect("a part and what it needs");
+    match what {
+        "server" => {
+            let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+            let book = Book::of(&directory);
+            let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            let running = server.listen(&format!("udp:127.0.0.1:{of}")).unwrap().spawn().unwrap();
+            println!("\nat {}/ledger", running.addresses()[0]);
+            running.wait();
+        }
+        "blaster" => {
+            let ledger = LedgerClient::bind(of).unwrap();
+            let bytes = vec![7; LARGE];
+            println!("\nready");
+            loop {
+                let _ = ledger.swallow(&bytes);
+            }
+        }
+        "caller" => {
+            let ledger = LedgerClient::bind(of).unwrap();
+            println!("\nready");
+            for number in 1 << 40.. {
+                ledger.enter(number, 0).unwrap();
+            }
+        }
+        other => panic!("nobody knows how to play `{other}`"),
+    }
+}
+
+/// A server at a port (any, if zero), and where it is.
+fn server(port: u16, directory: &Path) -> (Part, String) {
+    let mut part = Part::launch("child", &format!("server {port}"), directory);
+    let address = part.until("at ");
+    (part, address)
+}
+
+/// A port that no socket gets by chance.
+fn free_port() -> u16 {
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let is_free = |port: &u16| UdpSocket::bind(("127.0.0.1", *port)).is_ok();
+    (first..first + 1000).find(is_free).expect("a free port")
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut server, address) = server(0, directory.path());
+    let ledger = LedgerClient::bind(&address).unwrap();
+    let callers: Vec<_> = (0..4)
+        .map(|number| {
+            let ledger = ledger.clone();
+            std::thread::spawn(move || ledger.enter(number, 60_000))
+        })
+        .collect();
+    assert!(eventually(LIMIT, || Book::read(directory.path()).len() == 4), "all calls run");
+    let killed = Instant::now();
+    server.kill();
+    for caller in callers {
+        let error = caller.join().unwrap().unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe));
+        assert!(error.to_string().contains(&address), "{error}");
+    }
+    println!("noticed after {:?}", killed.elapsed());
+    assert!(killed.elapsed() < LIMIT, "{:?}", killed.elapsed());
+    let error = ledger.enter(9, 0).unwrap_err();
+    assert!([Kind::ServerGone, Kind::Unreachable].contains(&error.kind()), "{error}");
+    // Where it got a caller's place that was never used, it was sent, and met a closed port.
+    let sent = error.kind() == Kind::ServerGone;
+    assert!(sent || error.executed() == Executed::No, "{error}");
+}
+
+/// What became of the calls of one thread.
+#[derive(Default)]
+struct Outcomes {
+    returned: Vec<u64>,
+    not_executed: Vec<u64>,
+    maybe: u64,
+}
+
+impl Outcomes {
+    fn failed(&mut self, number: u64, error: &CallError) {
+        let known = [Kind::ServerGone, Kind::Unreachable, Kind::TimedOut];
+        assert!(known.contains(&error.kind()), "{error}");
+        match error.executed() {
+            Executed::No => self.not_executed.push(number),
+            Executed::Maybe => self.maybe += 1,
+        }
+    }
+}
+
+/// Binds and calls, and binds again when a call has failed, while `going`.
+fn caller(address: &str, next: &AtomicU64, going: &AtomicBool) -> Outcomes {
+    let mut outcomes = Outcomes::default();
+    while going.load(Ordering::Relaxed) {
+        let ledger = match LedgerClient::bind(address) {
+            Ok(ledger) => ledger,
+            Err(error) => {
+                assert_eq!(error.executed(), Executed::No, "{error}");
+                std::thread::sleep(Duration::from_millis(1));
+                continue;
+            }
+        };
+        while going.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            match ledger.enter(number, u32::from(number.is_multiple_of(8))) {
+                Ok(answer) => {
+                    assert_eq!(answer, number + 1, "a crossed result");
+                    outcomes.returned.push(number);
+                }
+                Err(error) => {
+                    outcomes.failed(number, &error);
+                    // Every second time the same binding is tried on, which must not deceive.
+                    if number.is_multiple_of(2) {
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    outcomes
+}
+
+#[test]
+fn servers_killed_and_started_again_at_the_same_port_tell_no_lie() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut noise = Noise::new(seed());
+    let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
+    let port = free_port();
+    let address = format!("udp:127.0.0.1:{port}/ledger");
+    let until = Instant::now() + soak(Duration::from_secs(3));
+    let mut kills = 0;
+    let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+        let go_on = GoOn::with(&going);
+        let one = || caller(&address, &next, &going);
+        let callers: Vec<_> = (0..3).map(|_| scope.spawn(one)).collect();
+        while kills < 12 || Instant::now() < until {
+            let (mut server, _) = server(port, directory.path());
+            // Now and then for longer than a silent server is waited for.
+            let ms = if noise.once_in(6) { 500 } else { noise.below(200) };
+            std::thread::sleep(Duration::from_millis(ms));
+            server.kill();
+            kills += 1;
+            if noise.once_in(3) {
+                std::thread::sleep(Duration::from_millis(noise.below(300)));
+            }
+        }
+        drop(go_on);
+        callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
+    });
+    let mut entered = Book::read(directory.path());
+    entered.sort_unstable();
+    assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
+    let (mut maybe, mut returned, mut not_executed) = (0, 0, 0);
+    for one in &outcomes {
+        maybe += one.maybe;
+        returned += one.returned.len();
+        not_executed += one.not_executed.len();
+        for number in &one.returned {
+            assert!(entered.binary_search(number).is_ok(), "{number} returned and never ran");
+        }
+        for number in &one.not_executed {
+            assert!(entered.binary_search(number).is_err(), "{number} ran and was said not to");
+        }
+    }
+    println!("{kills} kills: {returned} returned, {not_executed} not executed, {maybe} open");
+    assert!(returned > 100 && maybe + not_executed as u64 > 0, "the storm was too strong or weak");
+    assert_eq!(entered.len(), entered.len().min(returned + maybe as usize), "lost in silence");
+}
+
+#[test]
+fn clients_killed_while_they_send_leave_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut noise = Noise::new(seed());
+    let (server, address) = server(0, directory.path());
+    let ledger = LedgerClient::bind(&address).unwrap();
+    let honest = vec![3; 1 << 20];
+    assert_eq!(ledger.swallow(&honest).unwrap(), 1 << 20);
+    let before = Vitals::of(server.id());
+    // More of them than the server has room for at one time.
+    let mut largest = 0;
+    for _ in 0..12 {
+        let mut client = Part::start("child", &format!("blaster {address}"), directory.path());
+        std::thread::sleep(Duration::from_micros(noise.below(50_000)));
+        client.kill();
+        largest = largest.max(Vitals::of(server.id()).resident_kib);
+    }
+    println!("{} KiB became {largest}", before.resident_kib);
+    let bound = peregrine::limits::PARTIAL_BYTES_MAX as u64 / 1024;
+    assert!(largest < before.resident_kib + bound + (96 << 10), "{largest} KiB");
+    // Small calls go on meanwhile; what is forgotten of the dead is room for others.
+    assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+    let begun = Instant::now();
+    let mut room = Vec::new();
+    let served = eventually(LIMIT, || {
+        std::thread::sleep(Duration::from_millis(50));
+        room = (0..4)
+            .map(|_| {
+                let (ledger, bytes) = (ledger.clone(), vec![1; LARGE]);
+                std::thread::spawn(move || ledger.swallow(&bytes))
+            })
+            .map(|thread| thread.join().expect("no panic"))
+            .collect();
+        room.iter().all(Result::is_ok)
+    });
+    assert!(served, "the dead keep their room: {room:?}");
+    println!("there is room again after {:?}", begun.elapsed());
+    let mut after = before;
+    let back = eventually(LIMIT, || {
+        // Whoever sends makes the server look at what others have begun.
+        assert_eq!(ledger.swallow(&honest).unwrap(), 1 << 20);
+        std::thread::sleep(Duration::from_millis(50));
+        after = Vitals::of(server.id());
+        after.is_back_to(before, 8, 96 << 10)
+    });
+    assert!(back, "{before:?} became {after:?}");
+}
+
+#[test]
+fn a_thousand_clients_come_and_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, address) = server(0, directory.path());
+    let ledger = LedgerClient::bind(&address).unwrap();
+    assert_eq!(ledger.enter(0, 0).unwrap(), 1);
+    let come_and_go = |first: u64, count: u64| {
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let address = &address;
+                scope.spawn(move || {
+                    for number in 0..count / 4 {
+                        let number = first + thread * count / 4 + number;
+                        let ledger = LedgerClient::bind(address).unwrap();
+                        assert_eq!(ledger.enter(number, 0).unwrap(), number + 1);
+                    }
+                });
+            }
+        });
+    };
+    come_and_go(1, 400);
+    let before = Vitals::of(server.id());
+    come_and_go(401, 1000);
+    // And some without a word.
+    for _ in 0..6 {
+        let mut client = Part::start("child", &format!("caller {address}"), directory.path());
+        std::thread::sleep(Duration::from_millis(5));
+        client.kill();
+    }
+    let after = Vitals::of(server.id());
+    assert!(after.is_back_to(before, 4, 8 << 10), "{before:?} became {after:?}");
+    let mut entered = Book::read(directory.path());
+    entered.retain(|number| *number < 1 << 40);
+    entered.sort_unstable();
+    assert!(entered.iter().copied().eq(0..1401), "each once");
+    // Ours, the one that asks, those that said nothing, and those that asked for handles twice because
+    // the answer was late.
+    let mut bindings = 0;
+    let gone = eventually(LIMIT, || {
+        bindings = peregrine::describe(&address).unwrap().bindings;
+        bindings <= 100
+    });
+    assert!(gone, "{bindings} bindings of a thousand stand");
+    assert_eq!(ledger.enter(5000, 0).unwrap(), 5001);
+}

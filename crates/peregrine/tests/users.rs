@@ -1,0 +1,176 @@
+//! Who may bind: users and groups of an export, and that the guests of one user keep no other out.
+//!
+//! Only root can be somebody else: for others these tests are skipped.
+
+mod attack;
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use attack::vitals::Vitals;
+use attack::wire::{self, Line, word};
+use attack::{eventually, no_longer_than};
+use peregrine::{Executed, ExportOptions, Kind, Server, interface};
+use support::{Part, alone, become_user, part};
+
+const LIMIT: Duration = Duration::from_secs(10);
+
+#[interface]
+trait Who {
+    /// User and group of the caller, as the server sees them.
+    fn am_i(&self) -> peregrine::Result<(u32, u32)>;
+}
+
+struct Door;
+
+impl Who for Door {
+    fn am_i(&self) -> peregrine::Result<(u32, u32)> {
+        let caller = peregrine::caller().expect("inside a call");
+        Ok((caller.user(), caller.group()))
+    }
+}
+
+const USER: u32 = 61_001;
+const GROUP: u32 = 62_001;
+const OTHER: u32 = 61_999;
+
+/// The exports, and to whom they are open.
+const NAMES: [&str; 5] = ["private", "public", "users", "groups", "both"];
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    no_longer_than(Duration::from_secs(60));
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let words: Vec<&str> = part.split(' ').collect();
+    match words[0] {
+        "server" => server(),
+        "guests" => {
+            become_user(OTHER, OTHER, &[]);
+            guests(&directory);
+        }
+        _ => {
+            let numbers: Vec<u32> = words.iter().map(|word| word.parse().unwrap()).collect();
+            become_user(numbers[0], numbers[1], &numbers[2..]);
+            println!("\nready");
+            println!("{}", outcomes(numbers[0], numbers[1]));
+        }
+    }
+}
+
+fn server() {
+    let plain = ExportOptions::default;
+    let options = [
+        plain(),
+        plain().public(),
+        plain().users([USER]),
+        plain().groups([GROUP]),
+        plain().users([USER]).groups([GROUP]),
+    ];
+    let server = NAMES.iter().zip(options).fold(Server::new(), |server, (name, options)| {
+        server.export_with(name, WhoServer::new(Door), options).unwrap()
+    });
+    let running = server.spawn().unwrap();
+    println!("\nready");
+    running.wait();
+}
+
+/// For each export whether this user may bind there. A session with the server is no key: those that
+/// come later are asked for in the session of those before.
+fn outcomes(user: u32, group: u32) -> String {
+    let mut bound = Vec::new();
+    let outcomes = NAMES.map(|name| match WhoClient::bind(name) {
+        Ok(client) => {
+            assert_eq!(client.am_i().unwrap(), (user, group), "{name}");
+            bound.push(client);
+            "yes"
+        }
+        Err(error) => {
+            let outcome = (error.kind(), error.executed());
+            assert_eq!(outcome, (Kind::Denied, Executed::No), "{name}: {error}");
+            let text = error.to_string();
+            assert!(text.contains(&format!("`{name}`")), "{text}");
+            // Where the file's mode is not what keeps one out, the server says who is.
+            let told = text.contains(&format!("user {user} ")) || name == "private";
+            assert!(told, "{text}");
+            "no"
+        }
+    });
+    outcomes.join(" ")
+}
+
+/// A directory that everybody may enter; `None` if this process cannot become somebody else.
+fn open_directory() -> Option<tempfile::TempDir> {
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can be somebody else");
+        return None;
+    }
+    let directory = support::own_directory();
+    let everybody = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(directory.path(), everybody).unwrap();
+    Some(directory)
+}
+
+#[test]
+fn exports_are_open_to_their_users_and_groups() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let _server = Part::start("child", "server", directory.path());
+    // More groups than one asks the kernel for at first.
+    let many: Vec<String> = (0..100).map(|i| (63_000 + i).to_string()).collect();
+    let many = many.join(" ");
+    for (who, may) in [
+        (format!("{USER} {OTHER}"), "no yes yes no yes"),
+        (format!("{OTHER} {GROUP}"), "no yes no yes yes"),
+        (format!("{OTHER} {OTHER} {GROUP}"), "no yes no yes yes"),
+        (format!("{OTHER} {OTHER} {many} {GROUP}"), "no yes no yes yes"),
+        (format!("{USER} {GROUP}"), "no yes yes yes yes"),
+        // A group's number is no user's, nor the other way round.
+        (format!("{GROUP} {USER} {USER}"), "no yes no no no"),
+        (format!("{OTHER} {OTHER} {many}"), "no yes no no no"),
+        ("0 0".to_owned(), "yes yes yes yes yes"),
+    ] {
+        let mut client = Part::start("child", &who, directory.path());
+        assert_eq!(client.line(), may, "user, group, other groups: {who}");
+    }
+}
+
+/// Connects as often as one can, and says nothing.
+fn guests(directory: &Path) {
+    let guests: Vec<Line> = (0..400).map(|_| Line::connect(directory, "public").unwrap()).collect();
+    let refused = || guests.iter().filter(|guest| !guest.is_open()).count();
+    assert!(eventually(LIMIT, || refused() > 0), "nobody is refused");
+    println!("\nready");
+    // Those who come after them are, for as long as they have.
+    let late = Line::connect(directory, "public").unwrap();
+    let (said, _) = late.answer();
+    assert_eq!((word(&said, 0), word(&said, 4)), (wire::REFUSED, Kind::Exhausted as u32));
+    println!("{}", guests.len() - refused());
+    let back = eventually(LIMIT, || WhoClient::bind("public").is_ok());
+    println!("{back}");
+}
+
+#[test]
+fn guests_of_one_user_keep_no_other_out() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let server = Part::start("child", "server", directory.path());
+    let before = Vitals::of(server.id());
+    let mut hostile = Part::start("child", "guests", directory.path());
+    let stay: usize = hostile.line().parse().unwrap();
+    assert!((1..=peregrine::limits::GUESTS_PER_USER).contains(&stay), "{stay} stay");
+    let who = WhoClient::bind("public").expect("another user is let in");
+    assert_eq!(who.am_i().unwrap(), (0, 0));
+    // Their time ends, and with it what they kept from their own user.
+    assert_eq!(hostile.line(), "true");
+    drop((hostile, who));
+    let mut after = before;
+    let back = eventually(LIMIT, || {
+        after = Vitals::of(server.id());
+        after.is_back_to(before, 2, 8 << 10)
+    });
+    assert!(back, "{before:?} became {after:?}");
+}

@@ -1,0 +1,4 @@
+//! A packet of the packet exchange, and what it says about binding.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| peregrine::fuzzing::exchange::packets(bytes));
