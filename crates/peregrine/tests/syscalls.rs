@@ -182,58 +182,50 @@ fn count(part: &str) -> io::Result<[[u64; 3]; 2]> {
     Ok(counts)
 }
 
-/// All system calls of a call, and those that are neither for looking nor for other threads.
-fn per_call(part: &str) -> Option<[f64; 2]> {
+/// Half a system call a call is what tracing and a busy machine may add: sleeps interrupted and begun
+/// again, limits of sleeping set anew because round trips became long, packets sent once more. One
+/// that a call really makes counts a whole one, in every try.
+const SLACK: f64 = 0.5;
+const TRIES: usize = 10;
+
+/// Holds that one try of `part` needs `most` system calls a call, all of them or those that are
+/// neither for looking nor for other threads.
+fn at_most(part: &str, most: f64, counted: impl Fn([f64; 3]) -> f64) {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two processors");
-        return None;
+        return;
     }
-    // Tracing itself interrupts a sleep now and then, which is then begun again: the least counts.
-    let mut least = [f64::INFINITY; 2];
-    for _ in 0..5 {
-        match count(part) {
-            Ok([once, twice]) => {
-                let more = |n: usize| (twice[n] as f64 - once[n] as f64) / CALLS as f64;
-                let (all, other) = (more(0) + more(1) + more(2), more(2));
-                least = [least[0].min(all), least[1].min(other)];
-            }
+    let mut seen = Vec::new();
+    for _ in 0..TRIES {
+        let [once, twice] = match count(part) {
+            Ok(counts) => counts,
             Err(error) => {
                 println!("skipped: {error}");
-                return None;
+                return;
             }
+        };
+        let calls = counted([0, 1, 2].map(|n| (twice[n] as f64 - once[n] as f64) / CALLS as f64));
+        println!("{part}: {calls:.3} system calls a call");
+        if calls < most + SLACK {
+            return;
         }
+        seen.push(calls);
     }
-    println!(
-        "{part}: {} system calls a call, {} of them neither look nor wake",
-        least[0], least[1]
-    );
-    Some(least)
+    panic!("{part}: {seen:.3?} system calls a call in {TRIES} tries, at most {most} are due");
 }
 
 #[test]
 fn a_spinning_call_enters_the_kernel_never_and_a_blocking_one_four_times() {
-    // One after the other: both pin themselves to the same processors.
-    if let Some([calls, _]) = per_call("spin") {
-        assert!(calls <= 0.0, "{calls} system calls a spinning call");
-    }
-    if let Some([calls, _]) = per_call("block") {
-        assert!(calls <= 4.0, "{calls} system calls a blocking call");
-    }
-    if let Some([calls, _]) = per_call("hand over") {
-        assert!(calls <= 4.0, "{calls} system calls a call on one processor");
-    }
-    // Two to send and two to receive. Now and then the keeper looks whether a procedure takes long.
-    if let Some([calls, _]) = per_call("tcp block") {
-        assert!(calls < 4.1, "{calls} system calls a blocking call over TCP");
-    }
-    // The same two and two. Tracing makes round trips long, and a limit of sleeping is set anew with
-    // their estimate now and then.
-    if let Some([calls, _]) = per_call("udp block") {
-        assert!(calls < 4.1, "{calls} system calls a blocking call over UDP");
-    }
+    let all = |[looks, threads, others]: [f64; 3]| looks + threads + others;
+    let neither_look_nor_wake = |[_, _, others]: [f64; 3]| others;
+    // One after the other: all pin themselves to the same processors.
+    at_most("spin", 0.0, all);
+    at_most("block", 4.0, all);
+    at_most("hand over", 4.0, all);
+    // Two to send and two to receive.
+    at_most("tcp block", 4.0, all);
+    at_most("udp block", 4.0, all);
     // Tracing makes procedures so long that a second thread of the server is woken to look meanwhile,
     // each time; `tests/counts.rs` shows that nobody sleeps otherwise.
-    if let Some([_, sends]) = per_call("udp spin") {
-        assert!(sends < 2.1, "{sends} system calls a spinning call over UDP besides its looks");
-    }
+    at_most("udp spin", 2.0, neither_look_nor_wake);
 }
