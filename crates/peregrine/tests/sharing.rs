@@ -243,10 +243,10 @@ fn deadlines_end_calls_whoever_receives() {
             all_at_once(&room, |caller| {
                 let start = Instant::now();
                 if caller % 2 == which {
-                    let error = hasty.sleep(700).unwrap_err();
+                    let error = hasty.sleep(1200).unwrap_err();
                     let said = (error.kind(), error.executed());
                     assert_eq!(said, (Kind::TimedOut, Executed::Maybe), "{error}");
-                    assert!(start.elapsed() < Duration::from_millis(600), "{:?}", start.elapsed());
+                    assert!(start.elapsed() < Duration::from_millis(1100), "{:?}", start.elapsed());
                 } else {
                     assert_eq!(room.sleep(200).unwrap(), 200);
                 }

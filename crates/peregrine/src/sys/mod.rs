@@ -3,18 +3,23 @@
 //! This is one of the rooms where `unsafe` may stand: what the rest of the house asks of the
 //! operating system, it asks here.
 
+mod bpf;
 mod cpu;
 mod datagram;
 mod file;
 mod fork;
 mod futex;
+mod interface;
 mod memory;
+mod packet;
 mod process;
 mod random;
 mod signal;
 mod socket;
 mod vector;
+mod xdp;
 
+pub use bpf::{Ours, XDP_SOCKETS_MAX, XdpProgram};
 #[cfg(feature = "stamps")]
 pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};
@@ -23,9 +28,14 @@ pub use file::{pread, pwrite};
 pub(crate) use fork::ForkMark;
 pub(crate) use futex::{FutexSet, futex_wake_one, has_futex_sets};
 pub use futex::{futex_wait, futex_wake};
+pub use interface::{NetworkInterface, interface_of};
 pub use memory::Memory;
+pub use packet::{FRAMES_SENT_MAX, Filter, PacketRing, PacketSocket};
 pub(crate) use process::Process;
 pub(crate) use random::random;
 pub(crate) use signal::on_stop_signals;
 pub(crate) use socket::{Credentials, Received, Seqpacket};
 pub(crate) use vector::{Parts, receive_two};
+pub use xdp::{
+    Consumer, Described, Producer, Queue, QueueRings, SocketRings, Umem, UmemLayout, XdpSocket,
+};

@@ -1,0 +1,256 @@
+//! A program of a few instructions that the kernel runs for each frame that arrives at an interface,
+//! and the map by which it finds sockets.
+
+#![allow(unsafe_code)]
+
+use core::mem::size_of;
+use core::ptr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use super::XdpSocket;
+
+const BPF_MAP_CREATE: libc::c_int = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_int = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_int = 3;
+const BPF_PROG_LOAD: libc::c_int = 5;
+const BPF_LINK_CREATE: libc::c_int = 28;
+const BPF_MAP_TYPE_XSKMAP: u32 = 17;
+const BPF_PROG_TYPE_XDP: u32 = 6;
+const BPF_XDP: u32 = 37;
+const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
+const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
+const XDP_PASS: i32 = 2;
+const BPF_FUNC_REDIRECT_MAP: i32 = 51;
+
+/// An instruction, as the kernel reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+struct Instruction {
+    code: u8,
+    /// Destination in the lower half, source in the upper.
+    registers: u8,
+    offset: i16,
+    immediate: i32,
+}
+
+#[repr(C)]
+struct MapCreate {
+    map_type: u32,
+    key_size: u32,
+    value_size: u32,
+    max_entries: u32,
+    map_flags: u32,
+    rest: [u32; 15],
+}
+
+#[repr(C)]
+struct MapElement {
+    map: u32,
+    _pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+#[repr(C)]
+struct ProgramLoad {
+    program_type: u32,
+    count: u32,
+    instructions: u64,
+    license: u64,
+    log_level: u32,
+    log_bytes: u32,
+    log: u64,
+    rest: [u32; 20],
+}
+
+#[repr(C)]
+struct LinkCreate {
+    program: u32,
+    interface: u32,
+    attach_type: u32,
+    flags: u32,
+    rest: [u32; 12],
+}
+
+fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
+    let bytes = size_of::<T>();
+    // SAFETY: the kernel reads as many bytes of attributes as there are; what addresses among them
+    // point at outlives the call.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attributes), bytes) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
+}
+
+fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
+    let fd = bpf(command, attributes)?;
+    // SAFETY: a fresh descriptor that nobody else has; all of them are closed on exec.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Which frames are ours: of that type, from that queue, and with this first byte behind the header.
+/// The byte after it names the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ours {
+    /// The type in the Ethernet header.
+    pub ether_type: u16,
+    /// The queue at which the sockets are.
+    pub queue: u32,
+    /// The byte that all endpoints of this process begin with.
+    pub tag: u8,
+}
+
+/// The program, attached to an interface for as long as this value lives, or the process.
+#[derive(Debug)]
+pub struct XdpProgram {
+    // First: nothing is led anywhere any more when the map goes.
+    _link: OwnedFd,
+    map: OwnedFd,
+    in_driver: bool,
+}
+
+/// Sockets that a program can lead to.
+pub const XDP_SOCKETS_MAX: u32 = 256;
+
+/// What the kernel runs for each frame: ours go to the socket that they name, all others on to where
+/// they would have gone without it.
+fn instructions(map: i32, ours: Ours) -> [Instruction; 20] {
+    const LOAD_BYTE: u8 = 0x71;
+    const LOAD_HALF: u8 = 0x69;
+    const LOAD_WORD: u8 = 0x61;
+    const MOVE: u8 = 0xbf;
+    const MOVE_NUMBER: u8 = 0xb7;
+    const ADD_NUMBER: u8 = 0x07;
+    const IF_GREATER: u8 = 0x2d;
+    const IF_NOT_NUMBER: u8 = 0x55;
+    const LOAD_MAP: u8 = 0x18;
+    const MAP: u8 = 1;
+    const CALL: u8 = 0x85;
+    const EXIT: u8 = 0x95;
+    const FIRST: i16 = 12;
+    let op = |code, to: u8, from: u8, offset, immediate| Instruction {
+        code,
+        registers: to | from << 4,
+        offset,
+        immediate,
+    };
+    let ether_type = i32::from(u16::from_ne_bytes(ours.ether_type.to_be_bytes()));
+    // Jumps lead to the last but one, and count from the instruction behind them.
+    let out = |from: i16| 18 - from - 1;
+    [
+        // r2 and r3: where the frame begins and ends.
+        op(LOAD_WORD, 2, 1, 0, 0),
+        op(LOAD_WORD, 3, 1, 4, 0),
+        op(MOVE, 4, 2, 0, 0),
+        op(ADD_NUMBER, 4, 0, 0, 16),
+        op(IF_GREATER, 4, 3, out(4), 0),
+        op(LOAD_HALF, 5, 2, FIRST, 0),
+        op(IF_NOT_NUMBER, 5, 0, out(6), ether_type),
+        op(LOAD_BYTE, 5, 2, FIRST + 2, 0),
+        op(IF_NOT_NUMBER, 5, 0, out(8), i32::from(ours.tag)),
+        op(LOAD_WORD, 5, 1, 16, 0),
+        op(IF_NOT_NUMBER, 5, 0, out(10), ours.queue.cast_signed()),
+        op(LOAD_BYTE, 2, 2, FIRST + 3, 0),
+        op(LOAD_MAP, 1, MAP, 0, map),
+        op(0, 0, 0, 0, 0),
+        // What has no socket goes on, too.
+        op(MOVE_NUMBER, 3, 0, 0, XDP_PASS),
+        op(CALL, 0, 0, 0, BPF_FUNC_REDIRECT_MAP),
+        op(EXIT, 0, 0, 0, 0),
+        op(EXIT, 0, 0, 0, 0),
+        op(MOVE_NUMBER, 0, 0, 0, XDP_PASS),
+        op(EXIT, 0, 0, 0, 0),
+    ]
+}
+
+impl XdpProgram {
+    /// Attaches the program to an interface: in its driver if that can run programs, otherwise behind
+    /// it, where each frame has cost more already.
+    ///
+    /// # Errors
+    /// `ResourceBusy` if the interface has another program; `PermissionDenied` without `CAP_BPF` and
+    /// `CAP_NET_ADMIN`.
+    pub fn attach(interface: u32, ours: Ours) -> io::Result<Self> {
+        let map = descriptor(
+            BPF_MAP_CREATE,
+            &mut MapCreate {
+                map_type: BPF_MAP_TYPE_XSKMAP,
+                key_size: 4,
+                value_size: 4,
+                max_entries: XDP_SOCKETS_MAX,
+                map_flags: 0,
+                rest: [0; 15],
+            },
+        )?;
+        let program = load(&instructions(map.as_raw_fd(), ours))?;
+        let attach = |flags| {
+            let program = program.as_raw_fd().cast_unsigned();
+            let rest = [0; 12];
+            let mut link = LinkCreate { program, interface, attach_type: BPF_XDP, flags, rest };
+            descriptor(BPF_LINK_CREATE, &mut link)
+        };
+        let (link, in_driver) = match attach(XDP_FLAGS_DRV_MODE) {
+            Ok(link) => (link, true),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => return Err(error),
+            Err(_) => (attach(XDP_FLAGS_SKB_MODE)?, false),
+        };
+        Ok(Self { _link: link, map, in_driver })
+    }
+
+    /// Whether the interface's driver runs it.
+    pub const fn is_in_driver(&self) -> bool {
+        self.in_driver
+    }
+
+    /// Leads frames whose byte is `slot` to a socket; they do until it is closed.
+    ///
+    /// # Errors
+    /// If the socket is not bound.
+    pub fn lead(&self, slot: u8, socket: &XdpSocket) -> io::Result<()> {
+        let (key, value) = (u32::from(slot), socket.as_fd().as_raw_fd());
+        let mut element = MapElement {
+            map: self.map.as_raw_fd().cast_unsigned(),
+            _pad: 0,
+            key: ptr::from_ref(&key) as u64,
+            value: ptr::from_ref(&value) as u64,
+            flags: 0,
+        };
+        bpf(BPF_MAP_UPDATE_ELEM, &mut element).map(drop)
+    }
+
+    /// Frames whose byte is `slot` go on to the rest of the system again.
+    pub fn leave(&self, slot: u8) {
+        let key = u32::from(slot);
+        let mut element = MapElement {
+            map: self.map.as_raw_fd().cast_unsigned(),
+            _pad: 0,
+            key: ptr::from_ref(&key) as u64,
+            value: 0,
+            flags: 0,
+        };
+        let _ = bpf(BPF_MAP_DELETE_ELEM, &mut element);
+    }
+}
+
+fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
+    let license = c"MIT OR Apache-2.0";
+    descriptor(
+        BPF_PROG_LOAD,
+        &mut ProgramLoad {
+            program_type: BPF_PROG_TYPE_XDP,
+            count: instructions.len() as u32,
+            instructions: instructions.as_ptr() as u64,
+            license: license.as_ptr() as u64,
+            log_level: 0,
+            log_bytes: 0,
+            log: 0,
+            rest: [0; 20],
+        },
+    )
+}
+
+impl AsFd for XdpProgram {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.map.as_fd()
+    }
+}

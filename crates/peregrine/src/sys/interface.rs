@@ -1,0 +1,102 @@
+//! Network interfaces: which one has an address, and what it is like.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::io;
+use std::net::IpAddr;
+use std::ptr;
+
+use super::Address;
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NetworkInterface {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub number: u32,
+    /// Its hardware address, if it is an Ethernet.
+    pub hardware: Option<[u8; 6]>,
+    /// Bytes behind the Ethernet header that a frame may have.
+    pub mtu: usize,
+}
+
+/// The interface that has an address of its own.
+///
+/// # Errors
+/// `NotFound` if none has; those of the system calls.
+pub fn interface_of(address: IpAddr) -> io::Result<NetworkInterface> {
+    let mut list = ptr::null_mut();
+    // SAFETY: writes the start of a list, which is given back below.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let (mut at, mut name) = (list, None);
+    while !at.is_null() && name.is_none() {
+        // SAFETY: an entry of the list, which lives until it is given back.
+        let entry = unsafe { &*at };
+        if ip_of(entry.ifa_addr) == Some(address) {
+            // SAFETY: names are C strings that live as long as the list.
+            let text = unsafe { CStr::from_ptr(entry.ifa_name) };
+            name = Some(text.to_owned());
+        }
+        at = entry.ifa_next;
+    }
+    // SAFETY: the list that was made above; nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    let name = name.ok_or(io::ErrorKind::NotFound)?;
+    let text = name.to_str().map_err(|_| io::ErrorKind::InvalidData)?;
+    // SAFETY: reads a C string.
+    let number = unsafe { libc::if_nametoindex(name.as_ptr()) };
+    if number == 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let (hardware, mtu) = ask(text)?;
+    Ok(NetworkInterface { name: text.to_owned(), number, hardware, mtu })
+}
+
+fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    if address.is_null() {
+        return None;
+    }
+    // SAFETY: every address begins with its family.
+    match i32::from(unsafe { (*address).sa_family }) {
+        libc::AF_INET => {
+            // SAFETY: the family says so.
+            let v4 = unsafe { &*address.cast::<libc::sockaddr_in>() };
+            Some(IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes()))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says so.
+            let v6 = unsafe { &*address.cast::<libc::sockaddr_in6>() };
+            Some(IpAddr::from(v6.sin6_addr.s6_addr))
+        }
+        _ => None,
+    }
+}
+
+/// Its hardware address if it is an Ethernet, and its MTU.
+fn ask(name: &str) -> io::Result<(Option<[u8; 6]>, usize)> {
+    // SAFETY: all zeros is a request.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
+        *to = from.cast_signed() as libc::c_char;
+    }
+    let socket = super::Datagrams::new(&Address::from(std::net::SocketAddr::from(([0; 4], 0))))?;
+    let mut io = |what| {
+        use std::os::fd::{AsFd, AsRawFd};
+        // SAFETY: reads the name and writes an answer into the request.
+        let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, &raw mut request) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(request.ifr_ifru) }
+    };
+    let answer = io(libc::SIOCGIFHWADDR)?;
+    // SAFETY: that is what was asked for.
+    let hardware = unsafe { answer.ifru_hwaddr };
+    let bytes = core::array::from_fn(|i| hardware.sa_data[i] as u8);
+    let ethernet = hardware.sa_family == libc::ARPHRD_ETHER;
+    let answer = io(libc::SIOCGIFMTU)?;
+    // SAFETY: that is what was asked for.
+    let mtu = unsafe { answer.ifru_mtu };
+    Ok((ethernet.then_some(bytes), usize::try_from(mtu).unwrap_or(0)))
+}

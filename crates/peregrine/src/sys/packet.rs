@@ -1,0 +1,223 @@
+//! AF_PACKET: frames of a network interface through a socket, received in a ring.
+//!
+//! The older way, without a queue of one's own: any number of sockets may be at one interface, each
+//! with a filter that the kernel runs.
+
+#![allow(unsafe_code)]
+
+use core::mem::size_of;
+use core::ptr::{self, NonNull};
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libc::{c_int, c_void, socklen_t};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::value::{Space, Window};
+
+const PACKET_IGNORE_OUTGOING: c_int = 23;
+/// Frames that one system call sends.
+pub const FRAMES_SENT_MAX: usize = 64;
+
+/// Which frames a socket receives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// The type in the Ethernet header.
+    pub ether_type: u16,
+    /// The two bytes behind the header.
+    pub endpoint: [u8; 2],
+}
+
+/// Slots into which the kernel puts what arrives, one after the other.
+#[derive(Debug)]
+pub struct PacketRing {
+    map: Mapped,
+    slot: usize,
+    count: usize,
+    next: usize,
+}
+
+struct Mapped {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to no thread.
+unsafe impl Send for Mapped {}
+// SAFETY: as above; it is only reached through atomics and copies.
+unsafe impl Sync for Mapped {}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and nobody can reach it any more.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+    }
+}
+
+impl fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mapped({} bytes)", self.bytes)
+    }
+}
+
+/// A socket at an interface.
+#[derive(Debug)]
+pub struct PacketSocket(OwnedFd);
+
+fn done(result: c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The filter as the kernel's older machine reads it: takes frames of that type and endpoint whole,
+/// and nothing of others.
+fn instructions(filter: Filter) -> [libc::sock_filter; 6] {
+    const LOAD_HALF: u16 = 0x28;
+    const IF_EQUAL: u16 = 0x15;
+    const RETURN: u16 = 0x06;
+    let op = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    [
+        op(LOAD_HALF, 0, 0, 12),
+        op(IF_EQUAL, 0, 3, u32::from(filter.ether_type)),
+        op(LOAD_HALF, 0, 0, 14),
+        op(IF_EQUAL, 0, 1, u32::from(u16::from_be_bytes(filter.endpoint))),
+        op(RETURN, 0, 0, u32::MAX),
+        op(RETURN, 0, 0, 0),
+    ]
+}
+
+impl PacketSocket {
+    /// A socket at an interface, with a ring of `count` slots of `slot` bytes, which divides 4096 or
+    /// is 4096, for frames that the filter takes. What is sent leaves without queueing.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without `CAP_NET_RAW`; others if there is no memory or no such interface.
+    pub fn new(
+        interface: u32,
+        filter: Filter,
+        slot: u32,
+        count: u32,
+    ) -> io::Result<(Self, PacketRing)> {
+        const BLOCK: u32 = 1 << 16;
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        done(fd)?;
+        // SAFETY: a fresh descriptor that nobody else has.
+        let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
+        socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
+        let per_block = BLOCK / slot;
+        let blocks = count.div_ceil(per_block);
+        let request = libc::tpacket_req {
+            tp_block_size: BLOCK,
+            tp_block_nr: blocks,
+            tp_frame_size: slot,
+            tp_frame_nr: blocks * per_block,
+        };
+        socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
+        socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)?;
+        // Since Linux 4.20; without it, the filter drops what we send ourselves.
+        let _ = socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1);
+        let mut code = instructions(filter);
+        let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
+        socket.set(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        let bytes = (blocks * BLOCK) as usize;
+        let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a fresh mapping replaces nothing.
+        let base = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, &socket.0, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let map = Mapped { base, bytes };
+        let count = (blocks * per_block) as usize;
+        let ring = PacketRing { map, slot: slot as usize, count, next: 0 };
+        // SAFETY: all zeros is an address.
+        let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_protocol = filter.ether_type.to_be();
+        address.sll_ifindex = interface.cast_signed();
+        let bytes = size_of::<libc::sockaddr_ll>() as socklen_t;
+        // SAFETY: the kernel reads an address of as many bytes.
+        done(unsafe { libc::bind(fd, (&raw const address).cast(), bytes) })?;
+        Ok((socket, ring))
+    }
+
+    fn set<T>(&self, level: c_int, name: c_int, value: &T) -> io::Result<()> {
+        let bytes = size_of::<T>() as socklen_t;
+        let value: *const c_void = ptr::from_ref(value).cast();
+        // SAFETY: the kernel reads as many bytes as the value has, and what a filter points at lives.
+        done(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, value, bytes) })
+    }
+
+    /// Sends one frame that lies in one piece.
+    ///
+    /// # Errors
+    /// Those of `send`: `ENOBUFS` if the interface has no room, and the frame is lost.
+    #[inline]
+    pub fn send(&self, frame: Window<'_>) -> io::Result<()> {
+        let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+        // SAFETY: the window is mapped for reading.
+        let sent = unsafe { libc::send(fd, frame.as_ptr().cast(), frame.len(), flags) };
+        done(sent as c_int)
+    }
+
+    /// Sends frames, each of which begins with `header` and has the parts of its list behind it, in
+    /// one system call for [`FRAMES_SENT_MAX`] of them.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); how many went is unknown then.
+    pub fn send_all(&self, frames: &[&[Window<'_>]]) -> io::Result<()> {
+        for frames in frames.chunks(FRAMES_SENT_MAX) {
+            // SAFETY: all zeros is an empty message.
+            let mut messages: [libc::mmsghdr; FRAMES_SENT_MAX] = unsafe { core::mem::zeroed() };
+            for (message, parts) in messages.iter_mut().zip(frames) {
+                message.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
+                message.msg_hdr.msg_iovlen = parts.len() as _;
+            }
+            let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
+            let (first, count) = (messages.as_mut_ptr(), frames.len() as u32);
+            // SAFETY: the kernel reads the parts, which are laid out as it wants them and mapped for
+            // as long as their windows live.
+            done(unsafe { libc::sendmmsg(fd, first, count, flags) })?;
+        }
+        Ok(())
+    }
+}
+
+impl PacketRing {
+    #[inline]
+    fn status(&self) -> &AtomicU32 {
+        // SAFETY: the slot is inside of the mapping.
+        let word = unsafe { self.map.base.add(self.next * self.slot) };
+        // SAFETY: mapped for as long as `self`, aligned, and used as an atomic only on both sides.
+        unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
+    }
+
+    /// The frame that has arrived, if one has. It stays there until [`release`](Self::release).
+    #[inline]
+    pub fn peek(&self) -> Option<Space<'_>> {
+        // SYNC: packet-ring. The kernel has written the frame before the status.
+        if self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+            return None;
+        }
+        // SAFETY: the slot is inside of the mapping.
+        let slot = unsafe { self.map.base.add(self.next * self.slot) };
+        // SAFETY: the slot begins with a header, which the kernel has written.
+        let header = unsafe { slot.as_ptr().cast::<libc::tpacket2_hdr>().read() };
+        // SAFETY: the slot is mapped and as long, and nobody has a reference to it.
+        let whole = unsafe { Space::new(slot.as_ptr(), self.slot) };
+        whole.part(usize::from(header.tp_mac), header.tp_snaplen as usize).or(Some(Space::none()))
+    }
+
+    /// Gives the slot of the frame that was looked at back to the kernel.
+    #[inline]
+    pub fn release(&mut self) {
+        // SYNC: packet-ring. What was read was read before.
+        self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.next = if self.next + 1 == self.count { 0 } else { self.next + 1 };
+    }
+}
+
+impl AsFd for PacketSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
