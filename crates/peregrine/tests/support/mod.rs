@@ -83,12 +83,28 @@ impl Part {
         self.child.wait().expect("a child to wait for");
     }
 
-    /// Halts it, or lets it go on.
+    /// Halts it, or lets it go on. Once it is said to be halted none of its threads runs any more.
     pub(crate) fn signal(&self, signal: i32) {
         let pid = i32::try_from(self.child.id()).expect("a process number");
         // SAFETY: no memory is involved; the child is ours and not yet waited for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
+        let begun = std::time::Instant::now();
+        while signal == libc::SIGSTOP && !is_halted(self.child.id()) {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{pid} is not halted");
+            std::thread::yield_now();
+        }
     }
+}
+
+/// Whether all threads of a process are halted, or have ended.
+fn is_halted(pid: u32) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+    threads.flatten().all(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // Behind the name, which may have anything in it.
+        let state = stat.rsplit(") ").next().and_then(|rest| rest.chars().next());
+        !matches!(state, Some('R' | 'S' | 'D'))
+    })
 }
 
 fn program() -> PathBuf {
