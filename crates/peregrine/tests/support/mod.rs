@@ -88,7 +88,7 @@ impl Part {
         let pid = i32::try_from(self.child.id()).expect("a process number");
         // SAFETY: no memory is involved; the child is ours and not yet waited for.
         assert_eq!(unsafe { libc::kill(pid, signal) }, 0);
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         while signal == libc::SIGSTOP && !is_halted(self.child.id()) {
             assert!(begun.elapsed() < Duration::from_secs(20), "{pid} is not halted");
             std::thread::yield_now();
