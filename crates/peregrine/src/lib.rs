@@ -79,7 +79,9 @@ pub mod stub;
 pub mod sys;
 pub mod value;
 
-pub use binding::{Address, BindOptions, Binding, Description, Endpoint, Place, describe};
+pub use binding::{
+    Address, BindOptions, Binding, Description, Endpoint, EthernetDevice, Place, describe,
+};
 pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};

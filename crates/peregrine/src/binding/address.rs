@@ -1,7 +1,8 @@
 //! `Address`: where an export is, as people write it. One grammar, one parser, errors that point.
 //!
 //! ```text
-//! address  = name | "local:" name | "tcp:" place "/" name | "udp:" place "/" name
+//! address  = name | "local:" name | scheme place "/" name
+//! scheme   = "tcp:" | "udp:" | "eth:"
 //! place    = host ":" port
 //! host     = host name | IPv4 address | "[" IPv6 address "]"
 //! ```
@@ -65,6 +66,14 @@ pub enum Address {
         /// The name under which it exports.
         name: String,
     },
+    /// `eth:HOST:PORT/NAME`: over raw Ethernet, to a server that tells at that UDP address where it is
+    /// on the link.
+    Ethernet {
+        /// Where the server listens.
+        place: Place,
+        /// The name under which it exports.
+        name: String,
+    },
 }
 
 /// Where a server listens: an address without a name.
@@ -83,10 +92,12 @@ pub enum Endpoint {
     Tcp(Place),
     /// `udp:HOST:PORT`.
     Udp(Place),
+    /// `eth:HOST:PORT`.
+    Ethernet(Place),
 }
 
 /// What there may be in front of the first colon.
-const SCHEMES: &str = "`local:`, `tcp:` or `udp:`";
+const SCHEMES: &str = "`local:`, `tcp:`, `udp:` or `eth:`";
 
 /// Text that is read from left to right; what is wrong is wrong at a place in it.
 struct Cursor<'a> {
@@ -187,7 +198,7 @@ impl<'a> Cursor<'a> {
         let scheme = self.scheme();
         match scheme {
             "" | "local" => Ok(Address::Local { name: self.name()? }),
-            "tcp" | "udp" => {
+            "tcp" | "udp" | "eth" => {
                 let place = self.place()?;
                 if !self.eat("/") {
                     return Err(self.expected("`/NAME`"));
@@ -195,6 +206,7 @@ impl<'a> Cursor<'a> {
                 let name = self.name()?;
                 Ok(match scheme {
                     "tcp" => Address::Tcp { place, name },
+                    "eth" => Address::Ethernet { place, name },
                     _ => Address::Udp { place, name },
                 })
             }
@@ -236,7 +248,10 @@ impl Address {
     /// The name under which the server exports.
     pub fn name(&self) -> &str {
         match self {
-            Self::Local { name } | Self::Tcp { name, .. } | Self::Udp { name, .. } => name,
+            Self::Local { name }
+            | Self::Tcp { name, .. }
+            | Self::Udp { name, .. }
+            | Self::Ethernet { name, .. } => name,
         }
     }
 
@@ -278,7 +293,8 @@ impl FromStr for Endpoint {
         let endpoint = match cursor.scheme() {
             "tcp" => Self::Tcp(cursor.place()?),
             "udp" => Self::Udp(cursor.place()?),
-            _ => return Err(Cursor::new(text).expected("`tcp:HOST:PORT` or `udp:HOST:PORT`")),
+            "eth" => Self::Ethernet(cursor.place()?),
+            _ => return Err(Cursor::new(text).expected("`tcp:`, `udp:` or `eth:` and `HOST:PORT`")),
         };
         cursor.end()?;
         Ok(endpoint)
@@ -314,6 +330,7 @@ impl fmt::Display for Endpoint {
         match self {
             Self::Tcp(place) => write!(f, "tcp:{place}"),
             Self::Udp(place) => write!(f, "udp:{place}"),
+            Self::Ethernet(place) => write!(f, "eth:{place}"),
         }
     }
 }
@@ -324,6 +341,7 @@ impl fmt::Display for Address {
             Self::Local { name } => f.write_str(name),
             Self::Tcp { place, name } => write!(f, "tcp:{place}/{name}"),
             Self::Udp { place, name } => write!(f, "udp:{place}/{name}"),
+            Self::Ethernet { place, name } => write!(f, "eth:{place}/{name}"),
         }
     }
 }

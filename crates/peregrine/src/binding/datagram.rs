@@ -1,6 +1,7 @@
 //! Binding over datagrams: a handle from whoever listens at an address, and an association with it
 //! that all bindings of this process share.
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -9,17 +10,21 @@ use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::session::{explain_mismatch, refused, until};
-use super::{BindOptions, Binding, Place};
-use crate::call::Limit;
+use super::{BindOptions, Binding, EthernetDevice, Place};
+use crate::call::{CallPath, Limit, Wait};
+use crate::device::udp::Udp;
+use crate::device::{Route, Station};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::{Description, Digest, Interface};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
-use crate::path::datagram::{self, Association, DESCRIBE, DatagramPath, Granted, OWED, Renew};
+use crate::path::datagram::{
+    self, Association, DESCRIBE, DatagramPath, Fallback, Granted, LinkedPath, OWED, Renew,
+};
 use crate::path::local::{RegionLayout, block_cost};
 use crate::protocol::exchange::bind::{Name, Wish};
 use crate::protocol::stream::description_from_bytes;
-use crate::sys::ForkMark;
+use crate::sys::{self, ForkMark};
 
 /// Handles that are asked for together once one is not enough.
 const HANDLES_ASKED: u32 = 4;
@@ -69,11 +74,7 @@ struct Again {
 impl Renew for Again {
     fn renew(&self) -> Result<Granted, CallError> {
         let renewed = self.joined.association.bind(self.wish, until(self.limit))?;
-        // One that has come since may know other things under the name: whoever bound decides.
-        if renewed.0.incarnation != self.incarnation {
-            let text = "the server was started again, and knows none of its callers";
-            return Err(CallError::not_executed(Kind::ServerGone, Phase::Call, text));
-        }
+        same_server(renewed.0.incarnation, self.incarnation)?;
         Ok(renewed)
     }
 
@@ -86,12 +87,8 @@ impl Renew for Again {
     }
 }
 
-/// The association of this process with an address, for messages of so many bytes.
-fn join(
-    to: std::net::SocketAddr,
-    bytes: usize,
-    options: &BindOptions,
-) -> Result<Arc<Joined>, CallError> {
+/// The association of this process that takes a route, for messages of so many bytes.
+fn join(to: &Route, bytes: usize, options: &BindOptions) -> Result<Arc<Joined>, CallError> {
     struct Table {
         /// A forked child begins with none: its parent's sockets are not its own.
         owner: u32,
@@ -115,8 +112,17 @@ fn join(
         |what: &'static str| move |error| CallError::system(Phase::Bind, String::from(what), error);
     let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
     let count = room.map_or(1, |room| room.count);
-    let association = Association::new(to, count, options.astacks.min(count), bytes);
+    let association = Association::new(to.clone(), count, options.astacks.min(count), bytes);
     let association = Arc::new(association.map_err(system("no memory for the frames"))?);
+    let new = watched(association)?;
+    joined.push(Arc::downgrade(&new));
+    Ok(new)
+}
+
+/// An association, and the keeper's eye on it.
+fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
+    let system =
+        |what: &'static str| move |error| CallError::system(Phase::Bind, String::from(what), error);
     let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| {
         CallError::system(Phase::Bind, "no descriptor".to_owned(), error.into())
     })?;
@@ -124,9 +130,79 @@ fn join(
     let tending = Tending { association: Arc::clone(&association), event };
     let watch = keeper.watch(Arc::new(tending)).map_err(system("watching the association"))?;
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
-    let new = Arc::new(Joined { watch, association, mark });
-    joined.push(Arc::downgrade(&new));
-    Ok(new)
+    Ok(Arc::new(Joined { watch, association, mark }))
+}
+
+/// What a binding over a link needs to go on over UDP.
+struct Otherwise {
+    link: Arc<Joined>,
+    station: Arc<Station>,
+    to: SocketAddr,
+    wish: Wish,
+    limit: Duration,
+    incarnation: u64,
+    wait: Wait,
+}
+
+impl Fallback for Otherwise {
+    type Renew = Again;
+
+    fn fall_back(&self) -> Result<DatagramPath<Again>, CallError> {
+        let to = Route::Udp(self.to);
+        let granted = datagram::bind(&to, self.wish, until(self.limit))?;
+        let joined = watched(Arc::new(self.link.association.beside(to)))?;
+        same_server(granted.0.incarnation, self.incarnation)?;
+        let association = Arc::clone(&joined.association);
+        let Self { wish, limit, incarnation, .. } = *self;
+        let again = Again { joined, wish, limit, incarnation };
+        Ok(DatagramPath::new(association, granted, self.wait, again))
+    }
+
+    fn device(&self) -> String {
+        format!("{} at `{}`", self.station.describe(), self.station.interface().name)
+    }
+}
+
+/// One that has come since may know other things under the name: whoever bound decides.
+fn same_server(now: u64, then: u64) -> Result<(), CallError> {
+    if now == then {
+        return Ok(());
+    }
+    let text = "the server was started again, and knows none of its callers";
+    Err(CallError::not_executed(Kind::ServerGone, Phase::Call, text))
+}
+
+/// How a place is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    Udp,
+    Ethernet,
+}
+
+/// The route over the link to a server that listens at an address, and what this process has there.
+fn link_to(
+    to: SocketAddr,
+    options: &BindOptions,
+    until: Instant,
+) -> Result<(Route, Arc<Station>), CallError> {
+    let unreachable = |text: String| CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
+    let there = datagram::where_on_link(&Route::Udp(to), until)?;
+    let Some(node) = there else {
+        let text =
+            "the server does not speak raw Ethernet there: it listens at `udp:`, not at `eth:`";
+        return Err(unreachable(text.to_owned()));
+    };
+    let own = Udp::connected(to).and_then(|socket| socket.local());
+    let interface = own.and_then(|own| sys::interface_of(own.ip()));
+    let interface = interface.map_err(|error| {
+        CallError::system(Phase::Bind, "finding the interface that leads there", error)
+    })?;
+    let queue = options.ethernet == EthernetDevice::Any;
+    let station = Station::at(&interface, queue).map_err(|error| {
+        let what = format!("speaking raw Ethernet at `{}`", interface.name);
+        CallError::system(Phase::Bind, what, error)
+    })?;
+    Ok((Route::Link(Arc::clone(&station), node), station))
 }
 
 fn wish(
@@ -152,6 +228,7 @@ fn wish(
 
 /// Binds to a name at a place.
 pub(super) fn bind(
+    over: Over,
     place: &Place,
     name: &str,
     interface: &'static Interface,
@@ -160,18 +237,20 @@ pub(super) fn bind(
     address: &str,
 ) -> Result<Binding, CallError> {
     let until = until(options.bind_limit);
-    let bound = bind_until(place, name, interface, digest, options, address, until);
+    let bound = bind_until(over, place, name, interface, digest, options, address, until);
     bound.map_err(|error| {
         if error.kind() != Kind::InterfaceMismatch {
             return error.at(address);
         }
         let left = until.saturating_duration_since(Instant::now());
-        let theirs = describe(place, name, left).ok();
+        let theirs = describe(over, place, name, left).ok();
         theirs.and_then(|theirs| explain_mismatch(interface, &theirs)).unwrap_or(error).at(address)
     })
 }
 
+#[allow(clippy::too_many_arguments)] // each is a part of what is bound
 fn bind_until(
+    over: Over,
     place: &Place,
     name: &str,
     interface: &'static Interface,
@@ -182,10 +261,22 @@ fn bind_until(
 ) -> Result<Binding, CallError> {
     let bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // One handle is one record at the server. Who calls from several threads gets more when they do.
-    let wish = wish(name, digest, bytes, options.payload_check)?;
+    let check = options.payload_check.unwrap_or(over == Over::Ethernet);
+    let wish = wish(name, digest, bytes, check)?;
     let mut last = None;
     for to in place.resolve()? {
-        let granted = match datagram::bind(to, wish, until) {
+        let (route, station) = match over {
+            Over::Udp => (Route::Udp(to), None),
+            Over::Ethernet => match link_to(to, options, until) {
+                Ok((route, station)) => (route, Some(station)),
+                Err(error) if error.kind() == Kind::Unreachable => {
+                    last = Some(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            },
+        };
+        let granted = match datagram::bind(&route, wish, until) {
             Ok(granted) => granted,
             Err(error) if error.kind() == Kind::Unreachable => {
                 last = Some(error);
@@ -193,29 +284,40 @@ fn bind_until(
             }
             Err(error) => return Err(error),
         };
-        let joined = join(to, bytes, options)?;
+        let joined = join(&route, bytes, options)?;
         let association = Arc::clone(&joined.association);
         association.frames.at_least(options.astacks);
         let frames = Arc::clone(&association.frames);
         let (limit, incarnation) = (options.bind_limit, granted.0.incarnation);
         let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
-        let again = Again { joined, wish, limit, incarnation };
+        let again = Again { joined: Arc::clone(&joined), wish, limit, incarnation };
         // Measured before the first call rather than in it.
         block_cost();
         let path = DatagramPath::new(association, granted, options.wait, again);
-        return Binding::new(Box::new(path), frames, interface, address.to_owned(), options);
+        let path: Box<dyn CallPath> = match station {
+            None => Box::new(path),
+            Some(station) => {
+                let (link, wait) = (joined, options.wait);
+                let wish = Wish { payload_check: options.payload_check.unwrap_or(false), ..wish };
+                let otherwise = Otherwise { link, station, to, wish, limit, incarnation, wait };
+                Box::new(LinkedPath::new(path, otherwise))
+            }
+        };
+        return Binding::new(path, frames, interface, address.to_owned(), options);
     }
     Err(last.unwrap_or_else(|| refused(0, "the place has no address".into())))
 }
 
 /// What an export says of itself.
 pub(super) fn describe(
+    over: Over,
     place: &Place,
     name: &str,
     limit: Duration,
 ) -> Result<Description, CallError> {
     let options = BindOptions::default().bind_timeout(limit);
-    let binding = bind_until(place, name, &super::NO_INTERFACE, None, &options, "", until(limit))?;
+    let binding =
+        bind_until(over, place, name, &super::NO_INTERFACE, None, &options, "", until(limit))?;
     let binding = binding.with_limit(Limit::Within(limit));
     let bytes = crate::stub::ask(&binding, DESCRIBE)?;
     description_from_bytes(&bytes).ok_or_else(|| refused(0, "its answer is not readable".into()))

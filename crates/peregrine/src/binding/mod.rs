@@ -6,8 +6,9 @@ mod options;
 mod session;
 mod stream;
 
+use self::datagram::Over;
 pub use address::{Address, Endpoint, Place};
-pub use options::BindOptions;
+pub use options::{BindOptions, EthernetDevice};
 
 use core::fmt;
 use std::sync::Arc;
@@ -72,7 +73,11 @@ pub fn describe(address: &str) -> Result<Description, CallError> {
             stream::describe(place, name, limit).map_err(|error| error.at(address))
         }
         Address::Udp { place, name } => {
-            datagram::describe(place, name, limit).map_err(|error| error.at(address))
+            datagram::describe(Over::Udp, place, name, limit).map_err(|error| error.at(address))
+        }
+        Address::Ethernet { place, name } => {
+            let described = datagram::describe(Over::Ethernet, place, name, limit);
+            described.map_err(|error| error.at(address))
         }
     }
 }
@@ -132,7 +137,10 @@ impl Binding {
                 stream::bind(place, name, interface, digest, options, address)
             }
             Address::Udp { place, name } => {
-                datagram::bind(place, name, interface, digest, options, address)
+                datagram::bind(Over::Udp, place, name, interface, digest, options, address)
+            }
+            Address::Ethernet { place, name } => {
+                datagram::bind(Over::Ethernet, place, name, interface, digest, options, address)
             }
         }
     }
@@ -157,6 +165,20 @@ impl Binding {
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         Self { bound: Arc::clone(&self.bound), limit }
+    }
+
+    /// What carries its calls, and why, in words.
+    ///
+    /// ```
+    /// # use peregrine::interface;
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let echo = EchoClient::in_process(Same);
+    /// assert_eq!(echo.binding().explain(), "in-process");
+    /// ```
+    pub fn explain(&self) -> String {
+        self.bound.path.explain()
     }
 
     /// The interface that the client was compiled with.

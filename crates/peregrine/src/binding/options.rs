@@ -7,6 +7,18 @@ use crate::interface::Interface;
 use crate::limits;
 use crate::path::local::RegionLayout;
 
+/// By which device raw Ethernet is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EthernetDevice {
+    /// AF_XDP if this process can have a queue of the interface, which one process can at a time;
+    /// otherwise AF_PACKET.
+    #[default]
+    Any,
+    /// AF_PACKET, which any number of processes can have, and which leaves queues to others.
+    Packet,
+}
+
 /// Options of a binding; the defaults suit most programs.
 ///
 /// ```
@@ -35,7 +47,8 @@ pub struct BindOptions {
     pub(crate) limit: Limit,
     pub(crate) bind_limit: Duration,
     pub(crate) congestion: Option<String>,
-    pub(crate) payload_check: bool,
+    pub(crate) payload_check: Option<bool>,
+    pub(crate) ethernet: EthernetDevice,
 }
 
 impl Default for BindOptions {
@@ -48,7 +61,8 @@ impl Default for BindOptions {
             limit: Limit::None,
             bind_limit: Duration::from_secs(5),
             congestion: None,
-            payload_check: false,
+            payload_check: None,
+            ethernet: EthernetDevice::Any,
         }
     }
 }
@@ -113,14 +127,21 @@ impl BindOptions {
         self
     }
 
-    /// Whether messages over UDP are checked on both sides with a CRC32C of ours; off unless set.
+    /// Whether messages over UDP and raw Ethernet are checked on both sides with a CRC32C of ours:
+    /// unless set, on over raw Ethernet, and off over UDP, which has a check of its own.
     ///
     /// UDP's own checksum has 16 bits, is made and looked at by network cards, and made anew by
     /// whatever rewrites addresses on the way: what is damaged in such a place comes through. With this
     /// it is noticed, dropped and sent again, as if it had been lost. Each side then looks at all
     /// bytes that it sends and receives once more. Headers are always checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
-        self.payload_check = check;
+        self.payload_check = Some(check);
+        self
+    }
+
+    /// By which device raw Ethernet is spoken.
+    pub const fn ethernet_device(mut self, device: EthernetDevice) -> Self {
+        self.ethernet = device;
         self
     }
 

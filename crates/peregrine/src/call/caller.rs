@@ -16,6 +16,8 @@ pub enum PathKind {
     Tcp,
     /// UDP datagrams.
     Udp,
+    /// Ethernet frames.
+    Ethernet,
 }
 
 impl core::fmt::Display for PathKind {
@@ -25,6 +27,7 @@ impl core::fmt::Display for PathKind {
             Self::Local => "local",
             Self::Tcp => "tcp",
             Self::Udp => "udp",
+            Self::Ethernet => "ethernet",
         })
     }
 }
@@ -38,6 +41,8 @@ pub(crate) struct CallerInfo {
     pub(crate) group: u32,
     /// Where it calls from, if that is over a network.
     pub(crate) from: Option<SocketAddr>,
+    /// The hardware that it calls from, if that is over a link.
+    pub(crate) hardware: Option<[u8; 6]>,
 }
 
 impl CallerInfo {
@@ -94,10 +99,16 @@ impl Caller {
         self.0.group
     }
 
-    /// The address and port from which the call came over a network; `None` on this machine's own
-    /// paths.
+    /// The address and port from which the call came over an internet protocol; `None` on this
+    /// machine's own paths and on raw Ethernet.
     pub fn from(&self) -> Option<SocketAddr> {
         self.0.from
+    }
+
+    /// The Ethernet address from which the call came; `None` on other paths. Nobody vouches for it:
+    /// whoever is on the link can send in the name of any.
+    pub fn hardware(&self) -> Option<[u8; 6]> {
+        self.0.hardware
     }
 }
 

@@ -138,6 +138,11 @@ pub trait CallPath: Send + Sync {
     /// Which path it is.
     fn kind(&self) -> PathKind;
 
+    /// What it is and why, for people.
+    fn explain(&self) -> String {
+        self.kind().to_string()
+    }
+
     /// Whether the server's session still stands, as far as is known without asking.
     fn is_alive(&self) -> bool;
 

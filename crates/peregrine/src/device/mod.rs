@@ -1,4 +1,12 @@
 //! What moves bytes between machines, with no knowledge of what they mean.
 
+pub(crate) mod ethernet;
+pub(crate) mod socket;
 pub(crate) mod tcp;
+mod train;
 pub(crate) mod udp;
+
+pub(crate) use ethernet::{Ethernet, Node, Station, Use};
+pub(crate) use socket::{Route, Socket};
+pub(crate) use train::{Sends, TRAIN_MAX, Train};
+pub(crate) use udp::{Arrival, BYTES_MAX, Until, datagrams};

@@ -4,15 +4,13 @@
 //!
 //! * One piece is cheapest. A header and its payload that lie behind each other go by `send`, which
 //!   takes a tenth of a microsecond less than `sendmsg` with two parts, and so when receiving.
-//!   Copying a kilobyte behind its header costs less than a second part does. So a [`Train`] copies
+//!   Copying a kilobyte behind its header costs less than a second part does. So a [`Train`](super::Train) copies
 //!   what is small and gathers what is large.
 //! * A train of equal datagrams that the kernel carries as one (`UDP_SEGMENT`, `UDP_GRO`) costs a
 //!   third of the same datagrams one by one, or less.
 //! * A connected socket saves the look-up of a route with every datagram: a tenth of a round trip.
 //! * A datagram wakes a thread that sleeps on its socket, even if another one spins there and takes
 //!   it: who spins must be alone on its socket.
-
-mod train;
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,11 +19,10 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::sys::Datagrams;
-pub(crate) use crate::sys::{Address, Arrival};
+use super::Sends;
+pub(crate) use crate::sys::Arrival;
+use crate::sys::{Address, Datagrams};
 use crate::value::{Space, Window};
-
-pub(crate) use self::train::{TRAIN_MAX, Train};
 
 /// Bytes that a datagram or a train may have at most: what fits an IPv4 packet.
 pub(crate) const BYTES_MAX: usize = 65_535 - IP_V4 - UDP;
@@ -110,6 +107,19 @@ impl Udp {
             _ => self.socket.gather(parts, to, None),
         };
         sent.map(|_| ())
+    }
+
+    /// A train that the kernel has to make, or refuse.
+    #[cfg(test)]
+    pub(super) fn gather(&self, parts: &[Window<'_>], segment: u16) -> io::Result<usize> {
+        self.socket.gather(parts, None, Some(segment))
+    }
+
+    /// Makes threads that sleep in receiving come back, from now on.
+    pub(crate) fn close(&self) {
+        // A socket that is connected to nobody cannot be shut down, which is what the kernel says
+        // after it has woken everybody.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
     }
 
     /// Receives a datagram, or a train if the socket [merges](Self::merge), into these spaces,
@@ -224,6 +234,24 @@ fn payload(mtu: usize, v6: bool, header: usize) -> usize {
     mtu.saturating_sub(ip + UDP).min(BYTES_MAX).saturating_sub(header) & !15
 }
 
+/// Whether the kernel, or a device on the way, refuses a train for what it is: `EIO` for want of
+/// checksums made by the device, `EINVAL` from kernels that know none, `EMSGSIZE` if its datagrams
+/// would have to be cut up.
+pub(super) fn is_no_train(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)
+}
+
+/// Sends the datagrams of a train, each for itself.
+pub(super) fn one_by_one(
+    by: &Udp,
+    parts: &[Window<'_>],
+    segment: usize,
+    to: Option<&Address>,
+) -> io::Result<()> {
+    super::train::cut(parts, segment, &mut |datagram| by.send(datagram, to))
+}
+
 /// Whether a limit will do for another: not shorter, and not much longer.
 const fn is_about(set_ns: u64, wanted_ns: u64) -> bool {
     const SOME_MS: u64 = 1_000_000;
@@ -231,6 +259,28 @@ const fn is_about(set_ns: u64, wanted_ns: u64) -> bool {
         return set_ns == wanted_ns;
     }
     set_ns >= wanted_ns && set_ns - wanted_ns <= wanted_ns / 4 + SOME_MS
+}
+
+impl Sends for Udp {
+    fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
+        self.send(parts, to)
+    }
+
+    /// As a train, or one by one where the kernel makes no trains of these.
+    fn send_train(
+        &self,
+        parts: &[Window<'_>],
+        segment: usize,
+        to: Option<&Address>,
+    ) -> io::Result<()> {
+        let Ok(short) = u16::try_from(segment) else {
+            return one_by_one(self, parts, segment, to);
+        };
+        match self.socket.gather(parts, to, Some(short)) {
+            Err(error) if is_no_train(&error) => one_by_one(self, parts, segment, to),
+            sent => sent.map(|_| ()),
+        }
+    }
 }
 
 impl AsFd for Udp {
@@ -273,31 +323,31 @@ pub(crate) fn copy_across(from: &[Space<'_>], at: usize, to: Space<'_>) -> bool 
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::net::Ipv4Addr;
     use std::time::Instant;
 
-    pub(super) const HEADER: usize = 64;
-    pub(super) const SOON: Until = Until::After(Duration::from_secs(5));
+    pub(crate) const HEADER: usize = 64;
+    pub(crate) const SOON: Until = Until::After(Duration::from_secs(5));
 
-    pub(super) fn loopback() -> SocketAddr {
+    pub(crate) fn loopback() -> SocketAddr {
         (Ipv4Addr::LOCALHOST, 0).into()
     }
 
     /// Somebody that anybody may send to, and one who is connected to it.
-    pub(super) fn pair(at: SocketAddr) -> (Udp, Udp) {
+    pub(crate) fn pair(at: SocketAddr) -> (Udp, Udp) {
         let far = Udp::bound(at).unwrap();
         let near = Udp::connected(far.local().unwrap()).unwrap();
         (near, far)
     }
 
     /// Bytes that tell where they were.
-    pub(super) fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
+    pub(crate) fn pattern(bytes: usize, seed: usize) -> Vec<u8> {
         (0..bytes).map(|n| (n * 7 + n / 251 + seed) as u8).collect()
     }
 
-    pub(super) fn received(by: &Udp, into: &mut [u8], from: Option<&mut Address>) -> Arrival {
+    pub(crate) fn received(by: &Udp, into: &mut [u8], from: Option<&mut Address>) -> Arrival {
         by.receive(&[Space::of_mut(into)], from, SOON).unwrap().expect("a datagram")
     }
 

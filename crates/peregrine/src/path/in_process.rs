@@ -36,6 +36,7 @@ impl InProcess {
             user: rustix::process::geteuid().as_raw(),
             group: rustix::process::getegid().as_raw(),
             from: None,
+            hardware: None,
         };
         Self { serve, caller: Arc::new(caller) }
     }

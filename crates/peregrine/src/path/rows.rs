@@ -189,6 +189,7 @@ mod tests {
             user: 0,
             group: 0,
             from: None,
+            hardware: None,
         };
         Arc::new(Row::new(0, Arc::new(Nothing), Arc::new(caller), 100, Arc::default()))
     }

@@ -3,22 +3,26 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::export::Export;
 use super::network::{Exports, offered};
 use super::receivers::{Got, How, Post, Receivers};
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
+use crate::device::udp::Udp;
+use crate::device::{self, Ethernet, Node, Station, Use};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::path::datagram::{self as path, Hand, Host, Service, Work};
 use crate::path::rows::Row;
+use crate::sys::{self, Address};
 
 /// The datagram sockets of a server.
 pub(super) struct Datagrams {
     sockets: Mutex<Vec<Arc<Receivers<Socket>>>>,
     offers: Arc<Offers>,
+    incarnation: OnceLock<u64>,
 }
 
 /// Datagrams that a server has lost, since it began to listen.
@@ -50,7 +54,18 @@ struct Socket {
 impl Datagrams {
     pub(super) fn new(exports: Exports) -> Self {
         let offers = Arc::new(Offers { exports, stopping: AtomicBool::new(false) });
-        Self { sockets: Mutex::default(), offers }
+        Self { sockets: Mutex::default(), offers, incarnation: OnceLock::new() }
+    }
+
+    /// A number that tells this server from others that listen, or will, where it does.
+    fn incarnation(&self) -> io::Result<u64> {
+        match self.incarnation.get() {
+            Some(incarnation) => Ok(*incarnation),
+            None => {
+                let new = u64::from_le_bytes(sys::random()?);
+                Ok(*self.incarnation.get_or_init(|| new))
+            }
+        }
     }
 
     fn all(&self) -> Vec<Arc<Receivers<Socket>>> {
@@ -65,12 +80,56 @@ impl Datagrams {
         bound: usize,
         queue_max: usize,
     ) -> io::Result<SocketAddr> {
-        let service = Service::new(to, Arc::clone(&self.offers) as Arc<dyn Host>)?;
-        let address = service.address()?;
+        self.open_with(to, None, wait, bound, queue_max)
+    }
+
+    /// The same, and on the link that the address is at; calls over UDP tell where on it.
+    ///
+    /// # Errors
+    /// Also if no interface has that address, it is no Ethernet, or this process may not.
+    pub(super) fn open_link(
+        &self,
+        to: SocketAddr,
+        queue: bool,
+        wait: Wait,
+        bound: usize,
+        queue_max: usize,
+    ) -> io::Result<SocketAddr> {
+        let station = Station::at(&sys::interface_of(to.ip())?, queue)?;
+        let link = Ethernet::open(&station, Use::Service)?;
+        let node = link.node();
+        self.start(device::Socket::Ethernet(link), None, wait, bound, queue_max)?;
+        self.open_with(to, Some(node), wait, bound, queue_max)
+    }
+
+    fn open_with(
+        &self,
+        to: SocketAddr,
+        link: Option<Node>,
+        wait: Wait,
+        bound: usize,
+        queue_max: usize,
+    ) -> io::Result<SocketAddr> {
+        let socket = Udp::bound(to)?;
+        let address = socket.local()?;
+        self.start(device::Socket::Udp(socket), link, wait, bound, queue_max)?;
+        Ok(address)
+    }
+
+    fn start(
+        &self,
+        socket: device::Socket,
+        link: Option<Node>,
+        wait: Wait,
+        bound: usize,
+        queue_max: usize,
+    ) -> io::Result<()> {
+        let host = Arc::clone(&self.offers) as Arc<dyn Host>;
+        let service = Service::new(socket, link, self.incarnation()?, host)?;
         let receivers =
             Receivers::start(Socket { service, queue_max, bound }, wait, bound, queue_max)?;
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(receivers);
-        Ok(address)
+        Ok(())
     }
 
     /// Refuses the calls of all bindings to an export from now on.
@@ -128,17 +187,18 @@ impl Host for Offers {
         name: &str,
         digest: Option<[u8; 16]>,
         bytes: u64,
-        from: SocketAddr,
+        from: &Address,
     ) -> Result<Arc<Row>, (Kind, String)> {
         let export = self.export(name)?;
         let bytes = export.admitted_bytes(digest, bytes)?;
         let caller = CallerInfo {
-            path: PathKind::Udp,
+            path: if from.link().is_some() { PathKind::Ethernet } else { PathKind::Udp },
             export: export.name.clone(),
             process: 0,
             user: CallerInfo::NOBODY,
             group: CallerInfo::NOBODY,
-            from: Some(from),
+            from: from.ip(),
+            hardware: from.link().map(|(hardware, _)| hardware),
         };
         let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
         Ok(Arc::new(Row::new(export.number, serve, Arc::new(caller), bytes, standing)))
@@ -169,6 +229,10 @@ impl Post for Socket {
             path::Got::Settled => Got::Settled,
             path::Got::Work(work) => Got::Work(work),
         }
+    }
+
+    fn looks(&self) -> u32 {
+        self.service.looks()
     }
 
     fn put_down(&self, hand: &mut Hand) {

@@ -20,7 +20,7 @@ use self::export::Export;
 use self::network::{Exports, Listening, Network};
 use self::pool::Pool;
 use self::session::Sessions;
-use crate::binding::Endpoint;
+use crate::binding::{Endpoint, EthernetDevice};
 use crate::call::{Serve, Wait};
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, Phase};
@@ -51,6 +51,7 @@ pub struct Server {
     signals: bool,
     listeners: Vec<Listening>,
     congestion: Option<String>,
+    ethernet: EthernetDevice,
 }
 
 /// What a server may choose for each export.
@@ -159,6 +160,7 @@ impl Server {
             signals: false,
             listeners: Vec::new(),
             congestion: None,
+            ethernet: EthernetDevice::Any,
         }
     }
 
@@ -191,6 +193,9 @@ impl Server {
     /// `tcp:[::1]:0` (any port that is free), `tcp:localhost:7000` (both). May be asked for any number
     /// of times.
     ///
+    /// `udp:` and `eth:` in place of `tcp:` listen for datagrams, and for these and Ethernet frames: see
+    /// [`Server::listen_beyond_this_machine`].
+    ///
     /// Every user of the machine can call what is exported, save for exports that are limited to
     /// [users](ExportOptions::users) or [groups](ExportOptions::groups): those are not offered
     /// there, for nobody vouches for who calls.
@@ -221,6 +226,11 @@ impl Server {
     /// Do this only in a network in which you trust everybody, or behind something that keeps
     /// everybody else out.
     ///
+    /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface
+    /// that has it: clients on the same link then call without an internet protocol. It takes
+    /// `CAP_NET_RAW`, and is faster with `CAP_NET_ADMIN` and `CAP_BPF`
+    /// ([`EthernetDevice`]).
+    ///
     /// # Errors
     /// If the endpoint is none, or is taken.
     pub fn listen_beyond_this_machine(self, endpoint: &str) -> Result<Self, CallError> {
@@ -238,6 +248,12 @@ impl Server {
     /// [`BindOptions::congestion`](crate::BindOptions::congestion).
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.to_owned());
+        self
+    }
+
+    /// By which device raw Ethernet is spoken where the server listens at `eth:`.
+    pub const fn ethernet_device(mut self, device: EthernetDevice) -> Self {
+        self.ethernet = device;
         self
     }
 
@@ -328,6 +344,14 @@ impl Server {
                     let opened = running.datagrams.open(to, self.wait, self.threads, self.queue);
                     let what = format!("listening on `udp:{to}`");
                     Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
+                }
+                Listening::Ethernet(to) => {
+                    let (wait, device) = (self.wait, self.ethernet);
+                    let queue = device == EthernetDevice::Any;
+                    let opened =
+                        running.datagrams.open_link(to, queue, wait, self.threads, self.queue);
+                    let what = format!("listening on `eth:{to}`");
+                    Endpoint::Ethernet(opened.map_err(|error| failed(&what, error))?.into())
                 }
             };
             running.addresses.push(endpoint);

@@ -347,6 +347,7 @@ impl Host for Visit<'_> {
             user: CallerInfo::NOBODY,
             group: CallerInfo::NOBODY,
             from: Some(self.0.from),
+            hardware: None,
         };
         let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
         let row = Row::new(export.number, serve, Arc::new(caller), bytes, standing);
@@ -416,6 +417,8 @@ pub(super) enum Listening {
     Tcp(Listener),
     /// Opened when the server starts, for a datagram may be a call.
     Udp(SocketAddr),
+    /// Also a frame.
+    Ethernet(SocketAddr),
 }
 
 /// Listens at an endpoint: on every address that its host has.
@@ -424,7 +427,7 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
         let what = format!("listening on `{endpoint}`");
         CallError::system(Phase::Export, what, error)
     };
-    let (Endpoint::Tcp(place) | Endpoint::Udp(place)) = endpoint;
+    let (Endpoint::Tcp(place) | Endpoint::Udp(place) | Endpoint::Ethernet(place)) = endpoint;
     let addresses = place.resolve()?;
     if let Some(wide) = addresses.iter().find(|address| !address.ip().is_loopback())
         && !beyond
@@ -438,6 +441,7 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
     let one = |address: &SocketAddr| match endpoint {
         Endpoint::Tcp(_) => Listener::listen(address).map(Listening::Tcp).map_err(failed),
         Endpoint::Udp(_) => Ok(Listening::Udp(*address)),
+        Endpoint::Ethernet(_) => Ok(Listening::Ethernet(*address)),
     };
     addresses.iter().map(one).collect()
 }

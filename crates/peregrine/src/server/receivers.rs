@@ -39,8 +39,6 @@ const LINGER: Duration = Duration::from_secs(5);
 const WATCH: Duration = Duration::from_millis(2);
 const WATCH_MAX: Duration = Duration::from_millis(8);
 const WATCHES: u32 = 100;
-/// Looks between two readings of the clock.
-const LOOKS: u32 = 8;
 /// Nanoseconds of a procedure that are worth waking another thread for before it runs.
 const SLOW: u64 = 20_000;
 /// What a procedure counts as that makes calls: they may come back here, and need another thread.
@@ -67,6 +65,11 @@ pub(super) trait Post: Send + Sync + 'static {
     /// Takes one datagram, waiting for it as `how` says, and answers it unless it is a call.
     /// `alone`: no other thread receives, as a rule.
     fn receive(&self, hand: &mut Self::Hand, how: How, alone: bool) -> Got<Self::Work>;
+
+    /// Looks between two readings of the clock.
+    fn looks(&self) -> u32 {
+        8
+    }
 
     /// The thread does not receive any more, for now: others need what it kept for that.
     fn put_down(&self, hand: &mut Self::Hand);
@@ -303,7 +306,8 @@ impl<P: Post> Receivers<P> {
     /// Something came: it pays to look for what comes next.
     #[inline]
     fn refresh(&self, member: &mut Member<P::Hand>) {
-        member.offers.came(member.looks / LOOKS, member.looks.is_multiple_of(LOOKS));
+        let looks = self.post.looks();
+        member.offers.came(member.looks / looks, member.looks.is_multiple_of(looks));
         member.looks = 0;
         member.until = match self.wait {
             Wait::Block => None,
@@ -318,11 +322,12 @@ impl<P: Post> Receivers<P> {
             return;
         }
         member.looks += 1;
-        if !member.looks.is_multiple_of(LOOKS) {
+        let looks = self.post.looks();
+        if !member.looks.is_multiple_of(looks) {
             core::hint::spin_loop();
             return;
         }
-        if member.offers.is_due(member.looks / LOOKS) {
+        if member.offers.is_due(member.looks / looks) {
             // Whoever is to send the next datagram may need this very processor.
             std::thread::yield_now();
         }

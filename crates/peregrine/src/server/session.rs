@@ -336,6 +336,7 @@ impl Session {
             user: self.peer.uid,
             group: self.peer.gid,
             from: None,
+            hardware: None,
         };
         let row = Row::new(
             export.number,

@@ -32,7 +32,8 @@ const _: () = {
     assert!(size_of::<*mut u8>() == size_of::<usize>());
 };
 
-/// Where a datagram goes or comes from, as the kernel writes it (`sockaddr_in`, `sockaddr_in6`).
+/// Where a datagram goes or comes from: as the kernel writes it (`sockaddr_in`, `sockaddr_in6`), or, on
+/// a link, which it knows nothing of, a hardware address and an endpoint there (`AF_PACKET`).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(C, align(4))]
 pub struct Address {
@@ -48,7 +49,32 @@ impl Address {
     /// Whether it is of the sixth version.
     #[inline]
     pub const fn is_v6(&self) -> bool {
-        u16::from_ne_bytes([self.bytes[0], self.bytes[1]]) == libc::AF_INET6 as u16
+        self.family() == libc::AF_INET6 as u16
+    }
+
+    const fn family(&self) -> u16 {
+        u16::from_ne_bytes([self.bytes[0], self.bytes[1]])
+    }
+
+    /// An endpoint on a link.
+    #[inline]
+    pub fn of_link(hardware: [u8; 6], endpoint: [u8; 2]) -> Self {
+        let mut bytes = [0; Self::BYTES];
+        bytes[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
+        bytes[2..4].copy_from_slice(&endpoint);
+        bytes[4..10].copy_from_slice(&hardware);
+        Self { bytes, len: 10 }
+    }
+
+    /// The hardware address and the endpoint, if it is one on a link.
+    #[inline]
+    pub fn link(&self) -> Option<([u8; 6], [u8; 2])> {
+        (self.family() == libc::AF_PACKET as u16).then(|| (self.part(4), self.part(2)))
+    }
+
+    /// As the standard library has it, unless it is one on a link.
+    pub fn ip(&self) -> Option<SocketAddr> {
+        self.link().is_none().then(|| SocketAddr::from(*self))
     }
 
     const fn port(&self) -> u16 {
@@ -99,7 +125,12 @@ impl From<Address> for SocketAddr {
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        SocketAddr::from(*self).fmt(f)
+        match self.link() {
+            None => SocketAddr::from(*self).fmt(f),
+            Some(([a, b, c, d, e, g], [tag, slot])) => {
+                write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}/{tag:02x}{slot:02x}")
+            }
+        }
     }
 }
 

@@ -147,6 +147,29 @@ impl PacketSocket {
         done(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, value, bytes) })
     }
 
+    /// Frames that arrived and found no room since it was asked last.
+    ///
+    /// # Errors
+    /// Those of `getsockopt`.
+    pub fn dropped(&self) -> io::Result<u32> {
+        let mut numbers = [0u32; 2];
+        let mut bytes = size_of_val(&numbers) as socklen_t;
+        let (fd, name) = (self.0.as_raw_fd(), libc::PACKET_STATISTICS);
+        let into: *mut c_void = numbers.as_mut_ptr().cast();
+        // SAFETY: the kernel writes at most as many bytes as there are, and any bits are numbers.
+        done(unsafe { libc::getsockopt(fd, libc::SOL_PACKET, name, into, &raw mut bytes) })?;
+        Ok(numbers[1])
+    }
+
+    /// What has happened to the interface, if anything has, and not been told yet: that it went down.
+    ///
+    /// # Errors
+    /// What has happened.
+    pub fn error(&self) -> io::Result<()> {
+        rustix::net::sockopt::socket_error(&self.0)??;
+        Ok(())
+    }
+
     /// Sends one frame that lies in one piece.
     ///
     /// # Errors
@@ -159,18 +182,19 @@ impl PacketSocket {
         done(sent as c_int)
     }
 
-    /// Sends frames, each of which begins with `header` and has the parts of its list behind it, in
-    /// one system call for [`FRAMES_SENT_MAX`] of them.
+    /// Sends frames, each of which lies in one piece, in one system call for [`FRAMES_SENT_MAX`] of
+    /// them.
     ///
     /// # Errors
     /// As for [`send`](Self::send); how many went is unknown then.
-    pub fn send_all(&self, frames: &[&[Window<'_>]]) -> io::Result<()> {
+    pub fn send_all(&self, frames: &[Window<'_>]) -> io::Result<()> {
         for frames in frames.chunks(FRAMES_SENT_MAX) {
             // SAFETY: all zeros is an empty message.
             let mut messages: [libc::mmsghdr; FRAMES_SENT_MAX] = unsafe { core::mem::zeroed() };
-            for (message, parts) in messages.iter_mut().zip(frames) {
-                message.msg_hdr.msg_iov = parts.as_ptr().cast_mut().cast();
-                message.msg_hdr.msg_iovlen = parts.len() as _;
+            for (message, frame) in messages.iter_mut().zip(frames) {
+                // A window is laid out as an `iovec` is.
+                message.msg_hdr.msg_iov = ptr::from_ref(frame).cast_mut().cast();
+                message.msg_hdr.msg_iovlen = 1;
             }
             let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
             let (first, count) = (messages.as_mut_ptr(), frames.len() as u32);

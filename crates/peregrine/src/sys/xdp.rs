@@ -409,6 +409,21 @@ impl XdpSocket {
         Ok((Self { fd, _umem: Arc::clone(umem) }, rings))
     }
 
+    /// Frames that arrived and found no room.
+    ///
+    /// # Errors
+    /// Those of `getsockopt`.
+    pub fn dropped(&self) -> io::Result<u64> {
+        // Dropped, invalid, invalid, receive ring full, fill ring empty, transmit ring empty.
+        let mut numbers = [0u64; 6];
+        let mut bytes = size_of_val(&numbers) as socklen_t;
+        let (fd, name) = (self.fd.as_raw_fd(), libc::XDP_STATISTICS);
+        let into: *mut c_void = numbers.as_mut_ptr().cast();
+        // SAFETY: the kernel writes at most as many bytes as there are, and any bits are numbers.
+        done(unsafe { libc::getsockopt(fd, libc::SOL_XDP, name, into, &raw mut bytes) })?;
+        Ok(numbers[0] + numbers[3] + numbers[4])
+    }
+
     /// Makes the kernel send what was published, as much of it as it takes at once.
     ///
     /// # Errors

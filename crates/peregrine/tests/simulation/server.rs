@@ -216,7 +216,7 @@ impl Server {
                 self.dropped += 1;
                 return;
             }
-            Some(Asked::Answer(said)) => said,
+            Some(Asked::Cookie(cookie, _)) => Said::Cookie(cookie, None),
             Some(Asked::Bind(wish)) => match self.admit(now, packet.from, &wish) {
                 Some(grant) => Said::Bound(grant),
                 None => Said::Unbound(Denial::new(1, "no place is free")),

@@ -5,10 +5,9 @@
 //! one (Firefly's direct wake-up). Beyond so many sockets the others share one. What is owed when no call is under way, the keeper does: it
 //! acknowledges results, and asks whether calls that were given up have been let go.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Instant;
 
@@ -19,7 +18,7 @@ use super::sharing::{ReceiveTurn, Shared};
 use super::{BUFFER_BYTES, moment};
 use crate::call::chain::{self, Unchained, WaitingInside};
 use crate::call::{Answer, Call, CallPath, FrameLayout, Frames, PathKind, Returned, Wait, inside};
-use crate::device::udp::{Udp, Until};
+use crate::device::{Route, Socket, Until, Use};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::protocol::exchange::bind::Wish;
@@ -37,9 +36,9 @@ pub(crate) const OWED: Duration = Duration::from_millis(100);
 /// more, among many.
 const ACKNOWLEDGED_AT_ONCE: u32 = 1 << 20;
 
-/// What all bindings of this process to one address share.
+/// What all bindings of this process that take one route share.
 pub(crate) struct Association {
-    to: SocketAddr,
+    to: Route,
     pub(crate) frames: Arc<Frames>,
     slots: Box<[Slot]>,
     /// How many frames have a socket of their own.
@@ -73,27 +72,37 @@ fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 
 impl Association {
     /// Room for `count` calls at a time, of messages of so many bytes, to one address.
-    pub(crate) fn new(to: SocketAddr, count: u32, active: u32, bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(to: Route, count: u32, active: u32, bytes: usize) -> io::Result<Self> {
         let bytes = align_up(bytes);
         let half = (HEADER_BYTES + bytes).next_multiple_of(HEADER_BYTES);
         let (count, stride) = (count.clamp(1, limits::ASTACKS_MAX), 2 * half);
         let memory = Memory::private(stride * count as usize)?;
         let (call_at, reply_at) = (HEADER_BYTES, half + HEADER_BYTES);
         let layout = FrameLayout { count, first: 0, stride, call_at, reply_at, bytes };
-        Ok(Self {
+        Ok(Self::of_frames(to, Arc::new(Frames::new(Arc::new(memory), layout, active))))
+    }
+
+    /// The same for the frames of another association, which goes another way to the same server.
+    pub(crate) fn beside(&self, to: Route) -> Self {
+        let frames = Arc::clone(&self.frames);
+        Self::of_frames(to, frames)
+    }
+
+    fn of_frames(to: Route, frames: Arc<Frames>) -> Self {
+        Self {
             to,
-            frames: Arc::new(Frames::new(Arc::new(memory), layout, active)),
-            slots: (0..count).map(|_| Slot::default()).collect(),
+            slots: (0..frames.layout().count).map(|_| Slot::default()).collect(),
+            frames,
             sockets: AtomicU32::new(0),
             shared: Mutex::default(),
             lanes: Mutex::default(),
             tended: AtomicBool::new(false),
-        })
+        }
     }
 
-    /// The address at the other end.
-    pub(crate) const fn to(&self) -> SocketAddr {
-        self.to
+    /// How its packets get to the server.
+    pub(crate) const fn to(&self) -> &Route {
+        &self.to
     }
 
     /// Bytes of the largest message.
@@ -103,8 +112,8 @@ impl Association {
 
     /// Asks for further handles: without descriptors over the socket that is shared.
     pub(crate) fn bind(&self, wish: Wish, until: Instant) -> Result<Granted, CallError> {
-        let error = match connected(self.to) {
-            Ok(socket) => return bind_over(&socket, self.to, wish, until),
+        let error = match connected(&self.to, Use::Calls) {
+            Ok(socket) => return bind_over(&socket, &self.to, wish, until),
             Err(error) => error,
         };
         let shared = locked(&self.shared).clone();
@@ -131,7 +140,7 @@ impl Association {
             let _ = self.share();
         }
         let found = if counted.is_ok() {
-            connected(self.to).map(Way::Own).or_else(|error| {
+            connected(&self.to, Use::Calls).map(Way::Own).or_else(|error| {
                 self.sockets.fetch_sub(1, Ordering::Relaxed);
                 // Without descriptors one may share what is there.
                 locked(&self.shared).as_ref().map(|one| Way::Shared(Arc::clone(one))).ok_or(error)
@@ -152,7 +161,7 @@ impl Association {
         if let Some(shared) = &*shared {
             return Ok(Arc::clone(shared));
         }
-        let new = Arc::new(Shared::new(self.to, self.frames.layout().count)?);
+        let new = Arc::new(Shared::new(&self.to, self.frames.layout().count)?);
         Ok(Arc::clone(shared.insert(new)))
     }
 
@@ -235,7 +244,7 @@ impl Association {
 }
 
 /// Takes what has come on a lane's own socket while no call is under way.
-fn hear(socket: &Udp, lane: &mut Lane) {
+fn hear(socket: &Socket, lane: &mut Lane) {
     let mut memory = [0; CONTROL_BYTES_MAX];
     // What comes belongs to the frame's call, if another binding has one: it asks again.
     for _ in 0..16 {
@@ -251,10 +260,10 @@ fn hear(socket: &Udp, lane: &mut Lane) {
     }
 }
 
-/// A socket to an address, with room for what may come.
-pub(super) fn connected(to: SocketAddr) -> io::Result<Udp> {
-    let socket = Udp::connected(to)?;
-    socket.size_buffers(BUFFER_BYTES, BUFFER_BYTES)?;
+/// A socket for a route, with room for what may come.
+pub(super) fn connected(to: &Route, what: Use) -> io::Result<Socket> {
+    let socket = to.connect(what)?;
+    socket.size_buffers(BUFFER_BYTES)?;
     Ok(socket)
 }
 
@@ -284,6 +293,8 @@ pub(crate) struct DatagramPath<R: Renew> {
     wait: Wait,
     /// Whether the last call found a server.
     lost: AtomicBool,
+    /// When the first of those calls began that have failed since and heard nothing; 0 if none has.
+    silent_since: AtomicU64,
     renew: R,
 }
 
@@ -304,7 +315,28 @@ impl<R: Renew> DatagramPath<R> {
             round_trip,
             wait,
             lost: AtomicBool::new(false),
+            silent_since: AtomicU64::new(0),
             renew,
+        }
+    }
+
+    /// For how long calls have failed in a row of which nothing was heard, in nanoseconds.
+    #[cold]
+    pub(super) fn silence(&self) -> u64 {
+        match self.silent_since.load(Ordering::Relaxed) {
+            0 => 0,
+            since => moment().0.saturating_sub(since),
+        }
+    }
+
+    /// A call that began then fails.
+    #[cold]
+    fn note_failure(&self, lane: &Lane, began: Moment) {
+        let order = Ordering::Relaxed;
+        if lane.heard {
+            self.silent_since.store(0, order);
+        } else {
+            let _ = self.silent_since.compare_exchange(0, began.0, order, order);
         }
     }
 
@@ -392,6 +424,8 @@ impl<R: Renew> DatagramPath<R> {
         let mut waiting = Waiting::new(self.wait, deadline);
         let mut turn: ReceiveTurn<'_> = None;
         let mut now = moment();
+        let began = now;
+        lane.heard = false;
         let result = loop {
             send(&mut lane, way, message, call_half, shape.total, now);
             match lane.caller.outcome() {
@@ -399,7 +433,10 @@ impl<R: Renew> DatagramPath<R> {
                     lane.ended = now;
                     break Ok(shape);
                 }
-                Some(Outcome::Failed { executed, why }) => break Err(failed(executed, why)),
+                Some(Outcome::Failed { executed, why }) => {
+                    self.note_failure(&lane, began);
+                    break Err(failed(executed, why));
+                }
                 None => {}
             }
             let came = match way {
@@ -416,6 +453,7 @@ impl<R: Renew> DatagramPath<R> {
                 Came::Packets(_) => {}
                 Came::Nothing => {
                     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                        self.note_failure(&lane, began);
                         lane.caller.quit(now);
                         // It says what was asked of it.
                         let _ = lane.caller.outcome();
@@ -562,6 +600,9 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         }
         let Shape { what, total, head, at, .. } = result?;
         self.lost.store(false, Ordering::Relaxed);
+        if self.silent_since.load(Ordering::Relaxed) != 0 {
+            self.silent_since.store(0, Ordering::Relaxed);
+        }
         let answer = match Answer::from_number(what) {
             Some(Answer::PostAgain) | None => {
                 return Err(CallError::bad_result("unknown kind of answer"));
@@ -576,7 +617,10 @@ impl<R: Renew> CallPath for DatagramPath<R> {
     }
 
     fn kind(&self) -> PathKind {
-        PathKind::Udp
+        match self.association.to() {
+            Route::Udp(_) => PathKind::Udp,
+            Route::Link(..) => PathKind::Ethernet,
+        }
     }
 
     fn is_alive(&self) -> bool {

@@ -7,12 +7,12 @@
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
 use crate::limits;
 use crate::protocol::exchange::header::HEADER_BYTES;
-use crate::sys::Memory;
+use crate::sys::{Address, Memory};
 use crate::value::Space;
 
 /// Groups that hosts fall into.
@@ -24,13 +24,37 @@ const BOXES_SPARE: usize = 64;
 const PAGE: usize = 4096;
 
 /// The host that an address stands for: all of a /64 belong to one, who could take any of it.
-pub(super) fn host_of(address: IpAddr) -> IpAddr {
+fn host_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => address,
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
             Some(v4) => IpAddr::V4(v4),
             None => IpAddr::V6(Ipv6Addr::from(u128::from(v6) >> 64 << 64)),
         },
+    }
+}
+
+/// Where a caller is, as far as a network tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Peer {
+    Ip(IpAddr),
+    Link([u8; 6]),
+}
+
+impl Peer {
+    pub(super) fn of(address: &Address) -> Self {
+        match address.link() {
+            Some((hardware, _)) => Self::Link(hardware),
+            None => Self::Ip(SocketAddr::from(*address).ip()),
+        }
+    }
+
+    /// The host whose share it takes.
+    pub(super) fn host(self) -> Self {
+        match self {
+            Self::Ip(address) => Self::Ip(host_of(address)),
+            Self::Link(_) => self,
+        }
     }
 }
 

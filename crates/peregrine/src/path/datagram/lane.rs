@@ -10,7 +10,7 @@ use super::message::{Message, WINDOWS_MAX};
 use super::sharing::Shared;
 use super::{Offers, checks, moment};
 use crate::call::Wait;
-use crate::device::udp::{self, Arrival, BYTES_MAX, Train, Udp, Until};
+use crate::device::{Arrival, BYTES_MAX, Socket, Train, Until, datagrams};
 use crate::path::local::block_cost;
 use crate::protocol::exchange::caller::{self, Caller, Dropped, Handled};
 use crate::protocol::exchange::header::{
@@ -22,14 +22,14 @@ use crate::value::{Space, Window};
 /// A frame's way to the network.
 pub(super) enum Way {
     /// A socket of its own.
-    Own(Udp),
+    Own(Socket),
     /// One that others use as well.
     Shared(Arc<Shared>),
 }
 
 impl Way {
     #[inline]
-    pub(super) fn socket(&self) -> &Udp {
+    pub(super) fn socket(&self) -> &Socket {
         match self {
             Self::Own(socket) => socket,
             Self::Shared(shared) => shared.socket(),
@@ -54,6 +54,8 @@ pub(crate) struct Lane {
     pub(super) checked: bool,
     /// Headers of trains, and datagrams that have no better place yet.
     scratch: Vec<u8>,
+    /// Whether anything was heard since its call began.
+    pub(super) heard: bool,
     /// When its last call ended.
     pub(super) ended: Moment,
     offers: Offers,
@@ -70,6 +72,7 @@ impl Lane {
             index,
             checked,
             scratch: Vec::new(),
+            heard: false,
             ended: Moment(0),
             offers: Offers::default(),
             news: false,
@@ -132,7 +135,7 @@ fn send_train(
 ) {
     let mut scratch = core::mem::take(&mut lane.scratch);
     scratch.resize(BYTES_MAX, 0);
-    let mut train = Train::new(&mut scratch);
+    let mut train = Train::new(&mut scratch, way.socket());
     let mut windows = [Window::empty(); WINDOWS_MAX];
     let mut next = Some(first);
     let mut refused = false;
@@ -212,7 +215,12 @@ impl Packet {
 }
 
 impl Receiving<'_> {
-    pub(super) fn receive(&mut self, lane: &mut Lane, socket: &Udp, waiting: &mut Waiting) -> Came {
+    pub(super) fn receive(
+        &mut self,
+        lane: &mut Lane,
+        socket: &Socket,
+        waiting: &mut Waiting,
+    ) -> Came {
         let mut scratch = core::mem::take(&mut lane.scratch);
         if self.apart {
             scratch.resize(BYTES_MAX, 0);
@@ -225,7 +233,7 @@ impl Receiving<'_> {
         let came = match waiting.receive(lane, socket, place) {
             Ok(Some(arrival)) => {
                 let now = moment();
-                for range in udp::datagrams(arrival) {
+                for range in datagrams(arrival) {
                     if !(arrival.cut && range.end == arrival.bytes)
                         && let Some(packet) = Packet::at(place, range)
                     {
@@ -272,6 +280,7 @@ impl Receiving<'_> {
             }
             None => &[],
         };
+        lane.heard = true;
         let range = match lane.caller.handle(now, header, bitmap) {
             Handled::Place(range) => range,
             Handled::Dropped(Dropped::Stranger | Dropped::Late) => return false,
@@ -311,17 +320,15 @@ impl Waiting {
     pub(super) fn receive(
         &mut self,
         lane: &mut Lane,
-        socket: &Udp,
+        socket: &Socket,
         place: Space<'_>,
     ) -> io::Result<Option<Arrival>> {
-        /// Looks between two readings of the clock.
-        const LOOKS: u32 = 8;
         let into = [place];
         let mut rounds = 0;
         let spins = self.wait != Wait::Block;
         loop {
             if spins && self.until.is_none_or(|until| Instant::now() < until) {
-                for look in 0..LOOKS {
+                for look in 0..socket.looks() {
                     if let Some(arrival) = socket.receive(&into, None, Until::Now)? {
                         lane.offers.came(rounds, look == 0);
                         return Ok(Some(arrival));

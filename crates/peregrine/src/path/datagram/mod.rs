@@ -8,14 +8,16 @@ mod checks;
 mod client;
 mod keeping;
 mod lane;
+mod linked;
 mod message;
 mod packing;
 mod server;
 mod sharing;
 mod turn;
 
-pub(crate) use bind::{Granted, bind};
+pub(crate) use bind::{Granted, bind, where_on_link};
 pub(crate) use client::{Association, DatagramPath, OWED, Renew};
+pub(crate) use linked::{Fallback, LinkedPath};
 #[cfg(fuzzing)]
 pub(crate) use server::fuzzing;
 pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, Work};

@@ -15,21 +15,20 @@ pub(crate) mod fuzzing;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use self::expecting::Expected;
-use super::keeping::{Frame, Holdings, Results, Retained, Shelf, Spare};
+use super::keeping::{Frame, Holdings, Peer, Results, Retained, Shelf, Spare};
 use super::packing::{pack, written};
 use super::{BUFFER_BYTES, checks, moment};
 use crate::call::{Answer, EStack, Placed, Refusal, chain, enter, execute_in_place, refuse};
-use crate::device::udp::{self, Address, Arrival, BYTES_MAX, Train, Udp, Until};
+use crate::device::{Arrival, BYTES_MAX, Node, Socket, Train, Until, datagrams};
 use crate::error::Kind as Why;
 use crate::limits;
 use crate::path::rows::Row;
-use crate::protocol::exchange::bind::Cookies;
+use crate::protocol::exchange::bind::{Cookies, OnLink};
 use crate::protocol::exchange::callee::{Callee, Retain, Then};
 use crate::protocol::exchange::caller::Dropped;
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Header};
@@ -37,7 +36,7 @@ use crate::protocol::exchange::message::Shape;
 use crate::protocol::exchange::table::Table;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::protocol::stream::description_to_bytes;
-use crate::sys;
+use crate::sys::{self, Address};
 use crate::value::{Space, Window};
 
 /// Records that are made together, when the first of them is needed.
@@ -60,7 +59,7 @@ pub(crate) trait Host: Send + Sync {
         name: &str,
         digest: Option<[u8; 16]>,
         bytes: u64,
-        from: SocketAddr,
+        from: &Address,
     ) -> Result<Arc<Row>, (Why, String)>;
 
     /// What the export of a row says of itself, if it is still there.
@@ -72,7 +71,9 @@ pub(crate) trait Host: Send + Sync {
 
 /// A socket to which any number of clients send, and what is known of each.
 pub(crate) struct Service {
-    socket: Udp,
+    socket: Socket,
+    /// Where else this server is, on a link.
+    link: Option<OnLink>,
     host: Arc<dyn Host>,
     chunks: Box<[OnceLock<Box<[Record]>>]>,
     table: Mutex<Table>,
@@ -179,24 +180,31 @@ fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
 }
 
 impl Service {
-    /// Listens at an address.
+    /// Serves whoever sends to a socket. `link`: where else this server is; `incarnation`: random, the
+    /// same for all places of one server.
     ///
     /// # Errors
-    /// If it is not ours, or taken.
-    pub(crate) fn new(to: SocketAddr, host: Arc<dyn Host>) -> io::Result<Self> {
-        let socket = Udp::bound(to)?;
-        let [buffer, _] = socket.size_buffers(BUFFER_BYTES, BUFFER_BYTES)?;
-        let origin = origin(socket.local()?);
+    /// Those of the socket.
+    pub(crate) fn new(
+        socket: Socket,
+        link: Option<Node>,
+        incarnation: u64,
+        host: Arc<dyn Host>,
+    ) -> io::Result<Self> {
+        let buffer = socket.size_buffers(BUFFER_BYTES)?;
+        let origin = origin(&socket.local()?);
+        let link = link.map(|Node { hardware, endpoint }| OnLink { hardware, endpoint });
         let (callers, share) = (limits::CALLERS_MAX, limits::CALLERS_PER_HOST);
         Ok(Self {
             socket,
+            link,
             host,
             chunks: (0..callers.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
             table: Mutex::new(Table::new(callers as u32, share as u32)),
             cookies: Cookies::new(sys::random()?),
             peers: sys::random()?,
             origin,
-            incarnation: u64::from_le_bytes(sys::random()?),
+            incarnation,
             since: moment(),
             buffer,
             calls: Holdings::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
@@ -207,9 +215,9 @@ impl Service {
         })
     }
 
-    /// Where it listens.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local()
+    /// How many looks are worth a look at the clock.
+    pub(crate) fn looks(&self) -> u32 {
+        self.socket.looks()
     }
 
     /// What a new thread needs.
@@ -232,14 +240,12 @@ impl Service {
     /// Datagrams that found no room, and those that were not understood.
     pub(crate) fn losses(&self) -> [u64; 2] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
-        [overflowed.into(), self.dropped.load(Ordering::Relaxed)]
+        [overflowed, self.dropped.load(Ordering::Relaxed)]
     }
 
     /// Makes threads that sleep in receiving come back.
     pub(crate) fn close(&self) {
-        // A socket that is connected to nobody cannot be shut down, which is what the kernel says
-        // after it has woken everybody.
-        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Read);
+        self.socket.close();
     }
 
     /// Revokes all bindings to an export.
@@ -286,8 +292,8 @@ impl Service {
         self.chunks.get(number)?.get_or_init(make).get(place as usize % CHUNK)
     }
 
-    /// A number for an address, which nobody can choose.
-    fn peer(&self, from: IpAddr) -> u64 {
+    /// A number for a host, which nobody can choose.
+    fn peer(&self, from: Peer) -> u64 {
         use core::hash::{Hash as _, Hasher as _};
         let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.peers);
         from.hash(&mut hasher);
@@ -300,7 +306,7 @@ impl Service {
             self.put_down(hand);
         }
         let until = if asleep { Until::Ever } else { Until::Now };
-        if hand.expected.is_some() {
+        if hand.expected.is_some() && (asleep || self.socket.may_have_come()) {
             match self.receive_expected(hand, until) {
                 None => return Got::Nothing,
                 Some(Heard::Call(work)) => return Got::Work(work),
@@ -328,7 +334,7 @@ impl Service {
         let (arrival, first) = hand.rest.take()?;
         let (now, mut peer) = (moment(), None);
         let mut held: Option<(u32, MutexGuard<'_, Inner>)> = None;
-        for (number, at) in udp::datagrams(arrival).enumerate().skip(first) {
+        for (number, at) in datagrams(arrival).enumerate().skip(first) {
             if arrival.cut && at.end == arrival.bytes {
                 // The rest of it is lost.
                 break;
@@ -367,7 +373,7 @@ impl Service {
             // Who is where it was heard last is who it was.
             let known = inner.to == hand.from && inner.callee.is_for(&header);
             let from = hand.from;
-            let mut peer = || *peer.get_or_insert_with(|| self.peer(SocketAddr::from(from).ip()));
+            let mut peer = || *peer.get_or_insert_with(|| self.peer(Peer::of(&from)));
             if !known && !inner.callee.knows(&header, peer()) {
                 self.refuse(&inner.callee, now, &header, &hand.from);
                 continue;
@@ -379,7 +385,7 @@ impl Service {
             match self.heard(hand, inner, now, &header, payload) {
                 Heard::Nothing => {}
                 Heard::Call(work) => {
-                    if number + 1 < udp::datagrams(arrival).len() {
+                    if number + 1 < datagrams(arrival).len() {
                         hand.rest = Some((arrival, number + 1));
                     }
                     if let Some((_, inner)) = held {
@@ -502,7 +508,7 @@ impl Service {
             let _ = self.socket.send(&[Window::from(&*out)], Some(&to));
             return;
         }
-        let mut train = Train::new(output);
+        let mut train = Train::new(output, &self.socket);
         let mut next = Some(send);
         while let Some(send) = next {
             let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
@@ -774,7 +780,7 @@ fn place(inner: &mut Inner, hand: &mut Hand, to: Range<u32>, payload: Range<usiz
 
 /// A number for an address of this machine, as long as the machine runs: the same for every server
 /// that listens there, one after the other, and for no other.
-fn origin(address: SocketAddr) -> u64 {
+fn origin(address: &Address) -> u64 {
     use core::hash::{Hash as _, Hasher as _};
     let mut hasher = siphasher::sip::SipHasher13::new();
     let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
@@ -782,7 +788,10 @@ fn origin(address: SocketAddr) -> u64 {
     // Addresses are those of a network namespace.
     let net = rustix::fs::stat("/proc/self/ns/net").map(|stat| (stat.st_dev, stat.st_ino));
     net.unwrap_or_default().hash(&mut hasher);
-    address.hash(&mut hasher);
+    match address.ip() {
+        Some(ip) => ip.hash(&mut hasher),
+        None => address.hash(&mut hasher),
+    }
     hasher.finish()
 }
 

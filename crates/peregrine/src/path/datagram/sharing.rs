@@ -11,7 +11,6 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
@@ -20,7 +19,7 @@ use super::client::{Association, connected, locked};
 use super::lane::{Came, Lane, Packet, Receiving, Waiting, is_refusal};
 use super::moment;
 use super::turn::{Held, Turn};
-use crate::device::udp::{self, Arrival, BYTES_MAX, Udp, Until};
+use crate::device::{Arrival, BYTES_MAX, Route, Socket, Until, Use, datagrams};
 use crate::error::{CallError, Phase};
 use crate::protocol::exchange::bind::Wish;
 use crate::protocol::exchange::caller::Terms;
@@ -36,7 +35,7 @@ pub(super) type ReceiveTurn<'a> = Option<Held<'a, Input>>;
 
 /// A socket, and who uses it.
 pub(super) struct Shared {
-    socket: Udp,
+    socket: Socket,
     turn: Turn<Input>,
     /// Whose is what comes.
     lanes: Mutex<HashMap<Handle, Weak<Mutex<Lane>>>>,
@@ -48,8 +47,8 @@ pub(super) struct Shared {
 
 impl Shared {
     /// A socket to an address for the callers of so many frames.
-    pub(super) fn new(to: SocketAddr, frames: u32) -> io::Result<Self> {
-        let socket = connected(to)?;
+    pub(super) fn new(to: &Route, frames: u32) -> io::Result<Self> {
+        let socket = connected(to, Use::Shared)?;
         // Without it each packet comes alone.
         let _ = socket.merge();
         let input = vec![0; BYTES_MAX].into_boxed_slice();
@@ -63,7 +62,7 @@ impl Shared {
         })
     }
 
-    pub(super) const fn socket(&self) -> &Udp {
+    pub(super) const fn socket(&self) -> &Socket {
         &self.socket
     }
 
@@ -187,7 +186,7 @@ impl Shared {
     ) {
         let now = moment();
         let mut concerned = None;
-        for range in udp::datagrams(arrival) {
+        for range in datagrams(arrival) {
             if arrival.cut && range.end == arrival.bytes {
                 continue;
             }

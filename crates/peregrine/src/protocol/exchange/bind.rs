@@ -7,8 +7,8 @@
 //!
 //! | kind | what |
 //! |---|---|
-//! | `HELLO` | nothing |
-//! | `COOKIE` | 16 bytes |
+//! | `HELLO` | 0 flags u32 (1 where on the link?) |
+//! | `COOKIE` | 0 cookie; 16 flags u32 (1 on the link, there:); 20 hardware address; 26 endpoint |
 //! | `BIND` | 0 cookie; 16 digest; 32 flags u32 (1 any digest, 2 payload checks wished); 36 handles u16; 38 piece / 16 u16; 40 largest result u32; 44 credits u16; 46 bytes of the name u16; 48 name |
 //! | `BOUND` | 0 origin u64; 8 incarnation u64; 16 digest; 32 flags u32; 36 handles u16; 38 piece / 16 u16; 40 largest call u32; 44 credits u16; 48 each handle: place u32, secret 12 bytes |
 //! | `UNBOUND` | 0 kind u32; 4 bytes of the text u16; 6 text |
@@ -36,6 +36,7 @@ const TRIES_MAX: u8 = 10;
 const WAIT_FIRST: u64 = 100 * MILLISECOND;
 const WAIT_MAX: u64 = SECOND;
 
+const LINK: u32 = 1;
 const ANY_DIGEST: u32 = 1;
 const PAYLOAD_CHECK: u32 = 2;
 
@@ -62,6 +63,13 @@ impl Name {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }
+}
+
+/// Where a server is on the link that it and the client are at, if they are at one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OnLink {
+    pub(crate) hardware: [u8; 6],
+    pub(crate) endpoint: [u8; 2],
 }
 
 /// What a client wants.
@@ -150,8 +158,10 @@ impl Denial {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // short-lived, and nothing is allocated here
 pub(crate) enum Said {
-    Hello,
-    Cookie(Cookie),
+    /// Whether the client asks where the server is on the link.
+    Hello(bool),
+    /// Also where it is there, if that was asked and there is an answer.
+    Cookie(Cookie, Option<OnLink>),
     Bind(Cookie, Wish),
     Bound(Grant),
     Unbound(Denial),
@@ -196,8 +206,8 @@ impl Pen<'_> {
 impl Said {
     const fn kind(&self) -> Kind {
         match self {
-            Self::Hello => Kind::Hello,
-            Self::Cookie(_) => Kind::Cookie,
+            Self::Hello(_) => Kind::Hello,
+            Self::Cookie(..) => Kind::Cookie,
             Self::Bind(..) => Kind::Bind,
             Self::Bound(_) => Kind::Bound,
             Self::Unbound(_) => Kind::Unbound,
@@ -224,8 +234,15 @@ impl Said {
 
     fn write(&self, pen: &mut Pen<'_>) {
         match self {
-            Self::Hello => {}
-            Self::Cookie(cookie) => pen.put(cookie),
+            Self::Hello(link) => pen.put(&(if *link { LINK } else { 0 }).to_le_bytes()),
+            Self::Cookie(cookie, link) => {
+                pen.put(cookie);
+                pen.put(&(if link.is_some() { LINK } else { 0 }).to_le_bytes());
+                if let Some(link) = link {
+                    pen.put(&link.hardware);
+                    pen.put(&link.endpoint);
+                }
+            }
             Self::Bind(cookie, wish) => {
                 pen.put(cookie);
                 pen.put(&wish.digest.unwrap_or_default());
@@ -270,8 +287,12 @@ impl Said {
         }
         let cursor = &mut Cursor(body);
         Some(match header.kind {
-            Kind::Hello => Self::Hello,
-            Kind::Cookie => Self::Cookie(cursor.take()?),
+            Kind::Hello => Self::Hello(cursor.u32()? & LINK != 0),
+            Kind::Cookie => {
+                let (cookie, flags) = (cursor.take()?, cursor.u32()?);
+                let link = OnLink { hardware: cursor.take()?, endpoint: cursor.take()? };
+                Self::Cookie(cookie, (flags & LINK != 0).then_some(link))
+            }
             Kind::Bind => {
                 let (cookie, digest, flags) = (cursor.take()?, cursor.take()?, cursor.u32()?);
                 let (handles, piece) = (cursor.u16()?, cursor.piece()?);
@@ -377,9 +398,8 @@ impl Cookies {
                 Some(Asked::Bind(wish))
             }
             // An old cookie: a new one lets the client go on.
-            Said::Hello | Said::Bind(..) => {
-                Some(Asked::Answer(Said::Cookie(self.make(now, address, nonce))))
-            }
+            Said::Bind(..) => Some(Asked::Cookie(self.make(now, address, nonce), false)),
+            Said::Hello(link) => Some(Asked::Cookie(self.make(now, address, nonce), link)),
             _ => None,
         }
     }
@@ -389,8 +409,8 @@ impl Cookies {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // short-lived, and nothing is allocated here
 pub(crate) enum Asked {
-    /// Say this.
-    Answer(Said),
+    /// A cookie, this one, and perhaps where the server is on the link.
+    Cookie(Cookie, bool),
     /// Grant or deny this; its address is proven.
     Bind(Wish),
 }
@@ -401,6 +421,8 @@ pub(crate) enum Asked {
 pub(crate) enum Bound {
     /// With handles; the round trip in nanoseconds.
     Granted(Grant, u64),
+    /// Only asked where the server is on the link: there, if it is.
+    Told(Option<OnLink>),
     Denied(Denial),
     /// Nobody answered.
     Dead,
@@ -410,7 +432,8 @@ pub(crate) enum Bound {
 #[derive(Clone, Debug)]
 pub(crate) struct Binding {
     nonce: Nonce,
-    wish: Wish,
+    /// What it wants; `None` if only to know where the server is on the link.
+    wish: Option<Wish>,
     state: State,
     tries: u8,
     serial: u16,
@@ -434,6 +457,15 @@ enum State {
 impl Binding {
     /// `nonce`: random.
     pub(crate) const fn new(now: Moment, nonce: Nonce, wish: Wish) -> Self {
+        Self::begin(now, nonce, Some(wish))
+    }
+
+    /// Only asks where the server is on the link. `nonce`: random.
+    pub(crate) const fn asking(now: Moment, nonce: Nonce) -> Self {
+        Self::begin(now, nonce, None)
+    }
+
+    const fn begin(now: Moment, nonce: Nonce, wish: Option<Wish>) -> Self {
         Self {
             nonce,
             wish,
@@ -450,10 +482,10 @@ impl Binding {
 
     /// The next packet, if it is time for one.
     pub(crate) fn poll_send(&mut self, now: Moment, out: &mut [u8; BIND_BYTES]) -> Option<()> {
-        let said = match self.state {
-            State::Hello => Said::Hello,
-            State::Bind(cookie) => Said::Bind(cookie, self.wish),
-            State::Ended(_) => return None,
+        let said = match (&self.state, self.wish) {
+            (State::Hello, wish) => Said::Hello(wish.is_none()),
+            (State::Bind(cookie), Some(wish)) => Said::Bind(*cookie, wish),
+            (State::Ended(_), _) | (State::Bind(_), None) => return None,
         };
         if now < self.due {
             return None;
@@ -478,12 +510,15 @@ impl Binding {
         }
         let Some(said) = Said::parse(header, body) else { return false };
         self.state = match (said, self.state) {
-            (Said::Cookie(cookie), State::Hello) => {
+            (Said::Cookie(_, link), State::Hello) if self.wish.is_none() => {
+                State::Ended(Bound::Told(link))
+            }
+            (Said::Cookie(cookie, _), State::Hello) => {
                 self.due = now;
                 State::Bind(cookie)
             }
             // Only if it answers the last one: a late cookie of the first exchange is as good.
-            (Said::Cookie(cookie), State::Bind(old)) if cookie != old => {
+            (Said::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
                 self.due = now;
                 State::Bind(cookie)
             }
@@ -553,8 +588,10 @@ mod tests {
     fn what_is_said_is_read_and_damage_is_seen() {
         let handles = [Handle { place: 3, secret: [4; 12] }; HANDLES_MAX];
         let all = [
-            Said::Hello,
-            Said::Cookie([3; 16]),
+            Said::Hello(false),
+            Said::Hello(true),
+            Said::Cookie([3; 16], None),
+            Said::Cookie([3; 16], Some(OnLink { hardware: [4; 6], endpoint: [5, 6] })),
             Said::Bind([3; 16], wish()),
             Said::Bind([3; 16], Wish { digest: None, payload_check: true, ..wish() }),
             Said::Bound(grant(&handles)),
@@ -599,11 +636,11 @@ mod tests {
         assert_eq!(binding.poll_send(again, &mut packet), Some(()));
         let (hello, _) = read(&packet);
         let body = &packet[HEADER_BYTES..];
-        let Some(Asked::Answer(said)) = cookies.asked(again, b"here", &hello, body) else {
+        let Some(Asked::Cookie(cookie, false)) = cookies.asked(again, b"here", &hello, body) else {
             panic!("a cookie was expected")
         };
         let then = again.after(3 * MILLISECOND);
-        said.emit([8; 12], 1, hello.serial, &mut packet);
+        Said::Cookie(cookie, None).emit([8; 12], 1, hello.serial, &mut packet);
         let (header, _) = read(&packet);
         assert!(binding.handle(then, &header, &packet[HEADER_BYTES..]));
         assert_eq!(binding.poll_send(then, &mut packet), Some(()));
@@ -611,13 +648,31 @@ mod tests {
         let asked = cookies.asked(then, b"here", &bind, &packet[HEADER_BYTES..]);
         assert_eq!(asked, Some(Asked::Bind(wish())));
         let elsewhere = cookies.asked(then, b"there", &bind, &packet[HEADER_BYTES..]);
-        assert!(matches!(elsewhere, Some(Asked::Answer(Said::Cookie(_)))));
+        assert!(matches!(elsewhere, Some(Asked::Cookie(_, false))));
         let grant = grant(&[Handle { place: 1, secret: [5; 12] }]);
         Said::Bound(grant).emit([8; 12], 2, bind.serial, &mut packet);
         let (header, _) = read(&packet);
         assert!(binding.handle(then.after(50), &header, &packet[HEADER_BYTES..]));
         assert_eq!(binding.outcome(), Some(&Bound::Granted(grant, 50)));
         assert!(!binding.handle(then.after(60), &header, &packet[HEADER_BYTES..]));
+    }
+
+    #[test]
+    fn a_client_that_asks_where_the_server_is_is_told_and_that_is_all() {
+        let cookies = Cookies::new([1; 16]);
+        for there in [None, Some(OnLink { hardware: [4; 6], endpoint: [5, 6] })] {
+            let mut binding = Binding::asking(Moment(0), [8; 12]);
+            let mut packet = [0; BIND_BYTES];
+            assert_eq!(binding.poll_send(Moment(0), &mut packet), Some(()));
+            let (hello, _) = read(&packet);
+            let asked = cookies.asked(Moment(1), b"here", &hello, &packet[HEADER_BYTES..]);
+            let Some(Asked::Cookie(cookie, true)) = asked else { panic!("{asked:?}") };
+            Said::Cookie(cookie, there).emit([8; 12], 1, hello.serial, &mut packet);
+            let (header, _) = read(&packet);
+            assert!(binding.handle(Moment(2), &header, &packet[HEADER_BYTES..]));
+            assert_eq!(binding.outcome(), Some(&Bound::Told(there)));
+            assert_eq!(binding.poll_send(Moment(9 * SECOND), &mut packet), None);
+        }
     }
 
     #[test]

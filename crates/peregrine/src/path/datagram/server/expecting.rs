@@ -7,7 +7,8 @@
 //! good as lost, and sent again; so only a thread that is alone borrows.
 
 use super::{EStack, Hand, Header, Heard, Inner, Service, Until, locked};
-use crate::device::udp::{self, Arrival, BYTES_MAX, TRAIN_MAX};
+use crate::device::udp::copy_across;
+use crate::device::{Arrival, BYTES_MAX, TRAIN_MAX, datagrams};
 use crate::path::datagram::moment;
 use crate::protocol::exchange::callee::Then;
 use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Handle, Kind};
@@ -132,7 +133,7 @@ impl Service {
         let mut whole = None;
         if ours && inner.to == hand.from {
             let now = moment();
-            for (number, at) in udp::datagrams(arrival).enumerate() {
+            for (number, at) in datagrams(arrival).enumerate() {
                 let cut = arrival.cut && at.end == arrival.bytes;
                 let header = expected.right(number, at.len(), &mut hand.input, &inner);
                 let Some(header) = header.filter(|_| !cut && whole.is_none()) else { break };
@@ -149,7 +150,7 @@ impl Service {
         if left > 0 {
             let spaces = expected.spaces(&mut hand.input);
             let moved = Space::of_mut(&mut hand.output).part(0, left).unwrap_or(Space::none());
-            udp::copy_across(&spaces, skipped, moved);
+            copy_across(&spaces, skipped, moved);
             hand.input.memory()[..left].copy_from_slice(&hand.output[..left]);
             hand.rest = Some((Arrival { bytes: left, segment, ..arrival }, 0));
         }

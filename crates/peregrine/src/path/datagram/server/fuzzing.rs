@@ -8,8 +8,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 
-use super::{Arrival, Hand, Host, Service, Spare, locked, moment};
+use super::{Address, Arrival, Hand, Host, Service, Spare, locked, moment};
 use crate::call::{CallerInfo, PathKind, Refusal, Serve};
+use crate::device::Socket;
+use crate::device::udp::Udp;
 use crate::error::Kind as Why;
 use crate::interface::Description;
 use crate::path::rows::Row;
@@ -30,7 +32,7 @@ impl Host for Only {
         _: &str,
         _: Option<[u8; 16]>,
         _: u64,
-        from: SocketAddr,
+        from: &Address,
     ) -> Result<Arc<Row>, (Why, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
@@ -38,7 +40,8 @@ impl Host for Only {
             process: 0,
             user: CallerInfo::NOBODY,
             group: CallerInfo::NOBODY,
-            from: Some(from),
+            from: from.ip(),
+            hardware: None,
         };
         let standing = Arc::new(AtomicU32::new(0));
         Ok(Arc::new(Row::new(1, Arc::clone(&self.0), Arc::new(caller), BYTES, standing)))
@@ -71,8 +74,12 @@ impl Datagrams {
     /// # Errors
     /// If there is no socket to be had.
     pub fn new(serve: Arc<dyn Serve>) -> io::Result<Self> {
-        let service =
-            Service::new("127.0.0.1:0".parse().expect("an address"), Arc::new(Only(serve)))?;
+        let service = Service::new(
+            Socket::Udp(Udp::bound(SocketAddr::from(([127, 0, 0, 1], 0)))?),
+            None,
+            1,
+            Arc::new(Only(serve)),
+        )?;
         let hand = service.hand()?;
         Ok(Self { service, hand, nobody: "127.0.0.1:9".parse().expect("an address") })
     }

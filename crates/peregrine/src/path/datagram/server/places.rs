@@ -2,32 +2,29 @@
 //!
 //! Locks are taken in one order: the table, then a record.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Inner, SWEEP, Service, Why, locked, try_locked};
-use crate::device::udp::{self, Address};
 use crate::limits;
 use crate::path::datagram::credits;
-use crate::path::datagram::keeping::{Spare, host_of};
+use crate::path::datagram::keeping::{Peer, Spare};
 use crate::path::rows::Row;
 use crate::protocol::exchange::bind::{Asked, BIND_BYTES, Denial, Grant, HANDLES_MAX, Said, Wish};
 use crate::protocol::exchange::callee::{Standing, Terms};
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Header};
 use crate::protocol::exchange::table::is_forgettable;
 use crate::protocol::exchange::time::Moment;
-use crate::sys;
+use crate::sys::{self, Address};
 use crate::value::Window;
 
 impl Service {
     /// Answers what belongs to binding.
     pub(super) fn bind(&self, now: Moment, header: &Header, body: &[u8], from: &Address) {
-        let address = SocketAddr::from(*from);
-        let text = address.to_string();
+        let text = format!("{from:?}");
         let said = match self.cookies.asked(now, text.as_bytes(), header, body) {
-            Some(Asked::Answer(said)) => said,
-            Some(Asked::Bind(wish)) => match self.grant(now, &wish, address) {
+            Some(Asked::Cookie(cookie, link)) => Said::Cookie(cookie, self.link.filter(|_| link)),
+            Some(Asked::Bind(wish)) => match self.grant(now, &wish, from) {
                 Ok(grant) => Said::Bound(grant),
                 Err((kind, text)) => Said::Unbound(Denial::new(kind as u32, &text)),
             },
@@ -46,12 +43,12 @@ impl Service {
         &self,
         now: Moment,
         wish: &Wish,
-        from: SocketAddr,
+        from: &Address,
     ) -> Result<Grant, (Why, String)> {
         let name = core::str::from_utf8(wish.name.bytes())
             .map_err(|_| (Why::NotFound, "a name that is no text".to_owned()))?;
         let row = self.host.bind(name, wish.digest, wish.result_bytes_max.into(), from)?;
-        let piece = udp::payload_to(from, HEADER_BYTES).unwrap_or(1024);
+        let piece = self.socket.payload_to(from, HEADER_BYTES).unwrap_or(1024);
         let piece = (piece as u32).min(wish.piece) & !15;
         let credits_here = credits(self.buffer, piece);
         let bytes_max = row.message_bytes as u32;
@@ -82,12 +79,13 @@ impl Service {
         &self,
         now: Moment,
         row: &Arc<Row>,
-        from: SocketAddr,
+        from: &Address,
         terms: &Terms,
         checked: bool,
     ) -> Option<Handle> {
         let secret = sys::random().ok()?;
-        let (peer, host) = (self.peer(from.ip()), self.peer(host_of(from.ip())));
+        let from_whom = Peer::of(from);
+        let (peer, host) = (self.peer(from_whom), self.peer(from_whom.host()));
         let standing = |place| {
             let vacant = (Standing::Vacant, now);
             self.record(place).map_or(vacant, |record| {
@@ -108,7 +106,7 @@ impl Service {
             self.forget(&mut inner, &mut Spare::default(), now);
         }
         inner.callee.occupy(now, secret, peer, terms);
-        inner.to = from.into();
+        inner.to = *from;
         (inner.group, inner.checked) = (host as u16, checked);
         inner.row = Some(Arc::clone(row));
         Some(inner.callee.handle_of())

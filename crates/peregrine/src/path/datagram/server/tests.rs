@@ -1,9 +1,11 @@
 //! Tests of what a server does with callers that hold memory and are not heard of.
 
+use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 
 use super::*;
 use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
+use crate::device::udp::Udp;
 use crate::interface::{Digest, Interface};
 use crate::protocol::exchange::callee::{Standing, Terms};
 use crate::protocol::exchange::header::{Handle, Header, Kind};
@@ -26,7 +28,7 @@ impl Host for Nothing {
         _: &str,
         _: Option<[u8; 16]>,
         _: u64,
-        from: SocketAddr,
+        from: &Address,
     ) -> Result<Arc<Row>, (Why, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
@@ -34,7 +36,8 @@ impl Host for Nothing {
             process: 0,
             user: 0,
             group: 0,
-            from: Some(from),
+            from: from.ip(),
+            hardware: None,
         };
         let row =
             Row::new(0, Arc::new(Self), Arc::new(caller), 1 << 20, Arc::<AtomicU32>::default());
@@ -48,16 +51,21 @@ impl Host for Nothing {
     }
 }
 
+fn service() -> Service {
+    let socket = Udp::bound("127.0.0.1:0".parse().unwrap()).unwrap();
+    Service::new(Socket::Udp(socket), None, 1, Arc::new(Nothing)).unwrap()
+}
+
 const FROM: &str = "127.0.0.9:9";
 const PIECE: u32 = 1024;
 const BYTES: u32 = 100_000;
 
 fn admitted(service: &Service, now: Moment) -> Handle {
-    let from = FROM.parse().unwrap();
-    let row = service.host.bind("", None, 0, from).unwrap();
+    let from = Address::from(FROM.parse::<SocketAddr>().unwrap());
+    let row = service.host.bind("", None, 0, &from).unwrap();
     row.stands();
     let terms = Terms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
-    service.admit(now, &row, from, &terms, false).unwrap()
+    service.admit(now, &row, &from, &terms, false).unwrap()
 }
 
 /// A call of a caller comes: all of it, or its first piece.
@@ -86,7 +94,7 @@ fn standing(service: &Service, handle: Handle) -> Standing {
 
 #[test]
 fn who_holds_memory_and_is_silent_for_long_loses_it() {
-    let service = Service::new("127.0.0.1:0".parse().unwrap(), Arc::new(Nothing)).unwrap();
+    let service = service();
     let now = Moment(1_000_000 * MILLISECOND);
     let [idle, assembling, replied] = [(); 3].map(|()| admitted(&service, now));
     called(&service, now, assembling, BYTES);
@@ -116,7 +124,7 @@ fn who_holds_memory_and_is_silent_for_long_loses_it() {
 
 #[test]
 fn a_room_that_only_the_silent_take_is_given_to_who_asks() {
-    let service = Service::new("127.0.0.1:0".parse().unwrap(), Arc::new(Nothing)).unwrap();
+    let service = service();
     let now = Moment(1_000_000 * MILLISECOND);
     let mut held = 0;
     while held + BYTES as usize <= limits::PARTIAL_BYTES_PER_HOST {
@@ -131,7 +139,7 @@ fn a_room_that_only_the_silent_take_is_given_to_who_asks() {
 
 #[test]
 fn memory_that_an_earlier_call_needed_is_reckoned_as_what_it_is() {
-    let service = Service::new("127.0.0.1:0".parse().unwrap(), Arc::new(Nothing)).unwrap();
+    let service = service();
     let mut large = EStack::default();
     assert!(large.reserve(90_000));
     service.estacks.put(large, 90_000);

@@ -2,7 +2,9 @@
 
 use std::io;
 
-use super::{Address, BYTES_MAX, Udp};
+use super::socket::Socket;
+use super::udp::BYTES_MAX;
+use crate::sys::Address;
 use crate::value::{Space, Window};
 
 /// Datagrams in a train, at most: all kernels that make trains take as many.
@@ -12,7 +14,27 @@ pub(crate) const TRAIN_MAX: usize = 64;
 /// between is an estimate.
 const COPIED_MAX: usize = 2048;
 /// Gathered parts of a train.
-const PARTS_MAX: usize = 64;
+const PARTS_MAX: usize = 160;
+
+/// What trains are sent by.
+pub(crate) trait Sends {
+    /// Sends one datagram made of these parts.
+    ///
+    /// # Errors
+    /// If it did not go.
+    fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()>;
+
+    /// Sends what lies in these parts as datagrams of `segment` bytes, whose last may be shorter.
+    ///
+    /// # Errors
+    /// If not all of them went.
+    fn send_train(
+        &self,
+        parts: &[Window<'_>],
+        segment: usize,
+        to: Option<&Address>,
+    ) -> io::Result<()>;
+}
 
 /// Datagrams of one length, the last perhaps shorter, that go in as few system calls as can be.
 ///
@@ -32,13 +54,20 @@ pub(crate) struct Train<'a> {
     bytes: usize,
     /// Nothing may follow what is shorter than the others.
     complete: bool,
+    /// Parts up to so many bytes are copied.
+    copied_max: usize,
 }
 
 impl<'a> Train<'a> {
-    /// An empty train. A buffer of [`BYTES_MAX`] bytes is as much as can be needed; with a smaller
+    /// An empty train that is to be sent by a socket. A buffer of [`BYTES_MAX`] bytes is as much as can be needed; with a smaller
     /// one fewer datagrams fit.
-    pub(crate) fn new(buffer: &'a mut [u8]) -> Self {
+    pub(crate) fn new(buffer: &'a mut [u8], by: &Socket) -> Self {
+        Self::copying(buffer, if by.gathers() { 0 } else { COPIED_MAX })
+    }
+
+    fn copying(buffer: &'a mut [u8], copied_max: usize) -> Self {
         Self {
+            copied_max,
             buffer: Space::of_mut(buffer),
             used: 0,
             parts: [Window::empty(); PARTS_MAX],
@@ -75,7 +104,7 @@ impl<'a> Train<'a> {
         // Everything fits from here on.
         self.copy(header.len(), |space| space.write(0, header));
         for part in payload {
-            if part.len() <= COPIED_MAX {
+            if part.len() <= self.copied_max {
                 self.copy(part.len(), |space| {
                     space.copy_from(*part);
                     Some(())
@@ -94,7 +123,7 @@ impl<'a> Train<'a> {
     }
 
     fn has_room(&self, header: usize, payload: &[Window<'a>]) -> bool {
-        let small = |part: &&Window<'_>| part.len() <= COPIED_MAX;
+        let small = |part: &&Window<'_>| part.len() <= self.copied_max;
         let copied: usize = payload.iter().filter(small).map(Window::len).sum();
         let large = payload.iter().filter(|part| !small(part)).count();
         // Each large part may begin a new run of copied ones behind it.
@@ -121,20 +150,16 @@ impl<'a> Train<'a> {
         self.used += bytes;
     }
 
-    /// Sends all that there is, and empties the train. Where the kernel makes no trains of these, the
-    /// datagrams go one by one.
+    /// Sends all that there is, and empties the train.
     ///
     /// # Errors
-    /// As for [`Udp::send`]; how many of the datagrams went is unknown then.
-    pub(crate) fn send(&mut self, by: &Udp, to: Option<&Address>) -> io::Result<()> {
+    /// As for [`Socket::send`]; how many of the datagrams went is unknown then.
+    pub(crate) fn send(&mut self, by: &impl Sends, to: Option<&Address>) -> io::Result<()> {
         let parts = &self.parts[..self.count];
-        let sent = match (self.datagrams, u16::try_from(self.segment)) {
-            (0, _) => Ok(()),
-            (2.., Ok(segment)) => match by.socket.gather(parts, to, Some(segment)) {
-                Err(error) if is_no_train(&error) => one_by_one(by, parts, self.segment, to),
-                sent => sent.map(|_| ()),
-            },
-            _ => by.send(parts, to),
+        let sent = match self.datagrams {
+            0 => Ok(()),
+            1 => by.send(parts, to),
+            _ => by.send_train(parts, self.segment, to),
         };
         (self.used, self.count, self.grows) = (0, 0, false);
         (self.datagrams, self.segment, self.bytes) = (0, 0, 0);
@@ -143,42 +168,34 @@ impl<'a> Train<'a> {
     }
 }
 
-/// Whether the kernel, or a device on the way, refuses a train for what it is: `EIO` for want of
-/// checksums made by the device, `EINVAL` from kernels that know none, `EMSGSIZE` if its datagrams
-/// would have to be cut up.
-fn is_no_train(error: &io::Error) -> bool {
-    let code = error.raw_os_error();
-    [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)
-}
-
-/// Sends the datagrams of a train, each for itself.
-fn one_by_one(
-    by: &Udp,
+/// Packets of `segment` bytes each, but for the last, of what lies in these parts: one after the other.
+pub(super) fn cut(
     parts: &[Window<'_>],
     segment: usize,
-    to: Option<&Address>,
+    packet: &mut dyn FnMut(&[Window<'_>]) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut datagram = [Window::empty(); PARTS_MAX];
+    let mut pieces = [Window::empty(); PARTS_MAX];
     let (mut count, mut bytes) = (0, 0);
     for part in parts {
         let mut at = 0;
         while at < part.len() {
             let more = (part.len() - at).min(segment - bytes);
-            datagram[count] = part.part(at, more).expect("a part of it");
+            *pieces.get_mut(count).ok_or(io::ErrorKind::InvalidInput)? =
+                part.part(at, more).unwrap_or(Window::empty());
             (count, bytes, at) = (count + 1, bytes + more, at + more);
             if bytes == segment {
-                by.send(&datagram[..count], to)?;
+                packet(&pieces[..count])?;
                 (count, bytes) = (0, 0);
             }
         }
     }
-    if count > 0 { by.send(&datagram[..count], to) } else { Ok(()) }
+    if count > 0 { packet(&pieces[..count]) } else { Ok(()) }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{HEADER, SOON, loopback, pair, pattern, received};
-    use super::super::{Until, datagrams};
+    use super::super::udp::tests::{HEADER, SOON, loopback, pair, pattern, received};
+    use super::super::udp::{Udp, Until, datagrams, is_no_train, one_by_one};
     use super::*;
     use std::os::fd::AsFd;
 
@@ -189,7 +206,7 @@ mod tests {
     /// Sends `total` bytes in pieces, as a train for which the header of each says its number.
     fn send_train(near: &Udp, to: Option<&Address>, message: &[u8], piece: usize) -> usize {
         let mut buffer = vec![0; BYTES_MAX];
-        let mut train = Train::new(&mut buffer);
+        let mut train = Train::copying(&mut buffer, COPIED_MAX);
         for (number, piece) in message.chunks(piece).enumerate() {
             let halves = piece.split_at(piece.len() / 3);
             assert!(train.push(&header(number), &[Window::of(halves.0), Window::of(halves.1)]));
@@ -261,7 +278,7 @@ mod tests {
     #[test]
     fn a_train_takes_what_fits_and_nothing_behind_a_short_one() {
         let mut buffer = vec![0; BYTES_MAX];
-        let mut train = Train::new(&mut buffer);
+        let mut train = Train::copying(&mut buffer, COPIED_MAX);
         let (long, large) = ([1; 1408], vec![2; 40_000]);
         let header = header(1);
         while train.push(&header, &[Window::of(&long)]) {}
@@ -285,7 +302,7 @@ mod tests {
         train.send(&near, None).unwrap();
         // A buffer that is too small for what would be copied.
         let mut small = [0; 200];
-        let mut train = Train::new(&mut small);
+        let mut train = Train::copying(&mut small, COPIED_MAX);
         assert!(train.push(&header, &[Window::of(&long[..100])]));
         assert!(!train.push(&header, &[Window::of(&long[..100])]));
         let mut came = 0;
@@ -404,7 +421,7 @@ mod tests {
         assert!(arrivals <= 2, "{arrivals} system calls for one train");
         // Datagrams larger than the link: the kernel makes no train of them, and cuts them up.
         let message = pattern(20_000, 6);
-        let refused = near.socket.gather(&[Window::of(&message)], None, Some(3072));
+        let refused = near.gather(&[Window::of(&message)], 3072);
         assert!(is_no_train(&refused.unwrap_err()));
         assert_eq!(send_train(&near, None, &message, 3008), 7);
         check_train(&far, &message, 3008);

@@ -1,0 +1,90 @@
+//! The header in front of a packet on a link: the Ethernet's own, and which endpoints.
+//!
+//! | at | bytes | what |
+//! |---|---|---|
+//! | 0 | 6 | hardware address that it goes to |
+//! | 6 | 6 | hardware address that it comes from |
+//! | 12 | 2 | [`ETHER_TYPE`], big-endian |
+//! | 14 | 2 | endpoint that it goes to: the tag of a process, and a slot in it |
+//! | 16 | 2 | endpoint that it comes from |
+//! | 18 | | the packet, as in a datagram |
+
+use crate::sys::Address;
+use crate::value::Space;
+
+/// Bytes of the header.
+pub(crate) const LINK_BYTES: usize = 18;
+/// Bytes of it that count as the frame's payload.
+pub(crate) const LINK_PAYLOAD: usize = 4;
+/// The type of our frames: one of the two that are set aside for local experiments (IEEE 802).
+pub(crate) const ETHER_TYPE: u16 = 0x88b5;
+
+/// An endpoint on a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Node {
+    pub(crate) hardware: [u8; 6],
+    /// Tag of the process, and slot in it.
+    pub(crate) endpoint: [u8; 2],
+}
+
+impl From<Node> for Address {
+    fn from(node: Node) -> Self {
+        Self::of_link(node.hardware, node.endpoint)
+    }
+}
+
+impl Node {
+    /// The endpoint that an address names, if it is one on a link.
+    #[inline]
+    pub(crate) fn of(address: &Address) -> Option<Self> {
+        address.link().map(|(hardware, endpoint)| Self { hardware, endpoint })
+    }
+}
+
+/// What stands in front of a packet from one to the other.
+pub(super) fn header(to: Node, from: Node) -> [u8; LINK_BYTES] {
+    let mut header = [0; LINK_BYTES];
+    header[..6].copy_from_slice(&to.hardware);
+    header[6..12].copy_from_slice(&from.hardware);
+    header[12..14].copy_from_slice(&ETHER_TYPE.to_be_bytes());
+    header[14..16].copy_from_slice(&to.endpoint);
+    header[16..18].copy_from_slice(&from.endpoint);
+    header
+}
+
+/// To whom a frame goes, and from whom it comes; `None` if it is none of ours.
+#[inline]
+pub(super) fn parse(frame: Space<'_>) -> Option<(Node, Node)> {
+    let mut header = [0; LINK_BYTES];
+    frame.read(0, &mut header)?;
+    if header[12..14] != ETHER_TYPE.to_be_bytes() {
+        return None;
+    }
+    let node = |hardware: usize, endpoint: usize| {
+        let mut node = Node { hardware: [0; 6], endpoint: [0; 2] };
+        node.hardware.copy_from_slice(&header[hardware..hardware + 6]);
+        node.endpoint.copy_from_slice(&header[endpoint..endpoint + 2]);
+        node
+    };
+    Some((node(0, 14), node(6, 16)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Node = Node { hardware: [2, 0, 0, 0, 0, 1], endpoint: [9, 1] };
+    const B: Node = Node { hardware: [2, 0, 0, 0, 0, 2], endpoint: [7, 3] };
+
+    #[test]
+    fn a_header_says_from_whom_and_to_whom() {
+        let mut frame = header(A, B).to_vec();
+        frame.extend([5; 40]);
+        assert_eq!(parse(Space::of_mut(&mut frame)), Some((A, B)));
+        assert_eq!(Node::of(&Address::from(A)), Some(A));
+        assert_eq!(Address::from(A).ip(), None);
+        frame[13] ^= 1;
+        assert_eq!(parse(Space::of_mut(&mut frame)), None);
+        assert_eq!(parse(Space::of_mut(&mut frame[..LINK_BYTES - 1])), None);
+    }
+}

@@ -1,0 +1,438 @@
+//! Raw Ethernet: packets on a link, in frames of their own type, with no internet protocol.
+//!
+//! It offers what [`udp`](super::udp) does, datagrams alone and in trains, by one of two devices:
+//! AF_XDP, where frames pass through memory shared with the kernel and looking for one is a look at
+//! memory; and AF_PACKET, a socket like any other, for processes that find the queue taken.
+//!
+//! * A frame is copied once each way: into the place that its receiver names, and out of the parts
+//!   that its sender has. In the memory that the kernel fills, packets begin at multiples of 16.
+//! * What arrives while a train is taken is taken with it: frames of one sender behind each other, of
+//!   one length, are a train here as they are where the kernel merges datagrams.
+
+mod frame;
+mod packet;
+mod pool;
+mod station;
+mod xdp;
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, TryLockError};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+pub(crate) use self::frame::Node;
+use self::frame::{LINK_BYTES, LINK_PAYLOAD, header, parse};
+use self::packet::Tap;
+pub(crate) use self::station::Station;
+use self::xdp::Xsk;
+use super::train::TRAIN_MAX;
+use super::udp::{Arrival, Until};
+use crate::sys::Address;
+use crate::value::{Space, Window};
+
+/// Frames of others that are passed over at one look.
+const STRANGE_MAX: usize = 64;
+
+/// What a socket is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// One thread's calls.
+    Calls,
+    /// Many threads' calls.
+    Shared,
+    /// Everybody's.
+    Service,
+}
+
+impl Use {
+    /// Frames that may have arrived, and that may be under way.
+    const fn frames(self) -> (u32, u32) {
+        match self {
+            Self::Calls => (512, 64),
+            Self::Shared => (1024, 64),
+            Self::Service => (2048, 128),
+        }
+    }
+}
+
+/// A socket at an interface.
+#[derive(Debug)]
+pub(crate) struct Ethernet {
+    node: Node,
+    /// The only one that it sends to and hears from, and the header for it.
+    peer: Option<(Node, [u8; LINK_BYTES])>,
+    device: Device,
+    mtu: usize,
+    merges: AtomicBool,
+    /// Readable once nobody is to sleep here any more.
+    closed: Option<OwnedFd>,
+    station: Arc<Station>,
+}
+
+#[derive(Debug)]
+enum Device {
+    Xdp(Arc<Xsk>),
+    Packet(Tap),
+}
+
+/// Frames that have arrived, the oldest first.
+trait Inbox {
+    /// The next of them.
+    fn peek(&mut self) -> Option<Space<'_>>;
+    /// It is done with.
+    fn pass(&mut self);
+    /// Nothing is looked at for now.
+    fn rest(&mut self) {}
+}
+
+impl Ethernet {
+    /// A socket that anybody on the link may send to.
+    ///
+    /// # Errors
+    /// If neither device is to be had.
+    pub(crate) fn open(station: &Arc<Station>, what: Use) -> io::Result<Self> {
+        let node = Node {
+            hardware: station.interface().hardware.ok_or(ErrorKind::Unsupported)?,
+            endpoint: station.endpoint()?,
+        };
+        let device = match station.queue() {
+            Some(queue) => queue.open(node.endpoint[1], what).map(Device::Xdp),
+            None => Tap::new(station.interface(), node.endpoint, what).map(Device::Packet),
+        };
+        let closed = match what {
+            Use::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)).transpose(),
+            Use::Calls | Use::Shared => Ok(None),
+        };
+        let give_back = |_: &io::Error| station.give_back(node.endpoint);
+        let closed = closed.map_err(io::Error::from).inspect_err(give_back)?;
+        let device = device.inspect_err(give_back)?;
+        Ok(Self {
+            node,
+            peer: None,
+            device,
+            mtu: station.interface().mtu,
+            merges: AtomicBool::new(false),
+            closed,
+            station: Arc::clone(station),
+        })
+    }
+
+    /// A socket that sends to and hears from one peer only.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub(crate) fn connected(station: &Arc<Station>, peer: Node, what: Use) -> io::Result<Self> {
+        let mut socket = Self::open(station, what)?;
+        socket.peer = Some((peer, header(peer, socket.node)));
+        Ok(socket)
+    }
+
+    /// Which endpoint it is.
+    pub(crate) const fn node(&self) -> Node {
+        self.node
+    }
+
+    /// Bytes behind a header of so many that a frame may have: a multiple of 16.
+    pub(crate) fn payload(&self, header: usize) -> usize {
+        let room = match &self.device {
+            Device::Xdp(xsk) => xsk.room() - LINK_BYTES,
+            Device::Packet(_) => packet::ROOM - LINK_BYTES,
+        };
+        (self.mtu - LINK_PAYLOAD).min(room).saturating_sub(header) & !15
+    }
+
+    /// Frames that may have arrived and not been taken.
+    pub(crate) fn frames(&self) -> usize {
+        match &self.device {
+            Device::Xdp(xsk) => xsk.frames(),
+            Device::Packet(tap) => tap.frames(),
+        }
+    }
+
+    /// How many frames found no room.
+    pub(crate) fn overflowed(&self) -> io::Result<u64> {
+        match &self.device {
+            Device::Xdp(xsk) => xsk.overflowed(),
+            Device::Packet(tap) => tap.overflowed(),
+        }
+    }
+
+    /// Lets trains arrive in one piece.
+    pub(crate) fn merge(&self) {
+        self.merges.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether trains may arrive in one piece.
+    #[inline]
+    pub(crate) fn merges(&self) -> bool {
+        self.merges.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn header(&self, to: Option<&Address>) -> io::Result<[u8; LINK_BYTES]> {
+        match (to, &self.peer) {
+            (None, Some((_, header))) => Ok(*header),
+            (Some(to), _) => {
+                let to = Node::of(to).ok_or(ErrorKind::InvalidInput)?;
+                Ok(header(to, self.node))
+            }
+            (None, None) => Err(ErrorKind::NotConnected.into()),
+        }
+    }
+
+    /// Sends one packet made of these parts; without `to` to whom the socket is connected.
+    ///
+    /// # Errors
+    /// If it did not go: the interface is down, or has no room. It is as good as lost.
+    #[inline]
+    pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
+        let header = self.header(to)?;
+        match &self.device {
+            Device::Xdp(xsk) => xsk.send(&header, parts),
+            Device::Packet(tap) => tap.send(&header, parts),
+        }
+    }
+
+    /// Sends packets of `segment` bytes each, whose last may be shorter, in order.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); how many of them went is unknown then.
+    pub(crate) fn send_train(
+        &self,
+        parts: &[Window<'_>],
+        segment: usize,
+        to: Option<&Address>,
+    ) -> io::Result<()> {
+        let header = self.header(to)?;
+        match &self.device {
+            Device::Xdp(xsk) => xsk.send_train(&header, parts, segment),
+            Device::Packet(tap) => tap.send_train(&header, parts, segment),
+        }
+    }
+
+    /// Whether something may have arrived. Costs a look at memory.
+    #[inline]
+    pub(crate) fn has_come(&self) -> bool {
+        match &self.device {
+            Device::Xdp(xsk) => xsk.has_come(),
+            Device::Packet(tap) => tap.has_come(),
+        }
+    }
+
+    /// Receives a packet, or a train if the socket [merges](Self::merge), into these spaces, filled
+    /// one after the other. `None` if nothing came in time.
+    ///
+    /// # Errors
+    /// Those of `poll`.
+    #[inline]
+    pub(crate) fn receive(
+        &self,
+        into: &[Space<'_>],
+        mut from: Option<&mut Address>,
+        until: Until,
+    ) -> io::Result<Option<Arrival>> {
+        loop {
+            let taken = match &self.device {
+                Device::Xdp(xsk) => self.take(&xsk.inbox, into, from.as_deref_mut(), until),
+                Device::Packet(tap) => self.take(&tap.inbox, into, from.as_deref_mut(), until),
+            };
+            if taken.is_some() || until == Until::Now || !self.sleep(until)? {
+                return Ok(taken);
+            }
+            if matches!(until, Until::After(_)) {
+                // One more look, and then whoever waits looks at its clock.
+                return match &self.device {
+                    Device::Xdp(xsk) => Ok(self.take(&xsk.inbox, into, from, until)),
+                    Device::Packet(tap) => Ok(self.take(&tap.inbox, into, from, until)),
+                };
+            }
+        }
+    }
+
+    /// Takes what has come; with a socket that several threads receive from, if no other does just
+    /// now.
+    #[inline]
+    fn take<I: Inbox>(
+        &self,
+        inbox: &Mutex<I>,
+        into: &[Space<'_>],
+        from: Option<&mut Address>,
+        until: Until,
+    ) -> Option<Arrival> {
+        let mut inbox = match inbox.try_lock() {
+            Ok(inbox) => inbox,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) if until == Until::Now => return None,
+            Err(TryLockError::WouldBlock) => station::locked(inbox),
+        };
+        let only = self.peer.as_ref().map(|(peer, _)| *peer);
+        take(&mut *inbox, self.node, only, self.merges(), into, from)
+    }
+
+    /// Sleeps until something comes; false if the time is over, or nobody is to sleep any more.
+    #[cold]
+    fn sleep(&self, until: Until) -> io::Result<bool> {
+        let limit = match until {
+            Until::After(limit) => Some(timespec(limit)),
+            Until::Ever | Until::Now => None,
+        };
+        let (socket, closed) = (self.as_fd(), self.closed.as_ref().map(AsFd::as_fd));
+        let flags = PollFlags::IN;
+        let mut fds = [
+            PollFd::from_borrowed_fd(socket, flags),
+            PollFd::from_borrowed_fd(closed.unwrap_or(socket), flags),
+        ];
+        let count = if closed.is_some() { 2 } else { 1 };
+        match poll(&mut fds[..count], limit.as_ref()) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
+            Ok(_) => {}
+            Err(error) => return Err(error.into()),
+        }
+        if closed.is_some() && !fds[1].revents().is_empty() {
+            return Ok(false);
+        }
+        if let Device::Packet(tap) = &self.device
+            && fds[0].revents().contains(PollFlags::ERR)
+        {
+            // The interface went down, or came back; frames are lost meanwhile.
+            let _ = tap.error();
+        }
+        Ok(true)
+    }
+
+    /// Makes threads that sleep in receiving come back, from now on.
+    pub(crate) fn close(&self) {
+        if let Some(closed) = &self.closed {
+            let _ = rustix::io::write(closed, &1u64.to_ne_bytes());
+        }
+    }
+}
+
+fn timespec(limit: Duration) -> Timespec {
+    let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
+    Timespec { tv_sec: seconds, tv_nsec: limit.subsec_nanos().into() }
+}
+
+impl AsFd for Ethernet {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &self.device {
+            Device::Xdp(xsk) => xsk.as_fd(),
+            Device::Packet(tap) => tap.as_fd(),
+        }
+    }
+}
+
+impl Drop for Ethernet {
+    fn drop(&mut self) {
+        if let (Device::Xdp(xsk), Some(queue)) = (&self.device, self.station.queue()) {
+            queue.close(self.node.endpoint[1], xsk);
+        }
+        self.station.give_back(self.node.endpoint);
+    }
+}
+
+/// Where bytes go that are put behind each other.
+struct Pen<'a> {
+    into: &'a [Space<'a>],
+    /// Which space, and where in it.
+    space: usize,
+    at: usize,
+}
+
+impl Pen<'_> {
+    /// Bytes that there is room for.
+    fn room(&self) -> usize {
+        let all: usize = self.into[self.space..].iter().map(|space| space.window().len()).sum();
+        all - self.at
+    }
+
+    /// Puts bytes; how many there was room for.
+    fn put(&mut self, from: Window<'_>) -> usize {
+        let mut done = 0;
+        while done < from.len()
+            && let Some(space) = self.into.get(self.space)
+        {
+            let some = (space.window().len() - self.at).min(from.len() - done);
+            if let (Some(to), Some(part)) = (space.part(self.at, some), from.part(done, some)) {
+                to.copy_from(part);
+            }
+            (done, self.at) = (done + some, self.at + some);
+            if self.at == space.window().len() {
+                (self.space, self.at) = (self.space + 1, 0);
+            }
+        }
+        done
+    }
+}
+
+/// Takes a packet for `to`, from anybody or from `only`, and with `merges` those that follow it in a
+/// train.
+#[inline]
+fn take<I: Inbox>(
+    inbox: &mut I,
+    to: Node,
+    only: Option<Node>,
+    merges: bool,
+    into: &[Space<'_>],
+    from: Option<&mut Address>,
+) -> Option<Arrival> {
+    let is_ours = |frame: Space<'_>, only: Option<Node>| {
+        let (for_whom, sender) = parse(frame)?;
+        (for_whom == to && only.is_none_or(|only| only == sender)).then_some(sender)
+    };
+    let mut pen = Pen { into, space: 0, at: 0 };
+    let mut strange = 0;
+    let (sender, bytes, put) = loop {
+        let frame = inbox.peek()?;
+        let Some(sender) = is_ours(frame, only) else {
+            inbox.pass();
+            strange += 1;
+            if strange == STRANGE_MAX {
+                inbox.rest();
+                return None;
+            }
+            continue;
+        };
+        let bytes = frame.window().len() - LINK_BYTES;
+        let packet = frame.part(LINK_BYTES, bytes).unwrap_or(Space::none());
+        break (sender, bytes, pen.put(packet.window()));
+    };
+    inbox.pass();
+    let mut arrival = Arrival { bytes: put, segment: put, cut: put < bytes };
+    if merges && !arrival.cut {
+        for _ in 1..TRAIN_MAX {
+            let Some(frame) = inbox.peek() else { break };
+            let more = frame.window().len().saturating_sub(LINK_BYTES);
+            if is_ours(frame, Some(sender)).is_none() || more > bytes || more > pen.room() {
+                break;
+            }
+            let packet = frame.part(LINK_BYTES, more).unwrap_or(Space::none());
+            arrival.bytes += pen.put(packet.window());
+            inbox.pass();
+            if more < bytes {
+                break;
+            }
+        }
+    }
+    inbox.rest();
+    if let Some(from) = from {
+        *from = sender.into();
+    }
+    Some(arrival)
+}
+
+impl core::fmt::Debug for Xsk {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Xsk").finish_non_exhaustive()
+    }
+}
+
+impl core::fmt::Debug for Station {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let name = &self.interface().name;
+        f.debug_struct("Station").field("interface", name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,131 @@
+//! A socket by AF_PACKET.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Mutex;
+
+use super::frame::{ETHER_TYPE, LINK_BYTES};
+use super::station::locked;
+use super::{Inbox, Pen, Use};
+use crate::device::train::cut;
+use crate::sys::{FRAMES_SENT_MAX, Filter, NetworkInterface, PacketRing, PacketSocket};
+use crate::value::{Space, Window};
+
+/// Bytes of a slot, and of the longest frame that fits into one behind what the kernel says of it.
+const SLOT: u32 = 2048;
+pub(super) const ROOM: usize = SLOT as usize - 128;
+
+/// A socket at an interface.
+#[derive(Debug)]
+pub(super) struct Tap {
+    pub(super) inbox: Mutex<PacketRing>,
+    /// Frames that are sent together are put together here.
+    outbox: Mutex<Box<[u8]>>,
+    socket: PacketSocket,
+    frames: usize,
+    dropped: AtomicU32,
+}
+
+impl Tap {
+    pub(super) fn new(
+        interface: &NetworkInterface,
+        endpoint: [u8; 2],
+        what: Use,
+    ) -> io::Result<Self> {
+        let filter = Filter { ether_type: ETHER_TYPE, endpoint };
+        let (frames, _) = what.frames();
+        let (socket, ring) = PacketSocket::new(interface.number, filter, SLOT, frames)?;
+        Ok(Self {
+            inbox: Mutex::new(ring),
+            outbox: Mutex::new(vec![0; FRAMES_SENT_MAX * SLOT as usize].into_boxed_slice()),
+            socket,
+            frames: frames as usize,
+            dropped: AtomicU32::new(0),
+        })
+    }
+
+    pub(super) const fn frames(&self) -> usize {
+        self.frames
+    }
+
+    pub(super) fn overflowed(&self) -> io::Result<u64> {
+        // The kernel tells how many since it told last.
+        let more = self.socket.dropped()?;
+        Ok(u64::from(self.dropped.fetch_add(more, Ordering::Relaxed).wrapping_add(more)))
+    }
+
+    pub(super) fn error(&self) -> io::Result<()> {
+        self.socket.error()
+    }
+
+    #[inline]
+    pub(super) fn has_come(&self) -> bool {
+        self.inbox.try_lock().is_ok_and(|inbox| PacketRing::peek(&inbox).is_some())
+    }
+
+    /// Sends one frame.
+    #[inline]
+    pub(super) fn send(&self, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io::Result<()> {
+        let mut outbox = locked(&self.outbox);
+        let frame = Space::of_mut(&mut outbox[..SLOT as usize]);
+        let bytes = put(frame, header, parts)?;
+        self.socket.send(frame.part(0, bytes).unwrap_or(Space::none()).window())
+    }
+
+    /// Sends frames whose packets are `segment` bytes each, but for the last.
+    pub(super) fn send_train(
+        &self,
+        header: &[u8; LINK_BYTES],
+        parts: &[Window<'_>],
+        segment: usize,
+    ) -> io::Result<()> {
+        let mut outbox = locked(&self.outbox);
+        let all = Space::of_mut(&mut outbox);
+        let (mut frames, mut count) = ([Window::empty(); FRAMES_SENT_MAX], 0);
+        cut(parts, segment, &mut |packet| {
+            if count == frames.len() {
+                self.socket.send_all(&frames)?;
+                count = 0;
+            }
+            let slot = all.part(count * SLOT as usize, SLOT as usize).unwrap_or(Space::none());
+            let bytes = put(slot, header, packet)?;
+            frames[count] = slot.part(0, bytes).unwrap_or(Space::none()).window();
+            count += 1;
+            Ok(())
+        })?;
+        self.socket.send_all(&frames[..count])
+    }
+}
+
+/// Puts a frame together; how long it is.
+fn put(frame: Space<'_>, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io::Result<usize> {
+    let into = [frame];
+    let mut pen = Pen { into: &into, space: 0, at: 0 };
+    let mut bytes = pen.put(Window::of(header));
+    for part in parts {
+        if pen.put(*part) < part.len() {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
+        bytes += part.len();
+    }
+    Ok(bytes)
+}
+
+impl Inbox for PacketRing {
+    #[inline]
+    fn peek(&mut self) -> Option<Space<'_>> {
+        Self::peek(self)
+    }
+
+    #[inline]
+    fn pass(&mut self) {
+        self.release();
+    }
+}
+
+impl AsFd for Tap {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}

@@ -1,0 +1,141 @@
+//! `Pool`: frames in memory shared with the kernel, and whose they are just now.
+//!
+//! | a frame | where it is named |
+//! |---|---|
+//! | for what arrives | fill ring, then a socket's receive ring, then a stash, then the fill ring |
+//! | to be sent | a socket's own list; *under way* from the transmit ring to the completion ring |
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::io::{self, ErrorKind};
+use std::sync::{Arc, Mutex};
+
+use super::station::locked;
+use crate::sys::{Consumer, Producer, Queue, QueueRings, Umem, UmemLayout};
+use crate::value::Space;
+
+/// Bytes of a frame, and how many there are: those that are sent, and those for what arrives.
+/// Together they are what everybody may lock, as most systems are set up.
+const FRAME: u32 = 2048;
+const FRAMES: u32 = 4096;
+const SENT: u32 = 1280;
+/// Bytes of all of them.
+pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
+/// So that what stands behind both headers begins at a multiple of 16: before a frame the kernel
+/// leaves 256 bytes free, and these.
+const HEADROOM: u32 = 14;
+/// Frames that a socket has received are given back so many at a time.
+const BATCH: usize = 16;
+
+/// The frames of a queue.
+pub(super) struct Pool {
+    umem: Arc<Umem>,
+    fill: Mutex<Producer<u64>>,
+    completion: Mutex<Consumer<u64>>,
+    /// Which of the frames that are sent the kernel has.
+    under_way: Box<[AtomicBool]>,
+    /// Numbers of those that no socket has.
+    vacant: Mutex<Vec<u32>>,
+}
+
+impl Pool {
+    /// Takes a queue of an interface.
+    ///
+    /// # Errors
+    /// As for [`Umem::new`].
+    pub(super) fn new(queue: Queue) -> io::Result<Arc<Self>> {
+        let layout = UmemLayout {
+            frame: FRAME,
+            count: FRAMES,
+            headroom: HEADROOM,
+            fill: FRAMES,
+            completion: SENT.next_power_of_two(),
+        };
+        let (umem, QueueRings { mut fill, completion }) = Umem::new(layout, queue)?;
+        for frame in SENT..FRAMES {
+            fill.put(u64::from(frame) * u64::from(FRAME));
+        }
+        fill.publish();
+        Ok(Arc::new(Self {
+            umem: Arc::new(umem),
+            fill: Mutex::new(fill),
+            completion: Mutex::new(completion),
+            under_way: (0..SENT).map(|_| AtomicBool::new(false)).collect(),
+            vacant: Mutex::new((0..SENT).collect()),
+        }))
+    }
+
+    pub(super) const fn umem(&self) -> &Arc<Umem> {
+        &self.umem
+    }
+
+    /// Frames for a socket to send with.
+    pub(super) fn take(&self, count: usize) -> io::Result<Box<[u32]>> {
+        let mut vacant = locked(&self.vacant);
+        let left = vacant.len().checked_sub(count).ok_or(ErrorKind::QuotaExceeded)?;
+        Ok(vacant.split_off(left).into_boxed_slice())
+    }
+
+    /// The memory of a frame to be sent, if the kernel is done with what was in it.
+    #[inline]
+    pub(super) fn vacant(&self, number: u32) -> Option<(u64, Space<'_>)> {
+        // SYNC: frame-sent.
+        if self.under_way[number as usize].load(Ordering::Acquire) {
+            return None;
+        }
+        let at = u64::from(number) * u64::from(FRAME);
+        Some((at, self.umem.space().part(at as usize, FRAME as usize)?))
+    }
+
+    /// The kernel gets the frame.
+    #[inline]
+    pub(super) fn leave(&self, number: u32) {
+        self.under_way[number as usize].store(true, Ordering::Relaxed);
+    }
+
+    /// Learns which frames have been sent, whosever they are.
+    pub(super) fn reap(&self) {
+        let mut completion = locked(&self.completion);
+        while let Some(at) = completion.take() {
+            if let Some(frame) = self.under_way.get((at / u64::from(FRAME)) as usize) {
+                // SYNC: frame-sent. The kernel reads it no more.
+                frame.store(false, Ordering::Release);
+            }
+        }
+        completion.release();
+    }
+
+    /// What arrived.
+    #[inline]
+    pub(super) fn arrived(&self, at: u64, bytes: u32) -> Space<'_> {
+        self.umem.space().part(at as usize, bytes as usize).unwrap_or(Space::none())
+    }
+}
+
+/// Frames that were received, until they are given back together.
+#[derive(Debug, Default)]
+pub(super) struct Stash {
+    frames: [u64; BATCH],
+    count: usize,
+}
+
+impl Stash {
+    /// A frame whose bytes nobody needs any more; whether it is time to give back what there is.
+    #[inline]
+    pub(super) fn add(&mut self, at: u64) -> bool {
+        self.frames[self.count] = at;
+        self.count += 1;
+        self.count == BATCH
+    }
+
+    /// Gives them back to the kernel; whether it wants a system call for that.
+    pub(super) fn flush(&mut self, pool: &Pool) -> bool {
+        let mut fill = locked(&pool.fill);
+        for at in &self.frames[..self.count] {
+            // The ring has room for all frames that there are.
+            fill.put(*at & !u64::from(FRAME - 1));
+        }
+        fill.publish();
+        self.count = 0;
+        fill.needs_wakeup()
+    }
+}

@@ -1,0 +1,284 @@
+//! Sockets by AF_XDP, which share the queue that this process has.
+
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+
+use super::frame::{ETHER_TYPE, LINK_BYTES};
+use super::pool::{Pool, Stash};
+use super::station::{QUEUE, locked};
+use super::{Inbox, Pen, Use};
+use crate::device::train::cut;
+use crate::sys::{
+    Consumer, Described, NetworkInterface, Ours, Producer, Queue, SocketRings, XdpProgram,
+    XdpSocket,
+};
+use crate::value::{Space, Window};
+
+/// How often the kernel is asked to go on with what it did not take at once.
+const KICKS_MAX: usize = 64;
+
+/// A queue of an interface.
+pub(super) struct XdpQueue {
+    // First: nothing is led to a socket any more when the others go.
+    program: XdpProgram,
+    pool: Arc<Pool>,
+    /// Sockets that nobody uses now.
+    spare: Mutex<Vec<Arc<Xsk>>>,
+}
+
+/// A socket, with what it shares with the kernel.
+pub(super) struct Xsk {
+    pub(super) inbox: Mutex<Arrived>,
+    outbox: Mutex<Outbox>,
+    socket: XdpSocket,
+    pool: Arc<Pool>,
+    what: Use,
+}
+
+/// What has arrived.
+pub(super) struct Arrived {
+    ring: Consumer<Described>,
+    stash: Stash,
+    pool: Arc<Pool>,
+}
+
+/// What is to be sent.
+struct Outbox {
+    ring: Producer<Described>,
+    frames: Box<[u32]>,
+    next: usize,
+}
+
+impl XdpQueue {
+    /// Takes the queue of an interface.
+    ///
+    /// # Errors
+    /// If somebody has it, or the interface's program; if this process may not, or there is no room.
+    pub(super) fn new(interface: &NetworkInterface, tag: u8) -> io::Result<Self> {
+        // The program first: an interface has only one, whoever's it is.
+        let ours = Ours { ether_type: ETHER_TYPE, queue: QUEUE, tag };
+        let program = XdpProgram::attach(interface.number, ours)?;
+        let pool = Pool::new(Queue { interface: interface.number, queue: QUEUE })?;
+        Ok(Self { program, pool, spare: Mutex::default() })
+    }
+
+    /// What it is, in words.
+    pub(super) fn describe(&self) -> String {
+        let place = if self.program.is_in_driver() { "in the driver" } else { "behind the driver" };
+        let zero = self.pool.umem().is_zero_copy().unwrap_or(false);
+        format!("AF_XDP, {place}, with{} a copy of the kernel's", if zero { "out" } else { "" })
+    }
+
+    /// A socket for an endpoint.
+    ///
+    /// # Errors
+    /// If there are no frames or descriptors left.
+    pub(super) fn open(&self, slot: u8, what: Use) -> io::Result<Arc<Xsk>> {
+        let spare = {
+            let mut spare = locked(&self.spare);
+            let found = spare.iter().position(|xsk| xsk.what == what);
+            found.map(|at| spare.swap_remove(at))
+        };
+        let xsk = match spare {
+            Some(xsk) => xsk,
+            None => Arc::new(Xsk::new(&self.pool, what)?),
+        };
+        xsk.clear();
+        self.program.lead(slot, &xsk.socket)?;
+        Ok(xsk)
+    }
+
+    /// A socket is used no more. It is kept for the next one: so no frame is lost with it that arrives
+    /// just now.
+    pub(super) fn close(&self, slot: u8, xsk: &Arc<Xsk>) {
+        self.program.leave(slot);
+        xsk.clear();
+        locked(&self.spare).push(Arc::clone(xsk));
+    }
+}
+
+impl Xsk {
+    fn new(pool: &Arc<Pool>, what: Use) -> io::Result<Self> {
+        let (receive, transmit) = what.frames();
+        let frames = pool.take(transmit as usize)?;
+        let (socket, rings) = XdpSocket::new(pool.umem(), receive, transmit)?;
+        let SocketRings { receive, transmit } = rings;
+        let stash = Stash::default();
+        Ok(Self {
+            inbox: Mutex::new(Arrived { ring: receive, stash, pool: Arc::clone(pool) }),
+            outbox: Mutex::new(Outbox { ring: transmit, frames, next: 0 }),
+            socket,
+            pool: Arc::clone(pool),
+            what,
+        })
+    }
+
+    /// Gives back what has arrived, unseen.
+    fn clear(&self) {
+        let mut inbox = locked(&self.inbox);
+        while inbox.peek().is_some() {
+            inbox.pass();
+        }
+        inbox.ring.release();
+        let Arrived { stash, pool, .. } = &mut *inbox;
+        stash.flush(pool);
+    }
+
+    /// Bytes of the longest frame that can arrive.
+    pub(super) fn room(&self) -> usize {
+        self.pool.umem().room()
+    }
+
+    /// Frames that may have arrived.
+    pub(super) const fn frames(&self) -> usize {
+        self.what.frames().0 as usize
+    }
+
+    pub(super) fn overflowed(&self) -> io::Result<u64> {
+        self.socket.dropped()
+    }
+
+    #[inline]
+    pub(super) fn has_come(&self) -> bool {
+        // Who has the lock looks.
+        self.inbox.try_lock().is_ok_and(|mut inbox| inbox.ring.peek().is_some())
+    }
+
+    /// Sends one frame.
+    #[inline]
+    pub(super) fn send(&self, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io::Result<()> {
+        let mut outbox = locked(&self.outbox);
+        self.put(&mut outbox, header, parts)?;
+        outbox.ring.publish();
+        // Whoever has put more meanwhile has it sent, or this call has.
+        drop(outbox);
+        self.kick()
+    }
+
+    /// Sends frames whose packets are `segment` bytes each, but for the last.
+    pub(super) fn send_train(
+        &self,
+        header: &[u8; LINK_BYTES],
+        parts: &[Window<'_>],
+        segment: usize,
+    ) -> io::Result<()> {
+        let mut outbox = locked(&self.outbox);
+        cut(parts, segment, &mut |packet| self.put(&mut outbox, header, packet))?;
+        outbox.ring.publish();
+        drop(outbox);
+        self.kick()
+    }
+
+    /// Puts a frame among those to be sent; if all are under way, once one has been sent.
+    #[inline]
+    fn put(
+        &self,
+        outbox: &mut Outbox,
+        header: &[u8; LINK_BYTES],
+        parts: &[Window<'_>],
+    ) -> io::Result<()> {
+        if outbox.put(&self.pool, header, parts)? {
+            return Ok(());
+        }
+        for _ in 0..KICKS_MAX {
+            outbox.ring.publish();
+            self.kick()?;
+            self.pool.reap();
+            if outbox.put(&self.pool, header, parts)? {
+                return Ok(());
+            }
+        }
+        Err(ErrorKind::WouldBlock.into())
+    }
+
+    /// Has the kernel send what there is.
+    #[inline]
+    fn kick(&self) -> io::Result<()> {
+        match self.socket.kick() {
+            Ok(()) => Ok(()),
+            Err(error) => self.kick_again(error),
+        }
+    }
+
+    #[cold]
+    fn kick_again(&self, mut error: io::Error) -> io::Result<()> {
+        for _ in 0..KICKS_MAX {
+            let busy =
+                matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS));
+            if !busy {
+                return Err(error);
+            }
+            // Nobody can learn of a frame that was sent while there is no room to tell.
+            self.pool.reap();
+            match self.socket.kick() {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
+        }
+        Err(error)
+    }
+}
+
+impl Outbox {
+    /// Writes a frame and names it; false if all frames are under way.
+    #[inline]
+    fn put(
+        &mut self,
+        pool: &Pool,
+        header: &[u8; LINK_BYTES],
+        parts: &[Window<'_>],
+    ) -> io::Result<bool> {
+        let number = self.frames[self.next];
+        let Some((at, frame)) = pool.vacant(number) else {
+            pool.reap();
+            return Ok(pool.vacant(number).is_some() && self.put(pool, header, parts)?);
+        };
+        let _ = frame.write(0, header);
+        let rest =
+            [frame.part(LINK_BYTES, frame.window().len() - LINK_BYTES).unwrap_or(Space::none())];
+        let mut pen = Pen { into: &rest, space: 0, at: 0 };
+        let mut bytes = LINK_BYTES;
+        for part in parts {
+            if pen.put(*part) < part.len() {
+                return Err(ErrorKind::FileTooLarge.into());
+            }
+            bytes += part.len();
+        }
+        if !self.ring.put(Described::new(at, bytes as u32)) {
+            return Ok(false);
+        }
+        pool.leave(number);
+        self.next = if self.next + 1 == self.frames.len() { 0 } else { self.next + 1 };
+        Ok(true)
+    }
+}
+
+impl Inbox for Arrived {
+    #[inline]
+    fn peek(&mut self) -> Option<Space<'_>> {
+        let Described { at, bytes, .. } = self.ring.peek()?;
+        Some(self.pool.arrived(at, bytes))
+    }
+
+    #[inline]
+    fn pass(&mut self) {
+        if let Some(frame) = self.ring.take()
+            && self.stash.add(frame.at)
+        {
+            self.ring.release();
+            self.stash.flush(&self.pool);
+        }
+    }
+
+    #[inline]
+    fn rest(&mut self) {
+        self.ring.release();
+    }
+}
+
+impl AsFd for Xsk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
