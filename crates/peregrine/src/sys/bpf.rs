@@ -114,7 +114,7 @@ pub const XDP_SOCKETS_MAX: u32 = 256;
 
 /// What the kernel runs for each frame: ours go to the socket that they name, all others on to where
 /// they would have gone without it.
-fn instructions(map: i32, ours: Ours) -> [Instruction; 20] {
+fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
     const LOAD_BYTE: u8 = 0x71;
     const LOAD_HALF: u8 = 0x69;
     const LOAD_WORD: u8 = 0x61;
@@ -136,7 +136,7 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 20] {
     };
     let ether_type = i32::from(u16::from_ne_bytes(ours.ether_type.to_be_bytes()));
     // Jumps lead to the last but one, and count from the instruction behind them.
-    let out = |from: i16| 18 - from - 1;
+    let out = |from: i16| 17 - from - 1;
     [
         // r2 and r3: where the frame begins and ends.
         op(LOAD_WORD, 2, 1, 0, 0),
@@ -156,7 +156,6 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 20] {
         // What has no socket goes on, too.
         op(MOVE_NUMBER, 3, 0, 0, XDP_PASS),
         op(CALL, 0, 0, 0, BPF_FUNC_REDIRECT_MAP),
-        op(EXIT, 0, 0, 0, 0),
         op(EXIT, 0, 0, 0, 0),
         op(MOVE_NUMBER, 0, 0, 0, XDP_PASS),
         op(EXIT, 0, 0, 0, 0),
@@ -252,5 +251,28 @@ fn load(instructions: &[Instruction]) -> io::Result<OwnedFd> {
 impl AsFd for XdpProgram {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_takes_the_program() {
+        let mut create = MapCreate {
+            map_type: BPF_MAP_TYPE_XSKMAP,
+            key_size: 4,
+            value_size: 4,
+            max_entries: 1,
+            map_flags: 0,
+            rest: [0; 15],
+        };
+        let map = match descriptor(BPF_MAP_CREATE, &mut create) {
+            Err(error) => return println!("skipped: {error}"),
+            Ok(map) => map,
+        };
+        let ours = Ours { ether_type: 0x88b5, queue: 0, tag: 1 };
+        load(&instructions(map.as_raw_fd(), ours)).unwrap();
     }
 }
