@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::contract::{self, ContractClient, ContractServer, Object};
 use crate::support;
+use crate::support::link::{self, ENDS};
 use peregrine::{
     BindOptions, CallError, Endpoint, Executed, ExportOptions, Kind, Out, PathKind, Phase, Running,
     Server, Short, Wait, interface,
@@ -30,9 +31,24 @@ impl Carrier {
         format!("{}:{host}:0", self.scheme)
     }
 
+    /// Any port where this process may listen, and call itself.
     pub(crate) fn loopback(self) -> String {
-        self.at("127.0.0.1")
+        self.at(if self.scheme == "eth" { ENDS[1] } else { "127.0.0.1" })
     }
+
+    /// Whether nobody says which process calls.
+    fn is_datagrams(self) -> bool {
+        self.path != PathKind::Tcp
+    }
+}
+
+/// Begins to serve; on raw Ethernet at the far end of the link that this thread is in.
+fn begin(server: Server, at: &str) -> Running {
+    if !at.starts_with("eth:") {
+        return server.listen(at).unwrap().spawn().unwrap();
+    }
+    let server = server.listen_beyond_this_machine(at).unwrap();
+    link::at_far_end(move || server.spawn().unwrap())
 }
 
 #[interface]
@@ -97,7 +113,7 @@ impl Room for Inside {
 
 pub(crate) fn serve(server: Server, room: Inside, at: &str) -> (Running, String) {
     let server = server.export("room", RoomServer::new(room)).unwrap();
-    let running = server.listen(at).unwrap().spawn().unwrap();
+    let running = begin(server, at);
     let address = format!("{}/room", running.addresses()[0]);
     (running, address)
 }
@@ -117,10 +133,12 @@ pub(crate) fn refused<T: std::fmt::Debug>(result: Result<T, CallError>) -> Kind 
 fn keeps_the_contract_with(by: Carrier, options: &BindOptions, wait: Wait) {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let running = Mutex::new(Vec::new());
-    contract::suite(&|object: Object| {
+    // On a link one cannot call oneself.
+    let suite = if by.scheme == "eth" { contract::suite_of_one_call } else { contract::suite };
+    suite(&|object: Object| {
         let name = format!("contract-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         let server = Server::new().wait(wait).export(&name, ContractServer::new(object)).unwrap();
-        let server = server.listen(&by.loopback()).unwrap().spawn().unwrap();
+        let server = begin(server, &by.loopback());
         let address = format!("{}/{name}", server.addresses()[0]);
         running.lock().unwrap().push(server);
         ContractClient::bind_with(&address, options).expect("a binding")
@@ -327,7 +345,7 @@ pub(crate) fn a_drain_that_is_too_short_leaves_calls_uncertain(by: Carrier) {
                 assert_eq!(said, (Kind::ServerGone, Executed::Maybe), "{error}");
             }
             // No connection was closed: the result went to whoever waited for it.
-            Ok(slept) => assert_eq!((by.path, slept), (PathKind::Udp, 1500)),
+            Ok(slept) => assert!(by.is_datagrams() && slept == 1500),
         }
     });
 }
@@ -358,7 +376,7 @@ pub(crate) fn what_is_limited_to_users_is_not_offered(by: Carrier) {
     let _home = home();
     let limited = ExportOptions::default().users([12345]);
     let server = Server::new().export_with("room", RoomServer::new(Inside::of(1)), limited);
-    let running = server.unwrap().listen(&by.loopback()).unwrap().spawn().unwrap();
+    let running = begin(server.unwrap(), &by.loopback());
     let address = format!("{}/room", running.addresses()[0]);
     assert_eq!(refused(RoomClient::bind(&address).map(drop)), Kind::Denied);
     assert_eq!(refused(peregrine::describe(&address)), Kind::Denied);
@@ -387,12 +405,12 @@ pub(crate) fn who_calls_is_where_it_calls_from(by: Carrier) {
     assert_eq!(room.binding().path(), by.path);
     room.binding().ping().unwrap();
     // Over datagrams nobody says which process it is.
-    let process = if by.path == PathKind::Udp { 0 } else { std::process::id() };
+    let process = if by.is_datagrams() { 0 } else { std::process::id() };
     assert_eq!(room.from(&format!("{:?}", by.path)).unwrap(), (true, process, u32::MAX));
     let said = peregrine::describe(&address).unwrap();
     assert_eq!((&*said.interface, said.process), ("Room", std::process::id()));
     // Over datagrams, who asks is bound, too.
-    assert_eq!(said.bindings, if by.path == PathKind::Udp { 2 } else { 1 });
+    assert_eq!(said.bindings, if by.is_datagrams() { 2 } else { 1 });
     // The same export is there under its name, too.
     assert_eq!(RoomClient::bind("room").unwrap().binding().path(), PathKind::Local);
     drop(room);
@@ -470,9 +488,9 @@ pub(crate) fn nobody_listening_and_a_server_that_stops_are_said(by: Carrier) {
     let start = Instant::now();
     let error = room.null().unwrap_err();
     // A connection tells whether it has ended only, or why as well.
-    let told = by.path != PathKind::Udp && error.kind() == Kind::Withdrawn;
+    let told = !by.is_datagrams() && error.kind() == Kind::Withdrawn;
     assert!(told || error.kind() == Kind::ServerGone, "{error}");
-    assert!(by.path == PathKind::Udp || error.executed() == Executed::No, "{error}");
+    assert!(by.is_datagrams() || error.executed() == Executed::No, "{error}");
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     let error = RoomClient::bind(&address).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No), "{error}");

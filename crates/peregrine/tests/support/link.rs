@@ -1,8 +1,14 @@
 //! Two network namespaces and a pair of interfaces between them: a network of a test's own.
 
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::thread::move_into_link_name_space;
 
 use super::{Part, program};
 
@@ -13,6 +19,23 @@ pub(crate) const ENDS: [&str; 2] = ["10.213.77.1", "10.213.77.2"];
 pub(crate) struct Link {
     names: [String; 2],
     interfaces: [String; 2],
+}
+
+std::thread_local! {
+    /// The namespace at the other end of the link that a thread is in.
+    static FAR: RefCell<Option<Arc<File>>> = const { RefCell::new(None) };
+}
+
+/// Does something on a thread at the far end of the link that this one is [in](Link::enter).
+pub(crate) fn at_far_end<T: Send>(what: impl FnOnce() -> T + Send) -> T {
+    let far = FAR.with_borrow(Clone::clone).expect("a link that was entered");
+    std::thread::scope(|scope| {
+        let there = scope.spawn(move || {
+            move_into_link_name_space(far.as_fd(), None).expect("the namespace");
+            what()
+        });
+        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn ip(arguments: &str) -> Result<(), String> {
@@ -47,6 +70,18 @@ impl Link {
             ip(&format!("-n {name} link set {interface} up"))?;
         }
         Ok(link)
+    }
+
+    /// Puts this thread, and those that it starts, at the near end, for good.
+    pub(crate) fn enter(&self) {
+        let open = |name: &str| File::open(format!("/run/netns/{name}")).expect("a namespace");
+        FAR.set(Some(Arc::new(open(&self.names[1]))));
+        move_into_link_name_space(open(&self.names[0]).as_fd(), None).expect("the namespace");
+    }
+
+    /// The interface at an end.
+    pub(crate) fn interface(&self, end: usize) -> &str {
+        &self.interfaces[end]
     }
 
     /// Cuts the connection (`down`), or joins it again (`up`).

@@ -29,7 +29,7 @@ use self::packet::Tap;
 pub(crate) use self::station::Station;
 use self::xdp::Xsk;
 use super::train::TRAIN_MAX;
-use super::udp::{Arrival, Until};
+use super::udp::{Arrival, BYTES_MAX, Until};
 use crate::sys::Address;
 use crate::value::{Space, Window};
 
@@ -98,9 +98,13 @@ impl Ethernet {
             hardware: station.interface().hardware.ok_or(ErrorKind::Unsupported)?,
             endpoint: station.endpoint()?,
         };
-        let device = match station.queue() {
-            Some(queue) => queue.open(node.endpoint[1], what).map(Device::Xdp),
-            None => Tap::new(station.interface(), node.endpoint, what).map(Device::Packet),
+        let by_queue = station.queue().map(|queue| queue.open(node.endpoint[1], what));
+        let device = match by_queue {
+            Some(Ok(xsk)) => Ok(Device::Xdp(xsk)),
+            // Also if the queue has no frames left for one more.
+            None | Some(Err(_)) => {
+                Tap::new(station.interface(), node.endpoint, what).map(Device::Packet)
+            }
         };
         let closed = match what {
             Use::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)).transpose(),
@@ -406,7 +410,8 @@ fn take<I: Inbox>(
         for _ in 1..TRAIN_MAX {
             let Some(frame) = inbox.peek() else { break };
             let more = frame.window().len().saturating_sub(LINK_BYTES);
-            if is_ours(frame, Some(sender)).is_none() || more > bytes || more > pen.room() {
+            let fits = more <= bytes && more <= pen.room() && arrival.bytes + more <= BYTES_MAX;
+            if is_ours(frame, Some(sender)).is_none() || !fits {
                 break;
             }
             let packet = frame.part(LINK_BYTES, more).unwrap_or(Space::none());

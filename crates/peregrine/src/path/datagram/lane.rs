@@ -233,6 +233,16 @@ impl Receiving<'_> {
         let came = match waiting.receive(lane, socket, place) {
             Ok(Some(arrival)) => {
                 let now = moment();
+                let place = if !self.apart && arrival.bytes > arrival.segment {
+                    // Only one that comes alone lies where it belongs: with a late one before it, this
+                    // call's result would be behind that of another.
+                    self.apart = true;
+                    scratch.resize(BYTES_MAX, 0);
+                    let _ = self.half.read(0, &mut scratch[..arrival.bytes]);
+                    Space::of_mut(&mut scratch)
+                } else {
+                    place
+                };
                 for range in datagrams(arrival) {
                     if !(arrival.cut && range.end == arrival.bytes)
                         && let Some(packet) = Packet::at(place, range)

@@ -306,7 +306,10 @@ impl Service {
             self.put_down(hand);
         }
         let until = if asleep { Until::Ever } else { Until::Now };
-        if hand.expected.is_some() && (asleep || self.socket.may_have_come()) {
+        if hand.expected.is_some() {
+            if !asleep && !self.socket.may_have_come() {
+                return Got::Nothing;
+            }
             match self.receive_expected(hand, until) {
                 None => return Got::Nothing,
                 Some(Heard::Call(work)) => return Got::Work(work),
