@@ -305,7 +305,8 @@ impl Umem {
     /// each way.
     ///
     /// # Errors
-    /// `ResourceBusy` if another process has the queue; `PermissionDenied` without `CAP_NET_RAW`;
+    /// `ResourceBusy` if another process has the queue, or had it a moment ago: the kernel lets go of
+    /// it some time after the last socket was closed (milliseconds); `PermissionDenied` without `CAP_NET_RAW`;
     /// `ENOBUFS` if more memory would be locked than `RLIMIT_MEMLOCK` allows.
     pub fn new(layout: UmemLayout, queue: Queue) -> io::Result<(Self, QueueRings)> {
         let memory = Memory::private(layout.frame as usize * layout.count as usize)?;
