@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use peregrine::{BindOptions, CallError, Endpoint, Running, Server};
+use peregrine::{BindOptions, CallError, Endpoint, EthernetDevice, Running, Server};
 
 use super::far::{Far, Order};
 use super::path::Path;
@@ -25,25 +25,12 @@ const fn name(size: Size) -> &'static str {
     }
 }
 
-// ETHERNET DEVICE: the one place where AF_PACKET is to be chosen for ours, by options of the server
-// and of binding that do not exist yet. These three functions and nothing else know of it.
-
-/// Why a path has no device of ours that could be chosen.
-const fn no_device(path: Path) -> Option<&'static str> {
+/// The device by which a path speaks, if it is raw Ethernet.
+const fn device(path: Path) -> EthernetDevice {
     match path {
-        Path::EthernetPacket => Some("no option chooses AF_PACKET yet"),
-        Path::Udp | Path::Tcp | Path::Ethernet => None,
+        Path::EthernetPacket => EthernetDevice::Packet,
+        Path::Udp | Path::Tcp | Path::Ethernet => EthernetDevice::Any,
     }
-}
-
-/// A server with the device that its path wants.
-const fn serving(_path: Path, server: Server) -> Server {
-    server
-}
-
-/// Options of binding with the device that the path wants.
-const fn binding(_path: Path, options: BindOptions) -> BindOptions {
-    options
 }
 
 /// A server that listens at an address of the far end.
@@ -60,7 +47,7 @@ pub(super) fn serve(
         .export(name(Size::Middle), MiddleServer::new(Unread))?
         .export(name(Size::Large), LargeServer::new(Object))?
         .export(name(Size::Huge), HugeServer::new(Unread))?;
-    let server = serving(path, server);
+    let server = server.ethernet_device(device(path));
     let endpoint = format!("{}:{at}:0", path.scheme());
     let server = match at.is_loopback() {
         true => server.listen(&endpoint)?,
@@ -92,9 +79,6 @@ impl Own {
 
     /// Why there is nothing of ours along its path, if that is so.
     pub(super) fn missing(&mut self, far: &mut Far) -> Result<Option<String>, Failure> {
-        if let Some(why) = no_device(self.path) {
-            return Ok(Some(why.to_owned()));
-        }
         let address = match self.address(far, 1) {
             Err(error) => return Ok(Some(error.to_string())),
             Ok(address) => address,
@@ -106,7 +90,8 @@ impl Own {
     }
 
     fn options(&self) -> BindOptions {
-        let options = binding(self.path, BindOptions::default().wait(self.wait.wait()));
+        let options = BindOptions::default().wait(self.wait.wait());
+        let options = options.ethernet_device(device(self.path));
         match self.check {
             None => options,
             Some(check) => options.payload_check(check),

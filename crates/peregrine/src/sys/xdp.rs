@@ -141,6 +141,13 @@ impl<T: Copy> Producer<T> {
         self.ring.word(self.ring.offsets.producer).store(self.next, Ordering::Release);
     }
 
+    /// Entries that the kernel has not read.
+    #[inline]
+    pub fn outstanding(&mut self) -> u32 {
+        self.read = self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire);
+        self.next.wrapping_sub(self.read)
+    }
+
     /// Whether the kernel wants a system call to go on.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
