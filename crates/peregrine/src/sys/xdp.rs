@@ -234,7 +234,9 @@ pub struct UmemLayout {
     pub count: u32,
     /// Bytes left free before what arrives, besides the kernel's own.
     pub headroom: u32,
-    /// Entries of the fill ring, and of the completion ring: powers of two.
+    /// Entries of the fill ring, and of the completion ring: powers of two. The kernel shows a frame
+    /// before it says that it has taken it from the fill ring: that one needs more entries than there
+    /// are frames that go round in it.
     pub fill: u32,
     /// As above.
     pub completion: u32,
