@@ -61,7 +61,7 @@ pub(crate) enum Command {
     List,
     /// Show the interface of an export
     Describe {
-        /// Name or address of the export: NAME, udp:HOST:PORT/NAME, tcp:HOST:PORT/NAME
+        /// Name or address of the export: NAME, eth:, udp: or tcp: and HOST:PORT/NAME
         name: String,
     },
     /// Call the procedure that does nothing, and say how long it takes
@@ -114,7 +114,7 @@ pub(crate) struct Serve {
     /// Calls that run at one time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
-    /// Listen also at a port, such as tcp:127.0.0.1:7000 (port 0: any); may be given several times.
+    /// Listen also at a port, such as tcp:127.0.0.1:7000 or eth:192.0.2.7:7000 (port 0: any); may be given several times.
     /// Nothing on a network is encrypted yet, and whoever reaches the port may call
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<String>,
@@ -129,7 +129,7 @@ pub(crate) struct Serve {
 /// Options of `copy`.
 #[derive(Args, Debug)]
 pub(crate) struct Copy {
-    /// Which file: NAME/PATH, udp:HOST:PORT/NAME/PATH or tcp:HOST:PORT/NAME/PATH
+    /// Which file: NAME/PATH, or eth:, udp: or tcp: and HOST:PORT/NAME/PATH
     #[arg(value_name = "ADDRESS/PATH")]
     pub(crate) from: String,
     /// Where the copy goes: a file, or a directory
@@ -140,7 +140,7 @@ pub(crate) struct Copy {
 /// Options of `ping`.
 #[derive(Args, Debug)]
 pub(crate) struct Ping {
-    /// Name or address of the export: NAME, udp:HOST:PORT/NAME, tcp:HOST:PORT/NAME
+    /// Name or address of the export: NAME, eth:, udp: or tcp: and HOST:PORT/NAME
     pub(crate) name: String,
     /// How many calls
     #[arg(short, long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=10_000_000))]

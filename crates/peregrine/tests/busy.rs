@@ -16,13 +16,14 @@ use support::{Part, alone, part};
 trait Work {
     /// Which of the server's threads serves it.
     fn quick(&self) -> peregrine::Result<u64>;
-    /// Says that it has begun, and takes its time.
-    fn long(&self, ms: u32) -> peregrine::Result<()>;
+    /// Says that it has begun, and ends when it is let go.
+    fn long(&self) -> peregrine::Result<()>;
 }
 
 #[derive(Default)]
 struct Worker {
     began: Arc<AtomicU32>,
+    goes: Arc<Mutex<Option<Receiver<()>>>>,
     threads: Mutex<Vec<ThreadId>>,
 }
 
@@ -35,9 +36,11 @@ impl Work for Worker {
             threads.len() - 1
         }) as u64)
     }
-    fn long(&self, ms: u32) -> peregrine::Result<()> {
+    fn long(&self) -> peregrine::Result<()> {
+        let goes = self.goes.lock().unwrap().take().expect("one at a time");
         self.began.fetch_add(1, Ordering::SeqCst);
-        std::thread::sleep(Duration::from_millis(ms.into()));
+        // A test that fails meanwhile drops the other end.
+        let _ = goes.recv_timeout(3 * LIMIT);
         Ok(())
     }
 }
@@ -59,7 +62,7 @@ fn child() {
 /// What a caller is to do next.
 enum Call {
     Quick,
-    Long(u32),
+    Long,
 }
 
 /// A thread of the client, which uses an A-stack of its own.
@@ -79,7 +82,7 @@ impl Caller {
                 let start = Instant::now();
                 let thread = match call {
                     Call::Quick => work.quick().unwrap(),
-                    Call::Long(ms) => work.long(ms).map(|()| u64::MAX).unwrap(),
+                    Call::Long => work.long().map(|()| u64::MAX).unwrap(),
                 };
                 if tell.send((thread, start.elapsed())).is_err() {
                     break;
@@ -94,37 +97,40 @@ impl Caller {
     }
 
     fn end(&self) -> (u64, Duration) {
-        self.done.recv_timeout(Duration::from_secs(20)).expect("an answer")
+        self.done.recv_timeout(LIMIT).expect("an answer")
     }
 }
 
-/// Calls that last this long keep their thread busy.
-const LONG_MS: u32 = 400;
-/// Well below that, and long for anybody who only waits for another thread to come.
-const SOON: Duration = Duration::from_millis(LONG_MS as u64 / 2);
+/// For what must happen.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Long for anybody who only waits for another thread to come, on a machine that does little else.
+const SOON: Duration = Duration::from_millis(200);
+/// How often it is tried whether the machine does little else.
+const TRIES: usize = 10;
 
 /// A server, and callers whose A-stacks one thread has attended to lately.
 struct Stage {
     callers: Vec<Caller>,
     began: Arc<AtomicU32>,
+    goes: Arc<Mutex<Option<Receiver<()>>>>,
     running: peregrine::Running,
 }
 
 impl Stage {
     fn new(threads: usize, wait: Wait, callers: u32) -> Self {
         let worker = Worker::default();
-        let began = Arc::clone(&worker.began);
+        let (began, goes) = (Arc::clone(&worker.began), Arc::clone(&worker.goes));
         let server = Server::new().threads(threads).wait(wait);
         let running = server.export("work", WorkServer::new(worker)).unwrap().spawn().unwrap();
         let options = BindOptions::default().astacks(callers).wait(wait);
         let work = WorkClient::bind_with("work", &options).unwrap();
         let callers: Vec<_> = (0..callers).map(|_| Caller::new(&work)).collect();
-        Self { callers, began, running }
+        Self { callers, began, goes, running }
     }
 
     /// Calls in turn, until one thread of the server has served all of them.
     fn gather(&self) {
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + LIMIT;
         for round in 1.. {
             let one_by_one = self.callers.iter().map(|caller| {
                 caller.begin(Call::Quick);
@@ -148,26 +154,29 @@ impl Stage {
         panic!("the A-stacks never came to one thread");
     }
 
-    /// The first caller's call runs for long.
-    fn occupy(&self) {
+    /// The first caller's call runs until it is let go.
+    fn occupy(&self) -> Sender<()> {
         let before = self.began.load(Ordering::SeqCst);
-        self.callers[0].begin(Call::Long(LONG_MS));
+        let (go, goes) = channel();
+        *self.goes.lock().unwrap() = Some(goes);
+        self.callers[0].begin(Call::Long);
         support::until("it has begun", || self.began.load(Ordering::SeqCst) > before);
+        go
     }
 }
 
-fn relieved(wait: Wait, callers: u32) -> Duration {
-    let stage = Stage::new(4, wait, callers);
+/// How long the others wait at most, all of whom are served while the long procedure runs.
+fn relieved(stage: &Stage) -> Duration {
     let mut longest = Duration::ZERO;
     for _ in 0..2 {
         stage.gather();
-        stage.occupy();
+        let go = stage.occupy();
         let others = &stage.callers[1..];
         others.iter().for_each(|caller| caller.begin(Call::Quick));
         let waited = others.iter().map(|caller| caller.end().1).max();
         longest = longest.max(waited.unwrap_or_default());
-        let (_, long) = stage.callers[0].end();
-        assert!(long >= Duration::from_millis(LONG_MS.into()));
+        go.send(()).unwrap();
+        stage.callers[0].end();
     }
     longest
 }
@@ -177,9 +186,13 @@ fn nobody_waits_behind_a_long_procedure() {
     let _alone = alone();
     let _directory = support::own_directory();
     for (wait, callers) in [(Wait::Adaptive, 2), (Wait::Adaptive, 31), (Wait::Block, 8)] {
-        let longest = relieved(wait, callers);
-        println!("{wait:?}, {callers} A-stacks of one thread: {longest:?}");
-        assert!(longest < SOON, "{wait:?}: one of {callers} waited {longest:?}");
+        let stage = Stage::new(4, wait, callers);
+        let mut all = Vec::new();
+        while all.iter().all(|longest| *longest >= SOON) {
+            assert!(all.len() < TRIES, "{wait:?}: one of {callers} waited, try by try: {all:?}");
+            all.push(relieved(&stage));
+        }
+        println!("{wait:?}, {callers} A-stacks of one thread: {all:?}");
     }
 }
 
@@ -189,14 +202,16 @@ fn behind_the_only_thread_all_wait_and_are_served() {
     let _directory = support::own_directory();
     let stage = Stage::new(1, Wait::Adaptive, 8);
     stage.gather();
-    stage.occupy();
+    let go = stage.occupy();
     let others = &stage.callers[1..];
     others.iter().for_each(|caller| caller.begin(Call::Quick));
-    let (_, long) = stage.callers[0].end();
+    std::thread::sleep(SOON);
     for caller in others {
-        let (_, waited) = caller.end();
-        assert!(waited > SOON, "one was served in {waited:?}, beside the only thread");
-        assert!(waited < long + Duration::from_secs(2), "one waited {waited:?}, and {long:?}");
+        assert!(caller.done.try_recv().is_err(), "one was served beside the only thread");
+    }
+    go.send(()).unwrap();
+    for caller in &stage.callers {
+        caller.end();
     }
     assert_eq!(stage.running.threads(), 1);
 }
@@ -221,7 +236,7 @@ fn a_flood_keeps_nobody_out() {
             std::thread::sleep(Duration::from_millis(2));
         }
         println!("{flood} threads flood {threads} of the server: {longest:?}");
-        assert!(longest < Duration::from_secs(2), "a single call took {longest:?}");
+        assert!(longest < LIMIT / 2, "a single call took {longest:?}");
         assert!(running.threads() <= threads);
     }
 }

@@ -89,8 +89,9 @@ impl Counted for Object {
 /// The allocator counts for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Allocations per call of `call`, exactly: those of 2 n calls less those of n. Threads that
-/// belong to no call (the test runner's) allocate now and then, so the middle of a few is taken.
+/// Allocations per call of `call`: those of 2 n calls less those of n. Threads that belong to no call
+/// (the test runner's, or one that is begun because a machine is late) allocate now and then, and far
+/// less than half a time a call: so it is rounded, and the middle of a few is taken.
 fn allocations_per_call(mut call: impl FnMut()) -> u64 {
     const CALLS: u64 = 200;
     let mut count = |calls| {
@@ -100,7 +101,10 @@ fn allocations_per_call(mut call: impl FnMut()) -> u64 {
     };
     // The first calls may make an E-stack grow.
     count(10);
-    let mut all = [(); 5].map(|()| count(2 * CALLS).saturating_sub(count(CALLS)) / CALLS);
+    let mut all = [(); 5].map(|()| {
+        let more = count(2 * CALLS).saturating_sub(count(CALLS));
+        (more + CALLS / 2) / CALLS
+    });
     all.sort_unstable();
     all[2]
 }
@@ -246,9 +250,14 @@ fn sleeps() -> u64 {
     sleeps
 }
 
-/// How often a call over UDP sleeps, both sides together.
-fn sleeps_per_call(wait: Wait) -> f64 {
+/// Half a time a call is what a machine that is late may add: who waits for long asks, and sleeps once
+/// more. One that is due to each call is a whole one.
+const SLACK: f64 = 0.5;
+
+/// Holds that a call over UDP sleeps so often at most, both sides together.
+fn sleeps_at_most(most: f64, wait: Wait) {
     const CALLS: u64 = 500;
+    const TRIES: usize = 20;
     let _directory = support::own_directory();
     let server = Server::new().wait(wait).export("counted", CountedServer::new(Object));
     let running = server.unwrap().listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
@@ -259,15 +268,19 @@ fn sleeps_per_call(wait: Wait) -> f64 {
         let round = |calls: u64| {
             let before = sleeps();
             (0..calls).for_each(|_| client.null().unwrap());
-            sleeps() - before
+            // A thread that ends takes its own along.
+            sleeps().saturating_sub(before)
         };
         round(100);
-        // Who is late for a moment asks, and sleeps once more: the least of a few.
-        let all = (0..5).map(|_| round(2 * CALLS).saturating_sub(round(CALLS)));
-        all.min().expect("five") as f64 / CALLS as f64
+        let mut all = Vec::new();
+        while all.iter().all(|sleeps| *sleeps > most + SLACK) {
+            assert!(all.len() < TRIES, "{all:?} sleeps a call, {most} are due, {wait:?}");
+            all.push(round(2 * CALLS).saturating_sub(round(CALLS)) as f64 / CALLS as f64);
+        }
+        println!("{all:?} sleeps a call of two packets, {wait:?}");
     };
     let calling = std::thread::Builder::new().name("calls".into());
-    std::thread::scope(|scope| calling.spawn_scoped(scope, calls).unwrap().join()).unwrap()
+    std::thread::scope(|scope| calling.spawn_scoped(scope, calls).unwrap().join()).unwrap();
 }
 
 /// Each packet wakes one thread, and each thread that was woken sleeps once more. Where all look,
@@ -275,14 +288,10 @@ fn sleeps_per_call(wait: Wait) -> f64 {
 #[test]
 fn a_packet_wakes_one_thread_at_most() {
     let _alone = ALONE.lock().unwrap();
-    let sleeps = sleeps_per_call(Wait::Block);
-    println!("{sleeps} sleeps a blocking call of two packets");
-    assert!(sleeps <= 2.0, "{sleeps} sleeps a call");
+    sleeps_at_most(2.0, Wait::Block);
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped in part: needs two processors");
         return;
     }
-    let sleeps = sleeps_per_call(Wait::Spin);
-    println!("{sleeps} sleeps a spinning call");
-    assert!(sleeps < 0.5, "{sleeps} sleeps a call");
+    sleeps_at_most(0.0, Wait::Spin);
 }

@@ -17,6 +17,8 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit, setrlimit};
 use support::{Part, alone, at_rest, descriptors, part, until};
 
 const LIMIT: Duration = Duration::from_secs(10);
+/// What a session costs a client: its connection, and a handle to the server.
+const SESSION: usize = 2;
 /// Descriptors that a process may have beyond those that it has.
 const ROOM: usize = 40;
 
@@ -157,11 +159,14 @@ fn client() {
     drop(held);
     let (more, again) = needed(|| VaultClient::bind("vault"));
     check(&again, 1).unwrap();
+    let bound = descriptors(std::process::id());
     drop((vault, again));
+    until("the session is closed", || descriptors(std::process::id()) == bound - SESSION);
     let (next, vault) = needed(|| VaultClient::bind("vault"));
     check(&vault, 2).unwrap();
     println!("\n{first} {more} {next}");
     drop(vault);
+    until("the session is closed", || descriptors(std::process::id()) == bound - SESSION);
 
     let export = || Server::new().export("mine", VaultServer::new(Honest))?.spawn();
     let (_, running) = needed(export);

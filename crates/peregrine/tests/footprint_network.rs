@@ -143,7 +143,9 @@ fn an_idle_client_over_udp_costs_the_server_less_than_a_kilobyte() {
     println!("{} bytes a client over UDP that has just called", bytes());
     support::until("an idle client takes no more", || bytes() <= CLIENT_BYTES);
     println!("{} bytes an idle client over UDP", bytes());
-    assert_eq!(peregrine::describe("null").unwrap().bindings, 1280);
+    // Who was answered late has asked for handles twice.
+    let bindings = peregrine::describe("null").unwrap().bindings;
+    assert!((1280..1400).contains(&bindings), "{bindings} of 1280 clients");
     drop(clients);
     running.stop();
 }
@@ -163,15 +165,15 @@ fn what_an_idle_connection_costs_the_server() {
     let children = in_use();
     more.iter_mut().for_each(|clients| clients.begin(1));
     more.iter_mut().for_each(Clients::have_called);
-    let bytes = (in_use() - children) / CONNECTIONS;
-    println!("{bytes} bytes an idle connection over TCP; {} a child", children - before);
-    assert!(bytes <= CONNECTION_BYTES, "{bytes} bytes");
+    let bytes = || (in_use() - children) / CONNECTIONS;
+    support::until("an idle connection takes no more", || bytes() <= CONNECTION_BYTES);
+    println!("{} bytes an idle connection over TCP; {} a child", bytes(), children - before);
     // Another binding on the same connection.
     let before = in_use();
     more[0].bind(256);
-    let bytes = (in_use() - before) / 256;
-    println!("{bytes} bytes an idle binding over TCP");
-    assert!(bytes <= 1 << 10, "{bytes} bytes");
+    let bytes = || (in_use() - before) / 256;
+    support::until("an idle binding takes no more", || bytes() <= 1 << 10);
+    println!("{} bytes an idle binding over TCP", bytes());
     drop((first, more));
     running.stop();
 }

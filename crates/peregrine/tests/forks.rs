@@ -136,7 +136,7 @@ fn a_child_that_binds_has_a_session_of_its_own() {
         assert!(worked, "the child has no session of its own");
     });
     until("the child's session goes with it", || bindings() == [1, 1]);
-    assert_eq!(self::open(directory.path(), &server), open);
+    until("its descriptors go with it", || self::open(directory.path(), &server) == open);
     assert_eq!((one.calls().unwrap(), two.calls().unwrap()), (own, own));
 }
 
@@ -147,19 +147,24 @@ fn a_child_that_binds_again_and_again_grows_no_more_than_its_parent() {
     let directory = support::own_directory();
     let _server = Part::start("child", "server", directory.path());
     let _one = WhoClient::bind("one").unwrap();
+    // What a thread takes when it allocates for the first time comes once, and perhaps late; what
+    // bindings leave behind they leave each time.
     let grown = || {
         let _kept = WhoClient::bind("two").ok();
-        let before = pages();
-        let bound = (0..BINDINGS).all(|_| WhoClient::bind("two").is_ok());
-        (bound, pages().saturating_sub(before))
+        let mut least = u64::MAX;
+        for _ in 0..5 {
+            let before = pages();
+            if !(0..BINDINGS).all(|_| WhoClient::bind("two").is_ok()) {
+                return u64::MAX;
+            }
+            least = least.min(pages().saturating_sub(before));
+            if least < 200 {
+                break;
+            }
+        }
+        least
     };
-    let (bound, pages) = grown();
-    assert!(bound && pages < 200, "{pages} pages");
-    assert!(
-        in_a_child(|| {
-            let (bound, pages) = grown();
-            bound && pages < 200
-        }),
-        "a child keeps something of each binding that it had"
-    );
+    let pages = grown();
+    assert!(pages < 200, "{pages} pages");
+    assert!(in_a_child(|| grown() < 200), "a child keeps something of each binding that it had");
 }

@@ -17,7 +17,7 @@ use attack::vitals::{Vitals, is_halted, used};
 use attack::wire::{self, Line, Session, word, words};
 use attack::wrong::{self, Stage};
 use attack::{assault, eventually, no_longer_than, seed, soak, stop, stopped, tricks};
-use peregrine::{BindOptions, Executed, Kind, Lent, Out, Server, Wait};
+use peregrine::{BindOptions, Executed, Kind, Lent, Out, Server, Wait, limits};
 use support::{Part, part};
 
 /// How long noise goes on if nobody asks for more.
@@ -154,7 +154,7 @@ fn hasty(wait: Wait) -> BindOptions {
 /// Some threads call the honest server, others the hostile one.
 fn call_both(honest: &VaultClient, time: Duration, served: &AtomicU64, failed: &AtomicU64) {
     /// What a machine that does other things adds to a limit.
-    const SLACK: Duration = Duration::from_secs(3);
+    const SLACK: Duration = LIMIT;
     let start = Instant::now();
     let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
     let enough = [served, failed].map(|count| seen(count) + 50);
@@ -351,8 +351,8 @@ fn a_descriptor_that_is_slow_to_close_holds_up_nobody() {
     }
     server.signal(libc::SIGCONT);
     let late = Line::connect(directory.path(), "vault").unwrap();
-    assert!(tricks::is_answered(&late, Duration::from_secs(3)), "the server waits for a close");
-    assert_eq!(canary.ping(1, Duration::from_secs(3)), Some(0));
+    assert!(tricks::is_answered(&late, LIMIT), "the server waits for a close");
+    assert_eq!(canary.ping(1, LIMIT), Some(0));
     if sent.is_ok() {
         println!("skipped in part: this kernel lets everybody send descriptors");
     }
@@ -363,16 +363,22 @@ fn a_descriptor_that_is_slow_to_close_holds_up_nobody() {
 fn a_thread_that_was_carried_away_lets_go_of_the_session() {
     let (directory, server, mut canary) = stage();
     let before = Vitals::of(server.id());
-    let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
-    assert_eq!(session.ping(0, LIMIT), Some(0));
-    assert!(tricks::falls_asleep(&session, 0));
-    std::thread::sleep(Duration::from_millis(20));
-    assert!(tricks::carry_away(&session, 0) > 0, "nobody slept there");
-    drop(session);
     let mut after = before;
-    let gone = eventually(Duration::from_secs(3), || {
-        after = Vitals::of(server.id());
-        after.regions <= before.regions
+    // It lets go long before it would end, having nothing to do: on a machine that is late, in one try.
+    let gone = (0..3).any(|_| {
+        let mut session = Session::new(directory.path(), "vault", 2).expect("a session");
+        assert_eq!(session.ping(0, LIMIT), Some(0));
+        assert!(tricks::falls_asleep(&session, 0));
+        // It has said so, and sleeps a moment later.
+        let carried = eventually(LIMIT, || tricks::carry_away(&session, 0) > 0);
+        assert!(carried, "nobody slept there");
+        drop(session);
+        let is_gone = || {
+            after = Vitals::of(server.id());
+            after.regions <= before.regions
+        };
+        // Where it stays for good, no further try finds it gone either.
+        eventually(Duration::from_secs(3), is_gone)
     });
     assert!(gone, "a dead session's memory stays: {before:?} became {after:?}");
     assert_eq!(canary.ping(0, LIMIT), Some(0));
@@ -399,7 +405,7 @@ fn a_flood_of_rings_keeps_nobody_waiting() {
         floods.into_iter().map(|flood| flood.join().unwrap()).sum()
     });
     println!("{rings} rings; the longest honest call took {worst:?}");
-    assert!(worst < Duration::from_secs(5), "{worst:?}");
+    assert!(worst < LIMIT, "{worst:?}");
 }
 
 /// A connection has five seconds to bind, whatever it says meanwhile.
@@ -418,14 +424,22 @@ fn guests_have_their_time_and_no_more() {
     for _ in 0..100 {
         assert_eq!(word(&talker.answer().0, 0), wire::DESCRIPTION);
     }
-    let guests: Vec<Line> = (0..300).map(|_| connect()).collect();
-    assert!(eventually(LIMIT, || guests.iter().filter(|guest| !guest.is_open()).count() >= 44));
-    let (said, _) = connect().answer();
-    assert_eq!((word(&said, 0), word(&said, 4)), (wire::REFUSED, Kind::Exhausted as u32));
+    // More than may be at one time; once more, where the first had gone before the last came.
+    let is_full = || {
+        let begun = Instant::now();
+        let guests: Vec<Line> = (0..300).map(|_| connect()).collect();
+        assert!(eventually(LIMIT, || guests.iter().filter(|guest| !guest.is_open()).count() >= 44));
+        let (said, _) = connect().answer();
+        let late = begun.elapsed() >= limits::GUEST_TIME;
+        let refused = word(&said, 0) == wire::REFUSED && word(&said, 4) == Kind::Exhausted as u32;
+        assert!(refused || late, "{said:?}");
+        refused.then_some(guests)
+    };
+    let _guests = (0..5).find_map(|_| is_full()).expect("so many at one time");
     assert_eq!(canary.ping(0, LIMIT), Some(0), "who is bound is not disturbed");
     while talker.hear().is_ok() {}
     let mut after = before;
-    let back = eventually(Duration::from_secs(8), || {
+    let back = eventually(2 * LIMIT, || {
         after = Vitals::of(server.id());
         after.descriptors <= before.descriptors
     });
@@ -456,10 +470,12 @@ fn thief(directory: &Path, token: &str) {
     println!("\n1");
 }
 
+/// How long a descriptor takes to close.
+const SLOW: Duration = Duration::from_secs(8);
+
 /// A server sends a descriptor behind the answer to the bind that takes seconds to close. Whoever
 /// binds to it may wait for that, but nobody else.
 fn client_of_a_slow_server(directory: &Path) {
-    const SLOW: Duration = Duration::from_secs(4);
     let [slow, quick] = ["slow", "quick"].map(|name| wire::listen(directory, name));
     println!("\nready");
     let accept = |listener: &Line| loop {
@@ -509,5 +525,6 @@ fn a_server_whose_descriptors_are_slow_to_close_holds_up_only_those_who_bind_to_
     let directory = tempfile::tempdir().unwrap();
     let mut client = Part::start("child", "client-of-a-slow-server", directory.path());
     let noticed_ms = number(&mut client);
-    assert!(noticed_ms < 1500, "the end of another session was noticed after {noticed_ms} ms");
+    let late = noticed_ms >= SLOW.as_millis() as u64 / 2;
+    assert!(!late, "the end of another session was noticed after {noticed_ms} ms");
 }

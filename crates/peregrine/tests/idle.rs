@@ -36,11 +36,12 @@ fn child() {
 /// Processor time of all threads of a process, and how often any of them was switched to.
 fn ran(pid: u32) -> (Duration, u64) {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
-    let all = tasks.map(|task| {
-        let text = std::fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+    let all = tasks.filter_map(|task| {
+        // One that has ended meanwhile runs no more.
+        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
         let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().unwrap());
         let (ran, _waited, times) = (numbers.next(), numbers.next(), numbers.next());
-        (ran.unwrap(), times.unwrap())
+        Some((ran?, times?))
     });
     let (ran, times) = all.fold((0, 0), |(ran, times), one| (ran + one.0, times + one.1));
     (Duration::from_nanos(ran), times)
@@ -66,13 +67,17 @@ fn does_not_run(kernel: &str) {
     for _ in 0..1000 {
         clients.iter().for_each(|client| client.null().unwrap());
     }
-    // It looks on for a moment; then it sleeps, bound though it is.
+    // It looks on for a moment, which is longer on a machine that is late; then it sleeps, bound though
+    // it is. One that is woken again and again is so in each second.
     std::thread::sleep(Duration::from_millis(300));
-    let (before, times_before) = ran(server.id());
-    std::thread::sleep(Duration::from_millis(1000));
-    let (after, times_after) = ran(server.id());
-    let (cost, times) = (after.saturating_sub(before), times_after.saturating_sub(times_before));
-    assert!(times <= 2, "it was woken {times} times in a second, and ran for {cost:?}");
+    let mut seconds = Vec::new();
+    while seconds.iter().all(|(times, _)| *times > 2) {
+        assert!(seconds.len() < 6, "woken so often in a second, and ran so long: {seconds:?}");
+        let (before, times_before) = ran(server.id());
+        std::thread::sleep(Duration::from_millis(1000));
+        let (after, times_after) = ran(server.id());
+        seconds.push((times_after.saturating_sub(times_before), after.saturating_sub(before)));
+    }
     clients.iter().for_each(|client| client.null().unwrap());
     std::thread::scope(|scope| {
         for client in &clients {

@@ -11,6 +11,8 @@ use peregrine::{BindOptions, Executed, ExportOptions, Kind, Lent, Out, Server, W
 use support::{Part, part};
 
 const MOST: u32 = 64 << 20;
+/// For what must happen.
+const LIMIT: Duration = Duration::from_secs(20);
 
 #[interface]
 trait Large {
@@ -291,23 +293,32 @@ fn a_server_that_stops_in_the_middle_of_a_result_is_waited_for_until_the_deadlin
         let mut buffer = vec![0; 1 << 20];
         // The next result is taken while it is written.
         client.give(1, Out::from(&mut buffer[..])).unwrap();
-        for round in 0..5 {
+        let mut stopped = 0;
+        for round in 0..50 {
             let limit = Duration::from_millis(300);
-            let (stop, start) = (Duration::from_millis(3 + 3 * round), Instant::now());
-            let error = std::thread::scope(|scope| {
+            let (stop, start) = (Duration::from_millis(3 + 3 * (round % 5)), Instant::now());
+            let result = std::thread::scope(|scope| {
                 scope.spawn(|| {
                     std::thread::sleep(stop);
                     server.signal(libc::SIGSTOP);
                 });
-                let limited = client.with_timeout(limit);
-                limited.drip(2, Out::from(&mut buffer[..])).unwrap_err()
+                client.with_timeout(limit).drip(2, Out::from(&mut buffer[..]))
             });
-            assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
-            assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
             server.signal(libc::SIGCONT);
+            // Who comes too late to stop it in the middle tries again.
+            if let Err(error) = result {
+                let outcome = (error.kind(), error.executed());
+                assert_eq!(outcome, (Kind::TimedOut, Executed::Maybe), "{error}");
+                assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
+                stopped += 1;
+            }
             client.give(3, Out::from(&mut buffer[..])).unwrap();
             assert!(buffer == bytes_of(3, buffer.len()));
+            if stopped == 5 {
+                break;
+            }
         }
+        assert!(stopped > 0, "it was never stopped in the middle");
     }
 }
 
@@ -318,22 +329,31 @@ fn a_server_that_dies_in_the_middle_of_a_result_is_noticed() {
     let directory = support::own_directory();
     for (wait, after) in [(Wait::Adaptive, 3), (Wait::Spin, 6), (Wait::Block, 9), (Wait::Spin, 12)]
     {
-        let mut server = start("server", directory.path());
-        let options = BindOptions::default().wait(wait);
-        let client = LargeClient::bind_with("large", &options).unwrap();
-        let mut buffer = vec![0; 1 << 20];
-        client.give(1, Out::from(&mut buffer[..])).unwrap();
-        let start = Instant::now();
-        let error = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(after));
-                server.kill();
-            });
-            client.drip(2, Out::from(&mut buffer[..])).unwrap_err()
-        });
-        assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe));
-        assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+        // Who comes too late to kill it in the middle tries again.
+        let killed = (0..20).any(|_| dies_in_the_middle(directory.path(), wait, after));
+        assert!(killed, "it never died in the middle");
     }
+}
+
+/// Kills a server so many milliseconds after the begin of a call; whether that was in the middle of it.
+fn dies_in_the_middle(directory: &Path, wait: Wait, after: u64) -> bool {
+    let mut server = start("server", directory);
+    let client = LargeClient::bind_with("large", &BindOptions::default().wait(wait)).unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    client.give(1, Out::from(&mut buffer[..])).unwrap();
+    let start = Instant::now();
+    let result = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(after));
+            server.kill();
+        });
+        client.drip(2, Out::from(&mut buffer[..]))
+    });
+    let Err(error) = result else { return false };
+    assert!(start.elapsed() < LIMIT, "{:?}", start.elapsed());
+    assert_eq!(error.kind(), Kind::ServerGone, "{error}");
+    // If it died before it took the call, that was not executed.
+    error.executed() == Executed::Maybe
 }
 
 /// The largest message there is, both ways.
@@ -400,7 +420,7 @@ fn who_stops_in_the_middle_of_a_message_keeps_nobody() {
         slow.signal(libc::SIGCONT);
     }
     println!("others waited {longest:?} at most");
-    assert!(longest < Duration::from_secs(2), "a stopped client kept others for {longest:?}");
+    assert!(longest < LIMIT / 2, "a stopped client kept others for {longest:?}");
     while slow.line() != "once" {}
 }
 
@@ -430,13 +450,12 @@ fn the_memory_of_large_messages_is_given_back() {
     let before = resident();
     let bytes = bytes_of(1, 8 << 20);
     let expected = sum(&bytes);
-    assert_eq!(client.take(&bytes).unwrap(), expected);
-    assert!(resident() >= 8 << 20, "it went through the region");
-    let until = Instant::now() + Duration::from_secs(20);
-    while resident() > before + (256 << 10) {
-        assert!(Instant::now() < until, "{} bytes stay", resident());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    // Seen before it is given back, for which a machine that is late may leave no time.
+    support::until("it goes through the region", || {
+        assert_eq!(client.take(&bytes).unwrap(), expected);
+        resident() >= 8 << 20
+    });
+    support::until("it is given back", || resident() <= before + (256 << 10));
     // And then it works as before.
     assert_eq!(client.take(&bytes).unwrap(), expected);
     client.null().unwrap();

@@ -130,7 +130,7 @@ fn calls_that_nest_find_a_thread_and_know_their_way(carrier: &str) {
 
     // The one in the middle dies: its caller learns it, and what the last one does is of no use.
     // Over datagrams, an unanswered question has to say so.
-    let (ms, soon) = if carrier == "udp" { (5000, 4500) } else { (3000, 2700) };
+    let (ms, soon) = if carrier == "udp" { (7000, 6300) } else { (4000, 3600) };
     let call = std::thread::spawn({
         let client = client.clone();
         move || client.linger("bc", ms)

@@ -4,8 +4,8 @@
 mod support;
 
 use std::fs::File;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use peregrine::limits::SOCKETS_PER_SERVER;
@@ -22,6 +22,8 @@ const LONG: Duration = Duration::from_secs(20);
 trait Room {
     fn null(&self) -> peregrine::Result<()>;
     fn sleep(&self, ms: u32) -> peregrine::Result<u32>;
+    /// Ends when the door is open.
+    fn stay(&self) -> peregrine::Result<()>;
     /// Ends when all callers are inside.
     fn meet(&self) -> peregrine::Result<()>;
     fn read(&self, bytes: u32, into: Out<'_, u8>) -> peregrine::Result<()>;
@@ -33,6 +35,7 @@ trait Room {
 struct Inside {
     barrier: Barrier,
     ran: AtomicU32,
+    door: Arc<AtomicBool>,
 }
 
 fn byte(at: usize) -> u8 {
@@ -44,9 +47,19 @@ impl Room for Inside {
         Ok(())
     }
     fn sleep(&self, ms: u32) -> peregrine::Result<u32> {
-        self.ran.fetch_add(1, Ordering::SeqCst);
+        if self.ran.fetch_add(1, Ordering::SeqCst) + 1 == CALLERS as u32 {
+            println!("\nall sleep");
+        }
         std::thread::sleep(Duration::from_millis(ms.into()));
         Ok(ms)
+    }
+    fn stay(&self) -> peregrine::Result<()> {
+        // A test that fails meanwhile is to end, too.
+        let limit = Instant::now() + 2 * LONG;
+        while !self.door.load(Ordering::SeqCst) && Instant::now() < limit {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
     fn meet(&self) -> peregrine::Result<()> {
         self.barrier.wait();
@@ -66,7 +79,12 @@ impl Room for Inside {
 }
 
 fn serve() -> (Running, String) {
-    let room = Inside { barrier: Barrier::new(CALLERS), ran: AtomicU32::new(0) };
+    serve_behind(&Arc::default())
+}
+
+fn serve_behind(door: &Arc<AtomicBool>) -> (Running, String) {
+    let (barrier, door) = (Barrier::new(CALLERS), Arc::clone(door));
+    let room = Inside { barrier, ran: AtomicU32::new(0), door };
     // Where all are inside at one time.
     let server = Server::new().threads(CALLERS).wait(Wait::Block);
     let server = server.export("room", RoomServer::new(room)).unwrap();
@@ -236,25 +254,28 @@ fn several_bindings_share() {
 #[test]
 fn deadlines_end_calls_whoever_receives() {
     let _home = home();
-    let (_running, address) = serve();
+    let door = Arc::default();
+    let (_running, address) = serve_behind(&door);
     for wait in [Wait::Block, Wait::Adaptive] {
         let room = bind(&address, BindOptions::default().wait(wait));
         let hasty = room.with_timeout(Duration::from_millis(80));
         for which in 0..2 {
+            door.store(false, Ordering::SeqCst);
             all_at_once(&room, |caller| {
                 let start = Instant::now();
                 if caller % 2 == which {
-                    let error = hasty.sleep(1200).unwrap_err();
+                    let error = hasty.stay().unwrap_err();
                     let said = (error.kind(), error.executed());
                     assert_eq!(said, (Kind::TimedOut, Executed::Maybe), "{error}");
-                    assert!(start.elapsed() < Duration::from_millis(1100), "{:?}", start.elapsed());
+                    assert!(start.elapsed() < LONG, "{:?}", start.elapsed());
                 } else {
                     assert_eq!(room.sleep(200).unwrap(), 200);
                 }
             });
             // The frames come back when the procedures have ended: else not all are inside at once.
+            door.store(true, Ordering::SeqCst);
+            all_at_once(&room, |_| room.null().unwrap());
         }
-        all_at_once(&room, |_| room.null().unwrap());
         are_as_many_as_may_be(&address);
     }
 }
@@ -262,16 +283,28 @@ fn deadlines_end_calls_whoever_receives() {
 #[test]
 fn what_was_given_up_comes_back_when_its_binding_is_gone() {
     let _home = home();
-    let (_running, address) = serve();
-    let [room, other] = [(); 2].map(|()| bind(&address, BindOptions::default()));
-    let hasty = room.with_timeout(Duration::from_millis(80));
-    all_at_once(&room, |_| assert_eq!(hasty.sleep(400).unwrap_err().kind(), Kind::TimedOut));
-    drop((room, hasty));
-    let start = Instant::now();
-    // Those whose frames are there first wait for the others, and one of them receives for all.
-    all_at_once(&other, |_| other.null().unwrap());
-    // Who does not hear of it takes the server for dead after two seconds.
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let door = Arc::default();
+    let (_running, address) = serve_behind(&door);
+    // Who does not hear of it takes the server for dead after two seconds: so in each try, while a
+    // machine that is late is so in some.
+    let mut tries = Vec::new();
+    while tries.iter().all(|took| *took >= Duration::from_secs(2)) {
+        assert!(tries.len() < 5, "{tries:?}");
+        let [room, other] = [(); 2].map(|()| bind(&address, BindOptions::default()));
+        let hasty = room.with_timeout(Duration::from_millis(80));
+        door.store(false, Ordering::SeqCst);
+        all_at_once(&room, |_| assert_eq!(hasty.stay().unwrap_err().kind(), Kind::TimedOut));
+        drop((room, hasty));
+        // Those whose frames are there first wait for the others, and one of them receives for all.
+        std::thread::scope(|scope| {
+            let all = scope.spawn(|| all_at_once(&other, |_| other.null().unwrap()));
+            std::thread::sleep(Duration::from_millis(300));
+            let start = Instant::now();
+            door.store(true, Ordering::SeqCst);
+            all.join().unwrap();
+            tries.push(start.elapsed());
+        });
+    }
 }
 
 #[test]
@@ -303,7 +336,7 @@ fn all_are_told_when_the_server_dies() {
             };
             let callers: Vec<_> = (0..CALLERS).map(|_| scope.spawn(call)).collect();
             inside.wait();
-            std::thread::sleep(Duration::from_millis(300));
+            server.until("all sleep");
             let start = Instant::now();
             server.kill();
             for caller in callers {
@@ -335,10 +368,13 @@ fn without_descriptors(address: &str) {
     drop(held);
     room.null().unwrap();
     // From the second on there is one that others may use.
-    std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| room.sleep(200).unwrap());
-        }
+    support::until("two call at one time", || {
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| room.sleep(200).unwrap());
+            }
+        });
+        sockets(address) >= 3
     });
     let made = sockets(address);
     assert!((3..5).contains(&made), "{made}");

@@ -59,7 +59,7 @@ fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain_at_once() {
     let callers: Vec<_> = (0..4)
         .map(|number| {
             let ledger = ledger.clone();
-            std::thread::spawn(move || ledger.enter(number, 10_000))
+            std::thread::spawn(move || ledger.enter(number, 60_000))
         })
         .collect();
     support::until("all calls run", || Book::read(directory.path()).len() == 4);
@@ -70,7 +70,7 @@ fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain_at_once() {
         assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe));
         assert!(error.to_string().contains(&address), "{error}");
     }
-    assert!(killed.elapsed() < Duration::from_secs(2), "{:?}", killed.elapsed());
+    assert!(killed.elapsed() < 2 * LIMIT, "{:?}", killed.elapsed());
     // What comes afterwards is certain.
     let error = ledger.enter(9, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
@@ -156,7 +156,8 @@ fn a_client_that_dies_takes_nothing_along() {
         assert!(begun.elapsed() < LIMIT, "connections of the dead stand");
         std::thread::sleep(Duration::from_millis(5));
     }
-    assert_eq!(peregrine::describe(&address).unwrap().bindings, 1);
+    let bindings = || peregrine::describe(&address).unwrap().bindings;
+    support::until("bindings of the dead are gone", || bindings() == 1);
 }
 
 #[test]
@@ -167,12 +168,15 @@ fn a_halted_server_keeps_its_callers_until_their_deadline() {
     let ledger = LedgerClient::bind(&address).unwrap();
     ledger.enter(1, 0).unwrap();
     server.signal(libc::SIGSTOP);
-    std::thread::sleep(Duration::from_millis(20));
     let hasty = ledger.with_timeout(Duration::from_millis(50));
     let error = hasty.enter(2, 0).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
     server.signal(libc::SIGCONT);
     // The late reply is not taken for that of another call.
     assert_eq!(ledger.enter(3, 0).unwrap(), 4);
-    assert_eq!(Book::read(directory.path()), [1, 2, 3]);
+    // Each call has a thread of its own, and so the second may be the last.
+    support::until("all have run", || Book::read(directory.path()).len() >= 3);
+    let mut book = Book::read(directory.path());
+    book.sort_unstable();
+    assert_eq!(book, [1, 2, 3]);
 }

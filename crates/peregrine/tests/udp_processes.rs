@@ -118,7 +118,7 @@ impl Outcomes {
 }
 
 /// Binds and calls, and binds again when a call has failed, while `going`.
-fn caller(address: &str, next: &AtomicU64, going: &AtomicBool) -> Outcomes {
+fn caller(address: &str, next: &AtomicU64, answered: &AtomicU64, going: &AtomicBool) -> Outcomes {
     let mut outcomes = Outcomes::default();
     while going.load(Ordering::Relaxed) {
         let ledger = match LedgerClient::bind(address) {
@@ -135,6 +135,7 @@ fn caller(address: &str, next: &AtomicU64, going: &AtomicBool) -> Outcomes {
                 Ok(answer) => {
                     assert_eq!(answer, number + 1, "a crossed result");
                     outcomes.returned.push(number);
+                    answered.fetch_add(1, Ordering::Relaxed);
                 }
                 Err(error) => {
                     outcomes.failed(number, &error);
@@ -154,15 +155,18 @@ fn servers_killed_and_started_again_at_the_same_port_tell_no_lie() {
     let directory = tempfile::tempdir().unwrap();
     let mut noise = Noise::new(seed());
     let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
+    let answered = AtomicU64::new(0);
     let port = free_port();
     let address = format!("udp:127.0.0.1:{port}/ledger");
     let until = Instant::now() + soak(Duration::from_secs(3));
     let mut kills = 0;
     let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
         let go_on = GoOn::with(&going);
-        let one = || caller(&address, &next, &going);
+        let one = || caller(&address, &next, &answered, &going);
         let callers: Vec<_> = (0..3).map(|_| scope.spawn(one)).collect();
-        while kills < 12 || Instant::now() < until {
+        // On a machine that is late, until there is something to see.
+        let is_weak = || answered.load(Ordering::Relaxed) <= 100 && Instant::now() < until + LIMIT;
+        while kills < 12 || Instant::now() < until || is_weak() {
             let (mut server, _) = server(port, directory.path());
             // Now and then for longer than a silent server is waited for.
             let ms = if noise.once_in(6) { 500 } else { noise.below(200) };
@@ -273,8 +277,12 @@ fn a_thousand_clients_come_and_go() {
         std::thread::sleep(Duration::from_millis(5));
         client.kill();
     }
-    let after = Vitals::of(server.id());
-    assert!(after.is_back_to(before, 4, 8 << 10), "{before:?} became {after:?}");
+    let mut after = before;
+    let back = eventually(LIMIT, || {
+        after = Vitals::of(server.id());
+        after.is_back_to(before, 4, 8 << 10)
+    });
+    assert!(back, "{before:?} became {after:?}");
     let mut entered = Book::read(directory.path());
     entered.retain(|number| *number < 1 << 40);
     entered.sort_unstable();

@@ -7,12 +7,12 @@ mod support;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use attack::vitals::Vitals;
 use attack::wire::{self, Line, word};
 use attack::{eventually, no_longer_than};
-use peregrine::{Executed, ExportOptions, Kind, Server, interface};
+use peregrine::{Executed, ExportOptions, Kind, Server, interface, limits};
 use support::{Part, alone, become_user, part};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -140,15 +140,23 @@ fn exports_are_open_to_their_users_and_groups() {
 
 /// Connects as often as one can, and says nothing.
 fn guests(directory: &Path) {
-    let guests: Vec<Line> = (0..400).map(|_| Line::connect(directory, "public").unwrap()).collect();
-    let refused = || guests.iter().filter(|guest| !guest.is_open()).count();
-    assert!(eventually(LIMIT, || refused() > 0), "nobody is refused");
-    println!("\nready");
-    // Those who come after them are, for as long as they have.
-    let late = Line::connect(directory, "public").unwrap();
-    let (said, _) = late.answer();
-    assert_eq!((word(&said, 0), word(&said, 4)), (wire::REFUSED, Kind::Exhausted as u32));
-    println!("{}", guests.len() - refused());
+    // Once more, where the first had gone before the last came.
+    let stay = || {
+        let begun = Instant::now();
+        let connect = || Line::connect(directory, "public").unwrap();
+        let guests: Vec<Line> = (0..400).map(|_| connect()).collect();
+        let refused = || guests.iter().filter(|guest| !guest.is_open()).count();
+        assert!(eventually(LIMIT, || refused() > 0), "nobody is refused");
+        // Those who come after them are, for as long as they have.
+        let (said, _) = connect().answer();
+        let stay = guests.len() - refused();
+        let late = begun.elapsed() >= limits::GUEST_TIME;
+        let full = word(&said, 0) == wire::REFUSED && word(&said, 4) == Kind::Exhausted as u32;
+        assert!(full || late, "{said:?}");
+        (!late).then_some((stay, guests))
+    };
+    let (stay, _guests) = (0..5).find_map(|_| stay()).expect("so many at one time");
+    println!("\nready\n{stay}");
     let back = eventually(LIMIT, || WhoClient::bind("public").is_ok());
     println!("{back}");
 }
@@ -161,7 +169,7 @@ fn guests_of_one_user_keep_no_other_out() {
     let before = Vitals::of(server.id());
     let mut hostile = Part::start("child", "guests", directory.path());
     let stay: usize = hostile.line().parse().unwrap();
-    assert!((1..=peregrine::limits::GUESTS_PER_USER).contains(&stay), "{stay} stay");
+    assert!((1..=limits::GUESTS_PER_USER).contains(&stay), "{stay} stay");
     let who = WhoClient::bind("public").expect("another user is let in");
     assert_eq!(who.am_i().unwrap(), (0, 0));
     // Their time ends, and with it what they kept from their own user.

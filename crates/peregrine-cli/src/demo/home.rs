@@ -1,7 +1,7 @@
 //! Everything that a demonstration starts and makes, and its end: also by Ctrl-C or an error.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -88,8 +88,24 @@ impl Home {
 
     /// Starts this program as a child; returns its id and what it said when it was ready.
     pub(super) fn spawn(&self, arguments: &[&str]) -> Result<(u32, Value), Failure> {
+        self.spawn_in(&[], arguments)
+    }
+
+    /// The same by another program, which runs this one in its own place.
+    pub(super) fn spawn_in(
+        &self,
+        by: &[&str],
+        arguments: &[&str],
+    ) -> Result<(u32, Value), Failure> {
         let program = std::env::current_exe().during("finding this program")?;
-        let mut command = Command::new(program);
+        let mut command = match by.split_first() {
+            None => Command::new(program),
+            Some((by, words)) => {
+                let mut command = Command::new(by);
+                command.args(words).arg(program);
+                command
+            }
+        };
         command.args(arguments).args(["--parent", &std::process::id().to_string()]);
         command.args(["--format", "json"]).stdin(Stdio::null()).stdout(Stdio::piped());
         let (process, output) = {
@@ -111,6 +127,22 @@ impl Home {
             return Err(Failure::local(text, "see its standard error"));
         }
         Ok((process, said))
+    }
+
+    /// Starts a process that says one line when it is ready, and then nothing.
+    pub(super) fn hold(&self, mut command: Command) -> io::Result<u32> {
+        let (process, output) = {
+            let mut things = lock(&self.things);
+            let mut child = command.spawn()?;
+            let (process, output) = (child.id(), child.stdout.take());
+            things.children.push(child);
+            (process, output)
+        };
+        let read = output.map(|output| BufReader::new(output).read_line(&mut String::new()));
+        match read.transpose()? {
+            Some(1..) => Ok(process),
+            _ => Err(io::Error::other("it ended")),
+        }
     }
 
     /// Stops one child and waits for its end.

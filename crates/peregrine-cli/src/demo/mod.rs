@@ -4,6 +4,7 @@ mod copy;
 mod directions;
 mod home;
 mod limit;
+mod link;
 mod measure;
 mod report;
 
@@ -62,7 +63,7 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     let copied = copy::copy(&served.client, &name, &source, &home.path("copy"))?;
     report::copied(format, &copied)?;
     right(copied.source == copied.copy, "the copy differs from the file")?;
-    let mut far = Vec::new();
+    let (mut far, mut skipped) = (Vec::new(), None);
     for address in &served.addresses {
         let client = FilesClient::bind(address)?;
         let path = client.binding().path().to_string();
@@ -70,6 +71,22 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
         report::copied_far(format, address, &path, &copied)?;
         right(copied.source == copied.copy, "the copy over a network path differs from the file")?;
         far.push((path, copied));
+    }
+    match link::missing().map_or_else(|| link::Link::new(home), Err) {
+        Err(why) => {
+            report::skipped(format, "ethernet", &why)?;
+            skipped = Some(why);
+        }
+        Ok(link) => {
+            let target = home.path("copy-ethernet");
+            let (address, how, copied) = link.copy(home, (&source, &name), &target)?;
+            report::copied_far(format, &address, &how, &copied)?;
+            right(
+                copied.source == copied.copy,
+                "the copy over raw Ethernet differs from the file",
+            )?;
+            far.push(("ethernet".to_owned(), copied));
+        }
     }
     let (written, equal) = copy::write(&scratch.client, &root)?;
     report::written(format, written, equal)?;
@@ -84,6 +101,7 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
         source: source.display().to_string(),
         copied,
         far,
+        skipped,
         written,
         directions,
         rows,

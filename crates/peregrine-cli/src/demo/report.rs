@@ -26,6 +26,8 @@ pub(super) struct Report {
     pub(super) copied: Copied,
     /// The same over network paths.
     pub(super) far: Vec<(String, Copied)>,
+    /// Why nothing went over raw Ethernet, if nothing did.
+    pub(super) skipped: Option<String>,
     /// Bytes that were lent and written.
     pub(super) written: usize,
     /// Each direction and its result.
@@ -62,6 +64,8 @@ impl Report {
             "bind_ns": self.bind.as_nanos() as u64,
             "file": file,
             "far": far.collect::<serde_json::Map<_, _>>(),
+            "skipped": self.skipped.iter().map(|why| json!({ "path": "ethernet", "why": why }))
+                .collect::<Vec<_>>(),
             "lent": { "bytes": self.written, "verified": true },
             "directions": directions,
             "rows": rows,
@@ -77,7 +81,7 @@ fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
 
 /// What this is.
 pub(super) fn title(format: Format) -> Result<(), Failure> {
-    say(format, format_args!("{BOLD}Peregrine{BOLD:#}: one trait, two processes, on two paths\n"))
+    say(format, format_args!("{BOLD}Peregrine{BOLD:#}: one trait, two processes, on every path\n"))
 }
 
 /// Who talks to whom, and how.
@@ -133,6 +137,11 @@ pub(super) fn copied_far(
              {BOLD}{calls:.2} GB/s{BOLD:#} over {path} on this machine: ratio {ratio:.2}"
         ),
     )
+}
+
+/// A path that cannot be shown here.
+pub(super) fn skipped(format: Format, path: &str, why: &str) -> Result<(), Failure> {
+    say(format, format_args!("  {DIM}- not over {path}: {why}{DIM:#}"))
 }
 
 /// What became of a buffer that was lent.

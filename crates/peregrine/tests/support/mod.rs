@@ -141,7 +141,7 @@ pub(crate) fn at_rest<const N: usize>(directory: &Path, name: &str, of: [u32; N]
 /// Waits until something is so that another process or thread brings about.
 #[track_caller]
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(10);
+    let limit = Instant::now() + Duration::from_secs(20);
     while !is_so() {
         assert!(Instant::now() < limit, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(2));
