@@ -269,7 +269,7 @@ mod tests {
             rest: [0; 15],
         };
         let map = match descriptor(BPF_MAP_CREATE, &mut create) {
-            Err(error) => return println!("skipped: {error}"),
+            Err(error) => return eprintln!("skipped: {error}"),
             Ok(map) => map,
         };
         let ours = Ours { ether_type: 0x88b5, queue: 0, tag: 1 };

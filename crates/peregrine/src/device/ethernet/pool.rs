@@ -6,6 +6,7 @@
 //! | to be sent | a socket's own list; *under way* from the transmit ring to the completion ring |
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex};
 
@@ -25,6 +26,9 @@ pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
 const HEADROOM: u32 = 14;
 /// Frames that a socket has received are given back so many at a time.
 const BATCH: usize = 16;
+/// For so long, a queue is waited for that nobody should have: who attached the interface's program
+/// takes it, and the one before has ended.
+const LEAVING: Duration = Duration::from_millis(500);
 
 /// The frames of a queue.
 pub(super) struct Pool {
@@ -50,7 +54,7 @@ impl Pool {
             fill: FRAMES,
             completion: SENT.next_power_of_two(),
         };
-        let (umem, QueueRings { mut fill, completion }) = Umem::new(layout, queue)?;
+        let (umem, QueueRings { mut fill, completion }) = Umem::new(layout, queue, LEAVING)?;
         for frame in SENT..FRAMES {
             fill.put(u64::from(frame) * u64::from(FRAME));
         }
