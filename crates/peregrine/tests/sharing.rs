@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use peregrine::limits::SOCKETS_PER_SERVER;
 use peregrine::{BindOptions, Executed, Kind, Out, Running, Server, Wait, interface};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::relay::{Relay, Weather};
+use support::relay::Relay;
+use support::weather::Weather;
 use support::{GoOn, Part, part};
 
 const CALLERS: usize = 64;

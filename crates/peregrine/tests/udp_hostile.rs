@@ -20,7 +20,8 @@ use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
 use peregrine::{BindOptions, Server};
-use support::relay::{Relay, Weather};
+use support::relay::Relay;
+use support::weather::Weather;
 use support::{GoOn, Part, part};
 
 const LIMIT: Duration = Duration::from_secs(30);

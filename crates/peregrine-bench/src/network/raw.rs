@@ -167,22 +167,6 @@ struct Xdp<const BEHIND: bool> {
     out: usize,
 }
 
-/// The kernel lets go of a queue some time after its last socket was closed.
-fn when_free<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let start = Instant::now();
-    loop {
-        match open() {
-            Err(error)
-                if error.kind() == ErrorKind::ResourceBusy
-                    && start.elapsed() < Duration::from_secs(1) =>
-            {
-                std::thread::sleep(Duration::from_micros(200));
-            }
-            opened => return opened,
-        }
-    }
-}
-
 impl<const BEHIND: bool> Xdp<BEHIND> {
     fn reclaim(&mut self) {
         while self.out > 0 {
@@ -212,7 +196,7 @@ impl<const BEHIND: bool> Frames for Xdp<BEHIND> {
             completion: transmit,
         };
         let queue = Queue { interface: interface.number, queue: 0 };
-        let (umem, mut queue) = when_free(|| Umem::new(layout, queue))?;
+        let (umem, mut queue) = Umem::new(layout, queue, Duration::from_secs(1))?;
         for frame in 0..received {
             queue.fill.put((frame * FRAME) as u64);
         }

@@ -10,10 +10,12 @@
 use core::mem::size_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use libc::{c_int, c_void, socklen_t};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -311,13 +313,18 @@ fn bind(fd: BorrowedFd<'_>, queue: Queue, flags: u16, shared: u32) -> io::Result
 
 impl Umem {
     /// Takes a queue of an interface: without copies where its driver can do without, else with one
-    /// each way.
+    /// each way. One that is taken is asked for again until `patience` ends: what a process leaves
+    /// behind, the kernel lets go of some time after that process has ended.
     ///
     /// # Errors
-    /// `ResourceBusy` if another process has the queue, or had it a moment ago: the kernel lets go of
-    /// it some time after the last socket was closed (milliseconds); `PermissionDenied` without `CAP_NET_RAW`;
+    /// `ResourceBusy` if another process has the queue; `PermissionDenied` without `CAP_NET_RAW`;
     /// `ENOBUFS` if more memory would be locked than `RLIMIT_MEMLOCK` allows.
-    pub fn new(layout: UmemLayout, queue: Queue) -> io::Result<(Self, QueueRings)> {
+    pub fn new(
+        layout: UmemLayout,
+        queue: Queue,
+        patience: Duration,
+    ) -> io::Result<(Self, QueueRings)> {
+        let until = Instant::now() + patience;
         let memory = Memory::private(layout.frame as usize * layout.count as usize)?;
         let fd = socket()?;
         let registered = libc::xdp_umem_reg {
@@ -338,7 +345,12 @@ impl Umem {
         let fill = Ring::map(fd.as_fd(), offsets.fr, layout.fill, at)?;
         let at = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
         let completion = Ring::map(fd.as_fd(), offsets.cr, layout.completion, at)?;
-        bind(fd.as_fd(), queue, libc::XDP_USE_NEED_WAKEUP, 0)?;
+        while let Err(error) = bind(fd.as_fd(), queue, libc::XDP_USE_NEED_WAKEUP, 0) {
+            if error.kind() != io::ErrorKind::ResourceBusy || Instant::now() >= until {
+                return Err(error);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let rings = QueueRings { fill: Producer::new(fill), completion: Consumer::new(completion) };
         Ok((Self { fd, memory, layout, queue }, rings))
     }

@@ -1,4 +1,5 @@
-//! Two network namespaces and a pair of interfaces between them: a network of a test's own.
+//! Two network namespaces and a pair of interfaces between them, or a third one in the middle: a
+//! network of a test's own.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -15,10 +16,13 @@ use super::{Part, program};
 /// The addresses of both ends, within a network of 256.
 pub(crate) const ENDS: [&str; 2] = ["10.213.77.1", "10.213.77.2"];
 
-/// Two namespaces and their connection; gone when this is dropped.
+/// Namespaces and their connection; gone when this is dropped. The near end is 0, the far end 1, the
+/// middle 2.
 pub(crate) struct Link {
-    names: [String; 2],
+    names: Vec<String>,
     interfaces: [String; 2],
+    /// In the middle, those that lead to the ends.
+    middle: [String; 2],
 }
 
 std::thread_local! {
@@ -38,6 +42,20 @@ pub(crate) fn at_far_end<T: Send>(what: impl FnOnce() -> T + Send) -> T {
     })
 }
 
+fn open(name: &str) -> File {
+    File::open(format!("/run/netns/{name}")).expect("a namespace")
+}
+
+fn move_into(name: &str) {
+    move_into_link_name_space(open(name).as_fd(), None).expect("the namespace");
+}
+
+/// As [`Link::enter`], for who knows only the names of the ends.
+pub(crate) fn enter_both([near, far]: [&str; 2]) {
+    FAR.set(Some(Arc::new(open(far))));
+    move_into(near);
+}
+
 fn ip(arguments: &str) -> Result<(), String> {
     let done = Command::new("ip").args(arguments.split(' ')).output();
     let done = done.map_err(|error| format!("no `ip`: {error}"))?;
@@ -53,30 +71,74 @@ impl Link {
     /// # Errors
     /// What is missing: it needs root, `ip`, and a kernel with `veth`.
     pub(crate) fn new() -> Result<Self, String> {
+        let link = Self::named(2)?;
+        let ([a, b], [at_a, at_b]) = ([0, 1].map(|end| &link.names[end]), &link.interfaces);
+        ip(&format!("link add {at_a} netns {a} type veth peer name {at_b} netns {b}"))?;
+        link.up()
+    }
+
+    /// The same, where nothing gets from one end to the other unless somebody in the middle passes it
+    /// on.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn with_middle() -> Result<Self, String> {
+        let link = Self::named(3)?;
+        let middle = &link.names[2];
+        for ((name, end), to) in link.names.iter().zip(&link.interfaces).zip(&link.middle) {
+            ip(&format!("link add {end} netns {name} type veth peer name {to} netns {middle}"))?;
+            ip(&format!("-n {middle} link set {to} up promisc on"))?;
+        }
+        link.up()
+    }
+
+    fn named(count: usize) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}{}", NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
-        let names = ["a", "b"].map(|end| format!("prg-{end}{id}"));
         let interfaces = ["a", "b"].map(|end| format!("pr{end}{id}"));
-        let link = Self { names, interfaces };
-        let [a, b] = &link.names;
-        for name in [a, b] {
+        let middle = ["a", "b"].map(|end| format!("pm{end}{id}"));
+        let mut link = Self { names: Vec::new(), interfaces, middle };
+        for end in &["a", "b", "m"][..count] {
+            let name = format!("prg-{end}{id}");
             ip(&format!("netns add {name}"))?;
-        }
-        let [at_a, at_b] = &link.interfaces;
-        ip(&format!("link add {at_a} netns {a} type veth peer name {at_b} netns {b}"))?;
-        for ((name, interface), end) in link.names.iter().zip(&link.interfaces).zip(ENDS) {
-            ip(&format!("-n {name} addr add {end}/24 dev {interface}"))?;
-            ip(&format!("-n {name} link set lo up"))?;
-            ip(&format!("-n {name} link set {interface} up"))?;
+            link.names.push(name);
         }
         Ok(link)
     }
 
+    fn up(self) -> Result<Self, String> {
+        for ((name, interface), end) in self.names.iter().zip(&self.interfaces).zip(ENDS) {
+            ip(&format!("-n {name} addr add {end}/24 dev {interface}"))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set {interface} up"))?;
+        }
+        Ok(self)
+    }
+
+    /// Does something on a thread in one of the namespaces.
+    pub(crate) fn at<T: Send>(&self, which: usize, what: impl FnOnce() -> T + Send) -> T {
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                move_into(&self.names[which]);
+                what()
+            });
+            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    }
+
+    /// The names of the namespaces at the ends: see [`enter_both`].
+    pub(crate) fn ends(&self) -> [&str; 2] {
+        [&self.names[0], &self.names[1]]
+    }
+
+    /// The interfaces in the middle, by the end to which they lead.
+    pub(crate) fn middle(&self) -> [&str; 2] {
+        self.middle.each_ref().map(String::as_str)
+    }
+
     /// Puts this thread, and those that it starts, at the near end, for good.
     pub(crate) fn enter(&self) {
-        let open = |name: &str| File::open(format!("/run/netns/{name}")).expect("a namespace");
-        FAR.set(Some(Arc::new(open(&self.names[1]))));
-        move_into_link_name_space(open(&self.names[0]).as_fd(), None).expect("the namespace");
+        enter_both(self.ends());
     }
 
     /// The interface at an end.

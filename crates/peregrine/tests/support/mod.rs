@@ -4,8 +4,11 @@
 // Each test program uses its own part of this.
 #![allow(dead_code)]
 
+pub(crate) mod bridge;
 pub(crate) mod link;
 pub(crate) mod relay;
+pub(crate) mod tap;
+pub(crate) mod weather;
 pub(crate) mod wire;
 
 use std::io::{BufRead, BufReader};

@@ -6,6 +6,7 @@
 //! | to be sent | a socket's own list; *under way* from the transmit ring to the completion ring |
 
 use core::sync::atomic::{AtomicBool, Ordering};
+use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::sync::{Arc, Mutex};
 
@@ -28,6 +29,9 @@ const BATCH: usize = 16;
 /// Frames that the kernel is offered at first. It takes them in turn, so the fewer there are the
 /// sooner each comes again, while it still lies in a cache.
 const LEVEL: u32 = 64;
+/// For so long, a queue is waited for that nobody should have: who attached the interface's program
+/// takes it, and the one before has ended.
+const LEAVING: Duration = Duration::from_millis(500);
 
 /// The frames of a queue.
 pub(super) struct Pool {
@@ -80,7 +84,7 @@ impl Pool {
             fill: FRAMES,
             completion: SENT.next_power_of_two(),
         };
-        let (umem, QueueRings { fill, completion }) = Umem::new(layout, queue)?;
+        let (umem, QueueRings { fill, completion }) = Umem::new(layout, queue, LEAVING)?;
         let spare = (SENT..FRAMES).map(|frame| u64::from(frame) * u64::from(FRAME)).collect();
         let mut fill = Fill { ring: fill, spare, level: LEVEL / 2 };
         fill.offer();

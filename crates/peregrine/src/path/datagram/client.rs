@@ -293,7 +293,8 @@ pub(crate) struct DatagramPath<R: Renew> {
     wait: Wait,
     /// Whether the last call found a server.
     lost: AtomicBool,
-    /// When the first of those calls began that have failed since and heard nothing; 0 if none has.
+    /// When the first of those calls began, or heard something last, that have failed since for want of
+    /// answers; 0 if none has.
     silent_since: AtomicU64,
     renew: R,
 }
@@ -329,15 +330,17 @@ impl<R: Renew> DatagramPath<R> {
         }
     }
 
-    /// A call that began then fails.
+    /// A call that began then fails; if the server is `dead` to it, it has asked in vain for long
+    /// since it heard anything.
     #[cold]
-    fn note_failure(&self, lane: &Lane, began: Moment) {
+    fn note_failure(&self, lane: &Lane, began: Moment, dead: bool) {
         let order = Ordering::Relaxed;
-        if lane.heard {
-            self.silent_since.store(0, order);
-        } else {
-            let _ = self.silent_since.compare_exchange(0, began.0, order, order);
-        }
+        let since = match lane.heard {
+            None => began,
+            Some(heard) if dead => heard,
+            Some(_) => return self.silent_since.store(0, order),
+        };
+        let _ = self.silent_since.compare_exchange(0, since.0, order, order);
     }
 
     /// A handle that nobody has used yet.
@@ -425,7 +428,7 @@ impl<R: Renew> DatagramPath<R> {
         let mut turn: ReceiveTurn<'_> = None;
         let mut now = moment();
         let began = now;
-        lane.heard = false;
+        lane.heard = None;
         let result = loop {
             send(&mut lane, way, message, call_half, shape.total, now);
             match lane.caller.outcome() {
@@ -434,7 +437,7 @@ impl<R: Renew> DatagramPath<R> {
                     break Ok(shape);
                 }
                 Some(Outcome::Failed { executed, why }) => {
-                    self.note_failure(&lane, began);
+                    self.note_failure(&lane, began, matches!(why, Why::Dead));
                     break Err(failed(executed, why));
                 }
                 None => {}
@@ -453,7 +456,7 @@ impl<R: Renew> DatagramPath<R> {
                 Came::Packets(_) => {}
                 Came::Nothing => {
                     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                        self.note_failure(&lane, began);
+                        self.note_failure(&lane, began, false);
                         lane.caller.quit(now);
                         // It says what was asked of it.
                         let _ = lane.caller.outcome();

@@ -54,8 +54,8 @@ pub(crate) struct Lane {
     pub(super) checked: bool,
     /// Headers of trains, and datagrams that have no better place yet.
     scratch: Vec<u8>,
-    /// Whether anything was heard since its call began.
-    pub(super) heard: bool,
+    /// When something was heard last, since its call began.
+    pub(super) heard: Option<Moment>,
     /// When its last call ended.
     pub(super) ended: Moment,
     offers: Offers,
@@ -72,7 +72,7 @@ impl Lane {
             index,
             checked,
             scratch: Vec::new(),
-            heard: false,
+            heard: None,
             ended: Moment(0),
             offers: Offers::default(),
             news: false,
@@ -290,7 +290,7 @@ impl Receiving<'_> {
             }
             None => &[],
         };
-        lane.heard = true;
+        lane.heard = Some(now);
         let range = match lane.caller.handle(now, header, bitmap) {
             Handled::Place(range) => range,
             Handled::Dropped(Dropped::Stranger | Dropped::Late) => return false,

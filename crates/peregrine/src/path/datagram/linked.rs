@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::client::{DatagramPath, Renew};
 use crate::call::{Call, CallPath, PathKind, Returned};
-use crate::error::{CallError, Executed, Kind};
+use crate::error::{CallError, Kind};
 use crate::protocol::exchange::time::MILLISECOND;
 
 /// Nothing heard for so long, by calls that all failed, means that frames do not arrive: by then each
@@ -63,12 +63,14 @@ impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
     fn transport_otherwise(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         match self.udp() {
             Ok(udp) => udp.transport(call),
-            Err(error) if error.executed() == Executed::No => {
-                // Perhaps the server had gone for a while: the link is asked again next time.
-                self.silent.store(0, Ordering::Relaxed);
+            Err(error) => {
+                // Perhaps the server was halted for a while: then the link is asked again next time.
+                // One that is gone for good is told so over UDP, and nothing is sent into the blue.
+                if error.kind() == Kind::TimedOut {
+                    self.silent.store(0, Ordering::Relaxed);
+                }
                 Err(error)
             }
-            Err(error) => Err(error),
         }
     }
 }

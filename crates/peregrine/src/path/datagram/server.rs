@@ -18,7 +18,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
-use self::expecting::Expected;
+use self::expecting::{Expected, place};
 use super::keeping::{Frame, Holdings, Peer, Results, Retained, Shelf, Spare};
 use super::packing::{pack, written};
 use super::{BUFFER_BYTES, checks, moment};
@@ -768,15 +768,6 @@ impl Where {
             Self::Own(estack, _) => estack.memory().get_mut(..total as usize),
         };
         whole.unwrap_or(&mut [])
-    }
-}
-
-/// Puts a piece of a call where it belongs.
-fn place(inner: &mut Inner, hand: &mut Hand, to: Range<u32>, payload: Range<usize>) {
-    let Some((estack, _)) = &mut inner.call else { return };
-    let to = estack.memory().get_mut(to.start as usize..to.end as usize);
-    if let (Some(to), Some(from)) = (to, hand.input.memory().get(payload)) {
-        to.copy_from_slice(from);
     }
 }
 

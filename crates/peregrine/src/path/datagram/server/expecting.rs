@@ -1,4 +1,5 @@
-//! Receiving straight into place: the next pieces of a call that comes in many packets.
+//! Receiving into place: pieces of a call that were received elsewhere, and, straight, the next ones of
+//! a call that comes in many packets.
 //!
 //! A thread that receives alone, and has just placed pieces of a call that has no holes, knows what
 //! comes next if nobody else sends and nothing is lost. For that it borrows the call's memory from
@@ -170,5 +171,19 @@ impl Service {
         }
         self.say(inner, &mut hand.output);
         Some(heard)
+    }
+}
+
+/// Puts a piece of a call where it belongs.
+pub(super) fn place(
+    inner: &mut Inner,
+    hand: &mut Hand,
+    to: core::ops::Range<u32>,
+    payload: core::ops::Range<usize>,
+) {
+    let Some((estack, _)) = &mut inner.call else { return };
+    let to = estack.memory().get_mut(to.start as usize..to.end as usize);
+    if let (Some(to), Some(from)) = (to, hand.input.memory().get(payload)) {
+        to.copy_from_slice(from);
     }
 }

@@ -1,0 +1,422 @@
+//! Servers and clients over raw Ethernet as real processes: several beside each other at one interface,
+//! beside ordinary traffic, killed while they hold its queue, and on a link that Peregrine's frames do
+//! not get through any more.
+
+#[path = "attack/mod.rs"]
+mod attack;
+mod ledger;
+mod support;
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use attack::noise::Noise;
+use attack::{eventually, no_longer_than, seed, stop, stopped};
+use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
+use peregrine::{BindOptions, Executed, Kind, PathKind, Server};
+use support::bridge::Bridge;
+use support::link::{ENDS, Link};
+use support::weather::Weather;
+use support::{GoOn, Part, part};
+
+/// What is waited for that takes no time of its own.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Which end is whose.
+const CLIENTS: usize = 0;
+const SERVERS: usize = 1;
+const ECHO: u16 = 9000;
+const PORT: u16 = 7000;
+
+/// The parts that children play: `server PORT`, `caller ADDRESS NUMBER`, `echo`; in the test itself
+/// this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    no_longer_than(Duration::from_secs(120));
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let words: Vec<&str> = part.split(' ').collect();
+    match words[0] {
+        "server" => {
+            let book = Book::of(&directory);
+            let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            let at = format!("eth:{}:{}", ENDS[SERVERS], words[1]);
+            let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+            println!("\nat {}/ledger", running.addresses()[0]);
+            running.wait();
+        }
+        // Calls for as long as it may, each with a number of its own, and every one of them returns.
+        "caller" => {
+            let ledger = LedgerClient::bind(words[1]).unwrap();
+            println!("\nby {}", ledger.binding().explain());
+            let first: u64 = words[2].parse().unwrap();
+            let bytes = vec![1; 20_000];
+            let mut next = first;
+            while !stopped(&directory) {
+                assert_eq!(ledger.enter(next, 0).unwrap(), next + 1);
+                assert_eq!(ledger.swallow(&bytes).unwrap(), 20_000);
+                next += 1;
+                if next == first + 20 {
+                    println!("\ncalls");
+                }
+            }
+            println!("\nmade {} by {}", next - first, ledger.binding().explain());
+        }
+        "echo" => echo(),
+        other => panic!("nobody knows how to play `{other}`"),
+    }
+}
+
+/// Sends back what it gets, over TCP and over UDP.
+fn echo() {
+    let listener = TcpListener::bind((ENDS[SERVERS], ECHO)).unwrap();
+    let socket = UdpSocket::bind((ENDS[SERVERS], ECHO)).unwrap();
+    std::thread::spawn(move || {
+        let mut datagram = [0; 2048];
+        while let Ok((bytes, from)) = socket.recv_from(&mut datagram) {
+            let _ = socket.send_to(&datagram[..bytes], from);
+        }
+    });
+    println!("\nready");
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        std::thread::spawn(move || {
+            let mut bytes = [0; 16_384];
+            while let Ok(count @ 1..) = stream.read(&mut bytes) {
+                stream.write_all(&bytes[..count]).unwrap();
+            }
+        });
+    }
+}
+
+/// Echoes while `going`: how many there were. One that does not come back fails.
+fn ordinary_traffic(going: &AtomicBool) -> [u64; 2] {
+    let mut stream = TcpStream::connect((ENDS[SERVERS], ECHO)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let socket = UdpSocket::bind((ENDS[CLIENTS], 0)).unwrap();
+    socket.connect((ENDS[SERVERS], ECHO)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let mut made = [0; 2];
+    while going.load(Ordering::Relaxed) || made[0] == 0 {
+        let sent: Vec<u8> = (0..40_000).map(|at: u64| (at * 7 + made[0]) as u8).collect();
+        let mut back = vec![0; sent.len()];
+        std::thread::scope(|scope| {
+            let mut out = stream.try_clone().unwrap();
+            scope.spawn(move || out.write_all(&sent).unwrap());
+            stream.read_exact(&mut back).expect("what was sent over TCP");
+        });
+        assert!(back.iter().zip(0..).all(|(one, at): (_, u64)| *one == (at * 7 + made[0]) as u8));
+        made[0] += 1;
+        let sent = made[1].to_le_bytes();
+        // Datagrams may be lost, not all of them.
+        let came = (0..20).any(|_| {
+            let mut back = [0; 64];
+            socket.send(&sent).expect("a way there");
+            socket.recv(&mut back).is_ok() && back[..8] == sent
+        });
+        assert!(came, "no datagram comes back");
+        made[1] += 1;
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    made
+}
+
+/// A server at the far end, with a book of its own, and where it is.
+fn server(link: &Link, port: u16, directory: &Path) -> (Part, String) {
+    std::fs::create_dir_all(directory).unwrap();
+    let mut part = link.launch(SERVERS, "child", &format!("server {port}"), directory);
+    let address = part.until("at ");
+    (part, address)
+}
+
+/// A process at the near end that calls; it has begun to. What it says of its device.
+fn caller(link: &Link, address: &str, first: u64, directory: &Path) -> (Part, String) {
+    let part = format!("caller {address} {first}");
+    let mut part = link.launch(CLIENTS, "child", &part, directory);
+    let by = part.until("by ");
+    part.until("calls");
+    (part, by)
+}
+
+/// Whether a process holds the program, and so the queue, of an interface.
+fn holds(part: &Part) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{}/fdinfo", part.id())).expect("a process");
+    files.flatten().any(|file| {
+        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+        text.contains("link_type:\txdp")
+    })
+}
+
+/// Whether the interface at an end has a program.
+fn has_program(link: &Link, end: usize) -> bool {
+    let words = ["-n", link.ends()[end], "-d", "link", "show", link.interface(end)];
+    let said = Command::new("ip").args(words).output().expect("ip");
+    assert!(said.status.success());
+    String::from_utf8_lossy(&said.stdout).contains("xdp")
+}
+
+/// Runs a case at the near end of a link.
+fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
+    match link {
+        Err(why) => println!("skipped: {why}"),
+        Ok(link) => std::thread::scope(|scope| {
+            let run = || {
+                link.enter();
+                case(&link);
+            };
+            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }),
+    }
+}
+
+#[test]
+fn processes_at_one_interface_do_not_disturb_each_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        let going = AtomicBool::new(true);
+        let _echo = link.start(SERVERS, "child", "echo", path);
+        std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            // It begins before there is a program, and goes on while there is one.
+            let ordinary = scope.spawn(|| ordinary_traffic(&going));
+            let (one, at_one) = server(link, PORT, &path.join("one"));
+            let (other, at_other) = server(link, PORT + 1, &path.join("other"));
+            assert!(holds(&one) && !holds(&other), "one has the queue at the servers' end");
+            assert!(has_program(link, SERVERS) && !has_program(link, CLIENTS));
+            let addresses = [&at_one, &at_other, &at_one];
+            let mut callers: Vec<_> =
+                (0..3).map(|n: usize| caller(link, addresses[n], (n as u64) << 32, path)).collect();
+            assert!(callers[0].1.starts_with("ethernet: AF_XDP"), "{}", callers[0].1);
+            let holder = format!("is process {}", callers[0].0.id());
+            for (_, by) in &callers[1..] {
+                assert!(
+                    by.starts_with("ethernet: AF_PACKET (queue 0") && by.contains(&holder),
+                    "{by}"
+                );
+            }
+            assert!(has_program(link, CLIENTS));
+            stop(path);
+            let made: Vec<u64> = callers
+                .iter_mut()
+                .map(|(part, _)| {
+                    let said = part.until("made ");
+                    let (count, by) = said.split_once(" by ").expect("both");
+                    assert!(by.starts_with("ethernet:"), "{by}");
+                    count.parse().unwrap()
+                })
+                .collect();
+            drop(go_on);
+            println!("{made:?} calls beside {:?} echoes", ordinary.join().unwrap());
+            let expected = |of: &[usize]| -> Vec<u64> {
+                let of = of.iter().map(|n| ((*n as u64) << 32, made[*n]));
+                of.flat_map(|(first, count)| first..first + count).collect()
+            };
+            for (name, of) in [("one", &[0, 2][..]), ("other", &[1])] {
+                let mut entered = Book::read(&path.join(name));
+                entered.sort_unstable();
+                assert!(entered == expected(of), "each call once, at the server that was called");
+            }
+        });
+    });
+}
+
+#[test]
+fn who_holds_the_queue_may_be_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        let going = AtomicBool::new(true);
+        let _echo = link.start(SERVERS, "child", "echo", path);
+        std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            let ordinary = scope.spawn(|| ordinary_traffic(&going));
+            let (mut first, _) = server(link, PORT, &path.join("first"));
+            let (other, at_other) = server(link, PORT + 1, &path.join("other"));
+            assert!(holds(&first) && !holds(&other));
+            let (mut holder, by) = caller(link, &at_other, 0, path);
+            assert!(by.starts_with("ethernet: AF_XDP"), "{by}");
+            let (mut witness, by) = caller(link, &at_other, 1 << 32, path);
+            assert!(by.contains(&format!("process {}", holder.id())), "{by}");
+            // A client, in the middle of its calls.
+            holder.kill();
+            assert!(eventually(LIMIT, || !has_program(link, CLIENTS)), "its program is gone");
+            let (next, by) = caller(link, &at_other, 2 << 32, path);
+            assert!(by.starts_with("ethernet: AF_XDP"), "{by}");
+            assert!(holds(&next) && has_program(link, CLIENTS));
+            // A server, beside one that serves all of them.
+            first.kill();
+            assert!(eventually(LIMIT, || !has_program(link, SERVERS)), "its program is gone");
+            let (again, at_again) = server(link, PORT, &path.join("again"));
+            assert!(holds(&again) && has_program(link, SERVERS));
+            let (mut last, by) = caller(link, &at_again, 3 << 32, path);
+            assert!(by.contains(&format!("process {}", next.id())), "{by}");
+            stop(path);
+            let mut next = next;
+            let made = [&mut witness, &mut next, &mut last].map(|part| part.until("made "));
+            assert!(made.iter().all(|made| made.contains("by ethernet:")), "{made:?}");
+            drop(go_on);
+            println!("{made:?} beside {:?} echoes", ordinary.join().unwrap());
+        });
+    });
+}
+
+#[test]
+fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        let (mut server_part, address) = server(link, PORT, path);
+        let ledger = LedgerClient::bind(&address).unwrap();
+        let killed = std::thread::scope(|scope| {
+            let calls = [1, 2, 3, 4].map(|number| {
+                let ledger = &ledger;
+                scope.spawn(move || ledger.enter(number, 60_000))
+            });
+            assert!(eventually(LIMIT, || Book::read(path).len() == 4), "all calls run");
+            server_part.kill();
+            let killed = Instant::now();
+            for call in calls {
+                let error = call.join().unwrap().unwrap_err();
+                let said = (error.kind(), error.executed());
+                assert_eq!(said, (Kind::ServerGone, Executed::Maybe), "{error}");
+                assert!(error.to_string().contains(&address), "{error}");
+            }
+            killed
+        });
+        println!("noticed after {:?}", killed.elapsed());
+        // Nobody is there: what follows has not run, and it is said why.
+        let error = ledger.enter(9, 0).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No), "{error}");
+        assert!(error.to_string().contains("nobody listens"), "{error}");
+        // Another one is there: neither has this, nor does that one know of the first.
+        let (_server, again) = server(link, PORT, path);
+        assert_eq!(again, address);
+        let error = ledger.enter(9, 0).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::No), "{error}");
+        assert!(error.to_string().contains("started again"), "{error}");
+        let anew = LedgerClient::bind(&address).unwrap();
+        assert_eq!(anew.enter(10, 0).unwrap(), 11);
+        assert_eq!(anew.binding().path(), PathKind::Ethernet);
+        let mut entered = Book::read(path);
+        entered.sort_unstable();
+        assert_eq!(entered, [1, 2, 3, 4, 10]);
+    });
+}
+
+#[test]
+fn servers_killed_and_started_again_at_the_same_place_tell_no_lie() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut noise = Noise::new(seed());
+    at_near_end(Link::new(), move |link| {
+        let (next, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+        let going = AtomicBool::new(true);
+        let address = format!("eth:{}:{PORT}/ledger", ENDS[SERVERS]);
+        let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            let callers: Vec<_> = (0..3)
+                .map(|_| {
+                    let (next, answered, going, address) = (&next, &answered, &going, &address);
+                    scope.spawn(move || {
+                        link.enter();
+                        ledger::caller(address, next, answered, going)
+                    })
+                })
+                .collect();
+            for _ in 0..4 {
+                let before = answered.load(Ordering::Relaxed);
+                let (mut server, _) = server(link, PORT, path);
+                assert!(holds(&server), "the one before has left the queue");
+                let called = || answered.load(Ordering::Relaxed) > before + 100;
+                assert!(eventually(LIMIT, called), "nobody calls");
+                std::thread::sleep(Duration::from_millis(noise.below(100)));
+                server.kill();
+            }
+            drop(go_on);
+            callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
+        });
+        let [returned, not_executed, maybe] = Outcomes::hold(&outcomes, path);
+        println!("{returned} returned, {not_executed} not executed, {maybe} open");
+        assert!(returned > 200 && maybe > 0, "the storm was too strong or weak");
+    });
+}
+
+#[test]
+fn a_link_that_falls_silent_is_given_up_for_udp() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::with_middle(), |link| {
+        let bridge = Bridge::new(link, Weather::default(), 1, |_, _| ());
+        let (mut server_part, address) = server(link, PORT, path);
+        let ledger = LedgerClient::bind(&address).unwrap();
+        assert_eq!(ledger.enter(0, 0).unwrap(), 1);
+        assert_eq!(ledger.binding().path(), PathKind::Ethernet);
+        let (next, returned, going) =
+            (AtomicU64::new(10), AtomicU64::new(0), AtomicBool::new(true));
+        let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            let long = scope.spawn(|| ledger.enter(1, 60_000));
+            let callers: Vec<_> = (0..3)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let mut outcomes = Outcomes::default();
+                        while going.load(Ordering::Relaxed) {
+                            let number = next.fetch_add(1, Ordering::Relaxed);
+                            match ledger.enter(number, 0) {
+                                Ok(_) => outcomes.returned.push(number),
+                                Err(error) => outcomes.failed(number, &error),
+                            }
+                            returned.fetch_add(1, Ordering::Relaxed);
+                        }
+                        outcomes
+                    })
+                })
+                .collect();
+            let more = |most: u64| {
+                let before = returned.load(Ordering::Relaxed);
+                let more = || returned.load(Ordering::Relaxed) >= before + most;
+                assert!(eventually(LIMIT, more), "calls end");
+            };
+            assert!(eventually(LIMIT, || Book::read(path).contains(&1)), "it runs");
+            more(50);
+            bridge.seen.cut.store(true, Ordering::SeqCst);
+            let cut = Instant::now();
+            let error = long.join().unwrap().unwrap_err();
+            let said = (error.kind(), error.executed());
+            assert_eq!(said, (Kind::ServerGone, Executed::Maybe), "{error}");
+            println!("noticed after {:?}", cut.elapsed());
+            more(100);
+            drop(go_on);
+            callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
+        });
+        let last = next.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(ledger.enter(last, 0).unwrap(), last + 1);
+        assert_eq!(ledger.swallow(&[1; 100_000]).unwrap(), 100_000);
+        let said = ledger.binding().explain();
+        assert_eq!(ledger.binding().path(), PathKind::Udp, "{said}");
+        assert!(said.contains("ethernet was given up") && said.contains("AF_XDP"), "{said}");
+        assert!(ledger.binding().is_alive());
+        let known = Outcomes { returned: vec![0, last], not_executed: vec![], maybe: 1 };
+        let all: Vec<Outcomes> = outcomes.into_iter().chain([known]).collect();
+        let [returned, not_executed, maybe] = Outcomes::hold(&all, path);
+        println!("{returned} returned, {not_executed} not executed, {maybe} open; then {said}");
+        // Each of the callers may have had one under way, the long one did.
+        assert!((1..=4).contains(&maybe), "{maybe} are open");
+        // A binding that is made now finds the server, and no frame gets there.
+        let hasty = BindOptions::default().bind_timeout(Duration::from_millis(500));
+        let error = LedgerClient::bind_with(&address, &hasty).map(drop).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
+        // Now the server goes, too.
+        server_part.kill();
+        let error = ledger.enter(5, 0).unwrap_err();
+        assert!([Kind::ServerGone, Kind::Unreachable].contains(&error.kind()), "{error}");
+        let error = LedgerClient::bind(&address).map(drop).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No), "{error}");
+        assert!(!Book::read(path).contains(&5));
+    });
+}
