@@ -40,6 +40,8 @@ const LINGER: Duration = Duration::from_secs(5);
 const WATCH: Duration = Duration::from_millis(2);
 const WATCH_MAX: Duration = Duration::from_millis(8);
 const WATCHES: u32 = 100;
+/// Looks between two pauses.
+const PAUSE_EVERY: u32 = 8;
 /// Nanoseconds of a procedure that are worth waking another thread for before it runs.
 const SLOW: u64 = 20_000;
 /// What a procedure counts as that makes calls: they may come back here, and need another thread.
@@ -325,7 +327,10 @@ impl<P: Post> Receivers<P> {
         member.looks += 1;
         let looks = self.post.looks();
         if !member.looks.is_multiple_of(looks) {
-            core::hint::spin_loop();
+            // Not each time: it may take as long as several looks.
+            if member.looks.is_multiple_of(PAUSE_EVERY) {
+                core::hint::spin_loop();
+            }
             return;
         }
         if member.offers.is_due(member.looks / looks) {

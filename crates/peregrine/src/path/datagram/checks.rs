@@ -3,6 +3,16 @@
 use crate::protocol::exchange::header::{self, Flags, Header, checksum_more};
 use crate::value::Window;
 
+/// A place for what is looked at: made once for many packets, for to clear it costs as much as to check
+/// some hundred bytes.
+pub(super) struct Chunk([u8; 1536]);
+
+impl Default for Chunk {
+    fn default() -> Self {
+        Self([0; 1536])
+    }
+}
+
 /// The check of what lies in these windows, one behind the other.
 fn check_of(windows: &[Window<'_>]) -> u32 {
     /// Bytes that are copied and looked at together: to clear a place for more costs more than that.
@@ -14,8 +24,11 @@ fn check_of(windows: &[Window<'_>]) -> u32 {
         let _ = window.read(0, &mut chunk[..window.len()]);
         return checksum_more(0, &chunk[..window.len()]);
     }
-    // Small enough to stay in the cache between its being copied and its being looked at.
-    let mut chunk = [0; 1536];
+    check_by(&mut Chunk::default(), windows)
+}
+
+/// The same with a chunk that is there.
+fn check_by(Chunk(chunk): &mut Chunk, windows: &[Window<'_>]) -> u32 {
     let mut check = 0;
     for window in windows {
         let mut at = 0;
@@ -36,6 +49,16 @@ pub(super) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
         && header::carries(header)
     {
         header::seal(header, check_of(payload));
+    }
+}
+
+/// The same for one of many packets.
+#[cold]
+pub(super) fn seal_one_of_many(packet: &mut [u8], payload: &[Window<'_>], chunk: &mut Chunk) {
+    if let Some(header) = packet.first_chunk_mut()
+        && header::carries(header)
+    {
+        header::seal(header, check_by(chunk, payload));
     }
 }
 

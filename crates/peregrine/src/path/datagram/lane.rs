@@ -6,6 +6,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::checks::Chunk;
 use super::message::{Message, WINDOWS_MAX};
 use super::sharing::Shared;
 use super::{Offers, checks, moment};
@@ -137,12 +138,13 @@ fn send_train(
     scratch.resize(BYTES_MAX, 0);
     let mut train = Train::new(&mut scratch, way.socket());
     let mut windows = [Window::empty(); WINDOWS_MAX];
+    let mut chunk = Chunk::default();
     let mut next = Some(first);
     let mut refused = false;
     while let Some(send) = next {
         let count = message.range(send.range, &mut windows);
         if lane.checked {
-            checks::seal(&mut out, &windows[..count]);
+            checks::seal_one_of_many(&mut out, &windows[..count], &mut chunk);
         }
         if !train.push(&out[..send.bytes], &windows[..count]) {
             refused |= train.send(way.socket(), None).is_err_and(|error| is_refusal(&error));
