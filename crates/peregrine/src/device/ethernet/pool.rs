@@ -25,10 +25,10 @@ pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
 /// leaves 256 bytes free, and these.
 const HEADROOM: u32 = 14;
 /// Frames that a socket has received are given back so many at a time.
-const BATCH: usize = 16;
+const BATCH: usize = 8;
 /// Frames that the kernel is offered at first. It takes them in turn, so the fewer there are the
 /// sooner each comes again, while it still lies in a cache.
-const LEVEL: u32 = 64;
+const LEVEL: u32 = 32;
 /// For so long, a queue is waited for that nobody should have: who attached the interface's program
 /// takes it, and the one before has ended.
 const LEAVING: Duration = Duration::from_millis(500);

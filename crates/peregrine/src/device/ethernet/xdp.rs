@@ -18,6 +18,10 @@ use crate::value::{Space, Window};
 /// How often the kernel is asked to go on with what it did not take at once.
 const KICKS_MAX: usize = 64;
 
+/// Frames that go round while they are sent one by one: the fewer, the sooner each is used again, while
+/// it lies in a cache; and the more often somebody has to look which have come back.
+const FEW: usize = 8;
+
 /// A queue of an interface.
 pub(super) struct XdpQueue {
     // First: nothing is led to a socket any more when the others go.
@@ -156,6 +160,9 @@ impl Xsk {
     #[inline]
     pub(super) fn send(&self, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io::Result<()> {
         let mut outbox = locked(&self.outbox);
+        if outbox.next >= FEW {
+            outbox.next = 0;
+        }
         self.put(&mut outbox, header, parts)?;
         outbox.ring.publish();
         // Whoever has put more meanwhile has it sent, or this call has.
@@ -236,10 +243,9 @@ impl Outbox {
         header: &[u8; LINK_BYTES],
         parts: &[Window<'_>],
     ) -> io::Result<bool> {
-        let number = self.frames[self.next];
-        let Some((at, frame)) = pool.vacant(number) else {
-            pool.reap();
-            return Ok(pool.vacant(number).is_some() && self.put(pool, header, parts)?);
+        let Some((at, frame)) = pool.vacant(self.frames[self.next]).or_else(|| self.find(pool))
+        else {
+            return Ok(false);
         };
         let _ = frame.write(0, header);
         let rest =
@@ -255,9 +261,20 @@ impl Outbox {
         if !self.ring.put(Described::new(at, bytes as u32)) {
             return Ok(false);
         }
-        pool.leave(number);
+        pool.leave(self.frames[self.next]);
         self.next = if self.next + 1 == self.frames.len() { 0 } else { self.next + 1 };
         Ok(true)
+    }
+
+    /// The next frame has not come back: it may have, or another one.
+    #[cold]
+    fn find<'p>(&mut self, pool: &'p Pool) -> Option<(u64, Space<'p>)> {
+        pool.reap();
+        let is_vacant = |number: &u32| pool.vacant(*number).is_some();
+        if !is_vacant(&self.frames[self.next]) {
+            self.next = self.frames.iter().position(is_vacant)?;
+        }
+        pool.vacant(self.frames[self.next])
     }
 }
 
