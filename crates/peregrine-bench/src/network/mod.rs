@@ -124,7 +124,7 @@ fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subj
         let [there, back] = [case.in_bytes, case.out_bytes].map(|bytes| raw::packets(bytes, link));
         let blast = there.is_blast() || back.is_blast();
         let name = if blast { device.blast() } else { device.pingpong() };
-        Box::new(Framed { name, device: *device, spin, there, back })
+        Box::new(Framed { name, device: *device, spin, there, back, ways: 1.0 })
     };
     match path {
         Path::Udp => {
@@ -170,6 +170,8 @@ struct Framed {
     spin: bool,
     there: Packets,
     back: Packets,
+    /// As above.
+    ways: f64,
 }
 
 impl Subject for Framed {
@@ -182,7 +184,8 @@ impl Subject for Framed {
         let (spin, there, back) = (self.spin, self.there, self.back);
         let what = Exchange { spin, there, back, trips: warm + calls };
         let at = far.order_raw(device, what)?;
-        Ok(per_call(raw::lead(device, near, at, what, warm)?, calls))
+        let sample = per_call(raw::lead(device, near, at, what, warm)?, calls);
+        Ok(Sample { ns: sample.ns / self.ways, ..sample })
     }
 }
 
@@ -328,6 +331,14 @@ pub(crate) fn penalties(
             let both = Exchanged { name, spin: true, there, back, ways: 2.0 };
             let (ns, _) = split(&rounds(selection, far, vec![Box::new(both)])?[0]);
             let row = row(penalty.case, None, Waiting::Spin, Placement::TwoCores, link);
+            rows.push(row.limit(name, &ns));
+            let framed = link == Link::Veth && filter.has_path(Path::Ethernet);
+            let Some(packets) = penalty.frames().filter(|_| framed) else { continue };
+            let (there, back, device) = (packets, packets, Device::XdpBehind);
+            let both = Framed { name, device, spin: true, there, back, ways: 2.0 };
+            let (ns, _) = split(&rounds(selection, far, vec![Box::new(both)])?[0]);
+            let path = Some(Path::Ethernet.name());
+            let row = self::row(penalty.case, path, Waiting::Spin, Placement::TwoCores, link);
             rows.push(row.limit(name, &ns));
         }
         if link == Link::Veth && selection.has_case(penalty::ORDER) {

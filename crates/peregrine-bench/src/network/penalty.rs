@@ -2,9 +2,11 @@
 //!
 //! The *network penalty* is half of the time of the same packets there and back, both sides looking
 //! all the time. The sizes are Peregrine's, and count everything behind the Ethernet header, as
-//! there; the packets are UDP's, for we have no smaller ones yet.
+//! there; the packets are UDP's, and on a link those of raw Ethernet too, as Peregrine's were, of which
+//! ours are never as small as its smallest.
 
-use super::wire::{IP_UDP, Packets};
+use super::raw::LINK_PAYLOAD;
+use super::wire::{HEADER, IP_UDP, Packets};
 
 /// As it stands in every row.
 pub(crate) const LIMIT: &str = "penalty";
@@ -51,6 +53,12 @@ impl Penalty {
         let segment = self.bytes - IP_UDP;
         Packets { bytes: segment * self.count, segment }
     }
+
+    /// The same in frames of our own, if they can be so small.
+    pub(crate) fn frames(self) -> Option<Packets> {
+        let segment = self.bytes - LINK_PAYLOAD;
+        (segment >= HEADER).then_some(Packets { bytes: segment * self.count, segment })
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +70,9 @@ mod tests {
         for penalty in ALL {
             let Packets { bytes, segment } = penalty.packets();
             assert_eq!(bytes % segment, 0);
+            let frames = penalty.frames();
+            assert_eq!(frames.is_none(), penalty.bytes == 46);
+            assert!(frames.is_none_or(|frames| frames.count() == penalty.count));
             let number = if penalty.count > 1 { penalty.count } else { penalty.bytes };
             assert!(penalty.case.ends_with(&format!("-{number}")), "{}", penalty.case);
         }

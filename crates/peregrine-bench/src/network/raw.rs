@@ -31,6 +31,8 @@ const ETHER_TYPE: u16 = 0x88b5;
 const ETHERNET: usize = 14;
 /// Bytes in front of a packet: the Ethernet header, and the endpoints of receiver and sender.
 const LINK: usize = ETHERNET + 4;
+/// Those of them that count as the frame's payload.
+pub(crate) const LINK_PAYLOAD: usize = LINK - ETHERNET;
 /// Bytes of a frame of memory.
 const FRAME: usize = 2048;
 /// Those that are left free in front of what is sent or arrives, so that packets are aligned.
@@ -43,7 +45,7 @@ const ENDPOINT: [u8; 2] = [0x70, 0];
 
 /// So many bytes of a call or result, in the largest frames that an Ethernet takes.
 pub(crate) fn packets(bytes: usize, link: Link) -> Packets {
-    Packets::cut(bytes, (link.mtu() - (LINK - ETHERNET) - HEADER) & !15)
+    Packets::cut(bytes, (link.mtu() - LINK_PAYLOAD - HEADER) & !15)
 }
 
 /// Through what frames pass.
