@@ -110,7 +110,7 @@ fn servers_killed_and_started_again_at_the_same_port_tell_no_lie() {
     let mut kills = 0;
     let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
         let go_on = GoOn::with(&going);
-        let one = || caller(&address, &next, &answered, &going);
+        let one = || ledger::caller(&address, &next, &answered, &going);
         let callers: Vec<_> = (0..3).map(|_| scope.spawn(one)).collect();
         // On a machine that is late, until there is something to see.
         let is_weak = || answered.load(Ordering::Relaxed) <= 100 && Instant::now() < until + LIMIT;
