@@ -6,8 +6,12 @@ use crate::row::Row;
 use crate::subject::{Failure, Subject};
 use crate::{Progress, Selection, network};
 
-/// Measures all that was selected.
-pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
+/// Measures all that was selected, and across a network what the filter lets through.
+pub(crate) fn measure(
+    selection: &Selection,
+    filter: network::Filter,
+    progress: &Progress,
+) -> Result<Vec<Row>, Failure> {
     let mut rows = Vec::new();
     in_each_placement(selection, |placement, peer| {
         for (name, limit, case) in limits(placement) {
@@ -24,9 +28,9 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
         }
         Ok(())
     })?;
-    let all = network::Filter::default();
-    rows.extend(network::penalties(selection, &all, progress)?);
-    rows.extend(network::measure(selection, &all, progress)?);
+    let filter = filter.limits_only();
+    rows.extend(network::penalties(selection, &filter, progress)?);
+    rows.extend(network::measure(selection, &filter, progress)?);
     Ok(rows)
 }
 

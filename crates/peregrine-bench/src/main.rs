@@ -54,7 +54,12 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Experiment {
     /// The machine's own limits: nothing of Peregrine runs.
-    Limits(Selection),
+    Limits {
+        #[command(flatten)]
+        selection: Selection,
+        #[command(flatten)]
+        filter: network::Filter,
+    },
     /// Calls to another process of this machine, each beside its limit.
     Local {
         #[command(flatten)]
@@ -208,8 +213,8 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Child(options) => return child::run(&options),
         Experiment::Far(options) => return network::far::run(&options),
         Experiment::Caller(options) => return caller::run(&options),
-        Experiment::Limits(selection) => {
-            ("limits", selection.format, limits::measure(&selection, &progress)?)
+        Experiment::Limits { selection, filter } => {
+            ("limits", selection.format, limits::measure(&selection, filter, &progress)?)
         }
         Experiment::Local { selection, filter } => {
             ("local", selection.format, local::measure(&selection, &filter, &progress)?)

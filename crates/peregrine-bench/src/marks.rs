@@ -42,17 +42,25 @@ const CROWDS: [(&str, &str, u32, u32, f64, f64); 6] = [
 ];
 
 /// The rows of calls across a network, wherever both sides run.
-const ACROSS: [Across; 8] = [
+const ACROSS: [Across; 13] = [
     across("null", "udp", "loopback", "spin", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "loopback", "block", &["udp-pingpong"], 1.15, 1.05),
     across("null", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
     across("in-1024", "udp", "veth", "spin", &["udp-pingpong"], 1.20, 1.07),
     // 1.06 is Peregrine's own ratio to the network penalty.
     across("in-48000", "udp", "veth", "spin", &["blast-ack"], 1.15, 1.06),
+    across("null", "ethernet", "veth", "spin", &XDP_PINGPONG, 1.25, 1.08),
+    across("null", "ethernet", "veth", "spin", &["own-udp"], 0.65, 0.50),
+    across("in-1024", "ethernet", "veth", "spin", &XDP_PINGPONG, 1.30, 1.10),
+    across("in-48000", "ethernet", "veth", "spin", &["blast-ack", "blast-ack-behind"], 1.15, 1.06),
+    across("null", "ethernet-packet", "veth", "spin", &["packet-pingpong"], 1.25, 1.08),
     across("null", "tcp", "loopback", "block", &["tcp-pingpong"], 1.15, 1.05),
     across("in-16m", "udp", "loopback", "spin", &["blast-ack", "tcp-pingpong"], 1.30, 1.05),
     across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
 ];
+
+/// One frame there and one back, in the driver or behind it.
+const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
 /// Case, path, link and wait of a row, what it may be held against; must, reach.
 struct Across {

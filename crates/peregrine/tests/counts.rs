@@ -90,11 +90,14 @@ impl Counted for Object {
 /// The allocator counts for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Allocations per call of `call`: those of 2 n calls less those of n. Threads that belong to no call
-/// (the test runner's, or one that is begun because a machine is late) allocate now and then, and far
-/// less than half a time a call: so it is rounded, and the middle of a few is taken.
-fn allocations_per_call(mut call: impl FnMut()) -> u64 {
+/// Holds that each call allocates so often: 2 n calls do so n times more often than n calls. Threads that
+/// belong to no call (the test runner's, or one that is begun because a machine is late) allocate now
+/// and then, and far less than half a time a call: so it is rounded, and tried until one try shows what
+/// is due.
+#[track_caller]
+fn allocates(due: u64, mut call: impl FnMut()) {
     const CALLS: u64 = 200;
+    const TRIES: usize = 10;
     let mut count = |calls| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         (0..calls).for_each(|_| call());
@@ -102,12 +105,12 @@ fn allocations_per_call(mut call: impl FnMut()) -> u64 {
     };
     // The first calls may make an E-stack grow.
     count(10);
-    let mut all = [(); 5].map(|()| {
+    let mut tries = Vec::new();
+    while !tries.contains(&due) {
+        assert!(tries.len() < TRIES, "{tries:?} allocations a call, {due} are due");
         let more = count(2 * CALLS).saturating_sub(count(CALLS));
-        (more + CALLS / 2) / CALLS
-    });
-    all.sort_unstable();
-    all[2]
+        tries.push((more + CALLS / 2) / CALLS);
+    }
 }
 
 #[test]
@@ -134,22 +137,22 @@ fn allocates_for_owned_types_only(client: &CountedClient) {
     let mut large = vec![0u8; 200_000];
     let mut buffer = [0u8; 200];
     let mut words = [1u64; 100];
-    assert_eq!(allocations_per_call(|| client.null().unwrap()), 0);
-    assert_eq!(allocations_per_call(|| assert_eq!(client.add(1, 2).unwrap(), 3)), 0);
-    assert_eq!(allocations_per_call(|| assert_eq!(client.text("falcon").unwrap(), 6)), 0);
+    allocates(0, || client.null().unwrap());
+    allocates(0, || assert_eq!(client.add(1, 2).unwrap(), 3));
+    allocates(0, || assert_eq!(client.text("falcon").unwrap(), 6));
     for bytes in [1024, 1440, 3000, 200_000] {
-        assert_eq!(allocations_per_call(|| client.take(&large[..bytes]).unwrap()), 0);
+        allocates(0, || client.take(&large[..bytes]).unwrap());
     }
-    assert_eq!(allocations_per_call(|| client.give(Out::from(&mut large)).unwrap()), 0);
-    assert_eq!(allocations_per_call(|| client.fill(Out::from(&mut large)).unwrap()), 0);
-    assert_eq!(allocations_per_call(|| client.both(&mut words).unwrap()), 0);
-    assert_eq!(allocations_per_call(|| client.give(Out::from(&mut buffer)).unwrap()), 0);
-    assert_eq!(allocations_per_call(|| drop(client.lend(Lent::from(&[1u8; 64])))), 0);
+    allocates(0, || client.give(Out::from(&mut large)).unwrap());
+    allocates(0, || client.fill(Out::from(&mut large)).unwrap());
+    allocates(0, || client.both(&mut words).unwrap());
+    allocates(0, || client.give(Out::from(&mut buffer)).unwrap());
+    allocates(0, || drop(client.lend(Lent::from(&[1u8; 64]))));
     let limited = client.with_timeout(std::time::Duration::from_secs(10));
-    assert_eq!(allocations_per_call(|| limited.null().unwrap()), 0);
+    allocates(0, || limited.null().unwrap());
     // One for the argument that the caller makes here, one for it on the server (which it
     // gives back as the result), one for the result.
-    assert_eq!(allocations_per_call(|| drop(client.owned("falcon".to_owned()))), 3);
+    allocates(3, || drop(client.owned("falcon".to_owned())));
 }
 
 /// By both devices, with the checks that are made unless somebody says otherwise, and without.
@@ -218,11 +221,11 @@ fn who_shares_a_socket_allocates_nothing_either() {
             ALLOCATIONS.load(Ordering::Relaxed) - before
         });
         println!("{rounds:?} allocations a round");
-        // The large results take what they take, and so the rounds differ by calls alone.
+        // The large results take what they take, and so the rounds differ by calls alone; and by what a
+        // machine that is late adds, calls that wait for a thread, which is least in the least of them.
         let [single, double] = [0, 1].map(|first| {
-            let mut some: Vec<_> = rounds[4 + first..].iter().step_by(2).copied().collect();
-            some.sort_unstable();
-            some[some.len() / 2]
+            let some = rounds[4 + first..].iter().step_by(2);
+            some.copied().min().expect("rounds")
         });
         assert!(double.saturating_sub(single) < CALLS, "{single} and {double} in a round");
     });

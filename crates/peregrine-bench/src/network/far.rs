@@ -3,7 +3,7 @@
 //!
 //! It ends with its standard input, or at once if the near process is killed.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::io::{self, BufRead, BufReader, Lines, StdinLock, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -14,8 +14,10 @@ use clap::Args;
 use peregrine::sys::{Address, Datagrams, pin_to};
 
 use super::link::Link;
+use super::path::Path;
+use super::raw::{self, Device, Place};
 use super::wire::{self, Exchange, Packets, Stream};
-use super::{Path, echo, order, own};
+use super::{echo, order, own};
 use crate::cases::Waiting;
 use crate::machine::{cpu_time, own_cpu_time};
 use crate::rooms::end_with_parent;
@@ -37,6 +39,8 @@ pub(crate) struct Options {
 pub(crate) enum Order {
     /// The far side of `udp-pingpong` and `blast-ack`.
     Udp(Exchange),
+    /// The far side of the same in frames of its own.
+    Raw(Device, Exchange),
     /// The far side of `tcp-pingpong`.
     Tcp(Stream),
     /// An echo by so many threads, asleep, at sockets of their own or at one for all.
@@ -51,15 +55,8 @@ impl Order {
     fn line(self) -> String {
         let mut line = String::new();
         let written = match self {
-            Self::Udp(Exchange { spin, there, back, trips }) => writeln!(
-                line,
-                "udp {} {} {} {} {} {trips}",
-                u8::from(spin),
-                there.bytes,
-                there.segment,
-                back.bytes,
-                back.segment
-            ),
+            Self::Udp(what) => writeln!(line, "udp {}", words_of(what)),
+            Self::Raw(device, what) => writeln!(line, "raw {} {}", device.name(), words_of(what)),
             Self::Tcp(Stream { spin, there, back, trips }) => {
                 writeln!(line, "tcp {} {there} {back} {trips}", u8::from(spin))
             }
@@ -86,13 +83,17 @@ impl Order {
         let packets = |words: &mut SplitWhitespace<'_>| {
             Some(Packets { bytes: next(words)?, segment: next(words)? })
         };
+        let exchange = |words: &mut SplitWhitespace<'_>| {
+            let (spin, there) = (flag(words)?, packets(words)?);
+            Some(Exchange { spin, there, back: packets(words)?, trips: next(words)? })
+        };
         Some(match kind {
-            "udp" => Self::Udp(Exchange {
-                spin: flag(words)?,
-                there: packets(words)?,
-                back: packets(words)?,
-                trips: next(words)?,
-            }),
+            "udp" => Self::Udp(exchange(words)?),
+            "raw" => {
+                let device = words.next()?;
+                let device = Device::ALL.into_iter().find(|one| one.name() == device)?;
+                Self::Raw(device, exchange(words)?)
+            }
             "tcp" => Self::Tcp(Stream {
                 spin: flag(words)?,
                 there: next(words)?,
@@ -111,6 +112,12 @@ impl Order {
             _ => return None,
         })
     }
+}
+
+/// An exchange as it stands in orders.
+fn words_of(Exchange { spin, there, back, trips }: Exchange) -> String {
+    let spin = u8::from(spin);
+    format!("{spin} {} {} {} {} {trips}", there.bytes, there.segment, back.bytes, back.segment)
 }
 
 /// The far process, seen from the near one; killed when dropped.
@@ -169,7 +176,14 @@ impl Far {
         let line = self.line()?;
         let address = |port: &str| Some(SocketAddr::new(self.link.far(), port.parse().ok()?));
         let addresses: Option<Vec<_>> = line.split_whitespace().map(address).collect();
-        addresses.filter(|all| !all.is_empty()).ok_or_else(|| io::Error::other(line))
+        addresses.filter(|all| !all.is_empty()).ok_or_else(|| refused(&line))
+    }
+
+    /// Orders an exchange in frames; the place that it is served at.
+    pub(crate) fn order_raw(&mut self, device: Device, what: Exchange) -> io::Result<Place> {
+        self.orders.write_all(Order::Raw(device, what).line().as_bytes())?;
+        let line = self.line()?;
+        line.trim().parse().map_err(|_| refused(&line))
     }
 
     /// Ends an order that has no end of its own; whatever it left is gone then.
@@ -189,6 +203,11 @@ impl Drop for Far {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// What the far process says instead of where it serves something.
+fn refused(line: &str) -> io::Error {
+    io::Error::other(line.trim().to_owned())
 }
 
 /// A socket at any free port of an address.
@@ -231,13 +250,17 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
                 say(&[address])?;
                 order::follow(&socket, first_last, trips)?;
             }
-            Order::Serve(path, wait, threads) => {
-                let running = own::serve(path, wait, threads, at)?;
-                say(&own::addresses(&running))?;
-                orders.next().transpose()?;
-                drop(running);
-                say(&[])?;
-            }
+            Order::Raw(device, what) => raw::follow(device, at, what, say_text)?,
+            Order::Serve(path, wait, threads) => match own::serve(path, wait, threads, at) {
+                // Whether there is such a path, the near side may want to know.
+                Err(error) => say_text(error)?,
+                Ok(running) => {
+                    say(&own::addresses(&running))?;
+                    orders.next().transpose()?;
+                    drop(running);
+                    say(&[])?;
+                }
+            },
         }
     }
     Ok(())
@@ -246,8 +269,13 @@ pub(crate) fn run(options: &Options) -> Result<(), Failure> {
 /// Says where something is being served.
 fn say(addresses: &[SocketAddr]) -> io::Result<()> {
     let ports: Vec<_> = addresses.iter().map(|address| address.port().to_string()).collect();
+    say_text(ports.join(" "))
+}
+
+/// Says something in one line.
+fn say_text(text: impl Display) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "{}", ports.join(" "))?;
+    writeln!(out, "{}", text.to_string().replace('\n', " "))?;
     out.flush()
 }
 
@@ -260,10 +288,14 @@ mod tests {
         let [there, back] = [48_000, 0].map(|bytes| Packets::of_message(bytes, Link::Veth));
         for order in [
             Order::Udp(Exchange { spin: true, there, back, trips: 9 }),
+            Order::Raw(
+                Device::Packet,
+                Exchange { spin: false, there: back, back: there, trips: 1 },
+            ),
             Order::Tcp(Stream { spin: false, there: 1, back: 1 << 24, trips: u32::MAX }),
             Order::Echo(64, true),
             Order::Blast(true, 7),
-            Order::Serve(Path::Tcp, Waiting::Adaptive, 3),
+            Order::Serve(Path::EthernetPacket, Waiting::Adaptive, 3),
         ] {
             assert_eq!(Order::read(&order.line()), Some(order));
         }

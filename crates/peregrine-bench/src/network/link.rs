@@ -50,6 +50,14 @@ impl Link {
         })
     }
 
+    /// Where the near process is.
+    pub(crate) const fn near(self) -> IpAddr {
+        IpAddr::V4(match self {
+            Self::Loopback => Ipv4Addr::LOCALHOST,
+            Self::Veth => Ipv4Addr::new(10, 1, 1, 1),
+        })
+    }
+
     /// Why there is no such link here, if there is none.
     pub(crate) fn missing(self) -> Option<&'static str> {
         let lacks = self == Self::Veth && std::env::var_os(OWN).is_none();

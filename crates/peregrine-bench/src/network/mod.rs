@@ -7,7 +7,9 @@ mod order;
 #[cfg(feature = "peers")]
 pub(crate) mod other;
 mod own;
+mod path;
 mod penalty;
+mod raw;
 mod wire;
 
 use std::time::Duration;
@@ -18,6 +20,8 @@ use peregrine::sys::pin_to;
 use self::far::{Far, Order};
 use self::link::Link;
 use self::own::Own;
+use self::path::Path;
+use self::raw::Device;
 use self::wire::{Exchange, Packets, Stream};
 use crate::cases::{Case, IN_16M, Placement, THREADS, Waiting};
 use crate::local::{in_turn, split};
@@ -34,9 +38,24 @@ pub(crate) struct Filter {
     /// Only this way to wait (may be repeated)
     #[arg(long = "wait", value_enum)]
     waits: Vec<Waiting>,
+    /// Only this path (may be repeated)
+    #[arg(long = "path", value_enum)]
+    paths: Vec<Path>,
+    /// Whether ours is left out.
+    #[arg(skip)]
+    limits_only: bool,
 }
 
 impl Filter {
+    /// The same of the limits alone.
+    pub(crate) fn limits_only(self) -> Self {
+        Self { limits_only: true, ..self }
+    }
+
+    fn has_path(&self, path: Path) -> bool {
+        self.paths.is_empty() || self.paths.contains(&path)
+    }
+
     pub(crate) fn has_link(&self, link: Link) -> bool {
         self.links.is_empty() || self.links.contains(&link)
     }
@@ -59,12 +78,16 @@ const CASES: [&str; 9] = [
     "in-16m",
 ];
 
-/// Calls over UDP whose messages have checks of their own: the names of their rows, and of the cases.
-const CHECKED: [(&str, &str); 3] = [
-    ("in-1024-checked", "in-1024"),
-    ("inout-3000-checked", "inout-3000"),
-    ("in-48000-checked", "in-48000"),
+/// Calls whose messages have checks of their own: the names of their rows, and of the cases, and the
+/// paths along which they are measured.
+const CHECKED: [(&str, &str, &[Path]); 3] = [
+    ("in-1024-checked", "in-1024", &[Path::Udp, Path::Ethernet]),
+    ("inout-3000-checked", "inout-3000", &[Path::Udp]),
+    ("in-48000-checked", "in-48000", &[Path::Udp, Path::Ethernet]),
 ];
+
+/// What our own calls in frames are held against besides: ours over UDP.
+const OWN_UDP: &str = "own-udp";
 
 /// How both sides wait, and where they run.
 const WAYS: [(Placement, Waiting); 3] = [
@@ -75,24 +98,6 @@ const WAYS: [(Placement, Waiting); 3] = [
 
 /// Callers that call at one time.
 const CALLERS: [u32; 3] = [4, 16, 64];
-
-/// What carries messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Path {
-    Udp,
-    Tcp,
-}
-
-impl Path {
-    const ALL: [Self; 2] = [Self::Udp, Self::Tcp];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-        }
-    }
-}
 
 /// Something that is measured across a link, round by round.
 pub(crate) trait Subject {
@@ -108,22 +113,29 @@ pub(crate) trait Subject {
 }
 
 /// Our own calls along a path.
-fn ours(path: Path, case: Case, wait: Waiting) -> Option<Box<dyn Subject>> {
-    Some(Box::new(Own { path, case, wait, checked: false }))
+fn ours(path: Path, case: Case, wait: Waiting) -> Box<dyn Subject> {
+    Box::new(Own { path, case, wait, check: None })
 }
 
-/// The least that a case takes along a path.
-fn limit(path: Path, case: Case, wait: Waiting, link: Link) -> Box<dyn Subject> {
+/// The least that a case takes along a path: the best of these.
+fn limits(path: Path, case: Case, wait: Waiting, link: Link) -> Vec<Box<dyn Subject>> {
     let spin = wait == Waiting::Spin;
+    let framed = |device: &Device| -> Box<dyn Subject> {
+        let [there, back] = [case.in_bytes, case.out_bytes].map(|bytes| raw::packets(bytes, link));
+        let blast = there.is_blast() || back.is_blast();
+        let name = if blast { device.blast() } else { device.pingpong() };
+        Box::new(Framed { name, device: *device, spin, there, back })
+    };
     match path {
         Path::Udp => {
             let packets = |bytes| Packets::of_message(bytes, link);
             let (there, back) = (packets(case.in_bytes), packets(case.out_bytes));
             let name =
                 if there.is_blast() || back.is_blast() { "blast-ack" } else { "udp-pingpong" };
-            Box::new(Exchanged { name, spin, there, back, ways: 1.0 })
+            vec![Box::new(Exchanged { name, spin, there, back, ways: 1.0 })]
         }
-        Path::Tcp => Box::new(Streamed { spin, there: case.in_bytes, back: case.out_bytes }),
+        Path::Tcp => vec![Box::new(Streamed { spin, there: case.in_bytes, back: case.out_bytes })],
+        Path::Ethernet | Path::EthernetPacket => path.devices().iter().map(framed).collect(),
     }
 }
 
@@ -148,6 +160,29 @@ impl Subject for Exchanged {
         let at = far.order(Order::Udp(what))?;
         let sample = per_call(wire::udp_lead(at[0], what, warm)?, calls);
         Ok(Sample { ns: sample.ns / self.ways, ..sample })
+    }
+}
+
+/// `xdp-pingpong`, `packet-pingpong`, and `blast-ack` in the same frames.
+struct Framed {
+    name: &'static str,
+    device: Device,
+    spin: bool,
+    there: Packets,
+    back: Packets,
+}
+
+impl Subject for Framed {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
+        let (device, near) = (self.device, far.link().near());
+        let (spin, there, back) = (self.spin, self.there, self.back);
+        let what = Exchange { spin, there, back, trips: warm + calls };
+        let at = far.order_raw(device, what)?;
+        Ok(per_call(raw::lead(device, near, at, what, warm)?, calls))
     }
 }
 
@@ -242,26 +277,34 @@ pub(crate) fn measure(
             continue;
         }
         on_each_link(selection, filter, placement, |link, far| {
+            let paths = Paths::find(filter, wait, far)?;
             for name in CASES.into_iter().filter(|name| selection.has_case(name)) {
                 let case = Case::named(name).unwrap_or(IN_16M);
                 let (place, wait_name) = (placement.name(), wait.name());
                 progress.say(&format!("{}, {place}, {wait_name}: {name}", link.name()));
-                rows.extend(of_case(selection, case, wait, placement, far)?);
+                for group in Path::GROUPS {
+                    let paths = paths.of(group, case);
+                    rows.extend(of_case(selection, case, (placement, wait), &paths, far)?);
+                }
             }
             if (placement, wait) == WAYS[0] {
-                for (name, case) in CHECKED.into_iter().filter(|one| selection.has_case(one.0)) {
-                    progress.say(&format!("{}: {name}", link.name()));
-                    rows.extend(checked(selection, name, case, wait, placement, far)?);
+                let wanted = CHECKED.into_iter().filter(|one| selection.has_case(one.0));
+                for (name, case, along) in wanted {
+                    for path in along.iter().filter(|path| paths.ours.contains(path)) {
+                        progress.say(&format!("{}, {}: {name}", link.name(), path.name()));
+                        rows.extend(checked(selection, name, case, *path, WAYS[0], far)?);
+                    }
                 }
             }
             Ok(())
         })?;
     }
-    if filter.has_wait(Waiting::Block) && selection.has_case(THREADS) {
+    let crowds = filter.has_wait(Waiting::Block) && filter.has_path(Path::Udp);
+    if crowds && selection.has_case(THREADS) {
         on_each_link(selection, filter, Placement::Free, |link, far| {
             for callers in CALLERS {
                 progress.say(&format!("{}, free: {THREADS}, {callers}", link.name()));
-                rows.push(crowded(selection, callers, far)?);
+                rows.push(crowded(selection, filter, callers, far)?);
             }
             Ok(())
         })?;
@@ -314,8 +357,9 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
     on_each_link(selection, &Filter::default(), placement, |link, far| {
         progress.say(&format!("{}: peers", link.name()));
         let mut subjects: Vec<(Path, Box<dyn Subject>)> = Vec::new();
-        for path in Path::ALL {
-            subjects.push((path, limit(path, null, wait, link)));
+        for path in Path::INTERNET {
+            let limits = limits(path, null, wait, link).into_iter();
+            subjects.extend(limits.map(|limit| (path, limit)));
         }
         for peer in other::Peer::ALL {
             match peer.missing() {
@@ -327,8 +371,7 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
             }
         }
         let count = subjects.len();
-        subjects
-            .extend(Path::ALL.into_iter().filter_map(|path| Some((path, ours(path, null, wait)?))));
+        subjects.extend(Path::INTERNET.into_iter().map(|path| (path, ours(path, null, wait))));
         let (paths, subjects): (Vec<_>, Vec<_>) = subjects.into_iter().unzip();
         let names: Vec<_> = subjects.iter().map(|subject| subject.name()).collect();
         let samples = rounds(selection, far, subjects)?;
@@ -352,7 +395,7 @@ pub(crate) fn others(selection: &Selection, progress: &Progress) -> Result<Vec<R
 /// What else may be asked for by name.
 pub(crate) fn other_cases() -> impl Iterator<Item = &'static str> {
     let penalties = penalty::ALL.into_iter().map(|penalty| penalty.case);
-    penalties.chain([penalty::ORDER]).chain(CHECKED.map(|(name, _)| name))
+    penalties.chain([penalty::ORDER]).chain(CHECKED.map(|(name, ..)| name))
 }
 
 fn row(
@@ -405,40 +448,114 @@ fn on_each_link(
     Ok(())
 }
 
-/// A case along each path, all of them in the same rounds.
+/// The paths that can be measured on a link, and those along which ours is.
+struct Paths {
+    limits: Vec<Path>,
+    ours: Vec<Path>,
+}
+
+impl Paths {
+    /// Finds out, and says what is missing and why.
+    fn find(filter: &Filter, wait: Waiting, far: &mut Far) -> Result<Self, Failure> {
+        let (link, mut paths) = (far.link(), Self { limits: Vec::new(), ours: Vec::new() });
+        let skipped = |what: &str, path: Path, why: &str| {
+            eprintln!("{}, {}: {what}skipped: {why}", link.name(), path.name());
+        };
+        for path in Path::ALL.into_iter().filter(|path| filter.has_path(*path)) {
+            if !path.is_on(link) {
+                continue;
+            }
+            let mut devices = path.devices().iter();
+            if let Some(why) = devices.find_map(|device| raw::missing(*device, link.near())) {
+                skipped("", path, &why);
+                continue;
+            }
+            paths.limits.push(path);
+            if filter.limits_only {
+                continue;
+            }
+            let case = Case::named("null").ok_or("there is a null call")?;
+            // UDP and TCP are everywhere.
+            let why = match path.devices() {
+                [] => None,
+                _ => Own { path, case, wait, check: None }.missing(far)?,
+            };
+            match why {
+                Some(why) => skipped("ours ", path, &why),
+                None => paths.ours.push(path),
+            }
+        }
+        Ok(paths)
+    }
+
+    /// Those of a group that carry a case. Ours over UDP is beside ours in frames.
+    fn of(&self, group: &[Path], case: Case) -> Self {
+        let some = |paths: &[Path]| -> Vec<Path> {
+            let carry = |path: &&Path| group.contains(path) && path.carries(case);
+            paths.iter().filter(carry).copied().collect()
+        };
+        let (limits, mut ours) = (some(&self.limits), some(&self.ours));
+        if ours.contains(&Path::Ethernet) && case.name == "null" {
+            ours.push(Path::Udp);
+        }
+        Self { limits, ours }
+    }
+}
+
+/// What the rounds measured of a limit.
+struct Least {
+    path: Path,
+    name: &'static str,
+    ns: Vec<f64>,
+}
+
+/// The one that takes the least.
+fn best<'a>(limits: impl Iterator<Item = &'a Least>) -> Option<&'a Least> {
+    let median = |limit: &Least| statistics::median(&limit.ns);
+    limits.min_by(|one, other| median(one).total_cmp(&median(other)))
+}
+
+/// A case along paths of a group, all of them in the same rounds.
 fn of_case(
     selection: &Selection,
     case: Case,
-    wait: Waiting,
-    placement: Placement,
+    (placement, wait): (Placement, Waiting),
+    paths: &Paths,
     far: &mut Far,
 ) -> Result<Vec<Row>, Failure> {
     let link = far.link();
-    let limits = Path::ALL.map(|path| limit(path, case, wait, link));
-    let names = limits.each_ref().map(|limit| limit.name());
-    let own: Vec<_> = Path::ALL
-        .into_iter()
-        .filter_map(|path| ours(path, case, wait).map(|subject| (path, subject)))
-        .collect();
-    let (paths, own): (Vec<_>, Vec<_>) = own.into_iter().unzip();
-    let samples = rounds(selection, far, limits.into_iter().chain(own).collect())?;
-    let (limits, own) = samples.split_at(Path::ALL.len());
-    let limits: Vec<_> = names.into_iter().zip(limits.iter().map(|one| split(one).0)).collect();
-    let median = |limit: &&(&'static str, Vec<f64>)| statistics::median(&limit.1);
-    let rows = Path::ALL.into_iter().zip(&limits).map(|(path, limit)| {
-        let row = row(case.name, Some(path.name()), wait, placement, link);
-        let Some(place) = paths.iter().position(|other| *other == path) else {
-            return row.limit(limit.0, &limit.1);
+    let of = |path: &Path| -> Vec<(Path, Box<dyn Subject>)> {
+        limits(*path, case, wait, link).into_iter().map(|limit| (*path, limit)).collect()
+    };
+    let (along, mut subjects): (Vec<_>, Vec<_>) = paths.limits.iter().flat_map(of).unzip();
+    let names: Vec<_> = subjects.iter().map(|limit| limit.name()).collect();
+    subjects.extend(paths.ours.iter().map(|path| ours(*path, case, wait)));
+    let samples = rounds(selection, far, subjects)?;
+    let (limits, own) = samples.split_at(along.len());
+    let limits = along.into_iter().zip(names).zip(limits);
+    let limits: Vec<_> =
+        limits.map(|((path, name), ns)| Least { path, name, ns: split(ns).0 }).collect();
+    let own_of = |path| paths.ours.iter().position(|one| *one == path).map(|n| split(&own[n]));
+    let row = |path: Path| row(case.name, Some(path.name()), wait, placement, link);
+    let mut rows = Vec::new();
+    for path in &paths.limits {
+        let along = || limits.iter().filter(|limit| limit.path == *path);
+        let Some((ours, cpu)) = own_of(*path) else {
+            rows.extend(along().map(|limit| row(*path).limit(limit.name, &limit.ns)));
+            continue;
         };
         // A large message over UDP is held against whatever carries it best.
-        let best = limits.iter().min_by(|one, other| median(one).total_cmp(&median(other)));
-        let large = case == IN_16M && path == Path::Udp;
-        let (name, limit) = best.filter(|_| large).unwrap_or(limit);
-        let (ours, cpu) = split(&own[place]);
-        let row = row.ours(&ours, &cpu).limit(name, limit).ratio(&ours, limit);
-        Row { bindings: 1, ..row }
-    });
-    Ok(rows.collect())
+        let large = case == IN_16M && *path == Path::Udp;
+        let best = if large { best(limits.iter()) } else { best(along()) };
+        let Some(Least { name, ns, .. }) = best else { continue };
+        let row = row(*path).ours(&ours, &cpu).limit(name, ns).ratio(&ours, ns);
+        rows.push(Row { bindings: 1, ..row });
+    }
+    if let (Some((ours, cpu)), Some((udp, _))) = (own_of(Path::Ethernet), own_of(Path::Udp)) {
+        let row = row(Path::Ethernet).ours(&ours, &cpu).limit(OWN_UDP, &udp).ratio(&ours, &udp);
+        rows.push(Row { bindings: 1, ..row });
+    }
+    Ok(rows)
 }
 
 /// What checks of messages cost, beside the same calls without.
@@ -446,27 +563,33 @@ fn checked(
     selection: &Selection,
     name: &'static str,
     case: &str,
-    wait: Waiting,
-    placement: Placement,
+    path: Path,
+    (placement, wait): (Placement, Waiting),
     far: &mut Far,
 ) -> Result<Option<Row>, Failure> {
     let Some(case) = Case::named(case) else { return Ok(None) };
-    let own = |checked| Box::new(Own { path: Path::Udp, case, wait, checked }) as Box<dyn Subject>;
+    let own = |check| Box::new(Own { path, case, wait, check: Some(check) }) as Box<dyn Subject>;
     let samples = rounds(selection, far, [true, false].map(own).into())?;
     let ((ours, cpu), (plain, _)) = (split(&samples[0]), split(&samples[1]));
-    let row = row(name, Some("udp"), wait, placement, far.link());
+    let row = row(name, Some(path.name()), wait, placement, far.link());
     let row = row.ours(&ours, &cpu).limit("unchecked", &plain).ratio(&ours, &plain);
     Ok(Some(Row { bindings: 1, ..row }))
 }
 
 /// Many callers, and as many threads that serve them: ours, and the better of both ways that an
 /// echo's threads can be reached.
-fn crowded(selection: &Selection, callers: u32, far: &mut Far) -> Result<Row, Failure> {
+fn crowded(
+    selection: &Selection,
+    filter: &Filter,
+    callers: u32,
+    far: &mut Far,
+) -> Result<Row, Failure> {
     let wait = Waiting::Block;
     let null = Case::named("null").ok_or("there is a null call")?;
-    let own = Own { path: Path::Udp, case: null, wait, checked: false };
+    let own = Own { path: Path::Udp, case: null, wait, check: None };
     let (count, length) = (callers as usize, selection.window());
-    let samples = in_turn(selection.few_rounds(), 3, |subject| match subject {
+    let subjects = if filter.limits_only { 2 } else { 3 };
+    let samples = in_turn(selection.few_rounds(), subjects, |subject| match subject {
         2 => window::sample(length, |window| own::call_together(far, &own, count, window)),
         _ => window::sample(length, |window| {
             Ok((echo::call(far, count, subject == 1, window)?, None))
@@ -476,8 +599,10 @@ fn crowded(selection: &Selection, callers: u32, far: &mut Far) -> Result<Row, Fa
     let median = |way: &(&str, Vec<f64>)| statistics::median(&way.1);
     let [each, shared] = &ways;
     let (name, ns) = if median(each) <= median(shared) { each } else { shared };
-    let (ours, cpu) = split(&samples[2]);
-    let row = row(THREADS, Some("udp"), wait, Placement::Free, far.link());
-    let row = row.ours(&ours, &cpu).limit(name, ns).ratio(&ours, ns);
+    let row = row(THREADS, Some("udp"), wait, Placement::Free, far.link()).limit(name, ns);
+    let row = match samples.get(2).map(|own| split(own)) {
+        Some((ours, cpu)) => row.ours(&ours, &cpu).ratio(&ours, ns),
+        None => row,
+    };
     Ok(Row { callers, bindings: 1, ..row })
 }

@@ -3,10 +3,11 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use peregrine::{BindOptions, CallError, Endpoint, Running, Server};
+use peregrine::{BindOptions, CallError, Endpoint, EthernetDevice, Running, Server};
 
 use super::far::{Far, Order};
-use super::{Path, Subject, per_call};
+use super::path::Path;
+use super::{Subject, per_call};
 use crate::cases::{Case, Size, Waiting};
 use crate::interfaces::{
     HugeServer, LargeServer, MiddleServer, Object, Small, SmallClient, SmallServer, Unread,
@@ -24,6 +25,14 @@ const fn name(size: Size) -> &'static str {
     }
 }
 
+/// The device by which a path speaks, if it is raw Ethernet.
+const fn device(path: Path) -> EthernetDevice {
+    match path {
+        Path::EthernetPacket => EthernetDevice::Packet,
+        Path::Udp | Path::Tcp | Path::Ethernet => EthernetDevice::Any,
+    }
+}
+
 /// A server that listens at an address of the far end.
 pub(super) fn serve(
     path: Path,
@@ -38,7 +47,8 @@ pub(super) fn serve(
         .export(name(Size::Middle), MiddleServer::new(Unread))?
         .export(name(Size::Large), LargeServer::new(Object))?
         .export(name(Size::Huge), HugeServer::new(Unread))?;
-    let endpoint = format!("{}:{at}:0", path.name());
+    let server = server.ethernet_device(device(path));
+    let endpoint = format!("{}:{at}:0", path.scheme());
     let server = match at.is_loopback() {
         true => server.listen(&endpoint)?,
         false => server.listen_beyond_this_machine(&endpoint)?,
@@ -48,10 +58,7 @@ pub(super) fn serve(
 
 /// Where it does.
 pub(super) fn addresses(running: &Running) -> Vec<SocketAddr> {
-    let address = |endpoint: &Endpoint| match endpoint {
-        Endpoint::Udp(place) | Endpoint::Tcp(place) => place.to_string().parse().ok(),
-        _ => None,
-    };
+    let address = |endpoint: &Endpoint| endpoint.to_string().split_once(':')?.1.parse().ok();
     running.addresses().iter().filter_map(address).collect()
 }
 
@@ -60,14 +67,35 @@ pub(super) struct Own {
     pub(super) path: Path,
     pub(super) case: Case,
     pub(super) wait: Waiting,
-    /// Whether messages have checks of their own.
-    pub(super) checked: bool,
+    /// Whether messages have checks of their own; as the path has it if nothing is said.
+    pub(super) check: Option<bool>,
 }
 
 impl Own {
     fn address(&self, far: &mut Far, threads: usize) -> Result<String, Failure> {
         let at = far.order(Order::Serve(self.path, self.wait, threads))?;
-        Ok(format!("{}:{}/{}", self.path.name(), at[0], name(self.case.size)))
+        Ok(format!("{}:{}/{}", self.path.scheme(), at[0], name(self.case.size)))
+    }
+
+    /// Why there is nothing of ours along its path, if that is so.
+    pub(super) fn missing(&mut self, far: &mut Far) -> Result<Option<String>, Failure> {
+        let address = match self.address(far, 1) {
+            Err(error) => return Ok(Some(error.to_string())),
+            Ok(address) => address,
+        };
+        let bound = Client::bind_with(&address, self.case.size, &self.options());
+        let why = bound.err().map(|error| error.to_string());
+        far.end_order()?;
+        Ok(why)
+    }
+
+    fn options(&self) -> BindOptions {
+        let options = BindOptions::default().wait(self.wait.wait());
+        let options = options.ethernet_device(device(self.path));
+        match self.check {
+            None => options,
+            Some(check) => options.payload_check(check),
+        }
     }
 }
 
@@ -78,8 +106,7 @@ impl Subject for Own {
 
     fn run(&mut self, far: &mut Far, warm: u32, calls: u32) -> Result<Sample, Failure> {
         let case = self.case;
-        let options = BindOptions::default().wait(self.wait.wait()).payload_check(self.checked);
-        let client = Client::bind_with(&self.address(far, 2)?, case.size, &options)?;
+        let client = Client::bind_with(&self.address(far, 2)?, case.size, &self.options())?;
         let mut buffer = vec![0xa5; case.in_bytes.max(case.out_bytes)];
         client.run(case, &mut buffer, warm)?;
         let before = far.cpu_time()?;
@@ -103,7 +130,7 @@ pub(super) fn call_together(
     callers: usize,
     window: impl FnOnce(u64) -> Window,
 ) -> Result<(Vec<Counted>, Option<Duration>), Failure> {
-    let options = BindOptions::default().wait(own.wait.wait()).astacks(callers as u32);
+    let options = own.options().astacks(callers as u32);
     let client = SmallClient::bind_with(&own.address(far, callers)?, &options)?;
     let before = far.cpu_time()?;
     let window = window(now_ns());

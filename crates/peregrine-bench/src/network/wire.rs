@@ -35,9 +35,18 @@ pub(crate) struct Packets {
 impl Packets {
     /// So many bytes of a call or result, cut into the largest pieces that the link takes.
     pub(crate) fn of_message(bytes: usize, link: Link) -> Self {
-        let piece = (link.mtu() - IP_UDP - HEADER) & !15;
+        Self::cut(bytes, (link.mtu() - IP_UDP - HEADER) & !15)
+    }
+
+    /// So many bytes, cut into pieces.
+    pub(crate) fn cut(bytes: usize, piece: usize) -> Self {
         let count = bytes.div_ceil(piece).max(1);
         Self { bytes: bytes + count * HEADER, segment: piece + HEADER }
+    }
+
+    /// How many there are.
+    pub(crate) const fn count(self) -> usize {
+        self.bytes.div_ceil(self.segment)
     }
 
     /// Whether there are several.

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::export::Export;
 use super::network::{Exports, offered};
@@ -242,8 +242,8 @@ impl Post for Socket {
         self.service.put_down(hand);
     }
 
-    fn run(&self, hand: &mut Hand, work: Work) -> Instant {
-        self.service.run(hand, work)
+    fn run(&self, hand: &mut Hand, work: Work) -> u64 {
+        self.service.run(hand, work).0
     }
 
     fn put_by(&self, hand: &mut Hand, work: Work) -> Option<Work> {

@@ -31,6 +31,7 @@ use crate::call::Wait;
 use crate::call::chain::{self, has_waited};
 use crate::path::datagram::Offers;
 use crate::path::local::block_cost;
+use crate::sys;
 
 /// How long a thread beside those that receive stays before it ends.
 const LINGER: Duration = Duration::from_secs(5);
@@ -45,7 +46,7 @@ const SLOW: u64 = 20_000;
 const NESTED: u64 = 64 * SLOW;
 /// What it counts as if another caller's call was waiting meanwhile, and how soon that was found.
 const CROWDED: u64 = 16 * SLOW;
-const AT_ONCE: Duration = Duration::from_nanos(1500);
+const AT_ONCE: u64 = 1500;
 /// Threads that there are at least, and that block in the kernel where procedures take long.
 const ASLEEP: u32 = 2;
 
@@ -74,8 +75,8 @@ pub(super) trait Post: Send + Sync + 'static {
     /// The thread does not receive any more, for now: others need what it kept for that.
     fn put_down(&self, hand: &mut Self::Hand);
 
-    /// Runs a call; when its procedure had ended.
-    fn run(&self, hand: &mut Self::Hand, work: Self::Work) -> Instant;
+    /// Runs a call; when its procedure had ended, by [`boot_ns`](sys::boot_ns).
+    fn run(&self, hand: &mut Self::Hand, work: Self::Work) -> u64;
 
     /// Makes a call independent of the hand that received it; refuses it if that is impossible.
     fn put_by(&self, hand: &mut Self::Hand, work: Self::Work) -> Option<Self::Work>;
@@ -163,7 +164,7 @@ struct Member<H> {
     looks: u32,
     offers: Offers,
     /// Who called last, and when that call had been run.
-    last: Option<(u32, Instant)>,
+    last: Option<(u32, u64)>,
 }
 
 impl<P: Post> Receivers<P> {
@@ -432,10 +433,10 @@ impl<P: Post> Receivers<P> {
     fn run(self: &Arc<Self>, member: &mut Member<P::Hand>, work: P::Work) {
         // The deputy takes the place of the head, if it is away for long; who sleeps in the kernel
         // beside us takes ours.
-        let start = Instant::now();
+        let start = sys::boot_ns();
         let caller = self.post.caller(&work);
         // Somebody else's call was there before this thread was back: there is enough for two.
-        let waited = |(last, ended)| last != caller && start - ended < AT_ONCE;
+        let waited = |(last, ended)| last != caller && start.saturating_sub(ended) < AT_ONCE;
         let crowded = member.last.is_some_and(waited);
         let mut leads = self.head.load(Ordering::Relaxed) == member.number;
         if leads && self.is_slow() {
@@ -452,8 +453,8 @@ impl<P: Post> Receivers<P> {
             self.fetch();
         }
         let ended = self.post.run(&mut member.hand, work);
-        member.last = Some((caller, Instant::now()));
-        let mut took = (ended - start).as_nanos() as u64;
+        member.last = Some((caller, sys::boot_ns()));
+        let mut took = ended.saturating_sub(start);
         if has_waited() {
             took = took.max(NESTED);
         } else if crowded {

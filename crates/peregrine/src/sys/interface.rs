@@ -20,6 +20,8 @@ pub struct NetworkInterface {
     pub hardware: Option<[u8; 6]>,
     /// Bytes behind the Ethernet header that a frame may have.
     pub mtu: usize,
+    /// The name of its driver; empty if the kernel does not tell.
+    pub driver: String,
 }
 
 /// The interface that has an address of its own.
@@ -52,8 +54,8 @@ pub fn interface_of(address: IpAddr) -> io::Result<NetworkInterface> {
     if number == 0 {
         return Err(io::Error::last_os_error());
     }
-    let (hardware, mtu) = ask(text)?;
-    Ok(NetworkInterface { name: text.to_owned(), number, hardware, mtu })
+    let (hardware, mtu, driver) = ask(text)?;
+    Ok(NetworkInterface { name: text.to_owned(), number, hardware, mtu, driver })
 }
 
 fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
@@ -76,27 +78,42 @@ fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Its hardware address if it is an Ethernet, and its MTU.
-fn ask(name: &str) -> io::Result<(Option<[u8; 6]>, usize)> {
+/// What `ethtool -i` shows, as the kernel writes it.
+#[repr(C)]
+struct DriverInfo {
+    command: u32,
+    driver: [u8; 32],
+    rest: [u8; 160],
+}
+
+/// Its hardware address if it is an Ethernet, its MTU, and its driver.
+fn ask(name: &str) -> io::Result<(Option<[u8; 6]>, usize, String)> {
+    const ETHTOOL_GDRVINFO: u32 = 3;
     // SAFETY: all zeros is a request.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
         *to = from.cast_signed() as libc::c_char;
     }
     let socket = super::Datagrams::new(&Address::from(std::net::SocketAddr::from(([0; 4], 0))))?;
-    let mut io = |what| {
+    let io = |request: &mut libc::ifreq, what| {
         use std::os::fd::{AsFd, AsRawFd};
-        // SAFETY: reads the name and writes an answer into the request.
-        let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, &raw mut request) };
+        // SAFETY: reads the name and writes an answer into the request, or to where that points.
+        let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, ptr::from_mut(request)) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(request.ifr_ifru) }
     };
-    let answer = io(libc::SIOCGIFHWADDR)?;
+    let answer = io(&mut request, libc::SIOCGIFHWADDR)?;
     // SAFETY: that is what was asked for.
     let hardware = unsafe { answer.ifru_hwaddr };
     let bytes = core::array::from_fn(|i| hardware.sa_data[i] as u8);
     let ethernet = hardware.sa_family == libc::ARPHRD_ETHER;
-    let answer = io(libc::SIOCGIFMTU)?;
+    let answer = io(&mut request, libc::SIOCGIFMTU)?;
     // SAFETY: that is what was asked for.
     let mtu = unsafe { answer.ifru_mtu };
-    Ok((ethernet.then_some(bytes), usize::try_from(mtu).unwrap_or(0)))
+    let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
+    request.ifr_ifru.ifru_data = ptr::from_mut(&mut info).cast();
+    // Not all tell.
+    let told = io(&mut request, libc::SIOCETHTOOL).is_ok();
+    let driver = CStr::from_bytes_until_nul(&info.driver).unwrap_or_default();
+    let driver = if told { driver.to_string_lossy().into_owned() } else { String::new() };
+    Ok((ethernet.then_some(bytes), usize::try_from(mtu).unwrap_or(0), driver))
 }

@@ -4,6 +4,7 @@
 //! operating system, it asks here.
 
 mod bpf;
+mod clock;
 mod cpu;
 mod datagram;
 mod file;
@@ -20,6 +21,7 @@ mod vector;
 mod xdp;
 
 pub use bpf::{Ours, XDP_SOCKETS_MAX, XdpProgram};
+pub(crate) use clock::boot_ns;
 #[cfg(feature = "stamps")]
 pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};

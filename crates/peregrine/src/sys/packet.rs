@@ -183,12 +183,13 @@ impl PacketSocket {
     }
 
     /// Sends frames, each of which lies in one piece, in one system call for [`FRAMES_SENT_MAX`] of
-    /// them.
+    /// them if the kernel takes so many at a time.
     ///
     /// # Errors
     /// As for [`send`](Self::send); how many went is unknown then.
     pub fn send_all(&self, frames: &[Window<'_>]) -> io::Result<()> {
-        for frames in frames.chunks(FRAMES_SENT_MAX) {
+        let mut frames = frames;
+        while !frames.is_empty() {
             // SAFETY: all zeros is an empty message.
             let mut messages: [libc::mmsghdr; FRAMES_SENT_MAX] = unsafe { core::mem::zeroed() };
             for (message, frame) in messages.iter_mut().zip(frames) {
@@ -197,10 +198,13 @@ impl PacketSocket {
                 message.msg_hdr.msg_iovlen = 1;
             }
             let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
-            let (first, count) = (messages.as_mut_ptr(), frames.len() as u32);
+            let (first, count) = (messages.as_mut_ptr(), frames.len().min(FRAMES_SENT_MAX) as u32);
             // SAFETY: the kernel reads the parts, which are laid out as it wants them and mapped for
             // as long as their windows live.
-            done(unsafe { libc::sendmmsg(fd, first, count, flags) })?;
+            let sent = unsafe { libc::sendmmsg(fd, first, count, flags) };
+            done(sent)?;
+            // It says what went before the first that did not, and why that did not the next time.
+            frames = &frames[sent as usize..];
         }
         Ok(())
     }

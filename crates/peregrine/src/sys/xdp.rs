@@ -143,6 +143,13 @@ impl<T: Copy> Producer<T> {
         self.ring.word(self.ring.offsets.producer).store(self.next, Ordering::Release);
     }
 
+    /// Entries that the kernel has not read.
+    #[inline]
+    pub fn outstanding(&mut self) -> u32 {
+        self.read = self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire);
+        self.next.wrapping_sub(self.read)
+    }
+
     /// Whether the kernel wants a system call to go on.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
@@ -229,7 +236,9 @@ pub struct UmemLayout {
     pub count: u32,
     /// Bytes left free before what arrives, besides the kernel's own.
     pub headroom: u32,
-    /// Entries of the fill ring, and of the completion ring: powers of two.
+    /// Entries of the fill ring, and of the completion ring: powers of two. The kernel shows a frame
+    /// before it says that it has taken it from the fill ring: that one needs more entries than there
+    /// are frames that go round in it.
     pub fill: u32,
     /// As above.
     pub completion: u32,

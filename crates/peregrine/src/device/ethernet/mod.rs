@@ -57,6 +57,16 @@ impl Use {
             Self::Service => (2048, 128),
         }
     }
+
+    /// The same by AF_PACKET, where frames wait in memory that is used in turn: the less there is of
+    /// it, the sooner it is used again while it lies in a cache.
+    const fn slots(self) -> u32 {
+        match self {
+            Self::Calls => 128,
+            Self::Shared => 512,
+            Self::Service => 1024,
+        }
+    }
 }
 
 /// A socket at an interface.

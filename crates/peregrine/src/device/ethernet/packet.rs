@@ -34,7 +34,7 @@ impl Tap {
         what: Use,
     ) -> io::Result<Self> {
         let filter = Filter { ether_type: ETHER_TYPE, endpoint };
-        let (frames, _) = what.frames();
+        let frames = what.slots();
         let (socket, ring) = PacketSocket::new(interface.number, filter, SLOT, frames)?;
         Ok(Self {
             inbox: Mutex::new(ring),

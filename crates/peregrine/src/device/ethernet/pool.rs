@@ -2,7 +2,7 @@
 //!
 //! | a frame | where it is named |
 //! |---|---|
-//! | for what arrives | fill ring, then a socket's receive ring, then a stash, then the fill ring |
+//! | for what arrives | fill ring, then a socket's receive ring, then a stash, then spare or the fill ring |
 //! | to be sent | a socket's own list; *under way* from the transmit ring to the completion ring |
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -26,14 +26,17 @@ pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
 const HEADROOM: u32 = 14;
 /// Frames that a socket has received are given back so many at a time.
 const BATCH: usize = 16;
+/// Frames that the kernel is offered at first. It takes them in turn, so the fewer there are the
+/// sooner each comes again, while it still lies in a cache.
+const LEVEL: u32 = 64;
 /// For so long, a queue is waited for that nobody should have: who attached the interface's program
 /// takes it, and the one before has ended.
-const LEAVING: Duration = Duration::from_millis(500);
+pub(super) const LEAVING: Duration = Duration::from_millis(500);
 
 /// The frames of a queue.
 pub(super) struct Pool {
     umem: Arc<Umem>,
-    fill: Mutex<Producer<u64>>,
+    fill: Mutex<Fill>,
     completion: Mutex<Consumer<u64>>,
     /// Which of the frames that are sent the kernel has.
     under_way: Box<[AtomicBool]>,
@@ -49,6 +52,33 @@ struct Vacant {
     arriving: u32,
 }
 
+/// Frames for what arrives.
+struct Fill {
+    ring: Producer<u64>,
+    /// Those that the kernel is not offered just now; the last was used last.
+    spare: Vec<u64>,
+    /// How many it is offered.
+    level: u32,
+}
+
+impl Fill {
+    /// Offers as many as are due. Had the kernel used up half of them since the last time, more are.
+    fn offer(&mut self) {
+        let mut has = self.ring.outstanding();
+        if has < self.level / 2 {
+            self.level = (self.level * 2).min(FRAMES - SENT);
+        }
+        while has < self.level
+            && let Some(at) = self.spare.pop()
+        {
+            // The ring has room for all frames that there are.
+            self.ring.put(at);
+            has += 1;
+        }
+        self.ring.publish();
+    }
+}
+
 impl Pool {
     /// Takes a queue of an interface.
     ///
@@ -62,11 +92,10 @@ impl Pool {
             fill: FRAMES,
             completion: SENT.next_power_of_two(),
         };
-        let (umem, QueueRings { mut fill, completion }) = Umem::new(layout, queue, LEAVING)?;
-        for frame in SENT..FRAMES {
-            fill.put(u64::from(frame) * u64::from(FRAME));
-        }
-        fill.publish();
+        let (umem, QueueRings { fill, completion }) = Umem::new(layout, queue, LEAVING)?;
+        let spare = (SENT..FRAMES).map(|frame| u64::from(frame) * u64::from(FRAME)).collect();
+        let mut fill = Fill { ring: fill, spare, level: LEVEL / 2 };
+        fill.offer();
         Ok(Arc::new(Self {
             umem: Arc::new(umem),
             fill: Mutex::new(fill),
@@ -147,12 +176,10 @@ impl Stash {
     /// Gives them back to the kernel; whether it wants a system call for that.
     pub(super) fn flush(&mut self, pool: &Pool) -> bool {
         let mut fill = locked(&pool.fill);
-        for at in &self.frames[..self.count] {
-            // The ring has room for all frames that there are.
-            fill.put(*at & !u64::from(FRAME - 1));
-        }
-        fill.publish();
+        let frames = self.frames[..self.count].iter().map(|at| *at & !u64::from(FRAME - 1));
+        fill.spare.extend(frames);
         self.count = 0;
-        fill.needs_wakeup()
+        fill.offer();
+        fill.ring.needs_wakeup()
     }
 }

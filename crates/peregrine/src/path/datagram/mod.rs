@@ -23,6 +23,7 @@ pub(crate) use server::fuzzing;
 pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, Work};
 
 use crate::protocol::exchange::time::Moment;
+use crate::sys;
 
 /// Bytes of the receive buffer of a socket that many send to, and of one that sends.
 pub(crate) const BUFFER_BYTES: usize = 8 << 20;
@@ -30,8 +31,7 @@ pub(crate) const BUFFER_BYTES: usize = 8 << 20;
 /// The time, as the protocol counts it: it goes on while the machine is suspended.
 #[inline]
 pub(crate) fn moment() -> Moment {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Moment(now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned())
+    Moment(sys::boot_ns())
 }
 
 /// When a thread that looks offers its processor: to do so takes as long as several looks, so it

@@ -17,7 +17,6 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::time::Instant;
 
 use self::expecting::{Expected, place};
 use super::keeping::{Frame, Holdings, Peer, Results, Retained, Shelf, Spare};
@@ -649,7 +648,7 @@ impl Service {
 
     /// Runs a call and sends its result. When that was done, but for sending a small one: meanwhile
     /// the client may have run, on this very processor.
-    pub(crate) fn run(&self, hand: &mut Hand, mut work: Work) -> Instant {
+    pub(crate) fn run(&self, hand: &mut Hand, mut work: Work) -> Moment {
         let Work { place, group, shape, row, message } = &mut work;
         let group = *group;
         let row = Arc::clone(row);
@@ -668,11 +667,11 @@ impl Service {
         let bytes = row.message_bytes;
         if let Some(refusal) = refusal {
             self.refuse_work(hand, work, &refusal);
-            return Instant::now();
+            return moment();
         }
         let Ok(mut frame) = self.results.frame(&mut hand.spare, bytes) else {
             self.refuse_work(hand, work, &Refusal::exhausted("no memory for the result"));
-            return Instant::now();
+            return moment();
         };
         let reply = frame.reply(bytes);
         let Hand { input, blocks, .. } = hand;
@@ -718,13 +717,13 @@ impl Service {
         if let Where::Own(estack, bytes) = work.message {
             self.done_with(group, estack, bytes);
         }
-        let ended = Instant::now();
+        let ended = moment();
         if let Some(record) = self.record(place) {
             let mut inner = locked(&record.0);
             self.keep(hand, &mut inner, result, frame);
             self.say(inner, &mut hand.output);
         }
-        if total as usize > COPIED { Instant::now() } else { ended }
+        if total as usize > COPIED { moment() } else { ended }
     }
 
     /// Answers with what the export says of itself, as a head.
