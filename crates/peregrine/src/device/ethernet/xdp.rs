@@ -111,6 +111,10 @@ impl Xsk {
         let (socket, rings) = XdpSocket::new(pool.umem(), receive, transmit)?;
         // Last, for what fails has not taken any.
         let frames = pool.take(receive, transmit)?;
+        if what != Use::Service {
+            // The server's threads always look.
+            pool.offer_more(receive);
+        }
         let SocketRings { receive, transmit } = rings;
         let stash = Stash::default();
         Ok(Self {
