@@ -110,6 +110,6 @@ mod tests {
         });
         let least = off.min().expect("some");
         assert!(least < 10_000, "{least} ns off");
-        println!("rate {} of 2^32 ns a tick", RATE.load(Ordering::Relaxed));
+        eprintln!("rate {} of 2^32 ns a tick", RATE.load(Ordering::Relaxed));
     }
 }
