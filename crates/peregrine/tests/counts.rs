@@ -6,7 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 
-use peregrine::{BindOptions, Lent, Out, Server, Wait, interface, stats};
+use peregrine::{BindOptions, EthernetDevice, Lent, Out, PathKind, Server, Wait, interface, stats};
+use support::link::{ENDS, Link, at_far_end};
 
 /// The system's allocator, counting.
 struct Counting;
@@ -127,26 +128,60 @@ fn a_call_allocates_what_its_owned_types_need_and_nothing_else() {
     };
     let (tcp, udp) = (far(0, &BindOptions::default()), far(1, &BindOptions::default()));
     let checked = far(1, &BindOptions::default().payload_check(true));
-    let mut large = vec![0u8; 200_000];
     for client in [&local, &in_process, &tcp, &udp, &checked] {
-        let mut buffer = [0u8; 200];
-        let mut words = [1u64; 100];
-        allocates(0, || client.null().unwrap());
-        allocates(0, || assert_eq!(client.add(1, 2).unwrap(), 3));
-        allocates(0, || assert_eq!(client.text("falcon").unwrap(), 6));
-        for bytes in [1024, 1440, 3000, 200_000] {
-            allocates(0, || client.take(&large[..bytes]).unwrap());
-        }
-        allocates(0, || client.give(Out::from(&mut large)).unwrap());
-        allocates(0, || client.fill(Out::from(&mut large)).unwrap());
-        allocates(0, || client.both(&mut words).unwrap());
-        allocates(0, || client.give(Out::from(&mut buffer)).unwrap());
-        allocates(0, || drop(client.lend(Lent::from(&[1u8; 64]))));
-        let limited = client.with_timeout(std::time::Duration::from_secs(10));
-        allocates(0, || limited.null().unwrap());
-        // One for the argument that the caller makes here, one for it on the server (which it
-        // gives back as the result), one for the result.
-        allocates(3, || drop(client.owned("falcon".to_owned())));
+        allocates_for_owned_types_only(client);
+    }
+}
+
+fn allocates_for_owned_types_only(client: &CountedClient) {
+    let mut large = vec![0u8; 200_000];
+    let mut buffer = [0u8; 200];
+    let mut words = [1u64; 100];
+    allocates(0, || client.null().unwrap());
+    allocates(0, || assert_eq!(client.add(1, 2).unwrap(), 3));
+    allocates(0, || assert_eq!(client.text("falcon").unwrap(), 6));
+    for bytes in [1024, 1440, 3000, 200_000] {
+        allocates(0, || client.take(&large[..bytes]).unwrap());
+    }
+    allocates(0, || client.give(Out::from(&mut large)).unwrap());
+    allocates(0, || client.fill(Out::from(&mut large)).unwrap());
+    allocates(0, || client.both(&mut words).unwrap());
+    allocates(0, || client.give(Out::from(&mut buffer)).unwrap());
+    allocates(0, || drop(client.lend(Lent::from(&[1u8; 64]))));
+    let limited = client.with_timeout(std::time::Duration::from_secs(10));
+    allocates(0, || limited.null().unwrap());
+    // One for the argument that the caller makes here, one for it on the server (which it
+    // gives back as the result), one for the result.
+    allocates(3, || drop(client.owned("falcon".to_owned())));
+}
+
+/// By both devices, with the checks that are made unless somebody says otherwise, and without.
+#[test]
+fn a_call_over_raw_ethernet_allocates_nothing_else_either() {
+    let _alone = ALONE.lock().unwrap();
+    let _directory = support::own_directory();
+    for device in [EthernetDevice::Any, EthernetDevice::Packet] {
+        let link = match Link::new() {
+            Ok(link) => link,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let calls = || {
+            link.enter();
+            let server = Server::new().export("counted", CountedServer::new(Object)).unwrap();
+            let server = server.ethernet_device(device);
+            let server = server.listen_beyond_this_machine(&format!("eth:{}:0", ENDS[1])).unwrap();
+            let running = at_far_end(move || server.spawn().unwrap());
+            let address = format!("{}/counted", running.addresses()[0]);
+            for check in [true, false] {
+                let options = BindOptions::default().ethernet_device(device).payload_check(check);
+                let client = CountedClient::bind_with(&address, &options).unwrap();
+                allocates_for_owned_types_only(&client);
+                println!("{}", client.binding().explain());
+                assert_eq!(client.binding().path(), PathKind::Ethernet);
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(calls).join())
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     }
 }
 

@@ -420,3 +420,91 @@ fn a_link_that_falls_silent_is_given_up_for_udp() {
         assert!(!Book::read(path).contains(&5));
     });
 }
+
+/// However many ask who has the queue, and however little the one who has it does meanwhile.
+#[test]
+fn who_asks_for_the_queue_waits_for_nobody() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        // So many may ask before they are listened to, in this namespace.
+        let most = Command::new("ip")
+            .args(["netns", "exec", link.ends()[CLIENTS]])
+            .args(["sh", "-c", "echo 2 > /proc/sys/net/core/somaxconn"])
+            .status();
+        assert!(most.is_ok_and(|status| status.success()));
+        let (_server, address) = server(link, PORT, path);
+        let (holder, by) = caller(link, &address, 0, path);
+        assert!(by.starts_with("ethernet: AF_XDP"), "{by}");
+        holder.signal(libc::SIGSTOP);
+        let (tell, told) = std::sync::mpsc::channel();
+        // On a thread of its own, in this namespace: whoever waits here does so for ever.
+        std::thread::spawn(move || {
+            for number in 1 << 32..(1 << 32) + 8 {
+                let ledger = LedgerClient::bind(&address).unwrap();
+                assert_eq!(ledger.enter(number, 0).unwrap(), number + 1);
+                tell.send(ledger.binding().explain()).unwrap();
+            }
+        });
+        let said: Vec<String> =
+            (0..8).map(|_| told.recv_timeout(LIMIT).expect("a binding")).collect();
+        let by_packet = |said: &String| said.starts_with("ethernet: AF_PACKET (queue 0");
+        assert!(said.iter().all(by_packet), "{said:?}");
+        println!("{said:?}");
+    });
+}
+
+/// Threads that bind and let go at the same time leave the queue to each other.
+#[test]
+fn who_binds_again_gets_the_queue_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        let (_server, address) = server(link, PORT, path);
+        std::thread::scope(|scope| {
+            for first in [0, 1 << 32] {
+                let address = &address;
+                scope.spawn(move || {
+                    link.enter();
+                    for number in first..first + 12 {
+                        let ledger = LedgerClient::bind(address).unwrap();
+                        assert_eq!(ledger.enter(number, 0).unwrap(), number + 1);
+                        let said = ledger.binding().explain();
+                        assert!(said.starts_with("ethernet: AF_XDP"), "{said}");
+                    }
+                });
+            }
+        });
+    });
+}
+
+/// A cable that is pulled for longer than a silent server is waited for, and put in again.
+#[test]
+fn an_interface_that_goes_down_and_comes_back_is_used_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        let (_server, address) = server(link, PORT, path);
+        let ledger = LedgerClient::bind(&address).unwrap();
+        let mut outcomes = Outcomes::default();
+        let mut call = |number| match ledger.enter(number, 0) {
+            Ok(_) => outcomes.returned.push(number),
+            Err(error) => match error.executed() {
+                Executed::No => outcomes.not_executed.push(number),
+                Executed::Maybe => outcomes.maybe += 1,
+            },
+        };
+        call(0);
+        link.set("down");
+        (1..4).for_each(&mut call);
+        link.set("up");
+        (4..12).for_each(&mut call);
+        let said = ledger.binding().explain();
+        println!("{outcomes:?}, {said}");
+        assert!(outcomes.returned.contains(&11), "{outcomes:?}, {said}");
+        Outcomes::hold(&[outcomes], path);
+        let anew = LedgerClient::bind(&address).unwrap();
+        assert_eq!(anew.enter(20, 0).unwrap(), 21);
+        assert!(anew.binding().explain().starts_with("ethernet: AF_XDP"));
+    });
+}

@@ -44,7 +44,7 @@ fn soaks() -> bool {
 }
 
 fn load() -> Load {
-    Load { calls: if soaks() { 100_000 } else { 4000 }, clients: 2, threads: 8 }
+    Load { calls: if soaks() { 100_000 } else { 3000 }, clients: 2, threads: 8 }
 }
 
 fn device(word: &str) -> EthernetDevice {

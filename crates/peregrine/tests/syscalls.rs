@@ -8,7 +8,8 @@ mod support;
 use std::io;
 use std::process::{Child, Command};
 
-use peregrine::{BindOptions, Server, Wait, interface, sys};
+use peregrine::{BindOptions, EthernetDevice, Server, Wait, interface, sys};
+use support::link::{ENDS, Link, in_namespace};
 
 #[interface]
 trait Null {
@@ -24,6 +25,8 @@ impl Null for Nothing {
 }
 
 const PART: &str = "PEREGRINE_SYSCALLS_PART";
+/// The namespace at the far end of a link, for a child that is at the near one.
+const FAR: &str = "PEREGRINE_SYSCALLS_FAR";
 const CALLS: u64 = 500;
 
 /// A system call that nothing else here makes marks where counting begins and ends.
@@ -37,20 +40,33 @@ fn mark() {
 fn child() {
     let Ok(part) = std::env::var(PART) else { return };
     let (wait, processors) = match part.as_str() {
-        "spin" | "udp spin" => (Wait::Spin, [0, 1]),
-        "block" | "tcp block" | "udp block" => (Wait::Block, [0, 1]),
+        "spin" | "udp spin" | "eth spin" | "packet spin" => (Wait::Spin, [0, 1]),
+        "block" | "tcp block" | "udp block" | "eth block" => (Wait::Block, [0, 1]),
         _ => (Wait::Block, [0, 0]),
     };
     let _directory = support::own_directory();
     // The server's threads keep the processor of the thread that started the server.
     sys::pin_to(processors[0]).unwrap();
     let server = Server::new().wait(wait).export("null", NullServer::new(Nothing)).unwrap();
-    let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
-    let running = server.spawn().unwrap();
-    let options = BindOptions::default().wait(wait);
-    let address = match part.split_once(' ') {
-        Some(("tcp", _)) => format!("{}/null", running.addresses()[0]),
-        Some(("udp", _)) => format!("{}/null", running.addresses()[1]),
+    let scheme = part.split_once(' ').map_or("", |(scheme, _)| scheme);
+    let device = if scheme == "packet" { EthernetDevice::Packet } else { EthernetDevice::Any };
+    let server = server.ethernet_device(device);
+    let running = match std::env::var(FAR) {
+        // This process is at the near end of a link, the server's threads are at the far one.
+        Ok(far) => {
+            let at = format!("eth:{}:0", ENDS[1]);
+            let server = server.listen_beyond_this_machine(&at).unwrap();
+            in_namespace(&far, move || server.spawn().unwrap())
+        }
+        Err(_) => {
+            let server = server.listen("tcp:127.0.0.1:0").unwrap();
+            server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap()
+        }
+    };
+    let options = BindOptions::default().wait(wait).ethernet_device(device);
+    let address = match scheme {
+        "tcp" | "eth" | "packet" => format!("{}/null", running.addresses()[0]),
+        "udp" => format!("{}/null", running.addresses()[1]),
         _ => "null".to_owned(),
     };
     let client = NullClient::bind_with(&address, &options).unwrap();
@@ -69,11 +85,12 @@ fn child() {
     std::process::exit(0);
 }
 
-fn start(part: &str) -> io::Result<Child> {
+fn start(part: &str, far: Option<&str>) -> io::Result<Child> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["child", "--exact", "--test-threads=1"]).env(PART, part);
     command.stdout(std::process::Stdio::null());
+    command.envs(far.map(|far| (FAR, far)));
     let trace_me = || {
         // SAFETY: asks to be traced by the parent; takes no memory.
         match unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0) } {
@@ -89,8 +106,10 @@ fn start(part: &str) -> io::Result<Child> {
 /// What a system call is for.
 #[derive(Clone, Copy)]
 enum What {
-    /// Looks whether something came, or offers the processor.
+    /// Looks whether something came.
     Look,
+    /// Offers the processor.
+    Yield,
     /// Waits for another thread, or wakes one.
     Thread,
     Other,
@@ -98,7 +117,8 @@ enum What {
 
 fn what(number: u64) -> What {
     match number as i64 {
-        libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_sched_yield => What::Look,
+        libc::SYS_recvfrom | libc::SYS_recvmsg => What::Look,
+        libc::SYS_sched_yield => What::Yield,
         libc::SYS_futex => What::Thread,
         _ => What::Other,
     }
@@ -106,9 +126,9 @@ fn what(number: u64) -> What {
 
 /// Counts the system calls of all threads between the marks, in the two counted parts, by what they
 /// are for.
-fn count(part: &str) -> io::Result<[[u64; 3]; 2]> {
+fn count(part: &str, far: Option<&str>) -> io::Result<[[u64; 4]; 2]> {
     use libc::{PTRACE_O_EXITKILL, PTRACE_O_TRACECLONE, PTRACE_O_TRACESYSGOOD};
-    let child = start(part)?;
+    let child = start(part, far)?;
     let pid = i32::try_from(child.id()).expect("a process number");
     let mut status = 0;
     let wait = |pid: i32, status: &mut i32| {
@@ -126,7 +146,7 @@ fn count(part: &str) -> io::Result<[[u64; 3]; 2]> {
     // SAFETY: sets options of a child that we trace and that is stopped.
     unsafe { libc::ptrace(libc::PTRACE_SETOPTIONS, pid, 0, libc::c_long::from(options)) };
     go_on(pid, 0);
-    let (mut counts, mut marks) = ([[0u64; 3]; 2], 0usize);
+    let (mut counts, mut marks) = ([[0u64; 4]; 2], 0usize);
     // Each thread stops at the entry and at the exit of a system call.
     let mut inside = std::collections::HashSet::new();
     loop {
@@ -188,24 +208,26 @@ fn count(part: &str) -> io::Result<[[u64; 3]; 2]> {
 const SLACK: f64 = 0.5;
 const TRIES: usize = 10;
 
-/// Holds that one try of `part` needs `most` system calls a call, all of them or those that are
-/// neither for looking nor for other threads.
-fn at_most(part: &str, most: f64, counted: impl Fn([f64; 3]) -> f64) {
+/// Holds that one try of `part` needs `most` system calls a call, of those that are `counted`: looks,
+/// offers of the processor, those for other threads, and all others. The server may be in another
+/// namespace.
+fn at_most(part: &str, far: Option<&str>, most: f64, counted: impl Fn([f64; 4]) -> f64) {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two processors");
         return;
     }
     let mut seen = Vec::new();
     for _ in 0..TRIES {
-        let [once, twice] = match count(part) {
+        let [once, twice] = match count(part, far) {
             Ok(counts) => counts,
             Err(error) => {
                 println!("skipped: {error}");
                 return;
             }
         };
-        let calls = counted([0, 1, 2].map(|n| (twice[n] as f64 - once[n] as f64) / CALLS as f64));
-        println!("{part}: {calls:.3} system calls a call");
+        let each = [0, 1, 2, 3].map(|n| (twice[n] as f64 - once[n] as f64) / CALLS as f64);
+        let calls = counted(each);
+        println!("{part}: {calls:.3} system calls a call (look, yield, thread, other: {each:.3?})");
         if calls < most + SLACK {
             return;
         }
@@ -216,16 +238,41 @@ fn at_most(part: &str, most: f64, counted: impl Fn([f64; 3]) -> f64) {
 
 #[test]
 fn a_spinning_call_enters_the_kernel_never_and_a_blocking_one_four_times() {
-    let all = |[looks, threads, others]: [f64; 3]| looks + threads + others;
-    let neither_look_nor_wake = |[_, _, others]: [f64; 3]| others;
+    let _alone = support::alone();
+    let all = |each: [f64; 4]| each.iter().sum();
+    let neither_look_nor_wake = |[.., others]: [f64; 4]| others;
     // One after the other: all pin themselves to the same processors.
-    at_most("spin", 0.0, all);
-    at_most("block", 4.0, all);
-    at_most("hand over", 4.0, all);
+    at_most("spin", None, 0.0, all);
+    at_most("block", None, 4.0, all);
+    at_most("hand over", None, 4.0, all);
     // Two to send and two to receive.
-    at_most("tcp block", 4.0, all);
-    at_most("udp block", 4.0, all);
+    at_most("tcp block", None, 4.0, all);
+    at_most("udp block", None, 4.0, all);
     // Tracing makes procedures so long that a second thread of the server is woken to look meanwhile,
     // each time; `tests/counts.rs` shows that nobody sleeps otherwise.
-    at_most("udp spin", 2.0, neither_look_nor_wake);
+    at_most("udp spin", None, 2.0, neither_look_nor_wake);
+}
+
+/// What a call over raw Ethernet sends it hands to the kernel, once each way; what comes is looked for
+/// in memory. Not counted are offers of the processor and what threads tell each other, which only
+/// procedures that take as long as a traced one give cause to, as over UDP; every look by a system call
+/// is counted.
+#[test]
+fn a_spinning_call_over_raw_ethernet_enters_the_kernel_to_send_and_for_nothing_else() {
+    let _alone = support::alone();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let calls = || {
+        link.enter();
+        let far = Some(link.ends()[1]);
+        let looks_and_others = |[looks, _, _, others]: [f64; 4]| looks + others;
+        at_most("eth spin", far, 2.0, looks_and_others);
+        at_most("packet spin", far, 2.0, looks_and_others);
+        // Two to send, and two to sleep.
+        at_most("eth block", far, 4.0, |each| each.iter().sum());
+    };
+    std::thread::scope(|scope| scope.spawn(calls).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
 }

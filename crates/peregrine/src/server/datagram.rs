@@ -99,6 +99,9 @@ impl Datagrams {
         let link = Ethernet::open(&station, Use::Service)?;
         let node = link.node();
         self.start(device::Socket::Ethernet(link), None, wait, bound, queue_max)?;
+        // Over UDP come those who bind, and those to whom the link does not lead: no processor is
+        // kept busy for these, which those on the link want to have.
+        let wait = if wait == Wait::Spin { Wait::Adaptive } else { wait };
         self.open_with(to, Some(node), wait, bound, queue_max)
     }
 

@@ -50,10 +50,15 @@ fn move_into(name: &str) {
     move_into_link_name_space(open(name).as_fd(), None).expect("the namespace");
 }
 
-/// As [`Link::enter`], for who knows only the names of the ends.
-pub(crate) fn enter_both([near, far]: [&str; 2]) {
-    FAR.set(Some(Arc::new(open(far))));
-    move_into(near);
+/// Does something on a thread in a namespace of that name.
+pub(crate) fn in_namespace<T: Send>(name: &str, what: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            move_into(name);
+            what()
+        });
+        there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
 }
 
 fn ip(arguments: &str) -> Result<(), String> {
@@ -117,16 +122,10 @@ impl Link {
 
     /// Does something on a thread in one of the namespaces.
     pub(crate) fn at<T: Send>(&self, which: usize, what: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            let there = scope.spawn(|| {
-                move_into(&self.names[which]);
-                what()
-            });
-            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
+        in_namespace(&self.names[which], what)
     }
 
-    /// The names of the namespaces at the ends: see [`enter_both`].
+    /// The names of the namespaces at the ends.
     pub(crate) fn ends(&self) -> [&str; 2] {
         [&self.names[0], &self.names[1]]
     }
@@ -138,7 +137,8 @@ impl Link {
 
     /// Puts this thread, and those that it starts, at the near end, for good.
     pub(crate) fn enter(&self) {
-        enter_both(self.ends());
+        FAR.set(Some(Arc::new(open(&self.names[1]))));
+        move_into(&self.names[0]);
     }
 
     /// The interface at an end.

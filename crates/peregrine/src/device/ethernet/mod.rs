@@ -48,11 +48,12 @@ pub(crate) enum Use {
 }
 
 impl Use {
-    /// Frames that may have arrived, and that may be under way.
+    /// Frames that may have arrived, and that may be under way: a client with as many sockets as it can
+    /// have to one server has room for all of them among a queue's frames, and so has a server.
     const fn frames(self) -> (u32, u32) {
         match self {
-            Self::Calls => (512, 64),
-            Self::Shared => (1024, 64),
+            Self::Calls => (128, 64),
+            Self::Shared => (512, 64),
             Self::Service => (2048, 128),
         }
     }

@@ -31,7 +31,7 @@ const BATCH: usize = 8;
 const LEVEL: u32 = 32;
 /// For so long, a queue is waited for that nobody should have: who attached the interface's program
 /// takes it, and the one before has ended.
-const LEAVING: Duration = Duration::from_millis(500);
+pub(super) const LEAVING: Duration = Duration::from_millis(500);
 
 /// The frames of a queue.
 pub(super) struct Pool {
@@ -40,8 +40,16 @@ pub(super) struct Pool {
     completion: Mutex<Consumer<u64>>,
     /// Which of the frames that are sent the kernel has.
     under_way: Box<[AtomicBool]>,
-    /// Numbers of those that no socket has.
-    vacant: Mutex<Vec<u32>>,
+    vacant: Mutex<Vacant>,
+}
+
+/// Frames that no socket has.
+struct Vacant {
+    /// Numbers of those that can be sent.
+    sent: Vec<u32>,
+    /// How many of the others may still be promised. What arrives at a socket that nobody looks at
+    /// stays there, and takes from no other socket only if each has room for as much as its ring has.
+    arriving: u32,
 }
 
 /// Frames for what arrives.
@@ -93,7 +101,7 @@ impl Pool {
             fill: Mutex::new(fill),
             completion: Mutex::new(completion),
             under_way: (0..SENT).map(|_| AtomicBool::new(false)).collect(),
-            vacant: Mutex::new((0..SENT).collect()),
+            vacant: Mutex::new(Vacant { sent: (0..SENT).collect(), arriving: FRAMES - SENT }),
         }))
     }
 
@@ -101,11 +109,24 @@ impl Pool {
         &self.umem
     }
 
-    /// Frames for a socket to send with.
-    pub(super) fn take(&self, count: usize) -> io::Result<Box<[u32]>> {
+    /// Frames for a socket to send with, and room for as many that arrive as its ring has.
+    ///
+    /// # Errors
+    /// If there are not as many left.
+    pub(super) fn take(&self, arriving: u32, sent: u32) -> io::Result<Box<[u32]>> {
         let mut vacant = locked(&self.vacant);
-        let left = vacant.len().checked_sub(count).ok_or(ErrorKind::QuotaExceeded)?;
-        Ok(vacant.split_off(left).into_boxed_slice())
+        let left = vacant.sent.len().checked_sub(sent as usize).ok_or(ErrorKind::QuotaExceeded)?;
+        let more = vacant.arriving.checked_sub(arriving).ok_or(ErrorKind::QuotaExceeded)?;
+        vacant.arriving = more;
+        Ok(vacant.sent.split_off(left).into_boxed_slice())
+    }
+
+    /// The kernel is offered as many frames more, always: those that may lie in a ring, and beside it,
+    /// while nobody looks. Otherwise nothing arrives any more, and nobody notices that it is so.
+    pub(super) fn offer_more(&self, frames: u32) {
+        let mut fill = locked(&self.fill);
+        fill.level = (fill.level + frames + BATCH as u32).min(FRAMES - SENT);
+        fill.offer();
     }
 
     /// The memory of a frame to be sent, if the kernel is done with what was in it.

@@ -8,10 +8,14 @@
 use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener, UnixStream};
+use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
-use super::pool::MEMORY;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use super::pool::{LEAVING, MEMORY};
 use super::xdp::XdpQueue;
 use crate::sys::{self, NetworkInterface, XDP_SOCKETS_MAX};
 
@@ -28,7 +32,7 @@ pub(crate) struct Station {
     /// The queue, or why there is none.
     queue: Result<Arc<XdpQueue>, String>,
     /// Tells others who has the queue.
-    _holds: Option<UnixListener>,
+    holds: Option<UnixListener>,
 }
 
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -80,11 +84,10 @@ impl Station {
         }
         let (tag, claim) = claim(interface.number)?;
         let queue = match queue {
-            true => XdpQueue::new(interface, tag).map_err(|error| explain(interface, &error)),
+            true => take_queue(interface, tag),
             false => Err("AF_PACKET was asked for".to_owned()),
         };
-        let at = name(&format!("{}/queue/{QUEUE}", interface.number))?;
-        let holds = queue.is_ok().then(|| UnixListener::bind_addr(&at).ok()).flatten();
+        let holds = queue.is_ok().then(|| hold(interface).ok()).flatten();
         let slots = vec![false; XDP_SOCKETS_MAX as usize].into_boxed_slice();
         Ok(Self {
             interface: interface.clone(),
@@ -92,7 +95,7 @@ impl Station {
             _claim: claim,
             slots: Mutex::new(slots),
             queue: queue.map(Arc::new),
-            _holds: holds,
+            holds,
         })
     }
 
@@ -117,6 +120,8 @@ impl Station {
 
     /// An endpoint of this process that nobody uses.
     pub(super) fn endpoint(&self) -> io::Result<[u8; 2]> {
+        // Those who have asked have their answer.
+        while self.holds.as_ref().is_some_and(|holds| holds.accept().is_ok()) {}
         let mut slots = locked(&self.slots);
         let free = slots.iter().position(|taken| !taken).ok_or(ErrorKind::QuotaExceeded)?;
         slots[free] = true;
@@ -142,13 +147,40 @@ fn claim(interface: u32) -> io::Result<(u8, UnixDatagram)> {
     Err(io::Error::new(ErrorKind::QuotaExceeded, text))
 }
 
+/// Takes the queue of an interface, or says why it is not to be had.
+fn take_queue(interface: &NetworkInterface, tag: u8) -> Result<XdpQueue, String> {
+    let until = Instant::now() + LEAVING;
+    loop {
+        match XdpQueue::new(interface, tag) {
+            // Another thread of this process gives it up just now.
+            Err(error)
+                if is_taken(&error)
+                    && matches!(holder(interface.number), Some(Holder::This))
+                    && Instant::now() < until =>
+            {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            done => return done.map_err(|error| explain(interface, &error)),
+        }
+    }
+}
+
+fn is_taken(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::EBUSY)
+}
+
 /// Why a queue could not be had, in words.
 fn explain(interface: &NetworkInterface, error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::EBUSY) => match holder(interface.number) {
-            Some(holder) => format!("queue {QUEUE} of `{}` is {holder}'s", interface.name),
-            None => format!("`{}` has a program that is not Peregrine's", interface.name),
-        },
+        Some(libc::EBUSY) => {
+            let of = format!("queue {QUEUE} of `{}` is", interface.name);
+            match holder(interface.number) {
+                Some(Holder::This) => format!("{of} being given up by this process"),
+                Some(Holder::Process(process)) => format!("{of} {process}'s"),
+                Some(Holder::Unknown) => format!("{of} another process's"),
+                None => format!("`{}` has a program that is not Peregrine's", interface.name),
+            }
+        }
         Some(libc::EPERM | libc::EACCES) => {
             "AF_XDP needs CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF".to_owned()
         }
@@ -160,12 +192,40 @@ fn explain(interface: &NetworkInterface, error: &io::Error) -> String {
     }
 }
 
-/// Who has the queue, if it is one of us.
-fn holder(interface: u32) -> Option<String> {
-    let at = name(&format!("{interface}/queue/{QUEUE}")).ok()?;
-    let stream = UnixStream::connect_addr(&at).ok()?;
-    let whose = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
-    let pid = whose.as_raw_nonzero();
+/// Who has the queue of an interface, as one of us says.
+enum Holder {
+    This,
+    /// Its number and its name.
+    Process(String),
+    /// Too many have asked, or it has just gone.
+    Unknown,
+}
+
+/// Lets others know that this process has the queue.
+fn hold(interface: &NetworkInterface) -> io::Result<UnixListener> {
+    let at = name(&format!("{}/queue/{QUEUE}", interface.number))?;
+    let listener = UnixListener::bind_addr(&at)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// Who has the queue, if it is one of us. Asking is to connect, which waits for nobody: the one who is
+/// asked need not even look.
+fn holder(interface: u32) -> Option<Holder> {
+    let at = format!("peregrine/ethernet/{interface}/queue/{QUEUE}");
+    let at = SocketAddrUnix::new_abstract_name(at.as_bytes()).ok()?;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    match net::connect(&socket, &at) {
+        Ok(()) => {}
+        Err(Errno::AGAIN) => return Some(Holder::Unknown),
+        Err(_) => return None,
+    }
+    let Ok(whose) = net::sockopt::socket_peercred(&socket) else { return Some(Holder::Unknown) };
+    let pid = whose.pid.as_raw_nonzero();
+    if pid.get().cast_unsigned() == std::process::id() {
+        return Some(Holder::This);
+    }
     let command = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    Some(format!("process {pid} ({})", command.trim()))
+    Some(Holder::Process(format!("process {pid} ({})", command.trim())))
 }

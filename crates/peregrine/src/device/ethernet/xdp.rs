@@ -112,8 +112,13 @@ impl XdpQueue {
 impl Xsk {
     fn new(pool: &Arc<Pool>, what: Use) -> io::Result<Self> {
         let (receive, transmit) = what.frames();
-        let frames = pool.take(transmit as usize)?;
         let (socket, rings) = XdpSocket::new(pool.umem(), receive, transmit)?;
+        // Last, for what fails has not taken any.
+        let frames = pool.take(receive, transmit)?;
+        if what != Use::Service {
+            // The server's threads always look.
+            pool.offer_more(receive);
+        }
         let SocketRings { receive, transmit } = rings;
         let stash = Stash::default();
         Ok(Self {

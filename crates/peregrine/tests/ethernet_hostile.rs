@@ -1,0 +1,443 @@
+//! Hostile frames on a link, to a server's endpoint and to a client's: random, cut short, damaged,
+//! repeated, forged, and as many as go through. Honest callers beside keep their results, nothing runs
+//! twice, nobody grows, and what is none of Peregrine's gets where it would have gone without it.
+//!
+//! `PEREGRINE_SOAK=600` makes it go on for so many seconds; `PEREGRINE_SEED=n`, which is printed,
+//! repeats what is sent.
+
+#[path = "attack/mod.rs"]
+mod attack;
+mod ledger;
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use attack::noise::Noise;
+use attack::vitals::Vitals;
+use attack::{eventually, no_longer_than, seed, soak, stop, stopped};
+use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
+use peregrine::{BindOptions, EthernetDevice, Server};
+use support::bridge::{BEFORE, Bridge};
+use support::link::{ENDS, Link};
+use support::tap::{NOBODYS, OURS, Tap};
+use support::weather::Weather;
+use support::{Part, part};
+
+const LIMIT: Duration = Duration::from_secs(20);
+/// How long hostile frames of all kinds come, and then as many as go through.
+const HOSTILE: Duration = Duration::from_millis(1500);
+const FLOOD: Duration = Duration::from_millis(700);
+const CLIENT: usize = 0;
+const SERVER: usize = 1;
+const PORT: u16 = 7000;
+const THREADS: u64 = 3;
+/// Sockets that one process has, and that fill up.
+const IDLE: usize = 12;
+
+const HEADER_BYTES: usize = 64;
+const CHECK_AT: usize = 4;
+const SECRET: core::ops::Range<usize> = 12..24;
+const FRAME_MAX: usize = 1514;
+/// Fields of a packet's header that are forged, and their bytes: as in `tests/udp_hostile.rs`.
+const FIELDS: [(usize, usize); 13] = [
+    (3, 1),
+    (8, 4),
+    (24, 4),
+    (28, 2),
+    (30, 2),
+    (36, 4),
+    (40, 4),
+    (44, 4),
+    (48, 4),
+    (52, 2),
+    (54, 2),
+    (60, 2),
+    (62, 2),
+];
+
+fn device(word: &str) -> EthernetDevice {
+    if word == "packet" { EthernetDevice::Packet } else { EthernetDevice::Any }
+}
+
+/// The parts that children play: `server DEVICE`, `client DEVICE FIRST`, `accomplice`, `idle`; in the
+/// test itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    no_longer_than(2 * soak(HOSTILE) + Duration::from_secs(120));
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let words: Vec<&str> = part.split(' ').collect();
+    let by = words.get(1).map_or(EthernetDevice::Any, |word| device(word));
+    if words[0] == "server" {
+        let book = Book::of(&directory);
+        let server = Server::new().ethernet_device(by);
+        let server = server.export("ledger", LedgerServer::new(book)).unwrap();
+        let at = format!("eth:{}:{PORT}", ENDS[SERVER]);
+        let _running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+        println!("\nready");
+        std::thread::sleep(Duration::from_secs(7200));
+    }
+    let options = BindOptions::default().ethernet_device(by).astacks(IDLE as u32);
+    let ledger =
+        LedgerClient::bind_with(&format!("eth:{}:{PORT}/ledger", ENDS[SERVER]), &options).unwrap();
+    match words[0] {
+        "client" => client(&ledger, words[2].parse().unwrap(), &directory),
+        "accomplice" => {
+            println!("\nready");
+            let ledger = ledger.with_timeout(Duration::from_millis(50));
+            let bytes = vec![0; 50_000];
+            while !stopped(&directory) {
+                let _ = ledger.swallow(&bytes[..1000]);
+                let _ = ledger.swallow(&bytes);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+        _ => idle(&ledger, &directory),
+    }
+}
+
+/// Calls by several threads until it is to stop.
+fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
+    let next = AtomicU64::new(first);
+    println!("\nready");
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let bytes = vec![1; 5000];
+                while !stopped(directory) {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    assert_eq!(ledger.enter(number, 0).expect("an honest call"), number + 1);
+                    assert_eq!(ledger.swallow(&bytes).expect("an honest call"), 5000);
+                }
+            });
+        }
+    });
+    println!("\nmade {} by {}", next.load(Ordering::Relaxed) - first, ledger.binding().explain());
+}
+
+/// Has a socket for each of many threads, and then calls by one of them.
+fn idle(ledger: &LedgerClient, directory: &Path) {
+    let (all, end) = (Barrier::new(IDLE), Barrier::new(IDLE + 1));
+    std::thread::scope(|scope| {
+        for number in 0..IDLE as u64 {
+            let (all, end) = (&all, &end);
+            scope.spawn(move || {
+                all.wait();
+                // Longer than it takes all of them to begin: so each has a frame of its own.
+                ledger.enter(number, 200).unwrap();
+                end.wait();
+            });
+        }
+        println!("\nhas them");
+        end.wait();
+    });
+    println!("\nready");
+    while !stopped(directory) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for number in 100..200 {
+        assert_eq!(ledger.enter(number, 0).expect("an honest call"), number + 1);
+    }
+    println!("\nmade 100 by {}", ledger.binding().explain());
+}
+
+/// Frames that were seen on their way to either end, the newest so many: those of honest processes,
+/// and those of the one that is in league with us.
+#[derive(Default)]
+struct Seen {
+    honest: [Mutex<Newest>; 2],
+    own: [Mutex<Newest>; 2],
+    /// One more than the tag of the one that is in league with us.
+    accomplice: AtomicU64,
+}
+
+#[derive(Default)]
+struct Newest(Vec<Vec<u8>>, usize);
+
+impl Newest {
+    const MOST: usize = 1024;
+
+    fn note(&mut self, frame: &[u8]) {
+        if self.0.len() < Self::MOST {
+            self.0.push(frame.to_vec());
+        } else {
+            self.0[self.1] = frame.to_vec();
+            self.1 = (self.1 + 1) % Self::MOST;
+        }
+    }
+
+    fn one(&self, noise: &mut Noise) -> Vec<u8> {
+        self.0.get(noise.below(self.0.len() as u64) as usize).cloned().unwrap_or_default()
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap()
+}
+
+/// The tag of the client's process in a frame to that end.
+fn tag(to: usize, frame: &[u8]) -> Option<u8> {
+    frame.get(if to == SERVER { 16 } else { 14 }).copied()
+}
+
+impl Seen {
+    fn note(&self, to: usize, frame: &[u8]) {
+        let accomplice = self.accomplice.load(Ordering::SeqCst);
+        let is_own = tag(to, frame).is_some_and(|tag| u64::from(tag) + 1 == accomplice);
+        locked(if is_own { &self.own[to] } else { &self.honest[to] }).note(frame);
+    }
+}
+
+/// Two ends, what passes between them, and a way to send to either from outside.
+struct Scene {
+    link: Link,
+    bridge: Bridge,
+    seen: Arc<Seen>,
+    /// By the end that hears what they send.
+    taps: [Tap; 2],
+}
+
+impl Scene {
+    fn new() -> Option<Self> {
+        let link = Link::with_middle().map_err(|why| println!("skipped: {why}")).ok()?;
+        let seen = Arc::<Seen>::default();
+        let note = Arc::clone(&seen);
+        let bridge =
+            Bridge::new(&link, Weather::default(), 1, move |to, frame| note.note(to, frame));
+        // None of these hears anything, but for the type that nobody sends.
+        let names = link.middle();
+        let taps = link.at(2, || names.map(|name| Tap::at(name, NOBODYS).expect("a raw socket")));
+        Some(Self { link, bridge, seen, taps })
+    }
+
+    fn honest(&self, to: usize, noise: &mut Noise) -> Vec<u8> {
+        locked(&self.seen.honest[to]).one(noise)
+    }
+
+    /// Sends; whether the interface took it.
+    fn send(&self, to: usize, frame: &[u8]) -> bool {
+        frame.len() >= 14 && self.taps[to].send(&frame[..frame.len().min(FRAME_MAX)]).is_ok()
+    }
+
+    /// A frame that no honest process sends then and there.
+    fn hostile(&self, to: usize, noise: &mut Noise) -> Vec<u8> {
+        let mut frame = self.honest(to, noise);
+        if frame.len() < BEFORE + HEADER_BYTES {
+            return frame;
+        }
+        match noise.below(10) {
+            // Said before, by whom it was said.
+            0 | 1 => {}
+            // No more than headers, and not all of them.
+            2 => {
+                let bytes = noise.one_of(&[14, 15, 16, 17, 18, 18, 18, 19, 30, 59, 60]);
+                frame.truncate(bytes);
+            }
+            // Cut, or longer than it says.
+            3 => {
+                let bytes = 14 + noise.below(FRAME_MAX as u64 - 14) as usize;
+                frame.resize(bytes, 0x5a);
+            }
+            // Bits flipped.
+            4 => {
+                for _ in 0..1 + noise.below(4) {
+                    let at = 14 + noise.below((BEFORE - 14 + HEADER_BYTES) as u64) as usize;
+                    frame[at] ^= 1 << noise.below(8);
+                }
+            }
+            // Said by whoever it was, from elsewhere: another machine, another endpoint.
+            5 => {
+                let hardware = noise.bytes(6);
+                frame[6..12].copy_from_slice(&hardware);
+                frame[6] &= 0xfe;
+            }
+            6 => {
+                let endpoint = noise.bytes(2);
+                frame[16..18].copy_from_slice(&endpoint);
+            }
+            // Somebody whom the other does not know, with a check that holds.
+            7 => {
+                let secret = noise.bytes(SECRET.len());
+                frame[BEFORE..][SECRET].copy_from_slice(&secret);
+                forge(noise, &mut frame);
+            }
+            // Somebody whom it knows, and who lies.
+            8 => {
+                frame = locked(&self.seen.own[to]).one(noise);
+                forge(noise, &mut frame);
+            }
+            // Noise, of our type.
+            _ => {
+                let bytes = BEFORE + noise.below(1400) as usize;
+                frame.truncate(BEFORE);
+                let noise = noise.bytes(bytes - BEFORE);
+                frame.extend_from_slice(&noise);
+            }
+        }
+        frame
+    }
+}
+
+/// Other numbers in some fields, under a check that holds.
+fn forge(noise: &mut Noise, frame: &mut [u8]) {
+    let Some(header) = frame.get_mut(BEFORE..BEFORE + HEADER_BYTES) else { return };
+    for _ in 0..1 + noise.below(3) {
+        let (at, bytes) = noise.one_of(&FIELDS);
+        let mut old = [0; 4];
+        old[..bytes].copy_from_slice(&header[at..at + bytes]);
+        let new = noise.word(u32::from_le_bytes(old)).to_le_bytes();
+        header[at..at + bytes].copy_from_slice(&new[..bytes]);
+    }
+    header[CHECK_AT..CHECK_AT + 4].fill(0);
+    let check = crc32c::crc32c(header);
+    header[CHECK_AT..CHECK_AT + 4].copy_from_slice(&check.to_le_bytes());
+}
+
+/// A frame of a type that is nobody's, or for an endpoint that nobody has.
+fn strange(ether_type: u16, number: u8) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend([2, 0, 0, 0, 0, 9]);
+    frame.extend(ether_type.to_be_bytes());
+    frame.extend([number; 100]);
+    frame
+}
+
+/// What listens at an end hears frames of another type, and those for endpoints of no process.
+fn others_get_theirs(scene: &Scene, to: usize, taken: &[u8]) {
+    let name = scene.link.interface(to);
+    let listen = |of| scene.link.at(to, || Tap::at(name, of).expect("a raw socket"));
+    let (others, ours) = (listen(NOBODYS), listen(OURS));
+    let number = (0..=u8::MAX).find(|tag| !taken.contains(tag)).expect("a tag that is free");
+    for (listener, of) in [(others, NOBODYS), (ours, OURS)] {
+        let sent = strange(of, number);
+        let mut heard = [0; 2048];
+        let came = eventually(LIMIT, || {
+            assert!(scene.send(to, &sent));
+            let mut one = || listener.receive(&mut heard).is_some_and(|n| heard[..n] == sent);
+            (0..4096).any(|_| one())
+        });
+        assert!(came, "a frame of type {of:x} was kept from who listens for it");
+    }
+}
+
+/// Whether a process holds the program of an interface.
+fn holds(part: &Part) -> bool {
+    let files = std::fs::read_dir(format!("/proc/{}/fdinfo", part.id())).expect("a process");
+    files.flatten().any(|file| {
+        let text = std::fs::read_to_string(file.path()).unwrap_or_default();
+        text.contains("link_type:\txdp")
+    })
+}
+
+fn honest_callers_keep_their_results(by: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, Some(scene)) = (directory.path(), Scene::new()) else { return };
+    let link = &scene.link;
+    let server = link.start(SERVER, "child", &format!("server {by}"), path);
+    let accomplice = link.start(CLIENT, "child", "accomplice packet", path);
+    // Only it has sent anything yet.
+    let own = || locked(&scene.seen.honest[SERVER]).0.first().and_then(|one| tag(SERVER, one));
+    assert!(eventually(LIMIT, || own().is_some()), "it calls");
+    let own = own().expect("a tag");
+    scene.seen.accomplice.store(u64::from(own) + 1, Ordering::SeqCst);
+    for to in [CLIENT, SERVER] {
+        *locked(&scene.seen.honest[to]) = Newest::default();
+    }
+    let mut client = link.start(CLIENT, "child", &format!("client {by} 1000"), path);
+    assert_eq!([holds(&server), holds(&client)], [by == "any"; 2]);
+    let called = |calls: usize| {
+        let before = Book::read(path).len();
+        assert!(eventually(LIMIT, || Book::read(path).len() >= before + calls), "calls go on");
+    };
+    called(100);
+    let before = [&server, &client].map(|part| Vitals::of(part.id()));
+    let (mut noise, mut sent) = (Noise::new(seed()), [0u64; 2]);
+    let until = Instant::now() + soak(HOSTILE);
+    while Instant::now() < until {
+        for to in [CLIENT, SERVER] {
+            for _ in 0..32 {
+                let frame = scene.hostile(to, &mut noise);
+                sent[0] += u64::from(scene.send(to, &frame));
+            }
+        }
+        // The honest ones need the processors, too.
+        std::thread::sleep(Duration::from_micros(500));
+    }
+    called(20);
+    let until = Instant::now() + FLOOD;
+    while Instant::now() < until {
+        for to in [CLIENT, SERVER] {
+            let frame = scene.hostile(to, &mut noise);
+            (0..128).for_each(|_| sent[1] += u64::from(scene.send(to, &frame)));
+        }
+    }
+    called(20);
+    let tags = [CLIENT, SERVER].map(|to| {
+        let all = locked(&scene.seen.honest[to]);
+        all.0.iter().filter_map(|frame| frame.get(14).copied()).collect::<Vec<u8>>()
+    });
+    for to in [CLIENT, SERVER] {
+        others_get_theirs(&scene, to, &[&tags[to][..], &[own]].concat());
+    }
+    stop(path);
+    let said = client.until("made ");
+    let (made, said) = said.split_once(" by ").expect("both");
+    let made: u64 = made.parse().unwrap();
+    println!("{made} honest calls beside {sent:?} others, {said}");
+    assert!(said.starts_with("ethernet: "), "{said}");
+    let mut entered = Book::read(path);
+    entered.retain(|number| *number >= 1000);
+    entered.sort_unstable();
+    assert!(entered.iter().copied().eq(1000..1000 + made), "each honest call, once");
+    let mut after = before[0];
+    let back = eventually(LIMIT, || {
+        after = Vitals::of(server.id());
+        after.is_back_to(before[0], 8, 48 << 10)
+    });
+    assert!(back, "{before:?} became {after:?}");
+    drop((accomplice, scene.bridge));
+}
+
+#[test]
+fn honest_callers_keep_their_results_by_af_xdp() {
+    let _alone = support::alone();
+    honest_callers_keep_their_results("any");
+}
+
+#[test]
+fn honest_callers_keep_their_results_by_af_packet() {
+    let _alone = support::alone();
+    honest_callers_keep_their_results("packet");
+}
+
+/// Frames for sockets that nobody looks at just now take the memory of none that somebody does.
+#[test]
+fn who_fills_idle_sockets_keeps_nobody_from_calling() {
+    let _alone = support::alone();
+    let directory = tempfile::tempdir().unwrap();
+    let (path, Some(scene)) = (directory.path(), Scene::new()) else { return };
+    let link = &scene.link;
+    let _server = link.start(SERVER, "child", "server any", path);
+    let mut client = link.launch(CLIENT, "child", "idle any", path);
+    client.until("has them");
+    client.until("ready");
+    assert!(holds(&client));
+    let frames = locked(&scene.seen.honest[CLIENT]).0.clone();
+    let mut endpoints: Vec<Vec<u8>> = Vec::new();
+    for frame in &frames {
+        if !endpoints.iter().any(|known| known[14..16] == frame[14..16]) {
+            endpoints.push(frame.clone());
+        }
+    }
+    assert!(endpoints.len() >= IDLE, "{} sockets have heard something", endpoints.len());
+    for frame in &endpoints {
+        (0..2048).for_each(|_| assert!(scene.send(CLIENT, frame)));
+    }
+    stop(path);
+    let said = client.until("made ");
+    println!("{} sockets were filled; {said}", endpoints.len());
+    assert!(said.contains("by ethernet:"), "{said}");
+}
