@@ -461,6 +461,15 @@ impl XdpSocket {
     }
 }
 
+impl XdpSocket {
+    /// Makes a driver that waits for frames to receive into look whether there are some.
+    pub fn wake(&self) {
+        let (fd, flags) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT);
+        // SAFETY: receives nothing into no memory.
+        unsafe { libc::recvfrom(fd, ptr::null_mut(), 0, flags, ptr::null_mut(), ptr::null_mut()) };
+    }
+}
+
 impl AsFd for XdpSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

@@ -158,6 +158,12 @@ impl Pool {
         completion.release();
     }
 
+    /// Whether the kernel wants a system call to go on receiving.
+    #[cold]
+    pub(super) fn needs_wakeup(&self) -> bool {
+        self.fill.try_lock().is_ok_and(|fill| fill.ring.needs_wakeup())
+    }
+
     /// What arrived.
     #[inline]
     pub(super) fn arrived(&self, at: u64, bytes: u32) -> Space<'_> {

@@ -22,6 +22,9 @@ const KICKS_MAX: usize = 64;
 /// it lies in a cache; and the more often somebody has to look which have come back.
 const FEW: usize = 8;
 
+/// After so many looks that found nothing, whether the driver waits for frames to receive into is looked at.
+const EMPTY_MAX: u32 = 1024;
+
 /// A queue of an interface.
 pub(super) struct XdpQueue {
     // First: nothing is led to a socket any more when the others go.
@@ -35,7 +38,7 @@ pub(super) struct XdpQueue {
 pub(super) struct Xsk {
     pub(super) inbox: Mutex<Arrived>,
     outbox: Mutex<Outbox>,
-    socket: XdpSocket,
+    socket: Arc<XdpSocket>,
     pool: Arc<Pool>,
     what: Use,
 }
@@ -44,6 +47,9 @@ pub(super) struct Xsk {
 pub(super) struct Arrived {
     ring: Consumer<Described>,
     stash: Stash,
+    /// Looks in a row that found nothing.
+    empty: u32,
+    socket: Arc<XdpSocket>,
     pool: Arc<Pool>,
 }
 
@@ -120,9 +126,16 @@ impl Xsk {
             pool.offer_more(receive);
         }
         let SocketRings { receive, transmit } = rings;
+        let socket = Arc::new(socket);
         let stash = Stash::default();
         Ok(Self {
-            inbox: Mutex::new(Arrived { ring: receive, stash, pool: Arc::clone(pool) }),
+            inbox: Mutex::new(Arrived {
+                ring: receive,
+                stash,
+                empty: 0,
+                socket: Arc::clone(&socket),
+                pool: Arc::clone(pool),
+            }),
             outbox: Mutex::new(Outbox { ring: transmit, frames, next: 0 }),
             socket,
             pool: Arc::clone(pool),
@@ -283,10 +296,28 @@ impl Outbox {
     }
 }
 
+impl Arrived {
+    /// A driver that had no frames to receive into goes on when it is told. Those that copy never wait.
+    #[inline]
+    fn wake_if(&self, wanted: bool) {
+        if wanted {
+            self.socket.wake();
+        }
+    }
+}
+
 impl Inbox for Arrived {
     #[inline]
     fn peek(&mut self) -> Option<Space<'_>> {
-        let Described { at, bytes, .. } = self.ring.peek()?;
+        let Some(Described { at, bytes, .. }) = self.ring.peek() else {
+            self.empty += 1;
+            if self.empty == EMPTY_MAX {
+                self.empty = 0;
+                self.wake_if(self.pool.needs_wakeup());
+            }
+            return None;
+        };
+        self.empty = 0;
         Some(self.pool.arrived(at, bytes))
     }
 
@@ -296,7 +327,8 @@ impl Inbox for Arrived {
             && self.stash.add(frame.at)
         {
             self.ring.release();
-            self.stash.flush(&self.pool);
+            let wants = self.stash.flush(&self.pool);
+            self.wake_if(wants);
         }
     }
 
