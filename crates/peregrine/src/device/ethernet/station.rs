@@ -152,15 +152,33 @@ fn take_queue(interface: &NetworkInterface, tag: u8) -> Result<XdpQueue, String>
     let until = Instant::now() + LEAVING;
     loop {
         match XdpQueue::new(interface, tag) {
-            // Another thread of this process gives it up just now.
+            // Another thread of this process gives it up just now, or has: the kernel takes its time.
             Err(error)
                 if is_taken(&error)
-                    && matches!(holder(interface.number), Some(Holder::This))
+                    && (matches!(holder(interface.number), Some(Holder::This))
+                        || has_just_left())
                     && Instant::now() < until =>
             {
                 std::thread::sleep(Duration::from_millis(1));
             }
             done => return done.map_err(|error| explain(interface, &error)),
+        }
+    }
+}
+
+/// When this process gave up a queue last.
+static LEFT: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Whether this process gave up a queue just now.
+fn has_just_left() -> bool {
+    locked(&LEFT).is_some_and(|left| left.elapsed() < LEAVING)
+}
+
+impl Drop for Station {
+    fn drop(&mut self) {
+        if self.queue.is_ok() {
+            // Before it is closed, and before nobody can ask any more who has it.
+            *locked(&LEFT) = Some(Instant::now());
         }
     }
 }

@@ -140,7 +140,7 @@ impl Datagrams {
             credits: 50,
             payload_check: false,
         };
-        let granted = self.service.grant(moment(), &wish, self.nobody);
+        let granted = self.service.grant(moment(), &wish, &self.nobody.into());
         granted.expect("handles").handles().to_vec()
     }
 
