@@ -75,6 +75,11 @@ pub struct Description {
     pub age_ms: u64,
     /// Bindings that stand now.
     pub bindings: u32,
+    /// Where the server listens for calls of this export over networks, as endpoints:
+    /// `tcp:0.0.0.0:7193`.
+    pub listens: Vec<String>,
+    /// A number of the machine and network namespace in which these are.
+    pub network: u64,
 }
 
 /// The direction of a parameter (Peregrine section 2, Firefly's VAR IN and VAR OUT).

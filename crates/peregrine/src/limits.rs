@@ -6,6 +6,7 @@
 //! | [`DEPTH_BYTES_MAX`] | 128 KiB | the same: large values within large values |
 //! | [`EMPTY_VALUES_MAX`] | 65536 | `TooLarge` or `BadResult`: more values than that which take no bytes |
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
+//! | [`HOSTS_BYTES_MAX`], [`OFFERS_MAX`] | 1 MiB, 64 | a hosts file is refused, and so is a name with more addresses in it |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
 //! | [`MESSAGE_BYTES`] | 1 MiB | `TooLarge`, not executed: declare `max_len`, or ask for more on both sides |
 //! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
@@ -54,6 +55,12 @@ pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 
 /// Bytes in the name of an export.
 pub const NAME_BYTES_MAX: usize = 64;
+
+/// Bytes of a hosts file.
+pub const HOSTS_BYTES_MAX: usize = 1 << 20;
+
+/// Addresses of one name in a hosts file.
+pub const OFFERS_MAX: usize = 64;
 
 /// Bytes that a message may have each way, unless the interface declares that it needs more, or
 /// both sides ask for it with `message_bytes` and `message_bytes_max`.

@@ -1,14 +1,17 @@
 //! `Binding`: what a client holds once who, what and how have been decided.
 
-mod address;
+mod compare;
 mod datagram;
+mod explain;
+mod ladder;
 mod options;
 mod session;
 mod stream;
 
-use self::datagram::Over;
-pub use address::{Address, Endpoint, Place};
+pub use explain::{Explanation, Rung, Verdict};
 pub use options::{BindOptions, EthernetDevice};
+
+use self::ladder::Climbed;
 
 use core::fmt;
 use std::sync::Arc;
@@ -48,7 +51,7 @@ pub(crate) struct Bound {
     pub(crate) frames: Arc<Frames>,
     pub(crate) short: Short,
     pub(crate) interface: &'static Interface,
-    pub(crate) address: String,
+    pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
 }
 
@@ -67,43 +70,49 @@ pub(crate) struct Bound {
 /// If there is no such export, it does not serve this user, or does not answer within 5 seconds.
 pub fn describe(address: &str) -> Result<Description, CallError> {
     let limit = BindOptions::default().bind_limit;
-    match &parse(address)? {
-        Address::Local { name } => session::describe(name, limit),
-        Address::Tcp { place, name } => {
-            stream::describe(place, name, limit).map_err(|error| error.at(address))
-        }
-        Address::Udp { place, name } => {
-            datagram::describe(Over::Udp, place, name, limit).map_err(|error| error.at(address))
-        }
-        Address::Ethernet { place, name } => {
-            let described = datagram::describe(Over::Ethernet, place, name, limit);
-            described.map_err(|error| error.at(address))
-        }
+    ladder::describe(address, limit).map_err(|error| error.at(address))
+}
+
+/// Binds to an address as a client of any interface does, says which path that takes and why none of the
+/// others, and lets go again.
+///
+/// ```
+/// use peregrine::BindOptions;
+///
+/// let (explanation, bound) = peregrine::explain("files", &BindOptions::default());
+/// println!("{explanation}");
+/// assert_eq!(bound.is_ok(), explanation.chosen().is_some());
+/// ```
+pub fn explain(address: &str, options: &BindOptions) -> (Explanation, Result<(), CallError>) {
+    match Binding::climb(address, &NO_INTERFACE, None, options) {
+        Ok(binding) => (binding.explain(), Ok(())),
+        Err((error, explanation)) => (explanation, Err(error)),
     }
 }
 
-fn parse(address: &str) -> Result<Address, CallError> {
-    address.parse().map_err(|error: CallError| error.at(address))
+/// A path, and the frames of calls that take it.
+pub(crate) struct Leg {
+    pub(crate) path: Box<dyn CallPath>,
+    pub(crate) frames: Arc<Frames>,
 }
 
 impl Binding {
     pub(crate) fn new(
-        path: Box<dyn CallPath>,
-        frames: Arc<Frames>,
+        leg: Leg,
         interface: &'static Interface,
-        address: String,
+        explanation: Explanation,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
         })?;
-        let short = options.short;
-        let bound = Bound { path, frames, short, interface, address, mark };
+        let (Leg { path, frames }, short) = (leg, options.short);
+        let bound = Bound { path, frames, short, interface, explanation, mark };
         Ok(Self { bound: Arc::new(bound), limit: options.limit })
     }
 
-    /// Binds to the export at an [`Address`]: `NAME` for a server of this machine,
-    /// `tcp:HOST:PORT/NAME` for one anywhere.
+    /// Binds to the export at an [`Address`](crate::Address), by the fastest path that works unless the
+    /// address names one.
     ///
     /// Networks carry calls and results unencrypted and unauthenticated in this version.
     ///
@@ -114,7 +123,8 @@ impl Binding {
         interface: &'static Interface,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
-        Self::bind_to(address, interface, Some(interface.digest()), options)
+        let digest = Some(interface.digest());
+        Self::climb(address, interface, digest, options).map_err(|(error, _)| error)
     }
 
     /// Binds to an export without knowing its interface: it can be pinged.
@@ -122,27 +132,19 @@ impl Binding {
     /// # Errors
     /// As [`Binding::bind`].
     pub fn bind_any(address: &str, options: &BindOptions) -> Result<Self, CallError> {
-        Self::bind_to(address, &NO_INTERFACE, None, options)
+        Self::climb(address, &NO_INTERFACE, None, options).map_err(|(error, _)| error)
     }
 
-    fn bind_to(
+    fn climb(
         address: &str,
         interface: &'static Interface,
         digest: Option<Digest>,
         options: &BindOptions,
-    ) -> Result<Self, CallError> {
-        match &parse(address)? {
-            Address::Local { name } => session::bind(name, interface, digest, options),
-            Address::Tcp { place, name } => {
-                stream::bind(place, name, interface, digest, options, address)
-            }
-            Address::Udp { place, name } => {
-                datagram::bind(Over::Udp, place, name, interface, digest, options, address)
-            }
-            Address::Ethernet { place, name } => {
-                datagram::bind(Over::Ethernet, place, name, interface, digest, options, address)
-            }
-        }
+    ) -> Result<Self, (CallError, Explanation)> {
+        let Climbed { leg, numbers: _, explanation } =
+            ladder::climb(address, interface, digest, options)?;
+        let told = explanation.clone();
+        Self::new(leg, interface, explanation, options).map_err(|error| (error.at(address), told))
     }
 
     /// A binding to an object of this process.
@@ -156,9 +158,10 @@ impl Binding {
         let count = options.room_for(bytes);
         let frames =
             InProcess::frames(count, options.astacks, bytes).expect("memory for the frames");
-        let path = Box::new(InProcess::new(serve));
-        Self::new(path, Arc::new(frames), interface, "in-process".into(), options)
-            .expect("memory for the fork mark")
+        let leg = Leg { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames) };
+        let why = "the object is in this process";
+        let explanation = Explanation::all("in-process", Verdict::NotNeeded, why);
+        Self::new(leg, interface, explanation, options).expect("memory for the fork mark")
     }
 
     /// The same binding with another limit to how long calls wait.
@@ -167,7 +170,7 @@ impl Binding {
         Self { bound: Arc::clone(&self.bound), limit }
     }
 
-    /// What carries its calls, and why, in words.
+    /// Which path calls take, what carries them, and why none of the others.
     ///
     /// ```
     /// # use peregrine::interface;
@@ -175,10 +178,23 @@ impl Binding {
     /// # struct Same;
     /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
     /// let echo = EchoClient::in_process(Same);
-    /// assert_eq!(echo.binding().explain(), "in-process");
+    /// let explanation = echo.binding().explain();
+    /// assert_eq!(explanation.chosen(), None);
+    /// assert!(explanation.rungs()[0].reason.contains("in this process"));
     /// ```
-    pub fn explain(&self) -> String {
-        self.bound.path.explain()
+    pub fn explain(&self) -> Explanation {
+        let (mut explanation, path) = (self.bound.explanation.clone(), &*self.bound.path);
+        if let Some(chosen) = explanation.chosen() {
+            let (now, said) = (path.kind(), path.explain());
+            if now == chosen {
+                explanation.set(now, Verdict::Chosen, said);
+            } else {
+                // It fell silent between two calls, and another one carries them since.
+                explanation.set(chosen, Verdict::Failed, said);
+                explanation.set(now, Verdict::Chosen, String::new());
+            }
+        }
+        explanation
     }
 
     /// The interface that the client was compiled with.
@@ -188,7 +204,7 @@ impl Binding {
 
     /// The name or address that was bound.
     pub fn address(&self) -> &str {
-        &self.bound.address
+        self.bound.explanation.address()
     }
 
     /// The path that calls take.
@@ -229,7 +245,7 @@ impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Binding")
             .field("interface", &self.bound.interface.name)
-            .field("address", &self.bound.address)
+            .field("address", &self.address())
             .field("path", &self.path())
             .finish_non_exhaustive()
     }

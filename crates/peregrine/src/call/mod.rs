@@ -138,9 +138,9 @@ pub trait CallPath: Send + Sync {
     /// Which path it is.
     fn kind(&self) -> PathKind;
 
-    /// What it is and why, for people.
+    /// What carries the calls, for people, if there is more to say than the path's name.
     fn explain(&self) -> String {
-        self.kind().to_string()
+        String::new()
     }
 
     /// Whether the server's session still stands, as far as is known without asking.

@@ -95,7 +95,7 @@ pub fn call<'a, R: Outcome>(
 
 #[cold]
 fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
-    error.at(&binding.bound.address).of(binding.bound.procedure_name(procedure))
+    error.at(binding.address()).of(binding.bound.procedure_name(procedure))
 }
 
 #[cold]

@@ -521,6 +521,10 @@ fn chain_of<'a>(call: &Call<'_, 'a, '_>, caller: u32) -> Result<Window<'a>, Call
 }
 
 impl<R: Renew> CallPath for DatagramPath<R> {
+    fn explain(&self) -> String {
+        format!("datagrams to {}", self.association.to())
+    }
+
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let layout = call.layout();
         if layout.total > self.association.message_bytes() {
