@@ -330,14 +330,22 @@ trait WordAsValue {
     fn say(&self, word: String) -> peregrine::Result<()>;
 }
 
-/// `&str` travels as a block and `String` in the head: no client may take one for the other.
+#[interface(name = "Word")]
+trait Words {
+    fn say(&self, word: &[String]) -> peregrine::Result<()>;
+}
+
+/// `&str` travels as a block, a `String` in the head, and `&[String]` there too, with a count of
+/// its own: no client may take one for the other.
 #[test]
-fn text_in_a_block_and_text_in_the_head_are_told_apart() {
+fn text_in_a_block_and_texts_in_the_head_are_told_apart() {
     let lines = block("REPRESENTATION.md", "words");
-    let (of_block, of_value) = lines.trim_end().split_once('\n').expect("two lines");
-    let second = |text: String| text.lines().nth(1).expect("a procedure").to_owned();
-    assert_eq!(second(WordAsBlockClient::INTERFACE.canonical_text()), of_block);
-    assert_eq!(second(WordAsValueClient::INTERFACE.canonical_text()), of_value);
+    let interfaces =
+        [WordAsBlockClient::INTERFACE, WordAsValueClient::INTERFACE, WordsClient::INTERFACE];
+    for (line, interface) in lines.lines().zip(interfaces) {
+        assert_eq!(interface.canonical_text().lines().nth(1), Some(line));
+    }
+    assert_eq!(lines.lines().count(), interfaces.len());
 }
 
 // Calls and replies.

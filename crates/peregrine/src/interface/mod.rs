@@ -4,10 +4,17 @@
 //! canonical text: names, types, directions and bounds, not documentation. Recursive types are
 //! described through function pointers, so a description is finite however types are linked.
 
+mod text;
+
 use core::fmt::{self, Write as _};
 
 use crate::digest::sha256;
 use crate::limits;
+
+pub use text::{
+    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
+    DescribedProcedure, DescribedType, DescribedVariant, TextError,
+};
 
 /// An interface: what a server exports and a client is bound to.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +109,8 @@ pub enum Shape {
     One,
     /// Values one after the other: a block if they are plain, otherwise in the head.
     Buffer,
+    /// `&str`: a block of UTF-8.
+    Text,
 }
 
 /// The type of a value.
@@ -266,13 +275,12 @@ impl Procedure {
         let (mut call, mut reply) = (64usize, 64usize);
         reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));
         for parameter in self.parameters {
-            let one = match (parameter.shape, parameter.ty) {
-                (Shape::Buffer, Type::Text) => 1,
-                (_, ty) => ty.bytes_max().unwrap_or(0),
-            };
+            let one = parameter.ty.bytes_max().unwrap_or(0);
+            let count = parameter.max_len.unwrap_or(0) as usize;
             let bytes = match parameter.shape {
                 Shape::One => one,
-                Shape::Buffer => one.saturating_mul(parameter.max_len.unwrap_or(0) as usize),
+                Shape::Buffer => one.saturating_mul(count),
+                Shape::Text => count,
             };
             let bytes = bytes.saturating_add(32);
             match parameter.direction {
@@ -316,12 +324,12 @@ impl Parameter {
         });
         text.push_str(self.name);
         text.push_str(": ");
-        match (self.shape, self.ty) {
-            (Shape::One, ty) => ty.write(text, named),
-            (Shape::Buffer, Type::Text) => text.push_str("str"),
-            (Shape::Buffer, ty) => {
+        match self.shape {
+            Shape::One => self.ty.write(text, named),
+            Shape::Text => text.push_str("str"),
+            Shape::Buffer => {
                 text.push('[');
-                ty.write(text, named);
+                self.ty.write(text, named);
                 text.push(']');
             }
         }
@@ -561,6 +569,17 @@ mod tests {
         assert_ne!(LISTS.digest(), other.compute_digest());
         let documented = Interface { docs: "other docs", ..LISTS };
         assert_eq!(LISTS.digest(), documented.compute_digest());
+    }
+
+    #[test]
+    fn the_canonical_text_is_read_back() {
+        let described = Described::parse(&LISTS.canonical_text()).unwrap();
+        assert_eq!(described.to_string(), LISTS.canonical_text());
+        assert_eq!(described.procedures[0].parameters[0].ty, DescribedType::Named(0));
+        assert_eq!(
+            described.procedure_text(&described.procedures[0]),
+            LISTS.canonical_text().lines().nth(1).unwrap()
+        );
     }
 
     #[test]
