@@ -25,6 +25,7 @@ use crate::path::local::{RegionLayout, block_cost};
 use crate::protocol::exchange::bind::{Name, Wish};
 use crate::protocol::stream::description_from_bytes;
 use crate::sys::{self, ForkMark};
+use crate::value::ByteOrder;
 
 /// Handles that are asked for together once one is not enough.
 const HANDLES_ASKED: u32 = 4;
@@ -289,6 +290,7 @@ fn bind_until(
         association.frames.at_least(options.astacks);
         let frames = Arc::clone(&association.frames);
         let (limit, incarnation) = (options.bind_limit, granted.0.incarnation);
+        let order = if granted.0.big_endian { ByteOrder::Big } else { ByteOrder::Little };
         let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
         let again = Again { joined: Arc::clone(&joined), wish, limit, incarnation };
         // Measured before the first call rather than in it.
@@ -303,7 +305,7 @@ fn bind_until(
                 Box::new(LinkedPath::new(path, otherwise))
             }
         };
-        return Binding::new(path, frames, interface, address.to_owned(), options);
+        return Binding::new(path, frames, interface, address.to_owned(), options, order);
     }
     Err(last.unwrap_or_else(|| refused(0, "the place has no address".into())))
 }

@@ -19,6 +19,7 @@ use crate::interface::{Digest, Interface};
 use crate::path::in_process::InProcess;
 pub use crate::path::local::Description;
 use crate::sys::ForkMark;
+use crate::value::ByteOrder;
 
 /// A binding to one export: cheap to clone, called through by any number of threads.
 ///
@@ -50,7 +51,16 @@ pub(crate) struct Bound {
     pub(crate) interface: &'static Interface,
     pub(crate) address: String,
     pub(crate) mark: ForkMark,
+    /// What is special about its calls; zero is straight through.
+    pub(crate) flags: u32,
+    /// With [`MAPPED`]: the server's number of each procedure of the client's.
+    pub(crate) numbers: Option<Box<[u32]>>,
 }
+
+/// The server's values are of the other byte order.
+pub(crate) const SWAPPED: u32 = 1;
+/// The server numbers its procedures otherwise.
+pub(crate) const MAPPED: u32 = 2;
 
 /// What the export at an address says of itself: nothing need be known of its interface.
 ///
@@ -93,12 +103,14 @@ impl Binding {
         interface: &'static Interface,
         address: String,
         options: &BindOptions,
+        order: ByteOrder,
     ) -> Result<Self, CallError> {
         let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
         })?;
         let short = options.short;
-        let bound = Bound { path, frames, short, interface, address, mark };
+        let (flags, numbers) = (if order.is_native() { 0 } else { SWAPPED }, None);
+        let bound = Bound { path, frames, short, interface, address, mark, flags, numbers };
         Ok(Self { bound: Arc::new(bound), limit: options.limit })
     }
 
@@ -156,8 +168,9 @@ impl Binding {
         let count = options.room_for(bytes);
         let frames =
             InProcess::frames(count, options.astacks, bytes).expect("memory for the frames");
+        let order = serve.byte_order();
         let path = Box::new(InProcess::new(serve));
-        Self::new(path, Arc::new(frames), interface, "in-process".into(), options)
+        Self::new(path, Arc::new(frames), interface, "in-process".into(), options, order)
             .expect("memory for the fork mark")
     }
 
@@ -218,6 +231,19 @@ static NO_INTERFACE: Interface =
     Interface { name: "", version: 0, docs: "", procedures: &[], digest: || Digest([0; 16]) };
 
 impl Bound {
+    /// Whether the server's values are of the other byte order.
+    #[cold]
+    pub(crate) fn is_swapped(&self) -> bool {
+        self.flags & SWAPPED != 0
+    }
+
+    /// The number by which the server knows a procedure.
+    #[cold]
+    pub(crate) fn number(&self, procedure: u32) -> u32 {
+        let mapped = || self.numbers.as_ref()?.get(procedure as usize).copied();
+        if self.flags & MAPPED == 0 { procedure } else { mapped().unwrap_or(procedure) }
+    }
+
     /// The name of a procedure, for errors.
     pub(crate) fn procedure_name(&self, number: u32) -> &'static str {
         let procedure = self.interface.procedures.get(number as usize);

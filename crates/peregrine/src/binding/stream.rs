@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::session::{explain_mismatch, hold, refused, until};
+use super::session::{byte_order, explain_mismatch, hold, refused, until};
 use super::{BindOptions, Binding, Place};
 use crate::call::{Call, CallPath, PathKind, Returned};
 use crate::device::tcp::Stream;
@@ -21,6 +21,7 @@ use crate::path::local::{RegionLayout, block_cost};
 use crate::path::stream::{Connection, Grant, StreamPath, ask_alone};
 use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
 use crate::sys::ForkMark;
+use crate::value::ByteOrder;
 
 /// A connection, and the bindings that it carries; it ends with the last of them.
 struct Joined {
@@ -201,11 +202,7 @@ fn answered(header: &Header, body: &[u8], kind: wire::Kind) -> Result<(), CallEr
 
 fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
     answered(header, body, wire::Kind::Bound)?;
-    let bound = Bound::from_bytes(body).ok_or_else(unreadable)?;
-    if bound.representation != wire::REPRESENTATION {
-        return Err(refused(0, "client and server lay their values out differently".into()));
-    }
-    Ok(bound)
+    Bound::from_bytes(body).ok_or_else(unreadable)
 }
 
 /// Binds to a name at a place.
@@ -243,7 +240,7 @@ fn bind_until(
     let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), message_bytes);
     let request = Bind {
         digest: digest.map(|digest| digest.0),
-        representation: wire::REPRESENTATION,
+        representation: ByteOrder::NATIVE.number(),
         count: room.map_or(1, |room| room.count),
         bytes: message_bytes as u64,
         process: std::process::id(),
@@ -275,6 +272,7 @@ fn bind_until(
             (joined, bound)
         }
     };
+    let order = byte_order(bound.representation)?;
     let connection = Arc::clone(&joined.connection);
     connection.frames.at_least(options.astacks);
     let granted = usize::try_from(bound.bytes).unwrap_or(usize::MAX);
@@ -288,7 +286,8 @@ fn bind_until(
     // Measured before the first call rather than in it.
     block_cost();
     let frames = Arc::clone(&path.connection.frames);
-    Binding::new(Box::new(Member { path, joined }), frames, interface, address.to_owned(), options)
+    let path = Box::new(Member { path, joined });
+    Binding::new(path, frames, interface, address.to_owned(), options, order)
 }
 
 /// Makes a connection of a socket on which one has bound, and has it watched.

@@ -94,7 +94,8 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn filled(&mut self, index: usize, bytes: usize) -> Result<(), Refusal> {
         let filled = u32::try_from(bytes).ok();
-        let noted = filled.and_then(|filled| self.head.staged().write_plain(4 * index, &filled));
+        let noted =
+            filled.and_then(|filled| self.head.staged().write_plain(4 * index, &filled.to_le()));
         noted.ok_or_else(too_large)
     }
 
@@ -179,8 +180,9 @@ impl<'a> Reply<'a> {
         self.head.restart(0, usize::MAX);
         let head = &mut self.head;
         // There is room: A-stacks are never smaller than this, and the text was cut.
-        let _ = head.plain(&(refusal.kind as u32));
-        let _ = text.to_owned().encode(head);
+        let _ = head.plain(&(refusal.kind as u32).to_le());
+        let _ = head.plain(&(text.len() as u32).to_le());
+        let _ = head.plain_all(text.as_bytes());
         (self.head_at, self.head_bytes) = (0, head.len());
     }
 }
