@@ -17,7 +17,7 @@ pub use caller::{Caller, PathKind, caller};
 pub(crate) use caller::{CallerInfo, enter, inside};
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
-pub use request::{InOut, Refusal, Request, Slice};
+pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Serve, Served, execute};
 pub(crate) use serve::{Placed, execute_in_place, refuse};
 
@@ -338,7 +338,7 @@ pub(crate) const fn blocks_at(outs: usize) -> usize {
 mod tests {
     use super::*;
     use crate::sys::Memory;
-    use crate::value::{Out, Piece, Space, Swap, Writer};
+    use crate::value::{Out, Piece, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
     /// Writes, and tells nobody.
@@ -422,6 +422,44 @@ mod tests {
             assert!(call.layout().total > BYTES);
             assert_eq!(call.put_part(0, usize::MAX, &Silent), None);
         });
+    }
+
+    /// Blocks that are converted look the same whether they are put at once or in parts, wherever a
+    /// part begins: in the middle of a number, or of a value.
+    #[test]
+    fn converted_blocks_are_put_in_parts_as_at_once() {
+        let words: Vec<u32> = (0..777).map(|n| n * 0x0101_0101).collect();
+        let longs: Vec<[u64; 3]> = (0..500).map(|n| [n, !n, n << 40]).collect();
+        let turned = |bytes: &[u8], unit| -> Vec<u8> {
+            bytes.chunks(unit).flat_map(|number| number.iter().rev().copied()).collect()
+        };
+        let (ins, lent) = (bytes_of(&words), bytes_of(&longs));
+        let converted = (turned(ins, 4), turned(lent, 8));
+        let whole = with_call(&frames(), &[&converted.0, &converted.1], &mut [], |call| {
+            let layout = call.put(usize::MAX).unwrap();
+            message(call, layout.total)
+        });
+        let swaps = [Swap::of::<u32>(), Swap::of::<[u64; 3]>()];
+        for piece in [usize::MAX, 1, 13, 1000, 8192] {
+            with_call(&frames(), &[ins, lent], &mut [], |call| {
+                let blocks: Vec<_> = [&call.ins[0], &call.lent[0]]
+                    .iter()
+                    .zip(swaps)
+                    .map(|(block, swap)| Block::new(block.straight().unwrap(), swap))
+                    .collect();
+                assert!(call.is_straight());
+                (call.ins, call.lent) = blocks.split_at(1);
+                assert!(!call.is_straight());
+                let total = call.layout().total;
+                for from in (0..total).step_by(piece) {
+                    match piece {
+                        usize::MAX => assert_eq!(call.put(total).unwrap().total, total),
+                        _ => call.put_part(from, total.min(from + piece), &Silent).unwrap(),
+                    }
+                }
+                assert_eq!(message(call, total), whole, "by {piece}");
+            });
+        }
     }
 
     #[test]

@@ -56,9 +56,10 @@ impl<'a> Reply<'a> {
         self.head.space().prefetch_write();
     }
 
-    /// The next out block, of `capacity` bytes.
+    /// The next out block, of `capacity` bytes; `None` if there is no room.
+    #[doc(hidden)]
     #[inline]
-    pub(super) fn block(&mut self, capacity: usize) -> Option<Departing<'a>> {
+    pub fn block(&mut self, capacity: usize) -> Option<Departing<'a>> {
         let (at, departs) = (self.next, self.departs);
         let block = self.head.space().part(at, capacity)?;
         if departs.is_none() {
@@ -125,6 +126,19 @@ impl<'a> Reply<'a> {
         self.answer = Answer::Err;
         (self.outs, self.next) = (0, 0);
         self.put_head(|head| error.encode(head))
+    }
+
+    /// Puts a head that is made already: what stands there is as the answer says.
+    ///
+    /// # Errors
+    /// If there is no room.
+    #[doc(hidden)]
+    pub fn raw(&mut self, answer: Answer, head: &[u8]) -> Result<(), Refusal> {
+        self.answer = answer;
+        if answer != Answer::Ok {
+            (self.outs, self.next) = (0, 0);
+        }
+        self.put_head(|writer| writer.plain_all(head))
     }
 
     /// Into the rest of the first line if it fits there, otherwise behind the blocks.

@@ -78,6 +78,11 @@ impl<'a, R: Representation> Reader<'a, R> {
         self.head.len() - self.at
     }
 
+    /// What was not yet taken, as it came.
+    pub(crate) fn rest(&self) -> Window<'a> {
+        self.head.part(self.at, self.remaining()).unwrap_or(Window::empty())
+    }
+
     /// Takes one plain value at its natural alignment.
     #[inline(always)]
     pub fn plain<T: Plain>(&mut self) -> Result<T, Invalid> {
