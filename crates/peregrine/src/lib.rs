@@ -82,8 +82,8 @@ pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
-    BindOptions, Binding, Description, EthernetDevice, Explanation, Rung, Verdict, describe,
-    explain,
+    BindOptions, Binding, Description, EthernetDevice, Explanation, Rebind, Rung, Verdict,
+    describe, explain,
 };
 pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
@@ -101,8 +101,10 @@ pub mod __rt {
         Body, Digest, Direction, Field, Interface, Named, Parameter, Procedure, Shape, Type,
         Variant,
     };
-    pub use crate::stub::{Outcome, Stub, assign, call};
-    pub use crate::value::{Invalid, Overflow, Plain, Reader, Value, Writer};
+    pub use crate::stub::{Outcome, Stub, assign, call, call_swapped, is_swapped};
+    pub use crate::value::{
+        Invalid, Overflow, Plain, Reader, Representation, Value, Writer, common_unit,
+    };
     pub use core;
     pub use std;
 }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use document::{bytes, check, parse, pattern, vectors};
 use peregrine::call::{Answer, EStack, Incoming, execute};
 use peregrine::interface::Type;
-use peregrine::value::{Invalid, Reader, Space, Window, Writer};
+use peregrine::value::{Invalid, Reader, Representation, Space, Window, Writer};
 use peregrine::{
     BindOptions, CallError, Executed, Kind, Lent, Out, Plain, Value, Wait, interface, sys,
 };
@@ -261,10 +261,13 @@ struct Nest(Option<Box<Self>>);
 
 impl Value for Nest {
     const TYPE: Type = Type::Unit;
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), peregrine::value::Overflow> {
+    fn encode<R: Representation>(
+        &self,
+        head: &mut Writer<'_, R>,
+    ) -> Result<(), peregrine::value::Overflow> {
         self.0.encode(head)
     }
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Option::decode(head).map(Self)
     }
 }

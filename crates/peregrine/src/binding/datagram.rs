@@ -27,6 +27,7 @@ use crate::path::local::{RegionLayout, block_cost};
 use crate::protocol::exchange::bind::{Name, Wish};
 use crate::protocol::stream::description_from_bytes;
 use crate::sys::{self, ForkMark};
+use crate::value::ByteOrder;
 
 /// Handles that are asked for together once one is not enough.
 const HANDLES_ASKED: u32 = 4;
@@ -261,6 +262,7 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg
         association.frames.at_least(options.astacks);
         let frames = Arc::clone(&association.frames);
         let (limit, incarnation) = (options.bind_limit, granted.0.incarnation);
+        let order = if granted.0.big_endian { ByteOrder::Big } else { ByteOrder::Little };
         let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
         let again = Again { joined: Arc::clone(&joined), wish, limit, incarnation };
         // Measured before the first call rather than in it.
@@ -275,7 +277,7 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg
                 Box::new(LinkedPath::new(path, otherwise))
             }
         };
-        return Ok(Leg { path, frames });
+        return Ok(Leg { path, frames, order });
     }
     Err(last.unwrap_or_else(|| refused(0, "the place has no address".into())))
 }
@@ -291,7 +293,7 @@ pub(super) fn describe(
     let wanted = Wanted { name, interface, digest: None, options: &options, until: until(limit) };
     let leg = bind(over, place, &wanted)?;
     let explanation = Explanation::all("", Verdict::Excluded, "");
-    let binding = Binding::new(leg, interface, explanation, &options)?;
+    let binding = Binding::of_leg(leg, interface, explanation, &options)?;
     let binding = binding.with_limit(Limit::Within(limit));
     let bytes = crate::stub::ask(&binding, DESCRIBE)?;
     description_from_bytes(&bytes).ok_or_else(|| refused(0, "its answer is not readable".into()))

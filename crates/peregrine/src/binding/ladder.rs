@@ -53,9 +53,10 @@ pub(super) fn climb(
     interface: &'static Interface,
     digest: Option<Digest>,
     options: &BindOptions,
+    until: Instant,
 ) -> Result<Climbed, (CallError, Explanation)> {
     let mut explanation = Explanation::all(address, Verdict::Excluded, "");
-    match try_all(address, interface, digest, options, &mut explanation) {
+    match try_all(address, interface, digest, options, until, &mut explanation) {
         Ok((leg, numbers)) => Ok(Climbed { leg, numbers, explanation }),
         Err(error) => Err((error.at(address), explanation)),
     }
@@ -68,9 +69,9 @@ fn try_all(
     interface: &'static Interface,
     digest: Option<Digest>,
     options: &BindOptions,
+    until: Instant,
     explanation: &mut Explanation,
 ) -> Result<Bound, CallError> {
-    let until = until(options.bind_limit);
     let address: Address = address.parse()?;
     let (targets, nowhere) = targets(&address, options);
     let ways = ways(&address, &targets, &nowhere.cause(), explanation);

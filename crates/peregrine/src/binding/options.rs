@@ -3,6 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use super::Rebind;
 use crate::call::{Limit, Short, Wait};
 use crate::directory::Directory;
 use crate::interface::Interface;
@@ -52,6 +53,7 @@ pub struct BindOptions {
     pub(crate) payload_check: Option<bool>,
     pub(crate) ethernet: EthernetDevice,
     pub(crate) directory: Option<Arc<dyn Directory>>,
+    pub(crate) rebind: Rebind,
 }
 
 impl Default for BindOptions {
@@ -67,6 +69,7 @@ impl Default for BindOptions {
             payload_check: None,
             ethernet: EthernetDevice::Any,
             directory: None,
+            rebind: Rebind::WhenNotExecuted,
         }
     }
 }
@@ -153,6 +156,12 @@ impl BindOptions {
     /// unless set. Names of this machine are always found, and first.
     pub fn directory(mut self, directory: impl Directory + 'static) -> Self {
         self.directory = Some(Arc::new(directory));
+        self
+    }
+
+    /// What becomes of calls when the server has gone: [`Rebind::WhenNotExecuted`] unless set.
+    pub const fn rebind(mut self, policy: Rebind) -> Self {
+        self.rebind = policy;
         self
     }
 

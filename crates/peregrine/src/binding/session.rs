@@ -23,6 +23,7 @@ use crate::path::local::{
     Token, block_cost,
 };
 use crate::sys::{Memory, Process, Received, Seqpacket};
+use crate::value::ByteOrder;
 
 /// A session, and the bindings that it carries; it ends with the last of them.
 struct Joined {
@@ -283,6 +284,14 @@ pub(super) fn refused(kind: u32, text: String) -> CallError {
     CallError::not_executed(kind, Phase::Bind, text)
 }
 
+/// The byte order of a server that tells this representation.
+pub(super) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
+    ByteOrder::from_number(representation).ok_or_else(|| {
+        let text = format!("the server has representation {representation}, which is unknown here");
+        refused(Kind::ProtocolMismatch as u32, text)
+    })
+}
+
 /// Sends a request and waits for the answer.
 fn ask(
     socket: &Seqpacket,
@@ -371,6 +380,7 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<Leg, CallError>
         Answer::Refused { kind, text } => return Err(refused(kind, text)),
         _ => return Err(refused(0, "an answer to another question".into())),
     };
+    let order = byte_order(bound.representation)?;
     let joined = match known.into_iter().find(|joined| joined.token == bound.session) {
         Some(joined) => joined,
         None => {
@@ -392,7 +402,7 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<Leg, CallError>
     // Measured before the first call rather than in it.
     block_cost();
     let path = Box::new(Member { path, end: Arc::clone(&joined.end), joined: Some(joined) });
-    Ok(Leg { path, frames })
+    Ok(Leg { path, frames, order })
 }
 
 /// Maps the region of a new session, and has it watched.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 
 use super::ladder::Wanted;
-use super::session::{hold, refused, until};
+use super::session::{byte_order, hold, refused, until};
 use super::{BindOptions, Leg};
 use crate::address::Place;
 use crate::call::{Call, CallPath, PathKind, Returned};
@@ -24,6 +24,7 @@ use crate::path::local::{RegionLayout, block_cost};
 use crate::path::stream::{Connection, Grant, StreamPath, ask_alone};
 use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
 use crate::sys::ForkMark;
+use crate::value::ByteOrder;
 
 /// A connection, and the bindings that it carries; it ends with the last of them.
 struct Joined {
@@ -210,11 +211,7 @@ fn answered(header: &Header, body: &[u8], kind: wire::Kind) -> Result<(), CallEr
 
 fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
     answered(header, body, wire::Kind::Bound)?;
-    let bound = Bound::from_bytes(body).ok_or_else(unreadable)?;
-    if bound.representation != wire::REPRESENTATION {
-        return Err(refused(0, "client and server lay their values out differently".into()));
-    }
-    Ok(bound)
+    Bound::from_bytes(body).ok_or_else(unreadable)
 }
 
 /// Binds to a name at a place.
@@ -225,7 +222,7 @@ pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError>
     let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), message_bytes);
     let request = Bind {
         digest: digest.map(|digest| digest.0),
-        representation: wire::REPRESENTATION,
+        representation: ByteOrder::NATIVE.number(),
         count: room.map_or(1, |room| room.count),
         bytes: message_bytes as u64,
         process: std::process::id(),
@@ -257,6 +254,7 @@ pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError>
             (joined, bound)
         }
     };
+    let order = byte_order(bound.representation)?;
     let connection = Arc::clone(&joined.connection);
     connection.frames.at_least(options.astacks);
     let granted = usize::try_from(bound.bytes).unwrap_or(usize::MAX);
@@ -270,7 +268,7 @@ pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError>
     // Measured before the first call rather than in it.
     block_cost();
     let frames = Arc::clone(&path.connection.frames);
-    Ok(Leg { path: Box::new(Member { path, joined }), frames })
+    Ok(Leg { path: Box::new(Member { path, joined }), frames, order })
 }
 
 /// Makes a connection of a socket on which one has bound, and has it watched.

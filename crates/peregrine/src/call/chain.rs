@@ -1,7 +1,8 @@
 //! Calls that nest: a procedure calls another server, whose procedure may call back.
 //!
 //! A call that a procedure makes carries its *chain*: the processes through which it has come, so
-//! that a process into which it comes back knows that one of its own threads waits for it.
+//! that a process into which it comes back knows that one of its own threads waits for it. Its numbers
+//! are little-endian.
 
 use core::cell::{Cell, RefCell};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -95,10 +96,10 @@ pub(crate) fn write(space: Space<'_>, at: usize, caller: u32) -> Result<usize, U
             return Err(Unchained::TooDeep);
         }
         let bytes = (links * LINK_BYTES) as u32;
-        let mut written = space.write_plain(at, &[TAG, bytes]);
+        let mut written = space.write_plain(at, &[TAG, bytes].map(u32::to_le));
         let mut next = at + HEADER_BYTES;
         for link in before.iter().chain([&own_link()]) {
-            written = written.and_then(|()| space.write_plain(next, link));
+            written = written.and_then(|()| space.write_plain(next, &link.map(u32::to_le)));
             next += LINK_BYTES;
         }
         written.map(|()| next - at).ok_or(Unchained::NoRoom)
@@ -109,13 +110,14 @@ pub(crate) fn write(space: Space<'_>, at: usize, caller: u32) -> Result<usize, U
 /// or none that makes sense.
 fn links(extensions: Window<'_>) -> impl Iterator<Item = Link> {
     let header: Option<[u32; 2]> = extensions.read_plain(0);
-    let count = match header {
+    let count = match header.map(|header| header.map(u32::from_le)) {
         Some([TAG, bytes]) if (bytes as usize).is_multiple_of(LINK_BYTES) => {
             (bytes as usize / LINK_BYTES).min(limits::CHAIN_MAX)
         }
         _ => 0,
     };
-    (0..count).map_while(move |i| extensions.read_plain(HEADER_BYTES + i * LINK_BYTES))
+    let link = move |i| extensions.read_plain(HEADER_BYTES + i * LINK_BYTES);
+    (0..count).map_while(link).map(|link: Link| link.map(u32::from_le))
 }
 
 /// Notes the chain of the call that this thread is about to run.
@@ -177,9 +179,9 @@ mod tests {
         let mut memory = [0u8; 64];
         let space = Space::of_mut(&mut memory);
         assert!(!is_from_inside(space.window()));
-        space.write_plain(0, &[TAG, u32::MAX]).unwrap();
+        space.write_plain(0, &[TAG, u32::MAX].map(u32::to_le)).unwrap();
         assert_eq!(links(space.window()).count(), 0);
-        space.write_plain(0, &[TAG, 0xffff_fff0]).unwrap();
+        space.write_plain(0, &[TAG, 0xffff_fff0].map(u32::to_le)).unwrap();
         assert_eq!(links(space.window()).count(), 3, "no more than there is");
         assert_eq!(links(Window::empty()).count(), 0);
         assert!(write(space.part(0, 20).unwrap(), 0, 1).is_err());

@@ -336,10 +336,6 @@ impl Host for Visit<'_> {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
         let export = network.export(&bind.name)?;
-        if bind.representation != wire::REPRESENTATION {
-            let text = "client and server lay their values out differently";
-            return Err((Kind::ProtocolMismatch, text.into()));
-        }
         let bytes = export.admitted_bytes(bind.digest, bind.bytes)?;
         let caller = CallerInfo {
             path: PathKind::Tcp,

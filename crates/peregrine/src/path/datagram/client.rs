@@ -502,10 +502,14 @@ fn failed(executed: caller::Executed, why: Why) -> CallError {
     CallError::new(kind, executed, text)
 }
 
-/// A procedure makes a call: puts the chain of calls somewhere behind the head.
+/// A procedure makes a call: puts the chain of calls into the frame, behind what is there.
 #[cold]
-fn chain_of<'a>(call: &Call<'_, 'a, '_>, caller: u32) -> Result<Window<'a>, CallError> {
-    let (space, at) = (call.head.space(), align_up(call.head.len()));
+fn chain_of<'a>(
+    call: &Call<'_, 'a, '_>,
+    there: usize,
+    caller: u32,
+) -> Result<Window<'a>, CallError> {
+    let (space, at) = (call.head.space(), align_up(there));
     match chain::write(space, at, caller) {
         // What travels is a multiple of 16.
         Ok(bytes) => {
@@ -534,25 +538,31 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         let index = call.frame.index();
         let lane = self.lane(index)?;
         let mut lane_guard = locked(lane);
-        let (extension, _waiting) = match inside() {
-            None => (Window::empty(), None),
-            Some(caller) => (chain_of(call, caller)?, Some(WaitingInside::begin())),
-        };
+        let inside = inside();
         let blocks = call.ins.len() + call.lent.len();
         let piece = lane_guard.caller.piece() as usize;
-        let message = if extension.is_empty() && (layout.total <= piece || blocks + 2 > PARTS_MAX) {
+        // Blocks are sent from where they lie, unless they are few bytes, or many, or to be converted:
+        // then by way of the frame.
+        let whole = !call.is_straight()
+            || inside.is_none() && (layout.total <= piece || blocks + 2 > PARTS_MAX);
+        if whole {
             call.put(usize::MAX).ok_or_else(CallError::too_large)?;
-            call.head.flush();
-            let whole = call.frame.call_space().part(0, layout.total);
-            Message::Whole(whole.unwrap_or(Space::none()).window())
+        }
+        call.head.flush();
+        let there = if whole { layout.total } else { layout.head };
+        let (extension, _waiting) = match inside {
+            None => (Window::empty(), None),
+            Some(caller) => (chain_of(call, there, caller)?, Some(WaitingInside::begin())),
+        };
+        let there = call.frame.call_space().part(0, there).unwrap_or(Space::none()).window();
+        let message = if whole && extension.is_empty() {
+            Message::Whole(there)
         } else {
-            call.head.flush();
             let mut parts = Parts::new();
-            let head = call.frame.call_space().part(0, layout.head).unwrap_or(Space::none());
             let mut fits = extension.is_empty() || parts.push(extension);
-            fits &= parts.push(head.window());
-            for block in call.ins.iter().chain(call.lent) {
-                fits &= parts.push(*block);
+            fits &= parts.push(there);
+            for block in call.ins.iter().chain(call.lent).filter(|_| !whole) {
+                fits &= parts.push(block.straight().unwrap_or(Window::empty()));
             }
             if !fits {
                 return Err(CallError::too_large());

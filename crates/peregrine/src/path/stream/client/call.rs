@@ -22,10 +22,14 @@ pub(crate) struct StreamPath {
     pub(crate) wait: Wait,
 }
 
-/// A procedure makes a call: the chain of calls, in the frame behind the head.
+/// A procedure makes a call: the chain of calls, in the frame behind what is there.
 #[cold]
-fn chain_of<'a>(call: &Call<'_, 'a, '_>, caller: u32) -> Result<Window<'a>, CallError> {
-    let (space, at) = (call.head.space(), align_up(call.head.len()));
+fn chain_of<'a>(
+    call: &Call<'_, 'a, '_>,
+    there: usize,
+    caller: u32,
+) -> Result<Window<'a>, CallError> {
+    let (space, at) = (call.head.space(), align_up(there));
     match chain::write(space, at, caller) {
         Ok(bytes) => Ok(space.part(at, bytes).unwrap_or(Space::none()).window()),
         Err(Unchained::NoRoom) => Err(CallError::too_large()),
@@ -48,10 +52,16 @@ impl CallPath for StreamPath {
             return Err(CallError::too_large());
         }
         let deadline = call.limit.deadline();
+        // Blocks are sent from where they lie, unless they are to be converted: then into the frame.
+        let straight = call.is_straight();
+        if !straight {
+            call.put(self.message_bytes).ok_or_else(CallError::too_large)?;
+        }
+        let there = if straight { layout.head } else { layout.total };
         call.head.flush();
         let (chain, _waiting) = match inside() {
             None => (Window::empty(), None),
-            Some(caller) => (chain_of(call, caller)?, Some(WaitingInside::begin())),
+            Some(caller) => (chain_of(call, there, caller)?, Some(WaitingInside::begin())),
         };
         let index = call.frame.index();
         let header = Header {
@@ -64,12 +74,12 @@ impl CallPath for StreamPath {
             ..Header::new(wire::Kind::Call, connection.begin(index))
         };
         let header = header.to_bytes();
-        let head = call.frame.call_space().part(0, layout.head).unwrap_or(Space::none());
+        let there = call.frame.call_space().part(0, there).unwrap_or(Space::none());
         let sent = connection.send(deadline, |sending| {
             sending.part(Window::from(&header[..]))?;
-            sending.part(head.window())?;
-            for block in call.ins.iter().chain(call.lent) {
-                sending.block(*block)?;
+            sending.part(there.window())?;
+            for block in call.ins.iter().chain(call.lent).filter(|_| straight) {
+                sending.block(block.straight().unwrap_or(Window::empty()))?;
             }
             sending.block(chain)
         });
