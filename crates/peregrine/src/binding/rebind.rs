@@ -112,7 +112,7 @@ impl Home {
         }
         match self.rebind(known, gone, deadline) {
             Ok(bound) => Ok(bound),
-            Err(why) => Err(error.because(why)),
+            Err(why) => Err(error.because(why.chain())),
         }
     }
 
