@@ -344,10 +344,10 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     quote! {
         #[inline]
         fn #ident(&self, #(#parameters),*) -> #returns {
-            if ::peregrine::__rt::is_swapped(&self.binding) {
-                ::peregrine::__rt::call_swapped(&self.binding, #number, #body)
-            } else {
+            if ::peregrine::__rt::is_native(&self.binding) {
                 ::peregrine::__rt::call(&self.binding, #number, #body)
+            } else {
+                ::peregrine::__rt::call_swapped(&self.binding, #number, #body)
             }
         }
     }

@@ -101,7 +101,7 @@ pub mod __rt {
         Body, Digest, Direction, Field, Interface, Named, Parameter, Procedure, Shape, Type,
         Variant,
     };
-    pub use crate::stub::{Outcome, Stub, assign, call, call_swapped, is_swapped};
+    pub use crate::stub::{Outcome, Stub, assign, call, call_swapped, is_native};
     pub use crate::value::{
         Invalid, Overflow, Plain, Reader, Representation, Value, Writer, common_unit,
     };

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use attack::noise::Noise;
 use attack::{eventually, no_longer_than, seed, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
-use peregrine::{BindOptions, Executed, Kind, PathKind, Server};
+use peregrine::{BindOptions, Executed, Kind, PathKind, Rebind, Server};
 use support::bridge::Bridge;
 use support::link::{ENDS, Link};
 use support::weather::Weather;
@@ -271,7 +271,8 @@ fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain() {
     let path = directory.path();
     at_near_end(Link::new(), |link| {
         let (mut server_part, address) = server(link, PORT, path);
-        let ledger = LedgerClient::bind(&address).unwrap();
+        let options = BindOptions::default().rebind(Rebind::Never);
+        let ledger = LedgerClient::bind_with(&address, &options).unwrap();
         let killed = std::thread::scope(|scope| {
             let calls = [1, 2, 3, 4].map(|number| {
                 let ledger = &ledger;

@@ -138,17 +138,19 @@ fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
         for (policy, repeats) in
             [(Rebind::Never, false), (Rebind::WhenNotExecuted, false), (Rebind::Idempotent, true)]
         {
-            for procedure in [TwiceClient::perhaps, TwiceClient::once] {
+            for idempotent in [true, false] {
                 for file in ["perhaps", "once"] {
                     let _ = std::fs::remove_file(directory.path().join(file));
                 }
                 let mut server = start(port, directory.path());
                 let twice =
                     TwiceClient::bind_with(&address, &options.clone().rebind(policy)).unwrap();
-                let idempotent = procedure as usize == TwiceClient::perhaps as usize;
                 // The next server stands ready to take the name and the port over.
                 let failed = std::thread::scope(|scope| {
-                    let caller = scope.spawn(|| procedure(&twice).unwrap_err());
+                    let caller = scope.spawn(|| match idempotent {
+                        true => twice.perhaps().unwrap_err(),
+                        false => twice.once().unwrap_err(),
+                    });
                     until("it has begun", || {
                         directory.path().join("perhaps").exists()
                             || directory.path().join("once").exists()

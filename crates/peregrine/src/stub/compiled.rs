@@ -66,11 +66,11 @@ pub struct Stub<'a, R: Representation = Native> {
     procedure: u32,
 }
 
-/// Whether the calls of a binding are for [`call_swapped`]: the one question of a call about its
-/// binding's flags, which most bindings answer at once.
+/// Whether the calls of a binding are for [`call`], not for [`call_swapped`]: the one question of a
+/// call about its binding's flags, which are zero for most.
 #[inline]
-pub fn is_swapped(binding: &Binding) -> bool {
-    binding.bound.is_special() && binding.now().is_swapped()
+pub fn is_native(binding: &Binding) -> bool {
+    !binding.bound.is_special() || !binding.now().is_swapped()
 }
 
 /// Makes a call; what `body` returns, or why it failed, becomes the method's result.

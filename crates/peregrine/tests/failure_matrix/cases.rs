@@ -67,11 +67,7 @@ fn did_not_run(world: &World, what: &str, cell: Cell) -> Cell {
 }
 
 /// Holds a server at its first procedure for as long as this lives.
-fn with_one_running<T>(
-    world: &World,
-    client: &SubjectClient,
-    what: impl FnOnce() -> T,
-) -> T {
+fn with_one_running<T>(world: &World, client: &SubjectClient, what: impl FnOnce() -> T) -> T {
     let holder = client.clone();
     std::thread::scope(|scope| {
         let held = scope.spawn(move || holder.wait(LONG));
@@ -157,10 +153,13 @@ pub(crate) static CASES: [Case; 19] = [
         run: |world| {
             let mut server = world.server(2, 10);
             let client = world.client(&plain());
-            meanwhile(|| client.wait(LONG), || {
-                world.until("wait ran");
-                server.kill();
-            })
+            meanwhile(
+                || client.wait(LONG),
+                || {
+                    world.until("wait ran");
+                    server.kill();
+                },
+            )
         },
     },
     Case {
@@ -210,13 +209,16 @@ pub(crate) static CASES: [Case; 19] = [
             }
             let _server = world.server(2, 10);
             let client = world.client(&plain());
-            meanwhile(|| client.wait(LONG), || {
-                world.until("wait ran");
-                world.cut(true);
-                std::thread::sleep(Duration::from_secs(1));
-                world.cut(false);
-                world.notes().write("end");
-            })
+            meanwhile(
+                || client.wait(LONG),
+                || {
+                    world.until("wait ran");
+                    world.cut(true);
+                    std::thread::sleep(Duration::from_secs(1));
+                    world.cut(false);
+                    world.notes().write("end");
+                },
+            )
         },
     },
     Case {
@@ -234,10 +236,13 @@ pub(crate) static CASES: [Case; 19] = [
             }
             let _server = world.server(2, 10);
             let client = world.client(&plain());
-            let cell = meanwhile(|| client.wait(LONG), || {
-                world.until("wait ran");
-                world.cut(true);
-            });
+            let cell = meanwhile(
+                || client.wait(LONG),
+                || {
+                    world.until("wait ran");
+                    world.cut(true);
+                },
+            );
             world.cut(false);
             cell
         },

@@ -109,7 +109,9 @@ impl Row {
 impl Must {
     fn holds(&self, cell: &Cell) -> bool {
         match (self, cell) {
-            (_, Cell::Skipped) | (Self::Nothing, Cell::None) | (Self::Return, Cell::Returned) => true,
+            (_, Cell::Skipped) | (Self::Nothing, Cell::None) | (Self::Return, Cell::Returned) => {
+                true
+            }
             (Self::Fail(executed, kind), Cell::Failed { executed: is, kind: of, .. }) => {
                 executed == is && format!("{kind:?}") == *of
             }

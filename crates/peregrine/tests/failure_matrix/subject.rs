@@ -4,7 +4,9 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use peregrine::{CallError, Invalid, Overflow, Server, Value, interface};
+use peregrine::interface::Type;
+use peregrine::value::{Overflow, Reader, Representation, Writer};
+use peregrine::{CallError, Invalid, Server, Value, interface};
 
 use super::world::{NAME, PLACE};
 
@@ -38,20 +40,15 @@ pub(crate) mod other {
 pub(crate) struct Deadly;
 
 impl Value for Deadly {
-    const TYPE: peregrine::interface::Type = peregrine::interface::Type::Unit;
+    const TYPE: Type = Type::Unit;
 
-    fn encode<R: peregrine::value::Representation>(
-        &self,
-        _: &mut peregrine::value::Writer<'_, R>,
-    ) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, _: &mut Writer<'_, R>) -> Result<(), Overflow> {
         // SAFETY: ends this process, at once.
         unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         Ok(())
     }
 
-    fn decode<R: peregrine::value::Representation>(
-        _: &mut peregrine::value::Reader<'_, R>,
-    ) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(_: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Ok(Self)
     }
 }
@@ -128,7 +125,8 @@ pub(crate) fn serve(part: &str) {
     let notes = Notes::of(&directory);
     let start = || -> Result<_, CallError> {
         let answer = SubjectServer::new(Answer(Notes::of(&directory)));
-        let mut server = Server::new().threads(numbers[0]).queue(numbers[1]).export(NAME, answer)?;
+        let mut server =
+            Server::new().threads(numbers[0]).queue(numbers[1]).export(NAME, answer)?;
         if part.starts_with("far") {
             server = server.listen_beyond_this_machine(&format!("tcp:{PLACE}"))?;
             server = server.listen_beyond_this_machine(&format!("eth:{PLACE}"))?;
