@@ -4,7 +4,7 @@
 //! typed; everything that does not depend on a type stands here, once.
 
 use crate::binding::Binding;
-use crate::call::{self, Answer, Call, Taken};
+use crate::call::{self, Answer, Call, Limit, Taken};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::value::{Invalid, Lent, Out, OutBlock, Overflow, Plain, Reader, Value, Window, Writer};
 
@@ -57,6 +57,7 @@ pub struct Stub<'a> {
     frame: Taken<'a>,
     head: Writer<'a>,
     procedure: u32,
+    limit: Limit,
 }
 
 /// Makes a call; what `body` returns, or why it failed, becomes the method's result.
@@ -70,13 +71,15 @@ pub fn call<'a, R: Outcome>(
     body: impl FnOnce(&mut Stub<'a>) -> Result<R, CallError>,
 ) -> R {
     let bound = &*binding.bound;
-    let deadline = || binding.limit.deadline();
+    // One moment for all that the call waits for.
+    let limit = binding.limit.begun();
+    let deadline = || limit.deadline();
     let let_go = |frame| bound.path.let_go(frame);
     let error = if bound.mark.wiped() {
         forked()
     } else if let Some(frame) = bound.frames.take(deadline, let_go, bound.short) {
         let head = Writer::new(frame.call_space());
-        let mut stub = Stub { binding, frame, head, procedure };
+        let mut stub = Stub { binding, frame, head, procedure, limit };
         match body(&mut stub) {
             Ok(result) => return result,
             Err(error) => {
@@ -242,7 +245,7 @@ impl<'a> Stub<'a> {
             ins,
             lent,
             outs,
-            limit: self.binding.limit,
+            limit: self.limit,
         };
         let returned = self.binding.bound.path.transport(&mut call)?;
         let call::Returned { answer, head_at, head_bytes } = returned;
