@@ -32,7 +32,8 @@
 //! | [`BINDINGS_PER_CONNECTION`] | 4096 | `Exhausted` at bind |
 //! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection whose message stops in the middle is closed |
 //! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that takes no reply is closed: at once if others wait, else after the longer time |
-//! | [`SILENCE`] | 10 s | a peer of which nothing is heard is gone |
+//! | [`SILENCE`] | 10 s | over TCP: a peer of which nothing is heard is gone |
+//! | [`CALL_SILENCE`] | 2.3 s | over TCP: the same, for a client with calls in flight |
 //! | [`TEXT_BYTES_MAX`] | 2048 | error texts that cross a binding are cut |
 
 /// How deep structures may nest (`Vec`, `Option`, `Result`, `Box`), when sent and when received.
@@ -197,3 +198,9 @@ pub const UNREAD_TIME: [core::time::Duration; 2] =
 /// How long nothing may be heard from the other end of a network connection, although it was asked
 /// (keepalive) or owes an acknowledgement, until it counts as gone.
 pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
+
+/// How long a client that waits for a reply over TCP hears nothing of the server's machine, although
+/// it asks, until it takes it to be gone.
+///
+/// Of a way that is cut for a second one hears again before that.
+pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);

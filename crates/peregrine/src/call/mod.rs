@@ -7,6 +7,7 @@
 
 mod caller;
 pub(crate) mod chain;
+pub(crate) mod extensions;
 mod frames;
 mod reply;
 mod request;
@@ -14,7 +15,9 @@ mod serve;
 mod turns;
 
 pub use caller::{Caller, PathKind, caller};
-pub(crate) use caller::{CallerInfo, enter, inside};
+pub(crate) use caller::{
+    CallerInfo, Calls, due, enter, inside, serve_call, serve_calls_of, set_due,
+};
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
@@ -33,7 +36,11 @@ use crate::value::{
 /// The number of the procedure that every export answers itself: it does nothing.
 pub const PING: u32 = u32::MAX;
 
-/// How long a caller is willing to wait.
+/// How long a caller is willing to wait, for everything that belongs to a call: also for an A-stack,
+/// and for others to have sent.
+///
+/// The server is told, so that a procedure can ask what is [left](Caller::remaining); a call of
+/// which nothing is left when its turn comes is not run.
 ///
 /// ```
 /// use core::time::Duration;
@@ -61,6 +68,17 @@ impl Limit {
             // A limit beyond the clock's range is none.
             Self::Within(limit) => Instant::now().checked_add(limit),
             Self::Until(moment) => Some(moment),
+        }
+    }
+
+    /// The same limit for a call that begins now: one moment, whatever it waits for until then. What
+    /// a procedure calls has no longer than its own caller has.
+    #[inline]
+    pub(crate) fn begun(self) -> Self {
+        match (self.deadline(), due()) {
+            (None, None) => Self::None,
+            (Some(one), None) | (None, Some(one)) => Self::Until(one),
+            (Some(own), Some(due)) => Self::Until(own.min(due)),
         }
     }
 }
@@ -111,7 +129,7 @@ pub struct Call<'a, 'f, 'o> {
     pub lent: &'a [Block<'a>],
     /// Where the blocks of the result go.
     pub outs: &'a mut [OutBlock<'o>],
-    /// How long the caller waits.
+    /// How long the caller waits; stubs say it as a moment, or that there is none.
     pub limit: Limit,
 }
 

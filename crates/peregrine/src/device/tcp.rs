@@ -13,7 +13,7 @@ use rustix::net::{
 };
 
 use crate::limits;
-use crate::sys::{Parts, receive_two};
+use crate::sys::{Parts, Pulse, receive_two, tcp_pulse};
 use crate::value::Space;
 
 /// A connected socket. Waits where it is told to.
@@ -84,6 +84,9 @@ impl Stream {
         sockopt::set_tcp_keepintvl(socket, silence / 10)?;
         sockopt::set_tcp_keepcnt(socket, 5)?;
         sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32)?;
+        // What is sent again is so at even intervals at first: little is ever under way, and a way that
+        // was cut for a moment is to be found open soon. Without it, later.
+        let _ = sockopt::set_tcp_thin_linear_timeouts(socket, true);
         if let Some(name) = congestion {
             sockopt::set_tcp_congestion(socket, name)?;
         }
@@ -93,6 +96,11 @@ impl Stream {
     /// How long a [`receive`](Self::receive) that waits waits at most.
     pub(crate) fn patience(&self, limit: Duration) -> io::Result<()> {
         Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(limit))?)
+    }
+
+    /// How things stand with the other end.
+    pub(crate) fn pulse(&self) -> io::Result<Pulse> {
+        tcp_pulse(self.0.as_fd())
     }
 
     /// Sends what the socket takes at once.

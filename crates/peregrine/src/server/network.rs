@@ -14,7 +14,7 @@ use super::crew::Crew;
 use super::export::Export;
 use super::session::epoch;
 use crate::address::Endpoint;
-use crate::call::{CallerInfo, PathKind, Refusal, Wait};
+use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait, serve_calls_of};
 use crate::device::tcp::{Listener, Stream};
 use crate::device::udp::Udp;
 use crate::error::{CallError, Kind, Phase};
@@ -250,7 +250,10 @@ pub(super) struct Line {
 impl Line {
     /// A thread's visit.
     pub(super) fn attend(line: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
-        line.incoming.attend(worker, &Visit(line))
+        serve_calls_of(Some(Arc::clone(line) as Arc<dyn Calls>));
+        let attended = line.incoming.attend(worker, &Visit(line));
+        serve_calls_of(None);
+        attended
     }
 
     /// It has ended: it is forgotten.
@@ -286,6 +289,12 @@ impl Line {
         if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
             watch.again();
         }
+    }
+}
+
+impl Calls for Line {
+    fn is_given_up(&self, call: u64) -> bool {
+        self.incoming.is_given_up(call as u32)
     }
 }
 

@@ -107,11 +107,13 @@ fn make<O: Outcome, R: Representation>(
     mut body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> O {
     let bound = &*binding.bound;
+    // One moment for all that the call waits for.
+    let limit = binding.limit.begun();
     let made = if bound.is_special() {
-        make_special(binding, procedure, &mut body)
+        make_special(binding, limit, procedure, &mut body)
     } else {
-        attempt(bound, binding.limit, procedure, &mut body)
-            .or_else(|error| repeat(binding, &binding.bound, procedure, error, &mut body))
+        attempt(bound, limit, procedure, &mut body)
+            .or_else(|error| repeat(binding, &binding.bound, limit, procedure, error, &mut body))
     };
     made.unwrap_or_else(|error| O::from_result(Err(failed(binding, procedure, error).into())))
 }
@@ -152,6 +154,7 @@ type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError
 #[inline(never)]
 fn make_special<O: Outcome, R: Representation>(
     binding: &Binding,
+    limit: Limit,
     procedure: u32,
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
@@ -159,8 +162,8 @@ fn make_special<O: Outcome, R: Representation>(
     if bound.is_swapped() != R::SWAPPED {
         return Err(turned_over());
     }
-    attempt(&bound, binding.limit, bound.number(procedure), &mut body)
-        .or_else(|error| repeat(binding, &bound, procedure, error, body))
+    attempt(&bound, limit, bound.number(procedure), &mut body)
+        .or_else(|error| repeat(binding, &bound, limit, procedure, error, body))
 }
 
 /// A call failed: if it may be, and its server has gone, it is made once more by what can be bound now.
@@ -169,16 +172,15 @@ fn make_special<O: Outcome, R: Representation>(
 fn repeat<O: Outcome, R: Representation>(
     binding: &Binding,
     gone: &Arc<Bound>,
+    limit: Limit,
     procedure: u32,
     error: CallError,
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
-    let deadline = binding.limit.deadline();
-    let bound = binding.home.again(&binding.bound, gone, procedure, error, deadline)?;
+    let bound = binding.home.again(&binding.bound, gone, procedure, error, limit.deadline())?;
     if bound.is_swapped() != R::SWAPPED {
         return Err(turned_over());
     }
-    let limit = deadline.map_or(Limit::None, Limit::Until);
     attempt(&bound, limit, bound.number(procedure), &mut body)
 }
 

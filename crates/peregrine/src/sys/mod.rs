@@ -18,6 +18,7 @@ mod process;
 mod random;
 mod signal;
 mod socket;
+mod tcp;
 mod vector;
 mod xdp;
 
@@ -39,6 +40,7 @@ pub(crate) use process::Process;
 pub(crate) use random::random;
 pub(crate) use signal::on_stop_signals;
 pub(crate) use socket::{Credentials, Received, Seqpacket};
+pub(crate) use tcp::{Pulse, tcp_pulse};
 pub(crate) use vector::{Parts, receive_two};
 pub use xdp::{
     Consumer, Described, Producer, Queue, QueueRings, SocketRings, Umem, UmemLayout, XdpSocket,
