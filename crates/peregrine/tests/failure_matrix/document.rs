@@ -75,6 +75,14 @@ pub(super) fn plain(text: &str) -> String {
         }
         plain.push_str(space);
     }
+    // Which of the two it is depends on how many refusals the kernel lets out within a second.
+    let deaths =
+        ["the server does not answer any more", "nobody listens any more where the server was"];
+    for death in deaths {
+        if plain.contains(death) {
+            return plain.replace(death, &deaths.join(", or: "));
+        }
+    }
     plain.replace('|', "/")
 }
 
