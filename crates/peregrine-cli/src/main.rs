@@ -6,6 +6,7 @@ mod copy;
 mod demo;
 mod describe;
 mod files;
+mod header;
 mod list;
 mod output;
 mod ping;
@@ -13,18 +14,18 @@ mod serve;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let Arguments { format, command } = Arguments::parse();
+    let arguments = Arguments::checked();
+    let format = arguments.answers();
+    let Arguments { format: written, command } = arguments;
     let done = match command.unwrap_or_default() {
         Command::Demo(demo) => demo::run(&demo, format),
         Command::Serve(serve) => serve::run(&serve, format),
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List => list::run(format),
-        Command::Describe { name } => describe::run(&name, format),
+        Command::Describe { name } => describe::run(&name, written),
         Command::Ping(ping) => ping::run(&ping, format),
         Command::DemoServer(part) => demo::serve_directions(&part),
         Command::DemoEcho(part) => demo::echo(&part),
