@@ -357,19 +357,25 @@ static void check_description(const uint8_t *bytes, size_t count) {
     CHECK(!memcmp(bytes + at + 4, text, strlen(text)));
 }
 
+/* Says why the server refuses, if that is not what is wanted. */
+static bool refused_as(uint32_t kind) {
+    if (stream.header.kind != PG_REFUSAL || stream.header.body < 8) return false;
+    if (pg_le32(stream.body) == kind) return true;
+    fprintf(stderr, "refused: %.*s\n", (int)stream.header.body - 8, (char *)stream.body + 8);
+    return false;
+}
+
 static void bind_stream(uint16_t port) {
     uint8_t wrong[16] = {0};
     CHECK(pg_stream_connect(&stream, port));
     CHECK(pg_stream_describe(&stream, name));
     check_description(stream.body, stream.header.body);
-    CHECK(!pg_stream_describe(&stream, "nobody") && stream.header.kind == PG_REFUSAL);
-    CHECK(pg_le32(stream.body) == PG_NOT_FOUND);
+    CHECK(!pg_stream_describe(&stream, "nobody") && refused_as(PG_NOT_FOUND));
     pg_stream_close(&stream);
 
     CHECK(pg_stream_connect(&stream, port));
-    CHECK(!pg_stream_bind(&stream, name, wrong) && stream.header.kind == PG_REFUSAL);
-    CHECK(pg_le32(stream.body) == PG_INTERFACE_MISMATCH);
-    CHECK(pg_stream_bind(&stream, name, DIGEST));
+    CHECK(!pg_stream_bind(&stream, name, wrong) && refused_as(PG_INTERFACE_MISMATCH));
+    CHECK(pg_stream_bind(&stream, name, DIGEST) || refused_as(0));
 }
 
 static void bind_exchange(uint16_t port) {
