@@ -73,7 +73,7 @@ bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *n
     memcpy(body + 16, digest, 16);
     pg_set_le16(body + 36, 1);
     pg_set_le16(body + 38, PIECE / 16);
-    pg_set_le32(body + 40, PG_MESSAGE_MAX);
+    pg_set_le32(body + 40, PG_MESSAGE_WANTED);
     pg_set_le16(body + 44, CREDITS);
     pg_set_le16(body + 46, (uint16_t)name_bytes);
     memcpy(body + 48, name, name_bytes);

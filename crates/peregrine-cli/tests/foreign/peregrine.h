@@ -15,6 +15,7 @@
 #define PG_HOST_BIG (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__)
 #define PG_ROUND16(n) (((n) + 15) & ~(size_t)15)
 #define PG_MESSAGE_MAX ((size_t)4 << 20) /* what we send and take */
+#define PG_MESSAGE_WANTED (((size_t)1 << 20) + 64) /* what our client needs of a server */
 #define PG_NAME_MAX 64
 #define PG_PING 0xffffffffu
 #define PG_DESCRIBE 0xfffffffeu /* over datagrams; a stream has a message for it */

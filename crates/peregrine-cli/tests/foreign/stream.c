@@ -109,7 +109,7 @@ bool pg_stream_bind(struct pg_stream *stream, const char *name, const uint8_t di
     memcpy(body, digest, 16);
     pg_set_le32(body + 16, 1);
     pg_set_le32(body + 20, PG_HOST_BIG ? 2 : 1);
-    pg_set_le64(body + 24, PG_MESSAGE_MAX / 2);
+    pg_set_le64(body + 24, PG_MESSAGE_WANTED);
     pg_set_le32(body + 32, 1 + 16);
     pg_set_le32(body + 36, (uint32_t)getpid());
     pg_set_le32(body + 40, (uint32_t)bytes);
