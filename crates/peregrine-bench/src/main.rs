@@ -30,6 +30,7 @@ mod row;
 mod seqpacket;
 mod statistics;
 mod subject;
+mod swapped;
 mod throughput;
 mod window;
 
@@ -86,6 +87,8 @@ enum Experiment {
         #[arg(long)]
         network_only: bool,
     },
+    /// Calls to a server of the other byte order, each beside the same to one of this.
+    Swapped(Selection),
     /// How fast a caller learns that its server was killed.
     Death(Deaths),
     /// The other process of a measurement.
@@ -97,6 +100,9 @@ enum Experiment {
     /// One of many processes that call.
     #[command(hide = true)]
     Caller(caller::Options),
+    /// The server of either byte order.
+    #[command(hide = true)]
+    Told(swapped::Options),
     /// One of the two processes that call each other in another way.
     #[cfg(feature = "peers")]
     #[command(hide = true)]
@@ -111,7 +117,7 @@ impl Experiment {
     /// Whether this is not an experiment but a process of one.
     const fn is_child(&self) -> bool {
         match self {
-            Self::Child(_) | Self::Far(_) | Self::Caller(_) => true,
+            Self::Child(_) | Self::Far(_) | Self::Caller(_) | Self::Told(_) => true,
             #[cfg(feature = "peers")]
             Self::OtherWay(_) | Self::OtherNetwork(_) => true,
             _ => false,
@@ -213,6 +219,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Child(options) => return child::run(&options),
         Experiment::Far(options) => return network::far::run(&options),
         Experiment::Caller(options) => return caller::run(&options),
+        Experiment::Told(options) => return swapped::run(&options),
         Experiment::Limits { selection, filter } => {
             ("limits", selection.format, limits::measure(&selection, filter, &progress)?)
         }
@@ -221,6 +228,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Network { selection, filter } => {
             ("network", selection.format, network::measure(&selection, &filter, &progress)?)
+        }
+        Experiment::Swapped(selection) => {
+            ("swapped", selection.format, swapped::measure(&selection, &progress)?)
         }
         Experiment::Account(selection) => return account::show(&selection, &progress),
         #[cfg(feature = "peers")]

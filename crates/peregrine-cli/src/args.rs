@@ -23,8 +23,9 @@ Exit codes:
   4  it failed and may have been executed
 
 Environment:
-  PEREGRINE_DIR  where names are exported and looked up first
-  NO_COLOR       no colours, even on a terminal";
+  PEREGRINE_DIR    where names are exported and looked up first
+  PEREGRINE_HOSTS  the file that says on which machines names are served
+  NO_COLOR         no colours, even on a terminal";
 
 /// Remote procedure calls that cost what the distance costs, and nothing more.
 ///
@@ -95,8 +96,15 @@ pub(crate) enum Command {
     List,
     /// Show the interface of an export
     Describe {
-        /// Name or address of the export: NAME, eth:, udp: or tcp: and HOST:PORT/NAME
+        /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
+        /// eth:, udp: or tcp: in front
         name: String,
+    },
+    /// Tell which path a client would take, and why none of the others
+    Explain {
+        /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
+        /// eth:, udp: or tcp: in front
+        address: String,
     },
     /// Call the procedure that does nothing, and say how long it takes
     Ping(Ping),
@@ -163,7 +171,7 @@ pub(crate) struct Serve {
 /// Options of `copy`.
 #[derive(Args, Debug)]
 pub(crate) struct Copy {
-    /// Which file: NAME/PATH, or eth:, udp: or tcp: and HOST:PORT/NAME/PATH
+    /// Which file: NAME/PATH or NAME@HOST:PORT/PATH, perhaps with local:, eth:, udp: or tcp: in front
     #[arg(value_name = "ADDRESS/PATH")]
     pub(crate) from: String,
     /// Where the copy goes: a file, or a directory
@@ -174,7 +182,8 @@ pub(crate) struct Copy {
 /// Options of `ping`.
 #[derive(Args, Debug)]
 pub(crate) struct Ping {
-    /// Name or address of the export: NAME, eth:, udp: or tcp: and HOST:PORT/NAME
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
+    /// udp: or tcp: in front
     pub(crate) name: String,
     /// How many calls
     #[arg(short, long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=10_000_000))]

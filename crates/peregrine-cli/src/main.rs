@@ -5,6 +5,7 @@ mod args;
 mod copy;
 mod demo;
 mod describe;
+mod explain;
 mod files;
 mod header;
 mod list;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List => list::run(format),
         Command::Describe { name } => describe::run(&name, written),
+        Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
         Command::DemoServer(part) => demo::serve_directions(&part),
         Command::DemoEcho(part) => demo::echo(&part),

@@ -39,6 +39,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "protocol",
             "stub",
             "sys",
+            "value",
         ],
     ),
     ("stub", &["binding", "call", "error", "value"]),

@@ -5,7 +5,7 @@
 //! waits each time for it to come back. So what belongs there is gathered in private memory, and
 //! goes over together with the header and the word.
 
-use super::{Plain, Space, bytes_of};
+use super::{Piece, Plain, Representation, Space, bytes_of};
 
 /// Bytes that are gathered: a cache line less the local path's header.
 pub(crate) const FIRST_BYTES: usize = 32;
@@ -51,13 +51,16 @@ impl<'a> Staged<'a> {
     /// Gathers a plain value, if it lies within the first bytes; the caller knows that the space
     /// has room for it. What was skipped since the last value is zero.
     #[inline(always)]
-    pub(super) fn gather<T: Plain>(&mut self, at: usize, value: &T) -> bool {
+    pub(super) fn gather<T: Plain, R: Representation>(&mut self, at: usize, value: &T) -> bool {
         let bytes = bytes_of(core::slice::from_ref(value));
         let Some(place) = self.first.0.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()))
         else {
             return false;
         };
         place.copy_from_slice(bytes);
+        if R::SWAPPED {
+            T::swap(place);
+        }
         self.end = self.end.max(at + bytes.len());
         true
     }
@@ -111,6 +114,17 @@ impl<'a> Staged<'a> {
         if here < block.len() {
             place.part(here, block.len() - here)?.copy_from(block.part(here, block.len() - here)?);
         }
+        Some(())
+    }
+
+    /// Copies a piece of a block to `at`, as it travels; `None` if there is no room.
+    #[inline]
+    pub fn put(&mut self, at: usize, piece: Piece<'_>) -> Option<()> {
+        self.space.part(at, piece.len())?;
+        piece.each(|done, chunk| {
+            let copied = self.copy(at + done, chunk);
+            debug_assert!(copied.is_some(), "there is room for the whole piece");
+        });
         Some(())
     }
 

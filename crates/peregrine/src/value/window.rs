@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use super::Plain;
+use super::{Native, Plain, Representation};
 
 /// A stretch of memory that may be shared with a peer. Lengths and offsets are in bytes.
 ///
@@ -81,10 +81,21 @@ impl<'a> Window<'a> {
     /// Fetches one plain value, once. `None` outside the window or if its bits are not a `T`.
     #[inline]
     pub fn read_plain<T: Plain>(&self, at: usize) -> Option<T> {
+        self.read_represented::<T, Native>(at)
+    }
+
+    /// As [`read_plain`](Self::read_plain), in a representation.
+    #[inline(always)]
+    pub(super) fn read_represented<T: Plain, R: Representation>(&self, at: usize) -> Option<T> {
         let part = self.part(at, size_of::<T>())?;
         let mut private = MaybeUninit::<T>::uninit();
         // SAFETY: `part` and `private` both have size_of::<T>() bytes.
         unsafe { fetch(part.base, private.as_mut_ptr().cast(), size_of::<T>()) };
+        if R::SWAPPED {
+            let start = private.as_mut_ptr().cast::<u8>();
+            // SAFETY: all bytes of `private` were just written, and nobody else has it.
+            T::swap(unsafe { core::slice::from_raw_parts_mut(start, size_of::<T>()) });
+        }
         if !T::ANY_BITS {
             let start = private.as_ptr().cast::<u8>();
             // SAFETY: all bytes of `private` were just written, and it is our own memory.
@@ -286,6 +297,46 @@ impl<'a> From<&'a [u8]> for Window<'a> {
 impl core::fmt::Debug for Window<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Window({} bytes)", self.bytes)
+    }
+}
+
+/// Bytes that a [`Chunk`] holds without asking for memory: what stays in the first cache.
+const CHUNK_BYTES: usize = 8192;
+
+/// Private memory through which bytes go that are looked at or changed on their way.
+#[repr(align(64))]
+pub(super) struct Chunk {
+    stack: [MaybeUninit<u8>; CHUNK_BYTES],
+    /// For values that are larger than that.
+    heap: Vec<u8>,
+}
+
+impl Chunk {
+    #[inline(always)]
+    pub(super) const fn new() -> Self {
+        Self { stack: [MaybeUninit::uninit(); CHUNK_BYTES], heap: Vec::new() }
+    }
+
+    /// How many bytes to fetch at a time, so that they are whole units of so many bytes.
+    #[inline]
+    pub(super) const fn whole(unit: usize) -> usize {
+        if unit > CHUNK_BYTES { unit } else { CHUNK_BYTES - CHUNK_BYTES % unit }
+    }
+
+    /// Fetches those bytes of a window, once; `None` if they lie outside.
+    #[inline]
+    pub(super) fn fetch(&mut self, from: Window<'_>, at: usize, bytes: usize) -> Option<&mut [u8]> {
+        if bytes > CHUNK_BYTES {
+            self.heap.resize(bytes, 0);
+            from.read(at, &mut self.heap)?;
+            return Some(&mut self.heap);
+        }
+        let from = from.part(at, bytes)?;
+        let start = self.stack.as_mut_ptr().cast::<u8>();
+        // SAFETY: either has `bytes` bytes, and the chunk is our own.
+        unsafe { fetch(from.base, start, bytes) };
+        // SAFETY: so many bytes were just written, and the chunk is borrowed for as long.
+        Some(unsafe { core::slice::from_raw_parts_mut(start, bytes) })
     }
 }
 

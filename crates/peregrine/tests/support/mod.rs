@@ -8,6 +8,7 @@ pub(crate) mod bridge;
 pub(crate) mod link;
 pub(crate) mod relay;
 pub(crate) mod tap;
+pub(crate) mod turned;
 pub(crate) mod weather;
 pub(crate) mod wire;
 

@@ -44,6 +44,16 @@ impl Described {
         Of(self, ty).to_string()
     }
 
+    /// A parameter as the canonical text has it.
+    pub fn parameter_text(&self, parameter: &DescribedParameter) -> String {
+        Of(self, parameter).to_string()
+    }
+
+    /// What a named type is made of, as behind the `=` of its line.
+    pub fn body_text(&self, body: &DescribedBody) -> String {
+        Of(self, body).to_string()
+    }
+
     /// A procedure as its line in the canonical text.
     pub fn procedure_text(&self, procedure: &DescribedProcedure) -> String {
         Of(self, procedure).to_string()

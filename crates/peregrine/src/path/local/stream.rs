@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::region::PLACE_BYTES;
-use crate::value::{Departs, Space, Window};
+use crate::value::{Departs, Piece, Space, Window};
 
 /// Bytes written between two words about it, and what of it is much: whose message is long enough
 /// to be read in larger pieces.
@@ -111,13 +111,16 @@ impl<'a> Stream<'a> {
 }
 
 impl Departs for Stream<'_> {
-    fn write(&self, at: usize, to: Space<'_>, from: Window<'_>) {
+    fn write(&self, at: usize, to: Space<'_>, from: Piece<'_>) {
         let piece = if from.len() < MUCH { PIECE } else { LARGE_PIECE };
         let mut done = 0;
         while done < from.len() {
             let bytes = piece.min(from.len() - done);
             if let (Some(to), Some(from)) = (to.part(done, bytes), from.part(done, bytes)) {
-                self.pace.copy(to, from);
+                from.each(|at, chunk| {
+                    let to = to.part(at, chunk.len()).unwrap_or(Space::none());
+                    self.pace.copy(to, chunk);
+                });
             }
             done += bytes;
             self.there(at + done);
@@ -176,7 +179,7 @@ mod tests {
         let space = Space::of_mut(&mut memory);
         let put = |at, bytes| {
             let from = Window::from(&source[at..at + bytes]);
-            stream.write(at, space.part(at, bytes).unwrap(), from);
+            stream.write(at, space.part(at, bytes).unwrap(), from.into());
         };
         put(0, 100);
         assert_eq!(there(), 0, "not worth a word");

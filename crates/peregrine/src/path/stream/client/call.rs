@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::slot::IDLE;
 use super::{Connection, Event};
-use crate::call::chain::{self, Unchained, WaitingInside};
+use crate::call::chain::WaitingInside;
+use crate::call::extensions::Extensions;
 use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::protocol::stream::{self as wire, Header};
-use crate::value::{Space, Window, align_up};
+use crate::value::{Space, Window};
 
 /// A binding's way to its server.
 pub(crate) struct StreamPath {
@@ -20,20 +21,6 @@ pub(crate) struct StreamPath {
     /// Bytes of the largest message that the export admits.
     pub(crate) message_bytes: usize,
     pub(crate) wait: Wait,
-}
-
-/// A procedure makes a call: the chain of calls, in the frame behind the head.
-#[cold]
-fn chain_of<'a>(call: &Call<'_, 'a, '_>, caller: u32) -> Result<Window<'a>, CallError> {
-    let (space, at) = (call.head.space(), align_up(call.head.len()));
-    match chain::write(space, at, caller) {
-        Ok(bytes) => Ok(space.part(at, bytes).unwrap_or(Space::none()).window()),
-        Err(Unchained::NoRoom) => Err(CallError::too_large()),
-        Err(Unchained::TooDeep) => {
-            let text = format!("calls nest {} deep", limits::CHAIN_MAX);
-            Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text))
-        }
-    }
 }
 
 impl CallPath for StreamPath {
@@ -48,11 +35,20 @@ impl CallPath for StreamPath {
             return Err(CallError::too_large());
         }
         let deadline = call.limit.deadline();
+        // Blocks are sent from where they lie, unless they are to be converted: then into the frame.
+        let straight = call.is_straight();
+        if !straight {
+            call.put(self.message_bytes).ok_or_else(CallError::too_large)?;
+        }
+        let there = if straight { layout.head } else { layout.total };
         call.head.flush();
-        let (chain, _waiting) = match inside() {
-            None => (Window::empty(), None),
-            Some(caller) => (chain_of(call, caller)?, Some(WaitingInside::begin())),
+        let (inside, carried) = (inside(), &mut None);
+        let extensions: &[u8] = if inside.is_some() || deadline.is_some() {
+            carried.insert(Extensions::of(inside, deadline)?).as_bytes()
+        } else {
+            &[]
         };
+        let _waiting = inside.map(|_| WaitingInside::begin());
         let index = call.frame.index();
         let header = Header {
             body: layout.total as u32,
@@ -60,18 +56,18 @@ impl CallPath for StreamPath {
             procedure: call.procedure,
             head: layout.head as u32,
             split: layout.copied as u32,
-            extensions: chain.len() as u32,
+            extensions: extensions.len() as u32,
             ..Header::new(wire::Kind::Call, connection.begin(index))
         };
         let header = header.to_bytes();
-        let head = call.frame.call_space().part(0, layout.head).unwrap_or(Space::none());
+        let there = call.frame.call_space().part(0, there).unwrap_or(Space::none());
         let sent = connection.send(deadline, |sending| {
             sending.part(Window::from(&header[..]))?;
-            sending.part(head.window())?;
-            for block in call.ins.iter().chain(call.lent) {
-                sending.block(*block)?;
+            sending.part(there.window())?;
+            for block in call.ins.iter().chain(call.lent).filter(|_| straight) {
+                sending.block(block.straight().unwrap_or(Window::empty()))?;
             }
-            sending.block(chain)
+            sending.block(Window::from(extensions))
         });
         if let Err(error) = sent {
             if error.executed() == Executed::No {
@@ -145,8 +141,7 @@ impl StreamPath {
         if !slot.capture() {
             return self.take(index, call);
         }
-        let number = slot.number.load(Ordering::Relaxed);
-        self.connection.tell(Header::new(wire::Kind::Abandon, number));
+        self.connection.abandon(index);
         Err(CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered"))
     }
 
