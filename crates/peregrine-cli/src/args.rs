@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, value_parser};
 use peregrine::Wait;
 
 const STYLES: Styles = Styles::styled()
@@ -32,21 +33,54 @@ Environment:
 #[derive(Debug, Parser)]
 #[command(name = "peregrine", version, styles = STYLES, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// How to answer; JSON stands alone on standard output
-    #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
-    pub(crate) format: Format,
+    /// How to answer; JSON, and a header in C (of `describe`), stand alone on standard output
+    #[arg(long, global = true, value_enum, default_value_t = Written::Human)]
+    pub(crate) format: Written,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
 
-/// How to answer.
+/// How an answer is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum Written {
     /// Text for people
     Human,
     /// One JSON object
     Json,
+    /// A header for a program in C: only of `describe`
+    C,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Text for people.
+    Human,
+    /// One JSON object.
+    Json,
+}
+
+impl Arguments {
+    /// The command line as it stands; ends the process if it makes no sense.
+    pub(crate) fn checked() -> Self {
+        let arguments = Self::parse();
+        if arguments.format == Written::C
+            && !matches!(arguments.command, Some(Command::Describe { .. }))
+        {
+            let only = "`--format c` is a header of an interface: only `describe` has one";
+            Self::command().error(ErrorKind::ArgumentConflict, only).exit();
+        }
+        arguments
+    }
+
+    /// How answers, and failures, are told.
+    pub(crate) fn answers(&self) -> Format {
+        match self.format {
+            Written::Json => Format::Json,
+            Written::Human | Written::C => Format::Human,
+        }
+    }
 }
 
 /// What to do.
@@ -234,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        <Arguments as clap::CommandFactory>::command().debug_assert();
+        Arguments::command().debug_assert();
     }
 
     #[test]
