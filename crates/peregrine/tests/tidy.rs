@@ -62,7 +62,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "sys",
         ],
     ),
-    ("fuzzing", &["binding", "interface", "path", "protocol"]),
+    ("fuzzing", &["binding", "interface", "path", "protocol", "value"]),
 ];
 
 /// The edges that close a circle, and why.
