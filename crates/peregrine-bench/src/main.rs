@@ -89,7 +89,7 @@ enum Experiment {
     },
     /// Calls to a server of the other byte order, each beside the same to one of this.
     Swapped(Selection),
-    /// How fast a caller learns that its server was killed.
+    /// How fast a caller learns that its server is gone: killed, or (needs root) cut off.
     Death(Deaths),
     /// The other process of a measurement.
     #[command(hide = true)]
@@ -148,15 +148,18 @@ pub(crate) struct Selection {
 /// Options of the experiment `death`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Deaths {
-    /// 20 rounds instead of 100
+    /// 20 rounds instead of 100, and 5 instead of 20 across networks
     #[arg(long)]
     quick: bool,
     /// How the result is shown
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Servers killed
+    /// Servers of this machine killed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// Servers that go across each network, in each way
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    far_rounds: Option<u32>,
 }
 
 impl Selection {
@@ -253,7 +256,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         }
         Experiment::Death(deaths) => {
             let rounds = deaths.rounds.unwrap_or(if deaths.quick { 20 } else { 100 });
-            ("death", deaths.format, death::measure(rounds as usize, &progress)?)
+            let far = deaths.far_rounds.unwrap_or(if deaths.quick { 5 } else { 20 });
+            let rows = death::measure(rounds as usize, far as usize, &progress)?;
+            ("death", deaths.format, rows)
         }
     };
     drop(progress);

@@ -59,6 +59,15 @@ const ACROSS: [Across; 13] = [
     across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
 ];
 
+/// How soon a caller is to know that its server has gone, in nanoseconds: case, on the same machine,
+/// across a network.
+const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
+    ("death-p50", 10e6, 2.5e9),
+    ("death-p99", 100e6, 5e9),
+    ("cut-p50", 10e6, 2.5e9),
+    ("cut-p99", 100e6, 5e9),
+];
+
 /// One frame there and one back, in the driver or behind it.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
@@ -83,8 +92,9 @@ const fn across(
 
 /// The mark of a row, if it has one.
 pub(crate) fn of(row: &Row) -> Option<Mark> {
-    if row.case == "death-p99" {
-        return Some(Mark::Within(100e6));
+    if let Some(marked) = DEATHS_NOTICED.iter().find(|m| m.0 == row.case) {
+        let local = row.path == Some("local");
+        return Some(Mark::Within(if local { marked.1 } else { marked.2 }));
     }
     let limit = row.limit?;
     if row.link != Some("memory") {

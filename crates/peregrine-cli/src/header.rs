@@ -291,6 +291,8 @@ Colour#2 = plain enum i16 Red=-1 DarkGreen=300
             process: 1,
             age_ms: 1,
             bindings: 1,
+            listens: Vec::new(),
+            network: 0,
         }
     }
 

@@ -686,7 +686,11 @@ const HANDSHAKE: &[&str] = &[
     "goodbye",
     "unbind",
     "revoked",
+    "deadline",
 ];
+
+/// How long the client waits for a call that nobody answers.
+const LIMIT: Duration = Duration::from_millis(500);
 
 /// A server that knows nothing of this crate but its shared memory.
 struct Foreign {
@@ -748,6 +752,28 @@ impl Foreign {
                 sys::futex_wake(reply_word);
             }
         }
+        // What has a limit says how long its caller still waits, behind a message of no bytes.
+        check("ring", &received(&socket));
+        let posted = memory.word(call).load(Ordering::Acquire);
+        memory.word(taken).store(posted, Ordering::Relaxed);
+        let manner: u32 = memory.space().read_plain(call + 28).unwrap();
+        assert_eq!(manner, 16, "bytes of extensions");
+        let mut deadline = [0; 16];
+        memory.space().read(call + 32, &mut deadline).unwrap();
+        check("deadline", &deadline);
+        let left = u64::from_le_bytes(*deadline.last_chunk().unwrap());
+        assert!((1..=LIMIT.as_micros() as u64).contains(&left), "{left} us");
+        // It is not answered: the client gives it up, and says so.
+        taken_all.recv().expect("the client gave up");
+        // It may have rung again before it saw that the call was taken.
+        let mut again = [0; 256];
+        while let Ok((bytes, _)) = rustix::net::recv(&socket, &mut again, RecvFlags::DONTWAIT) {
+            check("ring", &again[..bytes]);
+        }
+        assert_eq!(memory.word(taken + 132).load(Ordering::Relaxed), posted);
+        memory.word(call).store(0, Ordering::Release);
+        memory.space().write(reply + 4, &bytes("reply nothing header", 0)).unwrap();
+        memory.word(reply).swap(posted, Ordering::AcqRel);
         taken_all.recv().expect("the client took the last reply");
         // A second binding joins the session; it is revoked, and goes.
         let second = self.asked("bind again");
@@ -823,10 +849,13 @@ fn a_client_writes_and_reads_to_the_byte() {
 
     // A server that finds other bytes than it expects ends, and its calls with it.
     let client = GoldenClient::bind_with("golden", &options);
-    let client = client.unwrap().with_timeout(Duration::from_secs(10));
+    let client = client.unwrap();
     for case in CASES.iter().chain(SERVER_CASES) {
         call(&client, case);
     }
+    let error = client.with_timeout(LIMIT).nothing().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
+    took_all.send(()).expect("the server waits for it");
     took_all.send(()).expect("the server waits for it");
     let second = GoldenClient::bind_with("golden", &options).unwrap();
     assert!(second.is_alive());

@@ -201,7 +201,7 @@ fn link_to(
         CallError::system(Phase::Bind, "finding the interface that leads there", error)
     })?;
     let queue = options.ethernet == EthernetDevice::Any;
-    let station = Station::at(&interface, queue).map_err(|error| {
+    let station = Station::at(&interface, queue, None).map_err(|error| {
         let what = format!("speaking raw Ethernet at `{}`", interface.name);
         CallError::system(Phase::Bind, what, error)
     })?;

@@ -330,9 +330,9 @@ pub(crate) fn describe(name: &str, limit: Duration) -> Result<Description, CallE
     let socket = directory::resolve(name, until)?;
     match ask(&socket, &Request::Describe, until) {
         Ok((Answer::Description(description), _)) => Ok(description),
-        Ok((Answer::Refused { kind, text }, _)) => Err(refused(kind, text).at(name)),
-        Ok(_) => Err(refused(0, "an answer to another question".into()).at(name)),
-        Err(error) => Err(error.at(name)),
+        Ok((Answer::Refused { kind, text }, _)) => Err(refused(kind, text)),
+        Ok(_) => Err(refused(0, "an answer to another question".into())),
+        Err(error) => Err(error),
     }
 }
 
@@ -345,7 +345,7 @@ pub(super) fn until(limit: Duration) -> Instant {
 /// Binds to a name of this machine.
 pub(super) fn bind(wanted: &Wanted<'_>) -> Result<Leg, CallError> {
     let socket = directory::resolve(wanted.name, wanted.until)?;
-    bind_socket(socket, wanted).map_err(|error| error.at(wanted.name))
+    bind_socket(socket, wanted)
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {

@@ -170,7 +170,7 @@ pub(crate) fn is_from_inside(extensions: Window<'_>) -> bool {
 mod tests {
     use super::*;
     use crate::call::chain::processes;
-    use crate::call::due;
+    use crate::error::Executed;
     use proptest::prelude::*;
 
     const LONG: Duration = Duration::from_secs(60);
@@ -186,6 +186,13 @@ mod tests {
     /// A tag, the length that it claims, and what follows.
     fn one(tag: u32, length: u32, content: &[u8]) -> Vec<u8> {
         [&tag.to_le_bytes(), &length.to_le_bytes(), content].concat()
+    }
+
+    /// What is noted, though this thread runs no procedure.
+    fn due() -> Option<Instant> {
+        let due = set_due(None);
+        set_due(due);
+        due
     }
 
     fn left() -> Option<Duration> {
@@ -226,14 +233,14 @@ mod tests {
         enter(Window::from(&bytes[..]), || LONG / 2).unwrap();
         assert!(left().unwrap() <= LONG / 2, "{:?}", left());
         let refusal = enter(Window::from(&bytes[..]), || LONG).unwrap_err();
-        assert_eq!((refusal.kind, refusal.executed), (Kind::TimedOut, crate::error::Executed::No));
+        assert_eq!((refusal.kind, refusal.executed), (Kind::TimedOut, Executed::No));
         entered(&[]).unwrap();
         assert_eq!(due(), None);
         let error = Extensions::of(None, Some(Instant::now())).err().expect("nothing is left");
-        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, crate::Executed::No));
-        // Longer than the clock goes is no limit.
+        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
+        // As good as none.
         entered(&one(DEADLINE, 8, &[0xff; 8])).unwrap();
-        assert_eq!(due(), None);
+        assert!(left().is_none_or(|left| left > 1_000_000 * LONG));
     }
 
     #[test]

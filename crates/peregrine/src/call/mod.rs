@@ -356,7 +356,7 @@ pub(crate) const fn blocks_at(outs: usize) -> usize {
 mod tests {
     use super::*;
     use crate::sys::Memory;
-    use crate::value::{Out, Piece, Space, Swap, Writer, bytes_of};
+    use crate::value::{How, Out, Piece, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
     /// Writes, and tells nobody.
@@ -365,7 +365,7 @@ mod tests {
 
     impl Departs for Silent {
         fn write(&self, _: usize, to: Space<'_>, from: Piece<'_>) {
-            from.each(|at, chunk| to.part(at, chunk.len()).unwrap().copy_from(chunk));
+            from.copy_to(to, How::Short);
         }
         fn there(&self, _: usize) {}
         fn changed(&self) {}
@@ -446,7 +446,7 @@ mod tests {
     /// part begins: in the middle of a number, or of a value.
     #[test]
     fn converted_blocks_are_put_in_parts_as_at_once() {
-        let words: Vec<u32> = (0..777).map(|n| n * 0x0101_0101).collect();
+        let words: Vec<u32> = (0..777).map(|n| n * 0x0001_0101).collect();
         let longs: Vec<[u64; 3]> = (0..500).map(|n| [n, !n, n << 40]).collect();
         let turned = |bytes: &[u8], unit| -> Vec<u8> {
             bytes.chunks(unit).flat_map(|number| number.iter().rev().copied()).collect()
@@ -458,26 +458,30 @@ mod tests {
             message(call, layout.total)
         });
         let swaps = [Swap::of::<u32>(), Swap::of::<[u64; 3]>()];
-        for piece in [usize::MAX, 1, 13, 1000, 8192] {
+        for piece in [None, Some(1), Some(13), Some(1000), Some(8192)] {
             with_call(&frames(), &[ins, lent], &mut [], |call| {
-                let blocks: Vec<_> = [&call.ins[0], &call.lent[0]]
-                    .iter()
-                    .zip(swaps)
-                    .map(|(block, swap)| Block::new(block.straight().unwrap(), swap))
-                    .collect();
                 assert!(call.is_straight());
-                let ((ins, lent), head) = (blocks.split_at(1), &mut *call.head);
-                let Call { procedure, frame, limit, .. } = *call;
-                let call = &mut Call { procedure, frame, head, ins, lent, outs: &mut [], limit };
+                let [ins, lent] = [(call.ins[0], swaps[0]), (call.lent[0], swaps[1])]
+                    .map(|(block, swap)| [Block::new(block.straight().unwrap(), swap)]);
+                let (head, frame) = (&mut *call.head, call.frame);
+                let mut call = Call {
+                    procedure: 1,
+                    frame,
+                    head,
+                    ins: &ins,
+                    lent: &lent,
+                    outs: &mut [],
+                    limit: Limit::None,
+                };
                 assert!(!call.is_straight());
                 let total = call.layout().total;
-                for from in (0..total).step_by(piece) {
-                    match piece {
-                        usize::MAX => assert_eq!(call.put(total).unwrap().total, total),
-                        _ => call.put_part(from, total.min(from + piece), &Silent).unwrap(),
-                    }
+                match piece {
+                    None => assert_eq!(call.put(total).unwrap().total, total),
+                    Some(piece) => (0..total).step_by(piece).for_each(|from| {
+                        call.put_part(from, total.min(from + piece), &Silent).unwrap();
+                    }),
                 }
-                assert_eq!(message(call, total), whole, "by {piece}");
+                assert_eq!(message(&call, total), whole, "by {piece:?}");
             });
         }
     }

@@ -218,13 +218,13 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
                 }
                 _ => {
                     let what = format!("connecting in {}", dir.display());
-                    return Err(CallError::system(Phase::Resolve, what, error).at(name));
+                    return Err(CallError::system(Phase::Resolve, what, error));
                 }
             },
         }
     }
     let text = why.join(", ");
-    Err(CallError::not_executed(Kind::NotFound, Phase::Resolve, text).at(name))
+    Err(CallError::not_executed(Kind::NotFound, Phase::Resolve, text))
 }
 
 fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {

@@ -11,6 +11,7 @@ use core::ptr::NonNull;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
+use super::swap::How;
 use super::window::Chunk;
 use super::{Arriving, Block, Departing, Invalid, Plain, Space, Swap, Window, bytes_of};
 use crate::sys;
@@ -403,13 +404,9 @@ impl<'a> OutBlock<'a> {
         if self.valid.is_some() || bytes <= self.early {
             return;
         }
-        if self.swap.is_some() {
-            // Whole values only.
-            bytes -= bytes % self.unit;
-            let _ = self.fill_through(from, bytes);
-        } else {
-            self.copy_rest(from, bytes);
-        }
+        // Whole values only.
+        bytes -= bytes % self.unit;
+        self.copy_rest(from, bytes);
         self.early = bytes;
     }
 
@@ -421,8 +418,9 @@ impl<'a> OutBlock<'a> {
     /// Copies what was not copied early, up to `bytes`.
     fn copy_rest(&self, from: Window<'_>, bytes: usize) {
         let (early, rest) = (self.early, bytes.saturating_sub(self.early));
-        if let (Some(to), Some(from)) = (self.space.part(early, rest), from.part(early, rest)) {
-            to.copy_lines(from);
+        let from = Block::new(from, self.swap).part(early, rest);
+        if let (Some(to), Some(from)) = (self.space.part(early, rest), from) {
+            from.copy_to(to, How::Lines);
         }
     }
 
@@ -444,8 +442,8 @@ impl<'a> OutBlock<'a> {
         }
         match (self.valid, self.swap) {
             (None, None) if from.len() < MUCH_BYTES => self.space.copy_from(from),
-            (None, None) => self.copy_rest(from, from.len()),
-            _ => self.fill_through(from, from.len())?,
+            (None, _) => self.copy_rest(from, from.len()),
+            (Some(valid), _) => self.fill_checked(from, valid)?,
         }
         let count = from.len() / self.unit;
         if let Some(filled) = &mut self.filled {
@@ -459,25 +457,22 @@ impl<'a> OutBlock<'a> {
         Ok(())
     }
 
-    /// Copies what was not copied early, up to `bytes`, chunk by chunk through private memory, where
-    /// values are turned and looked at.
-    #[cold]
-    fn fill_through(&self, from: Window<'_>, bytes: usize) -> Result<(), Invalid> {
+    /// Chunk by chunk through private memory, where values are turned and looked at.
+    fn fill_checked(&self, from: Window<'_>, valid: fn(&[u8]) -> bool) -> Result<(), Invalid> {
         let mut chunk = Chunk::new();
         let most = Chunk::whole(self.unit);
-        let mut at = self.early;
-        while at < bytes {
-            let some = most.min(bytes - at);
-            let private = chunk.fetch(from, at, some).ok_or(Invalid::Short)?;
+        let mut at = 0;
+        while at < from.len() {
+            let bytes = most.min(from.len() - at);
+            let private = chunk.fetch(from, at, bytes).ok_or(Invalid::Short)?;
             if let Some(swap) = self.swap {
                 swap.turn(private);
             }
-            if self.valid.is_some_and(|valid| !private.chunks_exact(self.unit).all(valid)) {
+            if !private.chunks_exact(self.unit).all(valid) {
                 return Err(Invalid::Bits);
             }
-            let to = self.space.part(at, some).ok_or(Invalid::TooLong)?;
-            to.copy_from(Window::from(&*private));
-            at += some;
+            self.space.write(at, private).ok_or(Invalid::TooLong)?;
+            at += bytes;
         }
         Ok(())
     }

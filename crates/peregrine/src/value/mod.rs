@@ -30,6 +30,7 @@ pub use reader::{Invalid, Reader};
 pub use representation::{ByteOrder, Native, Representation, Swapped};
 pub(crate) use staged::FIRST_BYTES;
 pub use staged::Staged;
+pub(crate) use swap::How;
 pub use swap::{Block, Piece, Swap};
 pub use window::{Space, Window};
 pub use writer::{Overflow, Writer};

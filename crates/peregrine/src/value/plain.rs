@@ -165,30 +165,13 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     }
 }
 
-/// Functions that turn many numbers of one width round. Compilers make shuffles of vectors of it, as
-/// wide as the processor that the program was built for has them; so there is a second one for those
-/// that have wider ones, as all have that were made since 2013.
+/// Functions that turn many numbers of one width round.
 macro_rules! swap_many {
     ($($name:ident: $type:ty),*) => {$(
         pub(super) fn $name(bytes: &mut [u8]) {
-            #[inline(always)]
-            fn each(bytes: &mut [u8]) {
-                for number in bytes.as_chunks_mut::<{ size_of::<$type>() }>().0 {
-                    *number = <$type>::from_ne_bytes(*number).swap_bytes().to_ne_bytes();
-                }
+            for number in bytes.as_chunks_mut::<{ size_of::<$type>() }>().0 {
+                *number = <$type>::from_ne_bytes(*number).swap_bytes().to_ne_bytes();
             }
-            #[cfg(target_arch = "x86_64")]
-            {
-                #[target_feature(enable = "avx2")]
-                fn wide(bytes: &mut [u8]) {
-                    each(bytes);
-                }
-                if std::is_x86_feature_detected!("avx2") {
-                    // SAFETY: the processor has what the function needs.
-                    return unsafe { wide(bytes) };
-                }
-            }
-            each(bytes);
         }
     )*};
 }

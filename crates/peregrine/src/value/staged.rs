@@ -5,6 +5,7 @@
 //! waits each time for it to come back. So what belongs there is gathered in private memory, and
 //! goes over together with the header and the word.
 
+use super::swap::How;
 use super::{Piece, Plain, Representation, Space, bytes_of};
 
 /// Bytes that are gathered: a cache line less the local path's header.
@@ -120,11 +121,15 @@ impl<'a> Staged<'a> {
     /// Copies a piece of a block to `at`, as it travels; `None` if there is no room.
     #[inline]
     pub fn put(&mut self, at: usize, piece: Piece<'_>) -> Option<()> {
-        self.space.part(at, piece.len())?;
-        piece.each(|done, chunk| {
-            let copied = self.copy(at + done, chunk);
-            debug_assert!(copied.is_some(), "there is room for the whole piece");
-        });
+        let place = self.space.part(at, piece.len())?;
+        let here = piece.len().min(FIRST_BYTES.saturating_sub(at));
+        if here > 0 {
+            let first = Space::of_mut(&mut self.first.0[at..at + here]);
+            piece.part(0, here)?.copy_to(first, How::Short);
+            self.end = self.end.max(at + here);
+        }
+        let rest = piece.len() - here;
+        piece.part(here, rest)?.copy_to(place.part(here, rest)?, How::Lines);
         Some(())
     }
 

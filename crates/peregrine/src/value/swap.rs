@@ -1,13 +1,14 @@
 //! `Swap`, `Block`, `Piece`: plain data that is turned to the other byte order while it is copied.
 //!
-//! Conversion is no pass of its own: what is copied anyway is read into a private chunk that stays in
-//! the first cache, turned there, and written from there.
+//! Conversion is no pass of its own. Where the processor can, bytes are put in order between being
+//! fetched and being written (`window.rs`); elsewhere, and where values must be looked at, they are
+//! fetched into a private chunk that stays in the first cache, turned there, and written from there.
 
 use core::marker::PhantomData;
 
 use super::plain::{swap_2, swap_4, swap_8, swap_16};
-use super::window::Chunk;
-use super::{Plain, Window};
+use super::window::{Chunk, Masks};
+use super::{Plain, Space, Window};
 
 /// How plain values of a type are turned to the other byte order; the type itself is not known any more.
 #[derive(Debug)]
@@ -26,9 +27,21 @@ impl Swap {
     }
 
     /// Turns whole units in place.
-    #[inline]
     pub(super) fn turn(&self, bytes: &mut [u8]) {
-        (self.all)(bytes);
+        let mut done = 0;
+        if let Some(masks) = self.masks(bytes.len()) {
+            // As often as the masks are whole units.
+            let whole = bytes.len() - bytes.len() % masks.bytes();
+            let space = Space::of_mut(&mut bytes[..whole]);
+            done = space.copy_turned(space.window(), &masks, 0, false);
+        }
+        (self.all)(&mut bytes[done..]);
+    }
+
+    /// The masks by which lanes are turned, if it is worth it for so many bytes.
+    fn masks(&self, bytes: usize) -> Option<Masks> {
+        const WORTH: usize = 512;
+        if bytes < WORTH { None } else { Masks::of(self.unit, self.all) }
     }
 }
 
@@ -142,25 +155,44 @@ impl<'a> Piece<'a> {
         Some(Self { at: self.at + at, bytes, ..*self })
     }
 
-    /// Hands over the bytes as they travel: those that travel as they lie at once, others chunk by
-    /// chunk. `take` is told where in the piece a chunk begins.
+    /// Copies it to `to`, which is as long.
     #[inline]
-    pub(crate) fn each(&self, mut take: impl FnMut(usize, Window<'_>)) {
-        match self.block.swap {
-            None => {
-                if let Some(all) = self.block.window.part(self.at, self.bytes) {
-                    take(0, all);
-                }
-            }
-            Some(swap) => self.each_turned(swap, &mut take),
-        }
+    pub(crate) fn copy_to(&self, to: Space<'_>, how: How) {
+        let Some(swap) = self.block.swap else {
+            let from = self.block.window.part(self.at, self.bytes).unwrap_or(Window::empty());
+            return match how {
+                How::Short => to.copy_from(from),
+                How::Lines => to.copy_lines(from),
+                How::Past => to.copy_past(from),
+            };
+        };
+        self.copy_turned(to, swap, how == How::Past);
     }
 
     #[cold]
-    fn each_turned(&self, swap: &Swap, take: &mut dyn FnMut(usize, Window<'_>)) {
+    fn copy_turned(&self, to: Space<'_>, swap: &Swap, past: bool) {
+        let mut done = 0;
+        // Lanes begin where their masks do, in the block.
+        let before = self.at.wrapping_neg() % Masks::LANE_BYTES;
+        if let Some(masks) = swap.masks(self.bytes)
+            && let Some(from) = self.block.window.part(self.at + before, self.bytes - before)
+            && let Some(lanes) = to.part(before, from.len())
+        {
+            self.copy_chunks(0, before, to, swap);
+            let lane = (self.at + before) / Masks::LANE_BYTES;
+            done = before + lanes.copy_turned(from, &masks, lane, past);
+        }
+        self.copy_chunks(done, self.bytes, to, swap);
+    }
+
+    /// Copies its bytes from `from` up to `end`, chunk by chunk.
+    fn copy_chunks(&self, from: usize, end: usize, to: Space<'_>, swap: &Swap) {
+        if from == end {
+            return;
+        }
         let mut chunk = Chunk::new();
         let most = Chunk::whole(swap.unit);
-        let (mut at, end) = (self.at, self.at + self.bytes);
+        let (mut at, end) = (self.at + from, self.at + end);
         while at < end {
             // Whole units, of which those at the borders may be needed in part.
             let first = at - at % swap.unit;
@@ -168,10 +200,23 @@ impl<'a> Piece<'a> {
             let bytes = (stop - first).next_multiple_of(swap.unit);
             let Some(turned) = chunk.fetch(self.block.window, first, bytes) else { return };
             swap.turn(turned);
-            take(at - self.at, Window::from(&turned[at - first..stop - first]));
+            if to.write(at - self.at, &turned[at - first..stop - first]).is_none() {
+                return;
+            }
             at = stop;
         }
     }
+}
+
+/// In which way bytes are copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// As few are.
+    Short,
+    /// See [`Space::copy_lines`].
+    Lines,
+    /// See [`Space::copy_past`].
+    Past,
 }
 
 impl<'a> From<Window<'a>> for Piece<'a> {
@@ -187,12 +232,9 @@ mod tests {
     use crate::value::bytes_of;
 
     fn gathered(piece: Piece<'_>) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        piece.each(|at, chunk| {
-            assert_eq!(at, bytes.len());
-            bytes.resize(at + chunk.len(), 0);
-            chunk.read(0, &mut bytes[at..]).unwrap();
-        });
+        let mut bytes = vec![0xaa; piece.len()];
+        let how = if piece.len().is_multiple_of(3) { How::Past } else { How::Lines };
+        piece.copy_to(Space::of_mut(&mut bytes), how);
         bytes
     }
 

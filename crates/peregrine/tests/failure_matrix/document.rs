@@ -64,18 +64,24 @@ pub(super) fn plain(text: &str) -> String {
             plain.push_str(&word.replace(bare, "DIRECTORY"));
         } else if is_address || bare.contains("local:subject") {
             plain.push_str(&word.replace(bare, "ADDRESS"));
+        } else if bare.starts_with("pra") || bare.starts_with("prb") {
+            plain.push_str(&word.replace(bare, "INTERFACE"));
+        } else if bare.split(':').count() > 2 && !bare.contains("::") {
+            plain.push_str(&word.replace(bare, "HARDWARE"));
+        } else if bare.chars().all(|c| c.is_ascii_digit()) && !bare.is_empty() {
+            plain.push_str(&word.replace(bare, "N"));
         } else {
-            let mut digits = false;
-            for c in word.chars() {
-                match c.is_ascii_digit() {
-                    true if digits => {}
-                    true => plain.push('N'),
-                    false => plain.push(c),
-                }
-                digits = c.is_ascii_digit();
-            }
+            plain.push_str(word);
         }
         plain.push_str(space);
+    }
+    // Which of the two it is depends on how many refusals the kernel lets out within a second.
+    let deaths =
+        ["the server does not answer any more", "nobody listens any more where the server was"];
+    for death in deaths {
+        if plain.contains(death) {
+            return plain.replace(death, &deaths.join(", or: "));
+        }
     }
     plain.replace('|', "/")
 }

@@ -113,6 +113,8 @@ impl Subject for Answer {
         self.wait_for("end", || caller.is_cancelled(), LONG);
         if caller.is_cancelled() {
             self.0.write("outlive was cancelled");
+            // Not so soon that its caller takes the result after all.
+            std::thread::sleep(Duration::from_millis(300));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::region::PLACE_BYTES;
-use crate::value::{Departs, Piece, Space, Window};
+use crate::value::{Departs, How, Piece, Space};
 
 /// Bytes written between two words about it, and what of it is much: whose message is long enough
 /// to be read in larger pieces.
@@ -49,16 +49,16 @@ impl Pace {
     }
 
     /// Copies one piece.
-    fn copy(&self, to: Space<'_>, from: Window<'_>) {
+    fn copy(&self, to: Space<'_>, from: Piece<'_>) {
         if from.len() < TIMED {
-            return to.copy_from(from);
+            return from.copy_to(to, How::Short);
         }
         match self.how.load(Ordering::Relaxed) {
-            PAST => to.copy_past(from),
-            CACHED => to.copy_lines(from),
+            PAST => from.copy_to(to, How::Past),
+            CACHED => from.copy_to(to, How::Lines),
             _ => {
                 let start = Instant::now();
-                to.copy_lines(from);
+                from.copy_to(to, How::Lines);
                 self.learn(start.elapsed(), from.len() / LINE);
             }
         }
@@ -117,10 +117,7 @@ impl Departs for Stream<'_> {
         while done < from.len() {
             let bytes = piece.min(from.len() - done);
             if let (Some(to), Some(from)) = (to.part(done, bytes), from.part(done, bytes)) {
-                from.each(|at, chunk| {
-                    let to = to.part(at, chunk.len()).unwrap_or(Space::none());
-                    self.pace.copy(to, chunk);
-                });
+                self.pace.copy(to, from);
             }
             done += bytes;
             self.there(at + done);
@@ -142,6 +139,7 @@ impl Departs for Stream<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Window;
 
     fn how(pace: &Pace) -> u32 {
         pace.how.load(Ordering::Relaxed)
