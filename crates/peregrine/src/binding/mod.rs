@@ -222,10 +222,7 @@ impl Binding {
     /// # Errors
     /// Those of any call.
     pub fn ping(&self) -> Result<(), CallError> {
-        crate::stub::call(self, crate::call::PING, |stub| {
-            stub.head_only();
-            stub.transport(&[], &[], &mut [])?.ping()
-        })
+        crate::stub::ping(self)
     }
 }
 
