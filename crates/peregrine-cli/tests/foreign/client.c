@@ -445,6 +445,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     all();
+    printf("all is right: values are %s-endian\n", big() ? "big" : "little");
     if (udp) {
         pg_exchange_settle(&exchange);
         pg_exchange_close(&exchange);
@@ -453,6 +454,5 @@ int main(int argc, char **argv) {
     }
     pg_call_free(&call);
     pg_reply_free(&reply);
-    printf("all is right: values are %s-endian\n", big() ? "big" : "little");
     return 0;
 }

@@ -78,8 +78,9 @@ void pg_sender_heard(struct pg_sender *sender, const struct pg_packet *have, pg_
             end = next + i + 1;
         }
     /* Up to where what is missing is lost, and not just late. */
-    if ((have->flags & PG_PLEASE) || !older(have->echo, sender->last)) end = sender->sent;
-    if (sender->again && older(have->echo, sender->last_again)) end = next;
+    bool waited = have->flags & PG_PLEASE;
+    if (waited || !older(have->echo, sender->last)) end = sender->sent;
+    if (!waited && sender->again && older(have->echo, sender->last_again)) end = next;
     uint32_t lost = 0, most = allowed(sender);
     uint32_t positions[WINDOW];
     for (uint32_t p = next; p < end && lost < most; p++)

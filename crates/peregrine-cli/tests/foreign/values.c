@@ -305,7 +305,8 @@ static void put_packed_text(struct pg_writer *to, const char *text) {
     pg_put_bytes(to, text, strlen(text));
 }
 
-/* The description of P 8: packed, and little-endian. It has no documentation. */
+/* The description of P 8: packed, and little-endian. It tells no documentation, no addresses and no
+ * network. */
 void pg_describe(const struct pg_export *of, uint64_t age_ms, uint32_t bindings,
                  struct pg_writer *to) {
     put_packed_text(to, of->interface);
@@ -316,4 +317,6 @@ void pg_describe(const struct pg_export *of, uint64_t age_ms, uint32_t bindings,
     put_packed(to, 0, 4);
     put_packed(to, age_ms, 8);
     put_packed(to, bindings, 4);
+    put_packed(to, 0, 4);
+    put_packed(to, 0, 8);
 }
