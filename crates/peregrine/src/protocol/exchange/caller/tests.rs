@@ -1,6 +1,7 @@
 //! Dialogues with a caller: this comes, exactly that goes.
 
 use super::super::rtt::WAIT_MIN;
+use super::super::time::SECOND;
 use super::*;
 
 const NOW: Moment = Moment(100 * SECOND);
