@@ -120,7 +120,14 @@ impl Case {
 pub(crate) fn names() -> PossibleValuesParser {
     let calls = CASES.iter().map(|case| case.name);
     let others = [LOCAL_CALL, SYSTEM_CALL, IN_16M.name].into_iter().chain(MANY);
-    PossibleValuesParser::new(others.chain(crate::network::other_cases()).chain(calls))
+    let swapped = crate::swapped::CASES;
+    PossibleValuesParser::new(
+        others
+            .chain(crate::network::other_cases())
+            .chain(calls)
+            .chain(swapped)
+            .chain(crate::bind::CASES),
+    )
 }
 
 /// A null call by many threads of one process, through one binding.

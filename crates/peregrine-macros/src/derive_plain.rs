@@ -81,6 +81,17 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
             })
         }
     });
+    let units =
+        fields.iter().map(|PlainField { ty, .. }| quote!(<#ty as ::peregrine::__rt::Plain>::UNIT));
+    let swap = fields.iter().map(|PlainField { member, ty, .. }| {
+        quote! {
+            {
+                const AT: usize = ::core::mem::offset_of!(#ident, #member);
+                const END: usize = AT + ::core::mem::size_of::<#ty>();
+                <#ty as ::peregrine::__rt::Plain>::swap(&mut bytes[AT..END]);
+            }
+        }
+    });
     let described = fields.iter().map(|PlainField { name, ty, .. }| {
         quote! {
             ::peregrine::__rt::Field {
@@ -102,10 +113,19 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
 
         unsafe impl ::peregrine::__rt::Plain for #ident {
             const ANY_BITS: bool = #(#any_bits)&&*;
+            const UNIT: usize = ::peregrine::__rt::common_unit(&[#(#units),*]);
 
             #[inline]
             fn valid(bytes: &[u8]) -> bool {
                 #(#valid)&&*
+            }
+
+            #[inline]
+            fn swap(bytes: &mut [u8]) {
+                // As an array, so that no border below need be looked at.
+                let bytes = bytes.first_chunk_mut::<{ ::core::mem::size_of::<#ident>() }>();
+                let ::core::option::Option::Some(bytes) = bytes else { return };
+                #(#swap)*
             }
         }
 
@@ -196,6 +216,12 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
     Ok(quote! {
         unsafe impl ::peregrine::__rt::Plain for #ident {
             const ANY_BITS: bool = false;
+            const UNIT: usize = ::core::mem::size_of::<#repr>();
+
+            #[inline]
+            fn swap(bytes: &mut [u8]) {
+                <#repr as ::peregrine::__rt::Plain>::swap(bytes);
+            }
 
             #[inline]
             fn valid(bytes: &[u8]) -> bool {

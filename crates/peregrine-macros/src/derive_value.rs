@@ -36,17 +36,17 @@ pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
                 });
 
             #[inline]
-            fn encode(
+            fn encode<__R: ::peregrine::__rt::Representation>(
                 &self,
-                __head: &mut ::peregrine::__rt::Writer<'_>,
+                __head: &mut ::peregrine::__rt::Writer<'_, __R>,
             ) -> ::core::result::Result<(), ::peregrine::__rt::Overflow> {
                 #encode
                 ::core::result::Result::Ok(())
             }
 
             #[inline]
-            fn decode(
-                __head: &mut ::peregrine::__rt::Reader<'_>,
+            fn decode<__R: ::peregrine::__rt::Representation>(
+                __head: &mut ::peregrine::__rt::Reader<'_, __R>,
             ) -> ::core::result::Result<Self, ::peregrine::__rt::Invalid> {
                 #decode
             }

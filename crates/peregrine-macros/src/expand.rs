@@ -196,7 +196,8 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
     let ty = &parameter.ty;
     let (direction, shape) = match parameter.form {
         Form::Value | Form::Borrowed => ("In", "One"),
-        Form::Text | Form::Slice => ("In", "Buffer"),
+        Form::Text => ("In", "Text"),
+        Form::Slice => ("In", "Buffer"),
         Form::Lent => ("Lent", "Buffer"),
         Form::Out => ("Out", "Buffer"),
         Form::InOut => ("InOut", "One"),
@@ -294,7 +295,7 @@ impl Sent {
                 ins: quote!(#block.contents(),),
                 outs: quote!(#block,),
                 take: quote!(let #back = __returned.values::<#ty>(#ident.len())?;),
-                assign: quote!(::peregrine::__rt::assign(#ident, #back);),
+                assign: quote!(::peregrine::__rt::assign(&mut *#ident, #back);),
                 ..none
             },
         }
@@ -329,18 +330,25 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     } else {
         quote!(__returned.finish()?;)
     };
+    // The same for each representation, and borrowing only: it may be run again.
+    let body = quote! {
+        |__stub| {
+            #head_only
+            #(#marshal)*
+            let mut __returned = __stub.transport(&[#(#ins)*], &[#(#lent)*], &mut [#(#outs)*])?;
+            let __result = __returned.result::<#returns>()?;
+            #finish
+            ::core::result::Result::Ok(__result)
+        }
+    };
     quote! {
         #[inline]
         fn #ident(&self, #(#parameters),*) -> #returns {
-            ::peregrine::__rt::call(&self.binding, #number, |__stub| {
-                #head_only
-                #(#marshal)*
-                let mut __returned =
-                    __stub.transport(&[#(#ins)*], &[#(#lent)*], &mut [#(#outs)*])?;
-                let __result = __returned.result::<#returns>()?;
-                #finish
-                ::core::result::Result::Ok(__result)
-            })
+            if ::peregrine::__rt::is_native(&self.binding) {
+                ::peregrine::__rt::call(&self.binding, #number, #body)
+            } else {
+                ::peregrine::__rt::call_swapped(&self.binding, #number, #body)
+            }
         }
     }
 }

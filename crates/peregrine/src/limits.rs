@@ -6,6 +6,7 @@
 //! | [`DEPTH_BYTES_MAX`] | 128 KiB | the same: large values within large values |
 //! | [`EMPTY_VALUES_MAX`] | 65536 | `TooLarge` or `BadResult`: more values than that which take no bytes |
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
+//! | [`HOSTS_BYTES_MAX`], [`OFFERS_MAX`] | 1 MiB, 64 | a hosts file is refused, and so is a name with more addresses in it |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
 //! | [`MESSAGE_BYTES`] | 1 MiB | `TooLarge`, not executed: declare `max_len`, or ask for more on both sides |
 //! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
@@ -20,6 +21,7 @@
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole; a connection that says nothing keeps no thread longer |
 //! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
+//! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | an interface's description is not read |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
 //! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed |
 //! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the caller that is idle longest is forgotten and binds again, or `Exhausted` at bind |
@@ -53,8 +55,20 @@ pub const DEPTH_BYTES_MAX: usize = 128 << 10;
 /// make us spend.
 pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 
+/// Bytes in the canonical text of an interface that somebody else describes.
+pub const CANONICAL_BYTES_MAX: usize = 1 << 20;
+
+/// How deep the types of such a text may nest within one line. Reading and printing them recurses.
+pub const CANONICAL_DEPTH_MAX: usize = 64;
+
 /// Bytes in the name of an export.
 pub const NAME_BYTES_MAX: usize = 64;
+
+/// Bytes of a hosts file.
+pub const HOSTS_BYTES_MAX: usize = 1 << 20;
+
+/// Addresses of one name in a hosts file.
+pub const OFFERS_MAX: usize = 64;
 
 /// Bytes that a message may have each way, unless the interface declares that it needs more, or
 /// both sides ask for it with `message_bytes` and `message_bytes_max`.

@@ -14,16 +14,19 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use document::{bytes, check, parse, pattern, vectors};
-use peregrine::call::{Answer, EStack, Incoming, execute};
-use peregrine::interface::Type;
-use peregrine::value::{Invalid, Reader, Space, Window, Writer};
+use peregrine::call::{Answer, EStack, Incoming, Reply, Request, Serve, Served, execute};
+use peregrine::interface::{Interface, Type};
+use peregrine::value::{
+    ByteOrder, Invalid, Native, Reader, Representation, Space, Swapped, Window, Writer,
+};
 use peregrine::{
-    BindOptions, CallError, Executed, Kind, Lent, Out, Plain, Value, Wait, interface, sys,
+    BindOptions, Binding, CallError, Executed, Kind, Lent, Out, Plain, Value, Wait, interface, sys,
 };
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
@@ -35,6 +38,12 @@ use rustix::net::{
 fn every_vector_is_of_a_known_kind() {
     let held: BTreeSet<&str> = VALUES.iter().chain(INVALID).chain(HANDSHAKE).copied().collect();
     for name in vectors().keys() {
+        if let Some(little) = name.strip_prefix("big ") {
+            let case = ["call ", "reply "].iter().find_map(|part| little.strip_prefix(part));
+            let of_case = case.is_some_and(|case| BIG_CASES.contains(&case));
+            assert!(of_case || held.contains(little), "no test holds `{name}`");
+            continue;
+        }
         let of_case = CASES.iter().chain(SERVER_CASES).any(|case| {
             let parts = [format!("call {case}"), format!("reply {case}")];
             parts.iter().any(|part| name == part || *name == format!("{part} header"))
@@ -92,8 +101,12 @@ enum Colour {
 struct Nothing {}
 
 fn encode<T: Value>(value: &T) -> Vec<u8> {
+    encode_in::<T, Native>(value)
+}
+
+fn encode_in<T: Value, R: Representation>(value: &T) -> Vec<u8> {
     let mut memory = [0xaa; 4096];
-    let mut writer = Writer::new(Space::of_mut(&mut memory));
+    let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory));
     value.encode(&mut writer).expect("room");
     writer.flush();
     let bytes = writer.len();
@@ -101,18 +114,36 @@ fn encode<T: Value>(value: &T) -> Vec<u8> {
 }
 
 fn decode<T: Value>(bytes: &[u8]) -> Result<T, Invalid> {
-    let mut reader = Reader::new(Window::from(bytes));
+    decode_in::<T, Native>(bytes)
+}
+
+fn decode_in<T: Value, R: Representation>(bytes: &[u8]) -> Result<T, Invalid> {
+    let mut reader = Reader::<R>::represented(Window::from(bytes));
     let value = T::decode(&mut reader)?;
     reader.finish()?;
     Ok(value)
 }
 
+/// The name of a vector for a big-endian server: of what looks the same there is none of its own.
+fn big(name: &str) -> String {
+    let big = format!("big {name}");
+    if vectors().contains_key(&big) { big } else { name.to_owned() }
+}
+
 fn holds<T: Value + PartialEq + Debug>(name: &str, value: T) {
-    check(name, &encode(&value));
+    holds_in::<T, Native>(name, &value);
+    holds_in::<T, Swapped>(&big(name), &value);
+}
+
+fn holds_in<T: Value + PartialEq + Debug, R: Representation>(name: &str, value: &T) {
+    check(name, &encode_in::<T, R>(value));
     let bytes = bytes(name, 0);
-    assert_eq!(decode::<T>(&bytes).as_ref(), Ok(&value), "{name}");
+    assert_eq!(decode_in::<T, R>(&bytes).as_ref(), Ok(value), "{name}");
     for short in 0..bytes.len() {
-        assert!(decode::<T>(&bytes[..short]).is_err(), "{name}: {short} bytes are a value too");
+        assert!(
+            decode_in::<T, R>(&bytes[..short]).is_err(),
+            "{name}: {short} bytes are a value too"
+        );
     }
 }
 
@@ -219,6 +250,7 @@ fn nothing_is_padded_for_no_element() {
 fn errors_of_calls_travel_as_text_that_is_cut() {
     let error = CallError::new(Kind::ServerGone, Executed::Maybe, "process 77");
     check("call error", &encode(&error));
+    check("big call error", &encode_in::<_, Swapped>(&error));
     let relayed: CallError = decode(&bytes("call error", 0)).unwrap();
     assert_eq!((relayed.kind(), relayed.executed()), (Kind::Relayed, Executed::Maybe));
     assert_eq!(relayed.detail(), "calling: the server is gone: process 77");
@@ -243,6 +275,10 @@ const INVALID: &[&str] = &[
 fn what_is_no_value_is_refused() {
     fn refused<T: Value + Debug>(name: &str, why: Invalid) {
         assert_eq!(decode::<T>(&bytes(name, 0)).err(), Some(why), "{name}");
+        let big = format!("big {name}");
+        if vectors().contains_key(&big) {
+            assert_eq!(decode_in::<T, Swapped>(&bytes(&big, 0)).err(), Some(why), "{big}");
+        }
     }
     refused::<bool>("not a bool", Invalid::Bits);
     refused::<char>("not a char", Invalid::Bits);
@@ -261,10 +297,13 @@ struct Nest(Option<Box<Self>>);
 
 impl Value for Nest {
     const TYPE: Type = Type::Unit;
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), peregrine::value::Overflow> {
+    fn encode<R: Representation>(
+        &self,
+        head: &mut Writer<'_, R>,
+    ) -> Result<(), peregrine::value::Overflow> {
         self.0.encode(head)
     }
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Option::decode(head).map(Self)
     }
 }
@@ -330,14 +369,22 @@ trait WordAsValue {
     fn say(&self, word: String) -> peregrine::Result<()>;
 }
 
-/// `&str` travels as a block and `String` in the head: no client may take one for the other.
+#[interface(name = "Word")]
+trait Words {
+    fn say(&self, word: &[String]) -> peregrine::Result<()>;
+}
+
+/// `&str` travels as a block, a `String` in the head, and `&[String]` there too, with a count of
+/// its own: no client may take one for the other.
 #[test]
-fn text_in_a_block_and_text_in_the_head_are_told_apart() {
+fn text_in_a_block_and_texts_in_the_head_are_told_apart() {
     let lines = block("REPRESENTATION.md", "words");
-    let (of_block, of_value) = lines.trim_end().split_once('\n').expect("two lines");
-    let second = |text: String| text.lines().nth(1).expect("a procedure").to_owned();
-    assert_eq!(second(WordAsBlockClient::INTERFACE.canonical_text()), of_block);
-    assert_eq!(second(WordAsValueClient::INTERFACE.canonical_text()), of_value);
+    let interfaces =
+        [WordAsBlockClient::INTERFACE, WordAsValueClient::INTERFACE, WordsClient::INTERFACE];
+    for (line, interface) in lines.lines().zip(interfaces) {
+        assert_eq!(interface.canonical_text().lines().nth(1), Some(line));
+    }
+    assert_eq!(lines.lines().count(), interfaces.len());
 }
 
 // Calls and replies.
@@ -508,6 +555,77 @@ fn call(client: &GoldenClient, case: &str) {
 fn words(name: &str) -> Vec<u32> {
     let bytes = bytes(name, 0);
     bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap())).collect()
+}
+
+/// Cases that stand in the document as a big-endian server sees them.
+const BIG_CASES: &[&str] = &["add", "mixed", "lend", "read", "change", "fail", "stop"];
+
+/// A big-endian server that has learnt the document by heart.
+struct Big;
+
+impl Serve for Big {
+    fn interface(&self) -> &'static Interface {
+        GoldenClient::INTERFACE
+    }
+    fn byte_order(&self) -> ByteOrder {
+        ByteOrder::Big
+    }
+    fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+        let case = BIG_CASES
+            .iter()
+            .find(|case| words(&format!("call {case} header"))[0] == request.procedure());
+        let case = case.expect("a case of the document");
+        let [_, head_bytes, copied, total] =
+            words(&format!("call {case} header")).try_into().expect("four words");
+        let raw = request.raw();
+        let mut message = vec![0; total as usize];
+        let (head, rest) = message.split_at_mut(head_bytes as usize);
+        raw.head.read(0, head).expect("a head as long as it says");
+        let blocks = rest.len() - raw.copied.len() - raw.lent.len();
+        let rest = &mut rest[blocks..];
+        rest[..raw.copied.len()].copy_from_slice(raw.copied);
+        raw.lent.read(&mut rest[raw.copied.len()..])?;
+        assert_eq!(total as usize - raw.lent.len(), copied as usize, "{case}");
+        check(&format!("big call {case}"), &message);
+
+        let [answer, _, head_at, head_bytes] = {
+            let header = bytes(&format!("reply {case} header"), 0);
+            let word = |at| u32::from_le_bytes(header[at..at + 4].try_into().expect("a word"));
+            [0, 4, 8, 12].map(|at| word(at) as usize)
+        };
+        let message = bytes(&format!("big reply {case}"), 0);
+        let capacities: &[usize] = match *case {
+            "read" => &[24, 6],
+            "change" => &[4, 0],
+            "fail" => &[2],
+            _ => &[],
+        };
+        reply.expect(capacities.len());
+        let mut at = 32;
+        for (index, capacity) in capacities.iter().enumerate() {
+            let block = reply.block(*capacity).expect("room");
+            if answer == 0 {
+                let filled = message[4 * index..][..4].try_into().expect("the table's entry");
+                let filled = u32::from_le_bytes(filled) as usize;
+                block.write(0, message.get(at..at + filled).unwrap_or(&[])).expect("room");
+                reply.filled(index, filled)?;
+                at = (at + capacity).next_multiple_of(16);
+            }
+        }
+        let answer = Answer::from_number(answer as u32).expect("an answer");
+        reply.raw(answer, &message[head_at..head_at + head_bytes])
+    }
+}
+
+/// A little-endian client sends to a big-endian server what stands in the document, and understands
+/// its replies.
+#[test]
+fn a_client_converts_to_the_byte() {
+    let binding = Binding::in_process(Arc::new(Big), &BindOptions::default());
+    let client = GoldenClient { binding };
+    for case in BIG_CASES {
+        call(&client, case);
+    }
 }
 
 /// The stub of a server answers the calls of the document with its replies.
@@ -721,6 +839,10 @@ fn a_client_writes_and_reads_to_the_byte() {
     assert_eq!((&*description.interface, description.version), ("Golden", 0));
     assert_eq!((&*description.text, &*description.docs), ("text", &["d".to_owned()][..]));
     assert_eq!((description.process, description.age_ms, description.bindings), (1, 2, 3));
+    assert_eq!(
+        (&*description.listens, description.network),
+        (&["tcp:127.0.0.1".to_owned()][..], 4)
+    );
     let options = BindOptions::default().astacks(1).wait(Wait::Block);
     let error = GoldenClient::bind_with("golden", &options).unwrap_err();
     assert_eq!((error.kind(), error.detail()), (Kind::Denied, "no"));

@@ -3,24 +3,28 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::session::{explain_mismatch, hold, refused, until};
-use super::{BindOptions, Binding, Place};
+use super::ladder::Wanted;
+use super::session::{byte_order, hold, refused, until};
+use super::{BindOptions, Leg};
+use crate::address::Place;
 use crate::call::{Call, CallPath, PathKind, Returned};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::interface::{Description, Digest, Interface};
+use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{RegionLayout, block_cost};
 use crate::path::stream::{Connection, Grant, StreamPath, ask_alone};
 use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
 use crate::sys::ForkMark;
+use crate::value::ByteOrder;
 
 /// A connection, and the bindings that it carries; it ends with the last of them.
 struct Joined {
@@ -29,6 +33,8 @@ struct Joined {
     connection: Arc<Connection>,
     epoch: u64,
     mark: ForkMark,
+    /// Where it leads, for people.
+    to: Option<SocketAddr>,
 }
 
 /// The stream path together with the connection that it belongs to.
@@ -54,6 +60,10 @@ impl CallPath for Member {
 
     fn kind(&self) -> PathKind {
         self.path.kind()
+    }
+
+    fn explain(&self) -> String {
+        self.joined.to.map_or_else(String::new, |to| format!("a connection with {to}"))
     }
 
     fn is_alive(&self) -> bool {
@@ -201,49 +211,18 @@ fn answered(header: &Header, body: &[u8], kind: wire::Kind) -> Result<(), CallEr
 
 fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
     answered(header, body, wire::Kind::Bound)?;
-    let bound = Bound::from_bytes(body).ok_or_else(unreadable)?;
-    if bound.representation != wire::REPRESENTATION {
-        return Err(refused(0, "client and server lay their values out differently".into()));
-    }
-    Ok(bound)
+    Bound::from_bytes(body).ok_or_else(unreadable)
 }
 
 /// Binds to a name at a place.
-pub(super) fn bind(
-    place: &Place,
-    name: &str,
-    interface: &'static Interface,
-    digest: Option<Digest>,
-    options: &BindOptions,
-    address: &str,
-) -> Result<Binding, CallError> {
-    let until = until(options.bind_limit);
-    let bound = bind_until(place, name, interface, digest, options, address, until);
-    bound.map_err(|error| {
-        if error.kind() != Kind::InterfaceMismatch {
-            return error.at(address);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        let theirs = describe(place, name, left).ok();
-        theirs.and_then(|theirs| explain_mismatch(interface, &theirs)).unwrap_or(error).at(address)
-    })
-}
-
-fn bind_until(
-    place: &Place,
-    name: &str,
-    interface: &'static Interface,
-    digest: Option<Digest>,
-    options: &BindOptions,
-    address: &str,
-    until: Instant,
-) -> Result<Binding, CallError> {
+pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+    let Wanted { name, interface, digest, options, until } = *wanted;
     let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // As many as there is address space for: memory that was never touched costs nothing.
     let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), message_bytes);
     let request = Bind {
         digest: digest.map(|digest| digest.0),
-        representation: wire::REPRESENTATION,
+        representation: ByteOrder::NATIVE.number(),
         count: room.map_or(1, |room| room.count),
         bytes: message_bytes as u64,
         process: std::process::id(),
@@ -275,6 +254,7 @@ fn bind_until(
             (joined, bound)
         }
     };
+    let order = byte_order(bound.representation)?;
     let connection = Arc::clone(&joined.connection);
     connection.frames.at_least(options.astacks);
     let granted = usize::try_from(bound.bytes).unwrap_or(usize::MAX);
@@ -288,7 +268,7 @@ fn bind_until(
     // Measured before the first call rather than in it.
     block_cost();
     let frames = Arc::clone(&path.connection.frames);
-    Binding::new(Box::new(Member { path, joined }), frames, interface, address.to_owned(), options)
+    Ok(Leg { path: Box::new(Member { path, joined }), frames, order })
 }
 
 /// Makes a connection of a socket on which one has bound, and has it watched.
@@ -310,5 +290,6 @@ fn join(
     let keeper = Keeper::of_process().map_err(system("starting the keeper"))?;
     let watcher = Arc::new(Watcher(Arc::clone(&connection)));
     let watch = keeper.watch(watcher).map_err(system("watching the connection"))?;
-    Ok(Joined { watch, connection, epoch: bound.epoch, mark })
+    let to = connection.stream().peer().ok();
+    Ok(Joined { watch, connection, epoch: bound.epoch, mark, to })
 }

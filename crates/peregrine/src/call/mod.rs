@@ -20,7 +20,7 @@ pub(crate) use caller::{
 };
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
-pub use request::{InOut, Refusal, Request, Slice};
+pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Serve, Served, execute};
 pub(crate) use serve::{Placed, execute_in_place, refuse};
 
@@ -29,7 +29,9 @@ use std::time::Instant;
 
 use crate::error::CallError;
 use crate::stats::{self, Copy};
-use crate::value::{Departs, FIRST_BYTES, Invalid, OutBlock, Staged, Window, Writer, align_up};
+use crate::value::{
+    Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Staged, Window, align_up,
+};
 
 /// The number of the procedure that every export answers itself: it does nothing.
 pub const PING: u32 = u32::MAX;
@@ -119,12 +121,12 @@ pub struct Call<'a, 'f, 'o> {
     pub procedure: u32,
     /// The frame (A-stack) that was taken for the call.
     pub frame: &'a Taken<'f>,
-    /// The head, in the frame's call space; paths [flush](Writer::flush) it when all is there.
-    pub head: &'a mut Writer<'f>,
+    /// The head, in the frame's call space; paths [flush](Head::flush) it when all is there.
+    pub head: &'a mut Head<'f>,
     /// Blocks to be copied for the procedure.
-    pub ins: &'a [Window<'a>],
+    pub ins: &'a [Block<'a>],
     /// Blocks that the procedure reads where the path put them.
-    pub lent: &'a [Window<'a>],
+    pub lent: &'a [Block<'a>],
     /// Where the blocks of the result go.
     pub outs: &'a mut [OutBlock<'o>],
     /// How long the caller waits; stubs say it as a moment, or that there is none.
@@ -156,9 +158,9 @@ pub trait CallPath: Send + Sync {
     /// Which path it is.
     fn kind(&self) -> PathKind;
 
-    /// What it is and why, for people.
+    /// What carries the calls, for people, if there is more to say than the path's name.
     fn explain(&self) -> String {
-        self.kind().to_string()
+        String::new()
     }
 
     /// Whether the server's session still stands, as far as is known without asking.
@@ -202,9 +204,16 @@ impl Call<'_, '_, '_> {
         Some(Layout { head, copied, total: at.max(copied) })
     }
 
+    /// Whether all blocks travel as they lie, so that a path may send them from there. If not, they are
+    /// [put](Self::put), and converted in doing so.
+    #[inline]
+    pub fn is_straight(&self) -> bool {
+        self.ins.iter().chain(self.lent).all(|block| block.straight().is_some())
+    }
+
     /// How the message will lie once it is put; what is larger than anything is `usize::MAX`.
     pub fn layout(&self) -> Layout {
-        let behind = |at, block: &Window<'_>| align_up(at).saturating_add(block.len());
+        let behind = |at, block: &Block<'_>| align_up(at).saturating_add(block.len());
         let head = self.head.len();
         let at = self.ins.iter().fold(head, behind);
         let copied = if self.lent.is_empty() { at } else { align_up(at) };
@@ -231,7 +240,7 @@ impl Call<'_, '_, '_> {
                 stats::count(Copy::A, part.len());
                 // What shares the header's line is gathered, as ever.
                 let here = part.len().min(FIRST_BYTES.saturating_sub(first));
-                staged.copy(first, part.part(0, here)?)?;
+                staged.put(first, part.part(0, here)?)?;
                 let (first, rest) = (first + here, part.part(here, part.len() - here)?);
                 departs.write(first, staged.space().part(first, rest.len())?, rest);
             }
@@ -279,7 +288,7 @@ impl Call<'_, '_, '_> {
         let mut at = blocks_at(self.outs.len());
         for (i, out) in self.outs.iter_mut().enumerate() {
             let filled: u32 = space.read_plain(place + 4 * i).ok_or(Invalid::Short)?;
-            let filled = filled as usize;
+            let filled = u32::from_le(filled) as usize;
             if filled > out.capacity() {
                 return Err(Invalid::TooLong);
             }
@@ -315,13 +324,16 @@ impl Call<'_, '_, '_> {
 }
 
 #[inline]
-fn put_block(staged: &mut Staged<'_>, at: usize, block: Window<'_>, most: usize) -> Option<usize> {
+fn put_block(staged: &mut Staged<'_>, at: usize, block: Block<'_>, most: usize) -> Option<usize> {
     let start = align_up(at);
     let end = start.checked_add(block.len()).filter(|end| *end <= most)?;
     let place = staged.space().part(start, block.len())?;
     place.prefetch_write_all();
     staged.zero(at, start.checked_sub(at)?)?;
-    staged.copy(start, block)?;
+    match block.straight() {
+        Some(block) => staged.copy(start, block)?,
+        None => staged.put(start, block.whole())?,
+    }
     stats::count(Copy::A, block.len());
     Some(end)
 }
@@ -344,7 +356,7 @@ pub(crate) const fn blocks_at(outs: usize) -> usize {
 mod tests {
     use super::*;
     use crate::sys::Memory;
-    use crate::value::{Out, Space};
+    use crate::value::{How, Out, Piece, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
     /// Writes, and tells nobody.
@@ -352,8 +364,8 @@ mod tests {
     struct Silent;
 
     impl Departs for Silent {
-        fn write(&self, _: usize, to: Space<'_>, from: Window<'_>) {
-            to.copy_from(from);
+        fn write(&self, _: usize, to: Space<'_>, from: Piece<'_>) {
+            from.copy_to(to, How::Short);
         }
         fn there(&self, _: usize) {}
         fn changed(&self) {}
@@ -383,7 +395,7 @@ mod tests {
         let frame = frames.take(|| None, |_| true, Short::Wait).expect("a frame");
         let mut head = Writer::new(frame.call_space());
         (0..blocks.len() as u64 * 3).for_each(|n| head.plain(&n).unwrap());
-        let windows: Vec<_> = blocks.iter().map(|block| Window::from(*block)).collect();
+        let windows: Vec<_> = blocks.iter().map(|block| Window::from(*block).into()).collect();
         let (ins, lent) = windows.split_at(blocks.len() - 1);
         let (head, limit) = (&mut head, Limit::None);
         body(&mut Call { procedure: 1, frame: &frame, head, ins, lent, outs, limit })
@@ -428,6 +440,50 @@ mod tests {
             assert!(call.layout().total > BYTES);
             assert_eq!(call.put_part(0, usize::MAX, &Silent), None);
         });
+    }
+
+    /// Blocks that are converted look the same whether they are put at once or in parts, wherever a
+    /// part begins: in the middle of a number, or of a value.
+    #[test]
+    fn converted_blocks_are_put_in_parts_as_at_once() {
+        let words: Vec<u32> = (0..777).map(|n| n * 0x0001_0101).collect();
+        let longs: Vec<[u64; 3]> = (0..500).map(|n| [n, !n, n << 40]).collect();
+        let turned = |bytes: &[u8], unit| -> Vec<u8> {
+            bytes.chunks(unit).flat_map(|number| number.iter().rev().copied()).collect()
+        };
+        let (ins, lent) = (bytes_of(&words), bytes_of(&longs));
+        let converted = (turned(ins, 4), turned(lent, 8));
+        let whole = with_call(&frames(), &[&converted.0, &converted.1], &mut [], |call| {
+            let layout = call.put(usize::MAX).unwrap();
+            message(call, layout.total)
+        });
+        let swaps = [Swap::of::<u32>(), Swap::of::<[u64; 3]>()];
+        for piece in [None, Some(1), Some(13), Some(1000), Some(8192)] {
+            with_call(&frames(), &[ins, lent], &mut [], |call| {
+                assert!(call.is_straight());
+                let [ins, lent] = [(call.ins[0], swaps[0]), (call.lent[0], swaps[1])]
+                    .map(|(block, swap)| [Block::new(block.straight().unwrap(), swap)]);
+                let (head, frame) = (&mut *call.head, call.frame);
+                let mut call = Call {
+                    procedure: 1,
+                    frame,
+                    head,
+                    ins: &ins,
+                    lent: &lent,
+                    outs: &mut [],
+                    limit: Limit::None,
+                };
+                assert!(!call.is_straight());
+                let total = call.layout().total;
+                match piece {
+                    None => assert_eq!(call.put(total).unwrap().total, total),
+                    Some(piece) => (0..total).step_by(piece).for_each(|from| {
+                        call.put_part(from, total.min(from + piece), &Silent).unwrap();
+                    }),
+                }
+                assert_eq!(message(&call, total), whole, "by {piece:?}");
+            });
+        }
     }
 
     #[test]

@@ -56,9 +56,10 @@ impl<'a> Reply<'a> {
         self.head.space().prefetch_write();
     }
 
-    /// The next out block, of `capacity` bytes.
+    /// The next out block, of `capacity` bytes; `None` if there is no room.
+    #[doc(hidden)]
     #[inline]
-    pub(super) fn block(&mut self, capacity: usize) -> Option<Departing<'a>> {
+    pub fn block(&mut self, capacity: usize) -> Option<Departing<'a>> {
         let (at, departs) = (self.next, self.departs);
         let block = self.head.space().part(at, capacity)?;
         if departs.is_none() {
@@ -94,7 +95,8 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn filled(&mut self, index: usize, bytes: usize) -> Result<(), Refusal> {
         let filled = u32::try_from(bytes).ok();
-        let noted = filled.and_then(|filled| self.head.staged().write_plain(4 * index, &filled));
+        let noted =
+            filled.and_then(|filled| self.head.staged().write_plain(4 * index, &filled.to_le()));
         noted.ok_or_else(too_large)
     }
 
@@ -124,6 +126,19 @@ impl<'a> Reply<'a> {
         self.answer = Answer::Err;
         (self.outs, self.next) = (0, 0);
         self.put_head(|head| error.encode(head))
+    }
+
+    /// Puts a head that is made already: what stands there is as the answer says.
+    ///
+    /// # Errors
+    /// If there is no room.
+    #[doc(hidden)]
+    pub fn raw(&mut self, answer: Answer, head: &[u8]) -> Result<(), Refusal> {
+        self.answer = answer;
+        if answer != Answer::Ok {
+            (self.outs, self.next) = (0, 0);
+        }
+        self.put_head(|writer| writer.plain_all(head))
     }
 
     /// Into the rest of the first line if it fits there, otherwise behind the blocks.
@@ -179,8 +194,9 @@ impl<'a> Reply<'a> {
         self.head.restart(0, usize::MAX);
         let head = &mut self.head;
         // There is room: A-stacks are never smaller than this, and the text was cut.
-        let _ = head.plain(&(refusal.kind as u32));
-        let _ = text.to_owned().encode(head);
+        let _ = head.plain(&(refusal.kind as u32).to_le());
+        let _ = head.plain(&(text.len() as u32).to_le());
+        let _ = head.plain_all(text.as_bytes());
         (self.head_at, self.head_bytes) = (0, head.len());
     }
 }

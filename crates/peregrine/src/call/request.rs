@@ -43,6 +43,20 @@ pub struct Request<'a> {
     lent: Arriving<'a>,
 }
 
+/// The parts of a message as they came: for a server that is made of a description instead of being
+/// compiled.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct RawRequest<'a> {
+    /// The head, in private memory.
+    pub head: Window<'a>,
+    /// The copied blocks, in private memory: the first at its start, each other at the next multiple
+    /// of 16 behind the one before.
+    pub copied: &'a mut [u8],
+    /// The lent blocks, in the same way.
+    pub lent: Arriving<'a>,
+}
+
 /// A slice argument: where it arrived if it is plain, rebuilt if it is structured.
 #[derive(Debug)]
 pub enum Slice<'a, T> {
@@ -129,6 +143,15 @@ impl<'a> Request<'a> {
     #[inline]
     pub const fn procedure(&self) -> u32 {
         self.procedure
+    }
+
+    /// All that has not been taken yet, as it came; nothing is left.
+    #[doc(hidden)]
+    pub fn raw(&mut self) -> RawRequest<'a> {
+        let head = self.head.rest();
+        self.head = Reader::new(Window::empty());
+        let lent = core::mem::replace(&mut self.lent, Window::empty().into());
+        RawRequest { head, copied: core::mem::take(&mut self.blocks), lent }
     }
 
     /// A value from the head.

@@ -5,7 +5,9 @@ use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::Interface;
 use crate::limits;
-use crate::value::{Arrives, Arriving, Departs, FIRST_BYTES, Space, Window, bytes_of_blocks};
+use crate::value::{
+    Arrives, Arriving, ByteOrder, Departs, FIRST_BYTES, Space, Window, bytes_of_blocks,
+};
 
 /// What an exported object answers.
 pub type Served = Result<(), Refusal>;
@@ -14,6 +16,12 @@ pub type Served = Result<(), Refusal>;
 pub trait Serve: Send + Sync {
     /// What is served.
     fn interface(&self) -> &'static Interface;
+
+    /// The byte order of the values that it takes and gives, which clients are told when they bind.
+    #[doc(hidden)]
+    fn byte_order(&self) -> ByteOrder {
+        ByteOrder::NATIVE
+    }
 
     /// Runs one call.
     ///

@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, accept_with, bind, connect,
-    getsockname, listen, recv, shutdown, socket_with, sockopt,
+    getpeername, getsockname, listen, recv, shutdown, socket_with, sockopt,
 };
 
 use crate::limits;
@@ -153,6 +153,12 @@ impl Stream {
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
+    /// Where it leads.
+    pub(crate) fn peer(&self) -> io::Result<SocketAddr> {
+        let peer = getpeername(&self.0)?.ok_or(io::ErrorKind::NotConnected)?;
+        Ok(SocketAddr::try_from(peer)?)
+    }
+
     /// Says that nothing more will be sent.
     pub(crate) fn finish(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
@@ -181,7 +187,7 @@ impl Listener {
     pub(crate) fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         // Of the accepted sockets none inherits that nobody waits.
         let socket = accept_with(&self.0, SocketFlags::CLOEXEC)?;
-        let from = rustix::net::getpeername(&socket)?;
+        let from = getpeername(&socket)?;
         let from = from.map(SocketAddr::try_from).transpose()?;
         let from = from.ok_or(io::ErrorKind::NotConnected)?;
         Ok((Stream(socket), from))

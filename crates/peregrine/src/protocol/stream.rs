@@ -2,7 +2,7 @@
 //!
 //! Every message is a header of 32 bytes, a body, and extensions, each padded to a multiple of 16,
 //! so that whatever is received into aligned memory is aligned there. All numbers of the protocol
-//! are little-endian; what is in the body of a call or a reply is as the representation says.
+//! are little-endian; values in the body of a call or a reply are as the server lays them out.
 
 use crate::interface::{Description, Digest};
 use crate::limits;
@@ -13,9 +13,6 @@ pub(crate) const VERSION: u8 = 1;
 const MAGIC: u16 = u16::from_le_bytes(*b"Pg");
 pub(crate) const HEADER_BYTES: usize = 32;
 const ALIGN: usize = 16;
-
-/// How bodies are to be read: as this machine lays its values out.
-pub(crate) const REPRESENTATION: u32 = if cfg!(target_endian = "little") { 1 } else { 2 };
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident = $number:literal,)*) => {
@@ -171,7 +168,7 @@ impl Header {
 pub(crate) struct Bind {
     /// Identity of the client's interface; `None` binds to whatever is there.
     pub(crate) digest: Option<[u8; 16]>,
-    /// How the client lays its values out.
+    /// How the client lays its values out: 1 little-endian, 2 big-endian. The server need not know.
     pub(crate) representation: u32,
     /// Calls that it would like to have in flight at one time.
     pub(crate) count: u32,
@@ -190,7 +187,7 @@ pub(crate) struct Bound {
     pub(crate) epoch: u64,
     /// The binding's number on this connection.
     pub(crate) binding: u32,
-    /// How the server lays its values out.
+    /// How the server lays its values out, and so how those of the binding's calls and results are.
     pub(crate) representation: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
@@ -319,6 +316,9 @@ pub(crate) fn description_to_bytes(description: &Description) -> Vec<u8> {
     bytes.extend(description.process.to_le_bytes());
     bytes.extend(description.age_ms.to_le_bytes());
     bytes.extend(description.bindings.to_le_bytes());
+    bytes.extend((description.listens.len() as u32).to_le_bytes());
+    description.listens.iter().for_each(|endpoint| put_text(&mut bytes, endpoint));
+    bytes.extend(description.network.to_le_bytes());
     bytes
 }
 
@@ -329,8 +329,21 @@ pub(crate) fn description_from_bytes(bytes: &[u8]) -> Option<Description> {
     // Each takes four bytes at least: what is claimed is not believed before it comes.
     let docs = (0..taking.u32()?).map(|_| taking.text()).collect::<Option<Vec<_>>>()?;
     let (process, age_ms, bindings) = (taking.u32()?, taking.u64()?, taking.u32()?);
+    let listens = (0..taking.u32()?).map(|_| taking.text()).collect::<Option<Vec<_>>>()?;
+    let network = taking.u64()?;
     taking.end()?;
-    Some(Description { interface, version, digest, text, docs, process, age_ms, bindings })
+    Some(Description {
+        interface,
+        version,
+        digest,
+        text,
+        docs,
+        process,
+        age_ms,
+        bindings,
+        listens,
+        network,
+    })
 }
 
 #[cfg(test)]
@@ -403,6 +416,8 @@ mod tests {
             process: 4,
             age_ms: 5,
             bindings: 6,
+            listens: vec!["tcp:[::]:7".into()],
+            network: 8,
         };
         let bytes = description_to_bytes(&said);
         assert_eq!(description_from_bytes(&bytes), Some(said));

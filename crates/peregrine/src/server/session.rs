@@ -25,6 +25,8 @@ pub(super) struct Sessions {
     next: AtomicU64,
     /// Differs between incarnations.
     epoch: u64,
+    /// Where the server listens for calls over networks, once that is known.
+    pub(super) listens: OnceLock<Vec<String>>,
     pub(super) pool: Arc<Pool>,
     pub(super) keeper: Arc<Keeper>,
     /// Closed for a moment to let in, and turn away, one client when descriptors have run out.
@@ -57,6 +59,7 @@ impl Sessions {
             table: Mutex::default(),
             next: AtomicU64::new(0),
             epoch,
+            listens: OnceLock::new(),
             pool,
             keeper,
             reserve: Mutex::default(),
@@ -345,6 +348,7 @@ impl Session {
             export.message_bytes_max(),
             Arc::clone(&export.standing),
         );
+        let representation = row.serve.byte_order().number();
         let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);
         let has_room = |session: &Arc<Self>| {
             session.region.get().is_some_and(|region| region.layout().bytes >= bytes)
@@ -360,7 +364,8 @@ impl Session {
                 let RegionLayout { count, bytes, .. } = region.layout();
                 let epoch = self.all.epoch;
                 let bytes = bytes as u64;
-                let bound = Bound { epoch, session: *session, binding, count, bytes };
+                let session = *session;
+                let bound = Bound { epoch, session, binding, count, bytes, representation };
                 return Ok(NewBinding { region: Arc::clone(region), bound, file: None });
             }
         }
@@ -386,6 +391,7 @@ impl Session {
         let _ = self.process.set(process);
         let death = Arc::new(Death(Arc::clone(self)));
         let watch = self.all.keeper.watch(death).map_err(exhausted("watching the client"))?;
+        let representation = row.serve.byte_order().number();
         let binding = add(&region, row)?;
         let mut table = self.all.table();
         let Some(entry) = table.open.get_mut(&self.key) else {
@@ -395,7 +401,8 @@ impl Session {
         let _ = self.region.set(Arc::clone(&region));
         table.tokens.insert(session, self.key);
         let (count, bytes) = (layout.count, layout.bytes as u64);
-        let bound = Bound { epoch: self.all.epoch, session, binding, count, bytes };
+        let epoch = self.all.epoch;
+        let bound = Bound { epoch, session, binding, count, bytes, representation };
         Ok(NewBinding { region, bound, file: Some(file) })
     }
 

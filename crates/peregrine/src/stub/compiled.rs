@@ -3,10 +3,15 @@
 //! Firefly's Starter, Transporter and Ender in one straight line. The generated code is thin and
 //! typed; everything that does not depend on a type stands here, once.
 
-use crate::binding::Binding;
+use std::sync::Arc;
+
+use crate::binding::{Binding, Bound};
 use crate::call::{self, Answer, Call, Limit, Taken};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::value::{Invalid, Lent, Out, OutBlock, Overflow, Plain, Reader, Value, Window, Writer};
+use crate::value::{
+    Block, Invalid, Lent, Native, Out, OutBlock, Overflow, Plain, Reader, Representation, Swap,
+    Swapped, Value, Window, Writer,
+};
 
 /// An error that can hold a failed call: whatever is `From<CallError>`.
 #[diagnostic::on_unimplemented(
@@ -52,12 +57,20 @@ impl<T: Value, E: Value + Failure> Outcome for Result<T, E> {
 
 /// A call in the making: its frame is taken, its arguments go into the head one by one.
 #[derive(Debug)]
-pub struct Stub<'a> {
-    binding: &'a Binding,
-    frame: Taken<'a>,
-    head: Writer<'a>,
-    procedure: u32,
+pub struct Stub<'a, R: Representation = Native> {
+    bound: &'a Bound,
     limit: Limit,
+    frame: Taken<'a>,
+    head: Writer<'a, R>,
+    /// As the server numbers it.
+    procedure: u32,
+}
+
+/// Whether the calls of a binding are for [`call`], not for [`call_swapped`]: the one question of a
+/// call about its binding's flags, which are zero for most.
+#[inline]
+pub fn is_native(binding: &Binding) -> bool {
+    !binding.bound.is_special() || !binding.now().is_swapped()
 }
 
 /// Makes a call; what `body` returns, or why it failed, becomes the method's result.
@@ -65,40 +78,122 @@ pub struct Stub<'a> {
 /// # Errors
 /// Those of the call, with the procedure and the address filled in.
 #[inline]
-pub fn call<'a, R: Outcome>(
-    binding: &'a Binding,
+pub fn call<O: Outcome>(
+    binding: &Binding,
     procedure: u32,
-    body: impl FnOnce(&mut Stub<'a>) -> Result<R, CallError>,
-) -> R {
+    body: impl FnMut(&mut Stub<'_>) -> Result<O, CallError>,
+) -> O {
+    make(binding, procedure, body)
+}
+
+/// As [`call`], to a server whose values are of the other byte order.
+///
+/// # Errors
+/// Those of the call.
+#[cold]
+#[inline(never)]
+pub fn call_swapped<O: Outcome>(
+    binding: &Binding,
+    procedure: u32,
+    body: impl FnMut(&mut Stub<'_, Swapped>) -> Result<O, CallError>,
+) -> O {
+    make(binding, procedure, body)
+}
+
+#[inline(always)]
+fn make<O: Outcome, R: Representation>(
+    binding: &Binding,
+    procedure: u32,
+    mut body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
+) -> O {
     let bound = &*binding.bound;
     // One moment for all that the call waits for.
     let limit = binding.limit.begun();
-    let deadline = || limit.deadline();
-    let let_go = |frame| bound.path.let_go(frame);
-    let error = if bound.mark.wiped() {
-        forked()
-    } else if let Some(frame) = bound.frames.take(deadline, let_go, bound.short) {
-        let head = Writer::new(frame.call_space());
-        let mut stub = Stub { binding, frame, head, procedure, limit };
-        match body(&mut stub) {
-            Ok(result) => return result,
-            Err(error) => {
-                // Nobody knows whether the server still uses the frame: it says so itself.
-                if error.executed() == Executed::Maybe {
-                    stub.frame.capture();
-                }
-                error
-            }
-        }
+    let made = if bound.is_special() {
+        make_special(binding, limit, procedure, &mut body)
     } else {
-        no_frame()
+        attempt(bound, limit, procedure, &mut body)
+            .or_else(|error| repeat(binding, &binding.bound, limit, procedure, error, &mut body))
     };
-    R::from_result(Err(failed(binding, procedure, error).into()))
+    made.unwrap_or_else(|error| O::from_result(Err(failed(binding, procedure, error).into())))
+}
+
+/// Tries to make a call by what was bound.
+#[inline(always)]
+fn attempt<O: Outcome, R: Representation>(
+    bound: &Bound,
+    limit: Limit,
+    number: u32,
+    body: &mut impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
+) -> Result<O, CallError> {
+    let let_go = |frame| bound.path.let_go(frame);
+    if bound.mark.wiped() {
+        return Err(forked());
+    }
+    let Some(frame) = bound.frames.take(|| limit.deadline(), let_go, bound.short) else {
+        return Err(no_frame());
+    };
+    let head = Writer::represented(frame.call_space());
+    let mut stub = Stub { bound, limit, frame, head, procedure: number };
+    let made = body(&mut stub);
+    if let Err(error) = &made
+        && error.executed() == Executed::Maybe
+    {
+        // Nobody knows whether the server still uses the frame: it says so itself.
+        stub.frame.capture();
+    }
+    made
+}
+
+/// What a stub does with its arguments and its result, whatever these are.
+type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError>;
+
+/// A call by a binding that was bound again, whose server numbers its procedures otherwise, or whose
+/// values are of the other byte order.
+#[cold]
+#[inline(never)]
+fn make_special<O: Outcome, R: Representation>(
+    binding: &Binding,
+    limit: Limit,
+    procedure: u32,
+    mut body: Body<'_, O, R>,
+) -> Result<O, CallError> {
+    let bound = binding.now();
+    if bound.is_swapped() != R::SWAPPED {
+        return Err(turned_over());
+    }
+    attempt(&bound, limit, bound.number(procedure), &mut body)
+        .or_else(|error| repeat(binding, &bound, limit, procedure, error, body))
+}
+
+/// A call failed: if it may be, and its server has gone, it is made once more by what can be bound now.
+#[cold]
+#[inline(never)]
+fn repeat<O: Outcome, R: Representation>(
+    binding: &Binding,
+    gone: &Arc<Bound>,
+    limit: Limit,
+    procedure: u32,
+    error: CallError,
+    mut body: Body<'_, O, R>,
+) -> Result<O, CallError> {
+    let bound = binding.home.again(&binding.bound, gone, procedure, error, limit.deadline())?;
+    if bound.is_swapped() != R::SWAPPED {
+        return Err(turned_over());
+    }
+    attempt(&bound, limit, bound.number(procedure), &mut body)
+}
+
+/// Another machine serves now, of the other byte order: the call after this one knows.
+#[cold]
+fn turned_over() -> CallError {
+    let text = "it was bound again, to a server of the other byte order: call once more";
+    CallError::not_executed(Kind::ServerGone, Phase::Call, text)
 }
 
 #[cold]
 fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
-    error.at(&binding.bound.address).of(binding.bound.procedure_name(procedure))
+    error.at(binding.address()).of(binding.bound.procedure_name(procedure))
 }
 
 #[cold]
@@ -123,7 +218,17 @@ fn too_long(length: usize, max_len: usize) -> CallError {
     CallError::not_executed(Kind::TooLarge, Phase::Marshal, detail)
 }
 
-impl<'a> Stub<'a> {
+/// How blocks of `T` are turned in a representation.
+const fn swap_of<T: Plain, R: Representation>() -> Option<&'static Swap> {
+    if R::SWAPPED { Swap::of::<T>() } else { None }
+}
+
+/// The same of values that perhaps are no blocks.
+const fn swap_of_values<T: Value, R: Representation>() -> Option<&'static Swap> {
+    if R::SWAPPED { T::SWAP } else { None }
+}
+
+impl<'a, R: Representation> Stub<'a, R> {
     /// Says that nothing but a head will be sent: the line in which it travels is asked for now,
     /// and comes over while the head is made. (With blocks to copy first, the side that looks at
     /// the line would have taken it back by then.)
@@ -154,9 +259,9 @@ impl<'a> Stub<'a> {
     /// # Errors
     /// If it is longer than `max_len` bytes.
     #[inline]
-    pub fn text<'b>(&mut self, text: &'b str, max_len: usize) -> Result<Window<'b>, CallError> {
+    pub fn text<'b>(&mut self, text: &'b str, max_len: usize) -> Result<Block<'b>, CallError> {
         self.count(text.len(), max_len)?;
-        Ok(Window::from(text.as_bytes()))
+        Ok(Window::from(text.as_bytes()).into())
     }
 
     /// A slice: its length into the head; as a block if it is plain, otherwise into the head too.
@@ -168,14 +273,14 @@ impl<'a> Stub<'a> {
         &mut self,
         values: &'b [T],
         max_len: usize,
-    ) -> Result<Window<'b>, CallError> {
+    ) -> Result<Block<'b>, CallError> {
         self.count(values.len(), max_len)?;
         if let Some(block) = T::as_block(values) {
-            return Ok(Window::from(block));
+            return Ok(Block::new(Window::from(block), swap_of_values::<T, R>()));
         }
         let head = &mut self.head;
         head.deeper(|head| T::encode_all(values, head)).map_err(does_not_fit)?;
-        Ok(Window::empty())
+        Ok(Block::empty())
     }
 
     /// A lent buffer: its length into the head, its memory as a block.
@@ -187,11 +292,12 @@ impl<'a> Stub<'a> {
         &mut self,
         lent: &Lent<'b, T>,
         max_len: usize,
-    ) -> Result<Window<'b>, CallError> {
+    ) -> Result<Block<'b>, CallError> {
         self.count(lent.len(), max_len)?;
-        lent.window().map_err(|stopped| {
+        let window = lent.window().map_err(|stopped| {
             CallError::not_executed(Kind::BadArguments, Phase::Marshal, stopped.to_string())
-        })
+        })?;
+        Ok(Block::new(window, swap_of::<T, R>()))
     }
 
     /// An out buffer: how much of it the procedure may fill, into the head.
@@ -206,7 +312,7 @@ impl<'a> Stub<'a> {
     ) -> Result<OutBlock<'b>, CallError> {
         let capacity = out.capacity().min(max_len);
         self.head.count(capacity).map_err(does_not_fit)?;
-        Ok(out.block_of(capacity))
+        Ok(out.block_of(capacity).turned(swap_of::<T, R>()))
     }
 
     /// An in-out slice: as [`Stub::slice`], and a block for its way back.
@@ -224,7 +330,8 @@ impl<'a> Stub<'a> {
         } else {
             self.slice(values, max_len)?;
         }
-        Ok(T::as_block_mut(values).unwrap_or_else(OutBlock::none))
+        let block = T::as_block_mut(values).unwrap_or_else(OutBlock::none);
+        Ok(block.turned(swap_of_values::<T, R>()))
     }
 
     /// Makes the call with these blocks.
@@ -234,10 +341,10 @@ impl<'a> Stub<'a> {
     #[inline]
     pub fn transport(
         &mut self,
-        ins: &[Window<'_>],
-        lent: &[Window<'_>],
+        ins: &[Block<'_>],
+        lent: &[Block<'_>],
         outs: &mut [OutBlock<'_>],
-    ) -> Result<Returned<'a>, CallError> {
+    ) -> Result<Returned<'a, R>, CallError> {
         let mut call = Call {
             procedure: self.procedure,
             frame: &self.frame,
@@ -247,10 +354,10 @@ impl<'a> Stub<'a> {
             outs,
             limit: self.limit,
         };
-        let returned = self.binding.bound.path.transport(&mut call)?;
+        let returned = self.bound.path.transport(&mut call)?;
         let call::Returned { answer, head_at, head_bytes } = returned;
         match self.frame.reply_space().part(head_at as usize, head_bytes as usize) {
-            Some(head) => Ok(Returned { answer, head: Reader::new(head) }),
+            Some(head) => Ok(Returned { answer, head: Reader::represented(head) }),
             None => Err(CallError::bad_result("its head lies outside the message")),
         }
     }
@@ -258,8 +365,8 @@ impl<'a> Stub<'a> {
 
 /// A result to be taken from its frame, which is given back when the stub is done.
 #[derive(Debug)]
-pub struct Returned<'a> {
-    head: Reader<'a>,
+pub struct Returned<'a, R: Representation = Native> {
+    head: Reader<'a, R>,
     answer: Answer,
 }
 
@@ -268,16 +375,16 @@ fn unreadable(invalid: Invalid) -> CallError {
     CallError::bad_result(invalid.to_string())
 }
 
-impl Returned<'_> {
+impl<R: Representation> Returned<'_, R> {
     /// The method's result. Behind the value of `Ok` stand the in-out values.
     ///
     /// # Errors
     /// If the server answered without a result, or with one that is not readable.
     #[inline]
-    pub fn result<R: Outcome>(&mut self) -> Result<R, CallError> {
+    pub fn result<O: Outcome>(&mut self) -> Result<O, CallError> {
         match self.answer {
-            Answer::Ok => match R::Ok::decode(&mut self.head) {
-                Ok(value) => Ok(R::from_result(Ok(value))),
+            Answer::Ok => match O::Ok::decode(&mut self.head) {
+                Ok(value) => Ok(O::from_result(Ok(value))),
                 Err(invalid) => Err(unreadable(invalid)),
             },
             _ => self.no_value(),
@@ -285,23 +392,26 @@ impl Returned<'_> {
     }
 
     #[cold]
-    fn no_value<R: Outcome>(&mut self) -> Result<R, CallError> {
+    fn no_value<O: Outcome>(&mut self) -> Result<O, CallError> {
         if self.answer == Answer::Err {
-            let error = R::Err::decode(&mut self.head).map_err(unreadable)?;
-            return Ok(R::from_result(Err(error)));
+            let error = O::Err::decode(&mut self.head).map_err(unreadable)?;
+            return Ok(O::from_result(Err(error)));
         }
         Err(self.refused())
     }
 
-    /// Why the server answered without a result.
+    /// Why the server answered without a result: little-endian whatever its values are.
     fn refused(&mut self) -> CallError {
         let executed = match self.answer {
             Answer::NotExecuted => Executed::No,
             _ => Executed::Maybe,
         };
-        let kind = self.head.plain::<u32>().ok().and_then(Kind::from_number);
-        match (kind, String::decode(&mut self.head)) {
-            (Some(kind), Ok(text)) => CallError::new(kind, executed, text),
+        let head = &mut self.head;
+        let kind = head.plain().map(u32::from_le_bytes).ok().and_then(Kind::from_number);
+        let bytes = head.plain().map(u32::from_le_bytes);
+        let text = bytes.and_then(|bytes| head.plain_vec(bytes as usize)).ok();
+        match (kind, text.and_then(|text| String::from_utf8(text).ok())) {
+            (Some(kind), Some(text)) => CallError::new(kind, executed, text),
             _ => CallError::bad_result("the refusal itself is not readable"),
         }
     }
@@ -324,7 +434,7 @@ impl Returned<'_> {
         if T::PLAIN {
             return Ok(Vec::new());
         }
-        let decode = |head: &mut Reader<'_>| {
+        let decode = |head: &mut Reader<'_, R>| {
             if head.count()? != count {
                 return Err(Invalid::Block);
             }
@@ -368,7 +478,27 @@ impl Returned<'_> {
 /// Those of any call.
 #[cold]
 pub(crate) fn ask(binding: &Binding, procedure: u32) -> Result<Vec<u8>, CallError> {
-    call(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
+    match is_native(binding) {
+        true => call(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes()),
+        false => {
+            call_swapped(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
+        }
+    }
+}
+
+/// Calls the procedure that does nothing.
+///
+/// # Errors
+/// Those of any call.
+pub(crate) fn ping(binding: &Binding) -> Result<(), CallError> {
+    fn body<R: Representation>(stub: &mut Stub<'_, R>) -> Result<Result<(), CallError>, CallError> {
+        stub.head_only();
+        stub.transport(&[], &[], &mut [])?.ping()
+    }
+    match is_native(binding) {
+        true => call(binding, call::PING, body),
+        false => call_swapped(binding, call::PING, body),
+    }
 }
 
 /// Puts rebuilt values where the caller wants them: part of an in-out slice's way back.

@@ -11,7 +11,9 @@ use core::ptr::NonNull;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-use super::{Arriving, Departing, Invalid, Plain, Space, Window, bytes_of};
+use super::swap::How;
+use super::window::Chunk;
+use super::{Arriving, Block, Departing, Invalid, Plain, Space, Swap, Window, bytes_of};
 use crate::sys;
 
 /// How much goes through the stack at a time where bytes need a private copy on their way.
@@ -330,6 +332,8 @@ pub struct OutBlock<'a> {
     space: Space<'a>,
     unit: usize,
     valid: Option<fn(&[u8]) -> bool>,
+    /// How values are turned on their way, in either direction.
+    swap: Option<&'static Swap>,
     /// Told how many elements were filled.
     filled: Option<&'a mut usize>,
     /// The vector that owns the memory and must learn its new length.
@@ -350,14 +354,30 @@ impl<'a> OutBlock<'a> {
     pub(super) const fn over<T: Plain>(space: Space<'a>) -> Self {
         const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
         let valid: Option<fn(&[u8]) -> bool> = if T::ANY_BITS { None } else { Some(T::valid) };
-        Self { space, unit: size_of::<T>(), valid, filled: None, grow: None, early: 0 }
+        Self { space, unit: size_of::<T>(), valid, ..Self::none() }
     }
 
     /// A block of no bytes, for a slice that travels in the head.
     #[doc(hidden)]
     #[inline]
     pub const fn none() -> Self {
-        Self { space: Space::none(), unit: 1, valid: None, filled: None, grow: None, early: 0 }
+        Self {
+            space: Space::none(),
+            unit: 1,
+            valid: None,
+            swap: None,
+            filled: None,
+            grow: None,
+            early: 0,
+        }
+    }
+
+    /// The same block, whose values are turned on their way if `swap` says how.
+    #[doc(hidden)]
+    #[inline]
+    pub const fn turned(mut self, swap: Option<&'static Swap>) -> Self {
+        self.swap = swap;
+        self
     }
 
     /// Bytes for which there is room.
@@ -369,19 +389,25 @@ impl<'a> OutBlock<'a> {
     /// What lies there now: the *in* half of an in-out block.
     #[doc(hidden)]
     #[inline]
-    pub const fn contents(&self) -> Window<'a> {
+    pub const fn contents(&self) -> Block<'a> {
         // What a vector offers is not initialised: there is nothing to be seen.
-        if self.grow.is_some() { Window::empty() } else { self.space.window() }
+        if self.grow.is_some() {
+            return Block::empty();
+        }
+        Block::new(self.space.window(), self.swap)
     }
 
     /// Copies what of the block has come, `from` from its start, before the result is known; what
     /// has been copied before is not copied again. Values whose bits must be looked at wait.
     pub(crate) fn fill_early(&mut self, from: Window<'_>) {
-        let bytes = from.len().min(self.capacity());
-        if self.valid.is_none() && bytes > self.early {
-            self.copy_rest(from, bytes);
-            self.early = bytes;
+        let mut bytes = from.len().min(self.capacity());
+        if self.valid.is_some() || bytes <= self.early {
+            return;
         }
+        // Whole values only.
+        bytes -= bytes % self.unit;
+        self.copy_rest(from, bytes);
+        self.early = bytes;
     }
 
     /// What was copied early does not hold.
@@ -392,8 +418,9 @@ impl<'a> OutBlock<'a> {
     /// Copies what was not copied early, up to `bytes`.
     fn copy_rest(&self, from: Window<'_>, bytes: usize) {
         let (early, rest) = (self.early, bytes.saturating_sub(self.early));
-        if let (Some(to), Some(from)) = (self.space.part(early, rest), from.part(early, rest)) {
-            to.copy_lines(from);
+        let from = Block::new(from, self.swap).part(early, rest);
+        if let (Some(to), Some(from)) = (self.space.part(early, rest), from) {
+            from.copy_to(to, How::Lines);
         }
     }
 
@@ -413,10 +440,10 @@ impl<'a> OutBlock<'a> {
         if !from.len().is_multiple_of(self.unit) {
             return Err(Invalid::Block);
         }
-        match self.valid {
-            None if from.len() < MUCH_BYTES => self.space.copy_from(from),
-            None => self.copy_rest(from, from.len()),
-            Some(valid) => self.fill_checked(from, valid)?,
+        match (self.valid, self.swap) {
+            (None, None) if from.len() < MUCH_BYTES => self.space.copy_from(from),
+            (None, _) => self.copy_rest(from, from.len()),
+            (Some(valid), _) => self.fill_checked(from, valid)?,
         }
         let count = from.len() / self.unit;
         if let Some(filled) = &mut self.filled {
@@ -430,21 +457,17 @@ impl<'a> OutBlock<'a> {
         Ok(())
     }
 
-    /// Chunk by chunk through private memory, where values are looked at.
+    /// Chunk by chunk through private memory, where values are turned and looked at.
     fn fill_checked(&self, from: Window<'_>, valid: fn(&[u8]) -> bool) -> Result<(), Invalid> {
-        let mut stack = [0; CHUNK_BYTES];
-        let mut heap = Vec::new();
-        let chunk: &mut [u8] = if self.unit > CHUNK_BYTES {
-            heap.resize(self.unit, 0);
-            &mut heap
-        } else {
-            &mut stack[..CHUNK_BYTES / self.unit * self.unit]
-        };
+        let mut chunk = Chunk::new();
+        let most = Chunk::whole(self.unit);
         let mut at = 0;
         while at < from.len() {
-            let bytes = chunk.len().min(from.len() - at);
-            let private = &mut chunk[..bytes];
-            from.read(at, private).ok_or(Invalid::Short)?;
+            let bytes = most.min(from.len() - at);
+            let private = chunk.fetch(from, at, bytes).ok_or(Invalid::Short)?;
+            if let Some(swap) = self.swap {
+                swap.turn(private);
+            }
             if !private.chunks_exact(self.unit).all(valid) {
                 return Err(Invalid::Bits);
             }
@@ -455,12 +478,16 @@ impl<'a> OutBlock<'a> {
     }
 }
 
-/// Fills an empty vector with the values of a block of any-bits values.
-pub(super) fn fill_vec<T: Plain>(values: &mut Vec<T>, block: Window<'_>) {
+/// Fills an empty vector with any-bits values, as they lie in a message.
+pub(super) fn fill_vec<T: Plain>(
+    values: &mut Vec<T>,
+    from: Window<'_>,
+    swap: Option<&'static Swap>,
+) {
     debug_assert!(T::ANY_BITS);
     let mut out = Out::from(values);
-    let mut to = out.block();
-    let part = block.part(0, block.len().min(to.capacity())).unwrap_or(Window::empty());
+    let mut to = out.block().turned(swap);
+    let part = from.part(0, from.len().min(to.capacity())).unwrap_or(Window::empty());
     let filled = to.fill(part);
     debug_assert!(filled.is_ok());
 }

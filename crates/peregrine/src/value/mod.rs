@@ -1,30 +1,37 @@
 //! Typed values to bytes and back: plain blocks, structured values, buffers in and out.
 //!
-//! What stands here is the *native representation*: both sides lay data out alike, so a plain
-//! value travels as its own bytes (Peregrine's first observation: most calls need no
-//! conversion). Nothing here knows a socket, a clock or a thread. Every byte is fixed in
-//! `docs/REPRESENTATION.md`.
+//! In the *native* representation both sides lay data out alike, so a plain value travels as its own
+//! bytes (Peregrine's first observation: most calls need no conversion); in the *swapped* one numbers
+//! are turned to the other byte order on their way. Nothing here knows a socket, a clock or a thread.
+//! Every byte is fixed in `docs/REPRESENTATION.md`.
 
 mod arriving;
 mod buffer;
 mod departing;
+mod head;
 mod plain;
 mod primitive;
 mod reader;
 mod relayed;
+mod representation;
 mod staged;
 mod structured;
+mod swap;
 mod window;
 mod writer;
 
 pub use arriving::{Arrives, Arriving};
 pub use buffer::{Full, Lent, Out, OutBlock};
 pub use departing::{Departing, Departs};
+pub use head::Head;
 pub(crate) use plain::bytes_of_blocks;
-pub use plain::{Plain, bytes_of, bytes_of_mut, plain_mut, plain_slice};
+pub use plain::{Plain, bytes_of, bytes_of_mut, common_unit, plain_mut, plain_slice};
 pub use reader::{Invalid, Reader};
+pub use representation::{ByteOrder, Native, Representation, Swapped};
 pub(crate) use staged::FIRST_BYTES;
 pub use staged::Staged;
+pub(crate) use swap::How;
+pub use swap::{Block, Piece, Swap};
 pub use window::{Space, Window};
 pub use writer::{Overflow, Writer};
 
@@ -60,20 +67,31 @@ pub trait Value: Sized {
     /// Bytes the value takes at the start of a head, if every value of the type takes the same.
     const FIXED_BYTES: Option<usize> = None;
 
+    /// How its slices are turned to the other byte order as blocks; `None` if they look the same in
+    /// both, or are no blocks.
+    #[doc(hidden)]
+    const SWAP: Option<&'static Swap> = None;
+
     /// Appends the value to a head.
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow>;
+    fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow>;
 
     /// Takes the value from a head that a peer wrote.
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid>;
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid>;
 
     /// Appends every value of a slice (not its length).
     #[inline]
-    fn encode_all(values: &[Self], head: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode_all<R: Representation>(
+        values: &[Self],
+        head: &mut Writer<'_, R>,
+    ) -> Result<(), Overflow> {
         values.iter().try_for_each(|value| value.encode(head))
     }
 
     /// Takes `count` values. Memory grows with what was really sent, never with what was claimed.
-    fn decode_all(count: usize, head: &mut Reader<'_>) -> Result<Vec<Self>, Invalid> {
+    fn decode_all<R: Representation>(
+        count: usize,
+        head: &mut Reader<'_, R>,
+    ) -> Result<Vec<Self>, Invalid> {
         let mut values = Vec::with_capacity(count.min(head.remaining() / size_of::<Self>().max(1)));
         for _ in 0..count {
             let before = head.remaining();

@@ -22,8 +22,27 @@ pub unsafe trait Plain: Copy + Send + Sync + 'static {
     /// Whether every bit pattern is a value of the type (as for integers, not for `bool`).
     const ANY_BITS: bool;
 
+    /// Bytes of each of the numbers that the type consists of: 1, 2, 4, 8 or 16; 0 if they differ.
+    const UNIT: usize;
+
     /// Whether these bytes, `size_of::<Self>()` of them, are a value of the type.
     fn valid(bytes: &[u8]) -> bool;
+
+    /// Turns every number in these bytes, `size_of::<Self>()` of them, to the other byte order.
+    fn swap(bytes: &mut [u8]);
+}
+
+/// The unit of a type whose fields have these.
+#[doc(hidden)]
+pub const fn common_unit(units: &[usize]) -> usize {
+    let mut i = 1;
+    while i < units.len() {
+        if units[i] != units[0] {
+            return 0;
+        }
+        i += 1;
+    }
+    units[0]
 }
 
 /// The bytes of a slice of plain values.
@@ -91,9 +110,14 @@ macro_rules! any_bits {
         // SAFETY: a primitive number: no padding, every bit pattern is a value.
         unsafe impl Plain for $type {
             const ANY_BITS: bool = true;
+            const UNIT: usize = size_of::<Self>();
             #[inline]
             fn valid(_: &[u8]) -> bool {
                 true
+            }
+            #[inline]
+            fn swap(bytes: &mut [u8]) {
+                bytes.reverse();
             }
         }
     )*};
@@ -103,30 +127,55 @@ any_bits!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
 // SAFETY: one byte; only 0 and 1 are values.
 unsafe impl Plain for bool {
     const ANY_BITS: Self = false;
+    const UNIT: usize = 1;
     #[inline]
     fn valid(bytes: &[u8]) -> bool {
         bytes[0] <= 1
     }
+    #[inline]
+    fn swap(_: &mut [u8]) {}
 }
 
 // SAFETY: four bytes; exactly the Unicode scalar values are values.
 unsafe impl Plain for char {
     const ANY_BITS: bool = false;
+    const UNIT: usize = 4;
     #[inline]
     fn valid(bytes: &[u8]) -> bool {
         let bits = <[u8; 4]>::try_from(bytes).map(u32::from_ne_bytes);
         bits.is_ok_and(|bits| Self::from_u32(bits).is_some())
+    }
+    #[inline]
+    fn swap(bytes: &mut [u8]) {
+        bytes.reverse();
     }
 }
 
 // SAFETY: an array has no padding between elements of a type that has none itself.
 unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     const ANY_BITS: bool = T::ANY_BITS;
+    const UNIT: usize = T::UNIT;
     #[inline]
     fn valid(bytes: &[u8]) -> bool {
         bytes.chunks_exact(size_of::<T>().max(1)).all(T::valid)
     }
+    #[inline]
+    fn swap(bytes: &mut [u8]) {
+        bytes.chunks_exact_mut(size_of::<T>().max(1)).for_each(T::swap);
+    }
 }
+
+/// Functions that turn many numbers of one width round.
+macro_rules! swap_many {
+    ($($name:ident: $type:ty),*) => {$(
+        pub(super) fn $name(bytes: &mut [u8]) {
+            for number in bytes.as_chunks_mut::<{ size_of::<$type>() }>().0 {
+                *number = <$type>::from_ne_bytes(*number).swap_bytes().to_ne_bytes();
+            }
+        }
+    )*};
+}
+swap_many!(swap_2: u16, swap_4: u32, swap_8: u64, swap_16: u128);
 
 #[cfg(test)]
 mod tests {

@@ -1,6 +1,6 @@
 //! `Value` of the plain built-in types: numbers, `bool`, `char`, arrays of them.
 
-use super::{Invalid, OutBlock, Overflow, Plain, Reader, Value, Writer};
+use super::{Invalid, OutBlock, Overflow, Plain, Reader, Representation, Swap, Value, Writer};
 use crate::interface::Type;
 
 /// The methods of [`Value`] that every plain type shares: copied as it lies in memory.
@@ -11,30 +11,32 @@ macro_rules! __plain_value {
         const PLAIN: bool = true;
         const FIXED_BYTES: ::core::option::Option<usize> =
             ::core::option::Option::Some(::core::mem::size_of::<Self>());
+        const SWAP: ::core::option::Option<&'static $crate::value::Swap> =
+            $crate::value::Swap::of::<Self>();
         #[inline]
-        fn encode(
+        fn encode<R: $crate::value::Representation>(
             &self,
-            head: &mut $crate::value::Writer<'_>,
+            head: &mut $crate::value::Writer<'_, R>,
         ) -> ::core::result::Result<(), $crate::value::Overflow> {
             head.plain(self)
         }
         #[inline]
-        fn decode(
-            head: &mut $crate::value::Reader<'_>,
+        fn decode<R: $crate::value::Representation>(
+            head: &mut $crate::value::Reader<'_, R>,
         ) -> ::core::result::Result<Self, $crate::value::Invalid> {
             head.plain()
         }
         #[inline]
-        fn encode_all(
+        fn encode_all<R: $crate::value::Representation>(
             values: &[Self],
-            head: &mut $crate::value::Writer<'_>,
+            head: &mut $crate::value::Writer<'_, R>,
         ) -> ::core::result::Result<(), $crate::value::Overflow> {
             head.plain_all(values)
         }
         #[inline]
-        fn decode_all(
+        fn decode_all<R: $crate::value::Representation>(
             count: usize,
-            head: &mut $crate::value::Reader<'_>,
+            head: &mut $crate::value::Reader<'_, R>,
         ) -> ::core::result::Result<::std::vec::Vec<Self>, $crate::value::Invalid> {
             head.plain_vec(count)
         }
@@ -80,14 +82,15 @@ impl<T: Value, const N: usize> Value for [T; N] {
         Some(bytes) if T::PLAIN => Some(bytes * N),
         _ => None,
     };
+    const SWAP: Option<&'static Swap> = T::SWAP;
 
     #[inline]
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
         T::encode_all(self, head)
     }
 
     #[inline]
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         // One by one: an array of plain elements is read in place by the compiler.
         let mut failed = None;
         let mut slots: [Option<T>; N] = core::array::from_fn(|_| match failed {

@@ -1,6 +1,8 @@
 //! `Reader`: takes values from a head that a peer wrote; every byte is fetched once.
 
-use super::{Plain, Window};
+use core::marker::PhantomData;
+
+use super::{Native, Plain, Representation, Swap, Window};
 use crate::limits;
 
 /// Why received bytes are not the values they should be.
@@ -44,7 +46,7 @@ impl std::error::Error for Invalid {}
 
 /// A cursor over a received head. Positions are aligned as in memory, relative to the start.
 #[derive(Debug)]
-pub struct Reader<'a> {
+pub struct Reader<'a, R: Representation = Native> {
     head: Window<'a>,
     at: usize,
     depth: u32,
@@ -52,13 +54,22 @@ pub struct Reader<'a> {
     nested: usize,
     /// Elements of sequences, in all of the head, that took no bytes.
     empty: usize,
+    representation: PhantomData<R>,
 }
 
 impl<'a> Reader<'a> {
-    /// Begins at the start of `head`.
+    /// Begins at the start of `head`, with values as they lie in memory.
     #[inline]
     pub const fn new(head: Window<'a>) -> Self {
-        Self { head, at: 0, depth: 0, nested: 0, empty: 0 }
+        Self::represented(head)
+    }
+}
+
+impl<'a, R: Representation> Reader<'a, R> {
+    /// Begins at the start of `head`, with values in the representation `R`.
+    #[inline]
+    pub const fn represented(head: Window<'a>) -> Self {
+        Self { head, at: 0, depth: 0, nested: 0, empty: 0, representation: PhantomData }
     }
 
     /// Bytes not yet taken.
@@ -67,11 +78,16 @@ impl<'a> Reader<'a> {
         self.head.len() - self.at
     }
 
+    /// What was not yet taken, as it came.
+    pub(crate) fn rest(&self) -> Window<'a> {
+        self.head.part(self.at, self.remaining()).unwrap_or(Window::empty())
+    }
+
     /// Takes one plain value at its natural alignment.
     #[inline(always)]
     pub fn plain<T: Plain>(&mut self) -> Result<T, Invalid> {
         let at = self.at.next_multiple_of(align_of::<T>());
-        match self.head.read_plain(at) {
+        match self.head.read_represented::<T, R>(at) {
             Some(value) => {
                 self.at = at + size_of::<T>();
                 Ok(value)
@@ -99,10 +115,11 @@ impl<'a> Reader<'a> {
         let block = self.head.part(at, bytes).ok_or(Invalid::Short)?;
         let values = if T::ANY_BITS {
             let mut values = Vec::with_capacity(count);
-            super::buffer::fill_vec(&mut values, block);
+            let swap = if R::SWAPPED { Swap::of::<T>() } else { None };
+            super::buffer::fill_vec(&mut values, block, swap);
             values
         } else {
-            let value = |i| block.read_plain(i * size_of::<T>()).ok_or(Invalid::Bits);
+            let value = |i| block.read_represented::<T, R>(i * size_of::<T>()).ok_or(Invalid::Bits);
             (0..count).map(value).collect::<Result<_, _>>()?
         };
         self.at = at + bytes;

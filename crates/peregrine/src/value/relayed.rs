@@ -1,6 +1,6 @@
 //! `CallError` as a value: a procedure's own failed call crosses a binding as text, kind `Relayed`.
 
-use super::{Invalid, Overflow, Reader, Value, Writer};
+use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::error::{CallError, Executed, Kind};
 use crate::interface::{Body, Field, Named, Type};
 use crate::limits;
@@ -12,14 +12,14 @@ impl Value for CallError {
         body: || Body::Struct(&[Field { name: "chain", ty: &Type::Text }]),
     });
 
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
         let chain = self.chain();
         chain[..chain.floor_char_boundary(limits::TEXT_BYTES_MAX)].to_owned().encode(head)
     }
 
     /// Whatever it was on the other side, here it is the failure of somebody else's call: what
     /// this caller's own procedure did before is not known.
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Ok(Self::new(Kind::Relayed, Executed::Maybe, String::decode(head)?))
     }
 }

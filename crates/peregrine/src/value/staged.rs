@@ -5,7 +5,8 @@
 //! waits each time for it to come back. So what belongs there is gathered in private memory, and
 //! goes over together with the header and the word.
 
-use super::{Plain, Space, bytes_of};
+use super::swap::How;
+use super::{Piece, Plain, Representation, Space, bytes_of};
 
 /// Bytes that are gathered: a cache line less the local path's header.
 pub(crate) const FIRST_BYTES: usize = 32;
@@ -51,13 +52,16 @@ impl<'a> Staged<'a> {
     /// Gathers a plain value, if it lies within the first bytes; the caller knows that the space
     /// has room for it. What was skipped since the last value is zero.
     #[inline(always)]
-    pub(super) fn gather<T: Plain>(&mut self, at: usize, value: &T) -> bool {
+    pub(super) fn gather<T: Plain, R: Representation>(&mut self, at: usize, value: &T) -> bool {
         let bytes = bytes_of(core::slice::from_ref(value));
         let Some(place) = self.first.0.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()))
         else {
             return false;
         };
         place.copy_from_slice(bytes);
+        if R::SWAPPED {
+            T::swap(place);
+        }
         self.end = self.end.max(at + bytes.len());
         true
     }
@@ -111,6 +115,21 @@ impl<'a> Staged<'a> {
         if here < block.len() {
             place.part(here, block.len() - here)?.copy_from(block.part(here, block.len() - here)?);
         }
+        Some(())
+    }
+
+    /// Copies a piece of a block to `at`, as it travels; `None` if there is no room.
+    #[inline]
+    pub fn put(&mut self, at: usize, piece: Piece<'_>) -> Option<()> {
+        let place = self.space.part(at, piece.len())?;
+        let here = piece.len().min(FIRST_BYTES.saturating_sub(at));
+        if here > 0 {
+            let first = Space::of_mut(&mut self.first.0[at..at + here]);
+            piece.part(0, here)?.copy_to(first, How::Short);
+            self.end = self.end.max(at + here);
+        }
+        let rest = piece.len() - here;
+        piece.part(here, rest)?.copy_to(place.part(here, rest)?, How::Lines);
         Some(())
     }
 

@@ -1,6 +1,6 @@
 //! `Value` of the structured built-in types: text, sequences, options, results, boxes, tuples.
 
-use super::{Invalid, Overflow, Reader, Value, Writer};
+use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::interface::Type;
 
 impl Value for () {
@@ -8,23 +8,26 @@ impl Value for () {
     const FIXED_BYTES: Option<usize> = Some(0);
 
     #[inline]
-    fn encode(&self, _: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, _: &mut Writer<'_, R>) -> Result<(), Overflow> {
         Ok(())
     }
 
     #[inline]
-    fn decode(_: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(_: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Ok(())
     }
 
     /// Nothing to be done, however many there are: a count alone can claim billions.
     #[inline]
-    fn encode_all(_: &[Self], _: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode_all<R: Representation>(_: &[Self], _: &mut Writer<'_, R>) -> Result<(), Overflow> {
         Ok(())
     }
 
     /// Nothing stands for nothing, so a count alone could claim any number of them.
-    fn decode_all(count: usize, _: &mut Reader<'_>) -> Result<Vec<Self>, Invalid> {
+    fn decode_all<R: Representation>(
+        count: usize,
+        _: &mut Reader<'_, R>,
+    ) -> Result<Vec<Self>, Invalid> {
         Ok(vec![(); count])
     }
 }
@@ -33,13 +36,13 @@ impl Value for String {
     const TYPE: Type = Type::Text;
 
     #[inline]
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
         head.count(self.len())?;
         head.plain_all(self.as_bytes())
     }
 
     #[inline]
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         let bytes = head.count()?;
         Self::from_utf8(head.plain_vec(bytes)?).map_err(|_| Invalid::Utf8)
     }
@@ -49,13 +52,13 @@ impl<T: Value> Value for Vec<T> {
     const TYPE: Type = Type::Sequence(&T::TYPE);
 
     #[inline]
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
         head.count(self.len())?;
         head.deeper(|head| T::encode_all(self, head))
     }
 
     #[inline]
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         let count = head.count()?;
         head.deeper_by(size_of::<T>(), |head| T::decode_all(count, head))
     }
@@ -65,7 +68,7 @@ impl<T: Value> Value for Option<T> {
     const TYPE: Type = Type::Option(&T::TYPE);
 
     #[inline]
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
         head.plain(&self.is_some())?;
         match self {
             Some(value) => head.deeper(|head| value.encode(head)),
@@ -74,7 +77,7 @@ impl<T: Value> Value for Option<T> {
     }
 
     #[inline]
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         let some = head.plain()?;
         if some { head.deeper(T::decode).map(Some) } else { Ok(None) }
     }
@@ -84,7 +87,7 @@ impl<T: Value, E: Value> Value for Result<T, E> {
     const TYPE: Type = Type::Result(&T::TYPE, &E::TYPE);
 
     #[inline]
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
         head.plain(&self.is_err())?;
         head.deeper(|head| match self {
             Ok(value) => value.encode(head),
@@ -93,7 +96,7 @@ impl<T: Value, E: Value> Value for Result<T, E> {
     }
 
     #[inline]
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         let error = head.plain()?;
         head.deeper(|head| if error { E::decode(head).map(Err) } else { T::decode(head).map(Ok) })
     }
@@ -105,12 +108,12 @@ impl<T: Value> Value for Box<T> {
     const FIXED_BYTES: Option<usize> = None;
 
     #[inline]
-    fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+    fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
         head.deeper(|head| T::encode(self, head))
     }
 
     #[inline]
-    fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+    fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         head.deeper(T::decode).map(Self::new)
     }
 }
@@ -121,13 +124,13 @@ macro_rules! tuples {
             const TYPE: Type = Type::Tuple(&[$(&$name::TYPE),+]);
 
             #[inline]
-            fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+            fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
                 $(self.$index.encode(head)?;)+
                 Ok(())
             }
 
             #[inline]
-            fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+            fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
                 Ok(($($name::decode(head)?,)+))
             }
         }
@@ -146,7 +149,7 @@ tuples! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Reader, Space, Value, Window, Writer};
+    use super::super::{Reader, Representation, Space, Value, Window, Writer};
     use super::{Invalid, Overflow};
 
     fn round_trip<T: Value + PartialEq + core::fmt::Debug>(value: T) -> Vec<u8> {
@@ -224,10 +227,10 @@ mod tests {
         struct List(Option<Box<Self>>);
         impl Value for List {
             const TYPE: crate::interface::Type = crate::interface::Type::Unit;
-            fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+            fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
                 self.0.encode(head)
             }
-            fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+            fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
                 Option::decode(head).map(Self)
             }
         }
@@ -248,11 +251,11 @@ mod tests {
         struct Pages([[u64; 64]; 8], Option<Box<Self>>);
         impl Value for Pages {
             const TYPE: crate::interface::Type = crate::interface::Type::Unit;
-            fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+            fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
                 self.0.encode(head)?;
                 self.1.encode(head)
             }
-            fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+            fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
                 Ok(Self(Value::decode(head)?, Value::decode(head)?))
             }
         }
@@ -260,11 +263,11 @@ mod tests {
         struct Tree([u8; 4096], Vec<Self>);
         impl Value for Tree {
             const TYPE: crate::interface::Type = crate::interface::Type::Unit;
-            fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+            fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
                 self.0.encode(head)?;
                 self.1.encode(head)
             }
-            fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
+            fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
                 Ok(Self(Value::decode(head)?, Value::decode(head)?))
             }
         }

@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use super::Plain;
+use super::{Native, Plain, Representation};
 
 /// A stretch of memory that may be shared with a peer. Lengths and offsets are in bytes.
 ///
@@ -81,10 +81,21 @@ impl<'a> Window<'a> {
     /// Fetches one plain value, once. `None` outside the window or if its bits are not a `T`.
     #[inline]
     pub fn read_plain<T: Plain>(&self, at: usize) -> Option<T> {
+        self.read_represented::<T, Native>(at)
+    }
+
+    /// As [`read_plain`](Self::read_plain), in a representation.
+    #[inline(always)]
+    pub(super) fn read_represented<T: Plain, R: Representation>(&self, at: usize) -> Option<T> {
         let part = self.part(at, size_of::<T>())?;
         let mut private = MaybeUninit::<T>::uninit();
         // SAFETY: `part` and `private` both have size_of::<T>() bytes.
         unsafe { fetch(part.base, private.as_mut_ptr().cast(), size_of::<T>()) };
+        if R::SWAPPED {
+            let start = private.as_mut_ptr().cast::<u8>();
+            // SAFETY: all bytes of `private` were just written, and nobody else has it.
+            T::swap(unsafe { core::slice::from_raw_parts_mut(start, size_of::<T>()) });
+        }
         if !T::ANY_BITS {
             let start = private.as_ptr().cast::<u8>();
             // SAFETY: all bytes of `private` were just written, and it is our own memory.
@@ -221,6 +232,23 @@ impl<'a> Space<'a> {
         unsafe { lines::copy_past(from.base, self.0.base, bytes) };
     }
 
+    /// As [`copy_lines`](Self::copy_lines) or, if `past`, as [`copy_past`](Self::copy_past), with the
+    /// bytes of each lane in the order of its mask; the first lane has that of `lane`. What is less
+    /// than a lane at the end is not copied: how many bytes were.
+    #[inline]
+    pub(super) fn copy_turned(
+        &self,
+        from: Window<'_>,
+        masks: &Masks,
+        lane: usize,
+        past: bool,
+    ) -> usize {
+        let bytes = from.bytes.min(self.0.bytes) & !(LANE_BYTES - 1);
+        // SAFETY: both have that many bytes, a multiple of a lane's.
+        unsafe { lines::copy_turned(from.base, self.0.base, bytes, masks, lane, past) };
+        bytes
+    }
+
     /// Writes the first `bytes` of `line`, as far as there is room, and perhaps up to three more.
     ///
     /// Word by word: most values are words, and a wide load of what was just stored in words
@@ -289,6 +317,95 @@ impl core::fmt::Debug for Window<'_> {
     }
 }
 
+/// Bytes that one instruction puts in another order.
+const LANE_BYTES: usize = 16;
+/// Lanes after which an order repeats, at most.
+const LANES_MAX: usize = 16;
+
+/// From where in its lane each byte of a lane comes.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Mask([u8; LANE_BYTES]);
+
+/// The masks of so many lanes, after which they repeat.
+pub(super) struct Masks {
+    masks: [Mask; LANES_MAX],
+    count: usize,
+}
+
+impl Masks {
+    /// Bytes of a lane.
+    pub(super) const LANE_BYTES: usize = LANE_BYTES;
+
+    /// Bytes after which they repeat.
+    pub(super) const fn bytes(&self) -> usize {
+        self.count * LANE_BYTES
+    }
+
+    /// Those of an order that repeats after `unit` bytes, which `turn` makes of bytes as they are.
+    /// `None` if a lane would need bytes of another, or this processor has no such instruction.
+    pub(super) fn of(unit: usize, turn: fn(&mut [u8])) -> Option<Self> {
+        let lanes = unit >> unit.trailing_zeros().min(LANE_BYTES.trailing_zeros());
+        if lanes > LANES_MAX || !lines::can_turn() {
+            return None;
+        }
+        // What becomes of the bytes' own places says where each comes from.
+        let mut places: [u8; LANES_MAX * LANE_BYTES] = core::array::from_fn(|place| place as u8);
+        turn(&mut places[..lanes * LANE_BYTES]);
+        let mut masks = [Mask([0; LANE_BYTES]); LANES_MAX];
+        for (lane, (mask, places)) in
+            masks.iter_mut().zip(places.as_chunks::<LANE_BYTES>().0).enumerate()
+        {
+            let first = (lane * LANE_BYTES) as u8;
+            for (byte, place) in mask.0.iter_mut().zip(places) {
+                *byte = place.wrapping_sub(first);
+            }
+        }
+        let own = |mask: &Mask| mask.0.iter().all(|byte| usize::from(*byte) < LANE_BYTES);
+        masks[..lanes].iter().all(own).then_some(Self { masks, count: lanes })
+    }
+}
+
+/// Bytes that a [`Chunk`] holds without asking for memory: what stays in the first cache.
+const CHUNK_BYTES: usize = 8192;
+
+/// Private memory through which bytes go that are looked at or changed on their way.
+#[repr(align(64))]
+pub(super) struct Chunk {
+    stack: [MaybeUninit<u8>; CHUNK_BYTES],
+    /// For values that are larger than that.
+    heap: Vec<u8>,
+}
+
+impl Chunk {
+    #[inline(always)]
+    pub(super) const fn new() -> Self {
+        Self { stack: [MaybeUninit::uninit(); CHUNK_BYTES], heap: Vec::new() }
+    }
+
+    /// How many bytes to fetch at a time, so that they are whole units of so many bytes.
+    #[inline]
+    pub(super) const fn whole(unit: usize) -> usize {
+        if unit > CHUNK_BYTES { unit } else { CHUNK_BYTES - CHUNK_BYTES % unit }
+    }
+
+    /// Fetches those bytes of a window, once; `None` if they lie outside.
+    #[inline]
+    pub(super) fn fetch(&mut self, from: Window<'_>, at: usize, bytes: usize) -> Option<&mut [u8]> {
+        if bytes > CHUNK_BYTES {
+            self.heap.resize(bytes, 0);
+            from.read(at, &mut self.heap)?;
+            return Some(&mut self.heap);
+        }
+        let from = from.part(at, bytes)?;
+        let start = self.stack.as_mut_ptr().cast::<u8>();
+        // SAFETY: either has `bytes` bytes, and the chunk is our own.
+        unsafe { fetch(from.base, start, bytes) };
+        // SAFETY: so many bytes were just written, and the chunk is borrowed for as long.
+        Some(unsafe { core::slice::from_raw_parts_mut(start, bytes) })
+    }
+}
+
 /// Copies `bytes` bytes from shared to private memory so that the compiler can neither read
 /// the source again later nor look through the copy.
 ///
@@ -310,6 +427,8 @@ unsafe fn fetch(from: *const u8, to: *mut u8, bytes: usize) {
 mod lines {
     use core::arch::asm;
     use core::ptr;
+
+    use super::{LANE_BYTES, Masks};
 
     const LINE: usize = 64;
 
@@ -365,6 +484,146 @@ mod lines {
         unsafe { asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
     }
 
+    /// Copies lines of lanes that all have the same mask; how many bytes.
+    macro_rules! turn_lines {
+        ($store:literal, $from:ident, $to:ident, $bytes:ident, $masks:ident) => {{
+            let whole = $bytes & !(LINE - 1);
+            if whole > 0 {
+                // SAFETY: reads and writes `whole` bytes from either on, no more than the caller
+                // says that there are, and reads one mask; the alignment of stores is the caller's
+                // to know, and so is whether the processor can.
+                unsafe {
+                    asm!(
+                        "movdqa {mask}, [{masks}]",
+                        "2:",
+                        "movdqu {a}, [{from} + {at}]",
+                        "movdqu {b}, [{from} + {at} + 16]",
+                        "movdqu {c}, [{from} + {at} + 32]",
+                        "movdqu {d}, [{from} + {at} + 48]",
+                        "pshufb {a}, {mask}",
+                        "pshufb {b}, {mask}",
+                        "pshufb {c}, {mask}",
+                        "pshufb {d}, {mask}",
+                        concat!($store, " [{to} + {at}], {a}"),
+                        concat!($store, " [{to} + {at} + 16], {b}"),
+                        concat!($store, " [{to} + {at} + 32], {c}"),
+                        concat!($store, " [{to} + {at} + 48], {d}"),
+                        "add {at}, 64",
+                        "cmp {at}, {whole}",
+                        "jb 2b",
+                        from = in(reg) $from,
+                        to = in(reg) $to,
+                        masks = in(reg) $masks.masks.as_ptr(),
+                        at = inout(reg) 0_usize => _,
+                        whole = in(reg) whole,
+                        mask = out(xmm_reg) _,
+                        a = out(xmm_reg) _,
+                        b = out(xmm_reg) _,
+                        c = out(xmm_reg) _,
+                        d = out(xmm_reg) _,
+                        options(nostack),
+                    );
+                }
+            }
+            whole
+        }};
+    }
+
+    /// Copies lanes, each with its mask; `$bytes` is a multiple of a lane's.
+    macro_rules! turn_lanes {
+        ($store:literal, $from:ident, $to:ident, $bytes:ident, $masks:ident, $lane:ident) => {
+            if $bytes > 0 {
+                // SAFETY: as in `turn_lines`; of the masks it reads as many as there are.
+                unsafe {
+                    asm!(
+                        "2:",
+                        "movdqu {a}, [{from} + {at}]",
+                        "pshufb {a}, [{masks} + {mask}]",
+                        concat!($store, " [{to} + {at}], {a}"),
+                        "add {mask}, 16",
+                        "cmp {mask}, {period}",
+                        "jb 3f",
+                        "xor {mask:e}, {mask:e}",
+                        "3:",
+                        "add {at}, 16",
+                        "cmp {at}, {whole}",
+                        "jb 2b",
+                        from = in(reg) $from,
+                        to = in(reg) $to,
+                        masks = in(reg) $masks.masks.as_ptr(),
+                        mask = inout(reg) $lane % $masks.count * LANE_BYTES => _,
+                        period = in(reg) $masks.count * LANE_BYTES,
+                        at = inout(reg) 0_usize => _,
+                        whole = in(reg) $bytes,
+                        a = out(xmm_reg) _,
+                        options(nostack),
+                    );
+                }
+            }
+        };
+    }
+
+    /// Whether this processor can put the bytes of a lane in another order, as all can that were made
+    /// since 2011.
+    pub(super) fn can_turn() -> bool {
+        std::is_x86_feature_detected!("ssse3")
+    }
+
+    /// # Safety
+    /// `bytes` bytes, a multiple of a lane's, may be read at `from` and written at `to`; they are the
+    /// same or do not overlap. The masks are proof that the processor can.
+    #[inline(never)]
+    pub(super) unsafe fn copy_turned(
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+        masks: &Masks,
+        lane: usize,
+        past: bool,
+    ) {
+        let before = to.align_offset(LINE).min(bytes);
+        if !past || !before.is_multiple_of(LANE_BYTES) {
+            // SAFETY: by the caller.
+            return unsafe { turn_cached(from, to, bytes, masks, lane) };
+        }
+        // SAFETY: no more than `bytes`.
+        unsafe { turn_cached(from, to, before, masks, lane) };
+        let lane = lane + before / LANE_BYTES;
+        // SAFETY: as above.
+        let from = unsafe { from.add(before) };
+        // SAFETY: as above; it is aligned to a line.
+        let to = unsafe { to.add(before) };
+        let bytes = bytes - before;
+        if masks.count == 1 {
+            let done = turn_lines!("movntdq", from, to, bytes, masks);
+            // SAFETY: what is left of it.
+            let from = unsafe { from.add(done) };
+            // SAFETY: as above.
+            let to = unsafe { to.add(done) };
+            // SAFETY: as above.
+            unsafe { turn_cached(from, to, bytes - done, masks, lane) };
+        } else {
+            turn_lanes!("movntdq", from, to, bytes, masks, lane);
+        }
+        // SAFETY: see `copy_past`.
+        unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+    }
+
+    /// # Safety
+    /// As for [`copy_turned`].
+    unsafe fn turn_cached(from: *const u8, to: *mut u8, bytes: usize, masks: &Masks, lane: usize) {
+        let mut done = 0;
+        if masks.count == 1 {
+            done = turn_lines!("movdqu", from, to, bytes, masks);
+        }
+        // SAFETY: no more than `bytes`.
+        let from = unsafe { from.add(done) };
+        // SAFETY: as above.
+        let to = unsafe { to.add(done) };
+        let bytes = bytes - done;
+        turn_lanes!("movdqu", from, to, bytes, masks, lane);
+    }
+
     /// # Safety
     /// `bytes` bytes may be read at `from` and written at `to`.
     #[inline(never)]
@@ -415,11 +674,28 @@ mod lines {
         // SAFETY: by the caller.
         unsafe { copy(from, to, bytes) };
     }
+
+    /// There are no masks: the compiler's loops turn what is turned.
+    pub(super) const fn can_turn() -> bool {
+        false
+    }
+
+    /// # Safety
+    /// None: nobody has masks.
+    pub(super) const unsafe fn copy_turned(
+        _: *const u8,
+        _: *mut u8,
+        _: usize,
+        _: &super::Masks,
+        _: usize,
+        _: bool,
+    ) {
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Space, Window};
+    use super::{Masks, Space, Window};
 
     #[test]
     fn every_way_to_copy_copies_all_and_nothing_else() {
@@ -446,6 +722,49 @@ mod tests {
         let mut memory = [0; 70];
         Space::of_mut(&mut memory).copy_past(Window::from(&source[..]));
         assert_eq!(memory, source[..70]);
+    }
+
+    /// Lanes are turned as bytes would be, wherever they lie and whichever comes first; also in place.
+    #[test]
+    fn lanes_are_turned_as_their_masks_say() {
+        let each =
+            |bytes: &mut [u8]| bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|n| n.reverse());
+        // Of 24 bytes, a number of eight and two of four, and what is left as it is.
+        let mixed = |bytes: &mut [u8]| {
+            for value in bytes.as_chunks_mut::<24>().0 {
+                value[..8].reverse();
+                value[12..16].reverse();
+                value[20..].reverse();
+            }
+        };
+        let source: Vec<u8> = (0..=255).cycle().take(1200).collect();
+        for (unit, turn) in [(4, each as fn(&mut [u8])), (24, mixed)] {
+            let Some(masks) = Masks::of(unit, turn) else { continue };
+            let mut turned = source.clone();
+            turn(&mut turned);
+            for (lane, start) in [(0, 0), (0, 16), (1, 48), (2, 7), (5, 64)] {
+                for bytes in [0, 15, 16, 48, 64, 200, 700, 1000] {
+                    for past in [false, true] {
+                        let mut memory = vec![0xaa; 1200];
+                        let to = Space::of_mut(&mut memory).part(start, bytes).unwrap();
+                        let from = Window::from(&source[16 * lane..16 * lane + bytes]);
+                        let done = to.copy_turned(from, &masks, lane, past);
+                        assert_eq!(done, bytes / 16 * 16);
+                        let expected = &turned[16 * lane..16 * lane + done];
+                        assert_eq!(&memory[start..start + done], expected, "{unit} {lane} {bytes}");
+                        let outside = memory[..start].iter().chain(&memory[start + done..]);
+                        assert!(outside.copied().all(|byte| byte == 0xaa));
+                    }
+                }
+            }
+            let mut memory = source[..960].to_vec();
+            let space = Space::of_mut(&mut memory);
+            space.copy_turned(space.window(), &masks, 0, false);
+            assert_eq!(memory, turned[..960]);
+        }
+        // A number that lies in two lanes, and an order that is too long.
+        assert!(Masks::of(12, |bytes| bytes.chunks_mut(12).for_each(<[u8]>::reverse)).is_none());
+        assert!(Masks::of(17 * 16 + 1, each).is_none());
     }
 
     #[test]

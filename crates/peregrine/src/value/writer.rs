@@ -1,6 +1,9 @@
 //! `Writer`: puts values into a head that is already in its place.
 
-use super::{Plain, Space, Staged};
+use core::marker::PhantomData;
+use core::ops::{Deref, DerefMut};
+
+use super::{Block, Head, Native, Plain, Representation, Space, Swap, Window, bytes_of};
 
 /// The value does not fit: the head is full, or a structure is nested too deeply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,107 +31,54 @@ impl std::error::Error for Overflow {}
 
 /// A cursor that appends values to a head; padding is written as zeros.
 ///
-/// The first bytes are gathered and written last: nothing is complete before [`Writer::flush`].
+/// It is a [`Head`] that knows how values become bytes.
 #[derive(Debug)]
-pub struct Writer<'a> {
-    staged: Staged<'a>,
-    /// Where the head begins: positions are aligned as seen from there.
-    start: usize,
-    at: usize,
-    end: usize,
-    depth: u32,
+pub struct Writer<'a, R: Representation = Native> {
+    head: Head<'a>,
+    representation: PhantomData<R>,
 }
 
 impl<'a> Writer<'a> {
-    /// Begins at the start of `space`.
+    /// Begins at the start of `space`, with values as they lie in memory.
     #[inline]
     pub const fn new(space: Space<'a>) -> Self {
-        let end = space.window().len();
-        Self { staged: Staged::new(space), start: 0, at: 0, end, depth: 0 }
+        Self::represented(space)
     }
+}
 
-    /// Begins another head in the same space, between these two bytes of it.
+impl<'a, R: Representation> Deref for Writer<'a, R> {
+    type Target = Head<'a>;
     #[inline]
-    pub(crate) fn restart(&mut self, start: usize, end: usize) {
-        (self.start, self.at, self.end) = (start, start, end.min(self.space().window().len()));
-        self.depth = 0;
-        self.staged.forget_from(start);
+    fn deref(&self) -> &Head<'a> {
+        &self.head
     }
+}
 
-    /// Goes on in another space, to which what was written goes along. Positions stay as they are.
-    #[cold]
-    pub(crate) fn move_to(&mut self, space: Space<'a>) -> Option<()> {
-        self.end = space.window().len();
-        self.staged.move_to(space, self.at)
-    }
-
-    /// Bytes written to the head so far.
+impl<'a, R: Representation> DerefMut for Writer<'a, R> {
     #[inline]
-    pub const fn len(&self) -> usize {
-        self.at - self.start
+    fn deref_mut(&mut self) -> &mut Head<'a> {
+        &mut self.head
     }
+}
 
-    /// Whether nothing was written yet.
+impl<'a, R: Representation> Writer<'a, R> {
+    /// Begins at the start of `space`, with values in the representation `R`.
     #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.at == self.start
-    }
-
-    /// The space in which it writes.
-    #[inline]
-    pub const fn space(&self) -> Space<'a> {
-        self.staged.space()
-    }
-
-    /// The same space, for what is no part of the head.
-    #[inline]
-    pub(crate) const fn staged(&mut self) -> &mut Staged<'a> {
-        &mut self.staged
-    }
-
-    /// Puts the gathered first bytes into their place: the message is complete.
-    #[inline]
-    pub fn flush(&self) {
-        self.staged.flush();
-    }
-
-    #[inline]
-    fn align(&mut self, align: usize) -> Result<(), Overflow> {
-        let at = self.start + self.len().next_multiple_of(align);
-        if at != self.at {
-            if at > self.end {
-                return Err(Overflow::Full);
-            }
-            self.staged.zero(self.at, at - self.at).ok_or(Overflow::Full)?;
-            self.at = at;
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn room(&self, bytes: usize) -> Result<(), Overflow> {
-        if bytes > self.end - self.at { Err(Overflow::Full) } else { Ok(()) }
+    pub const fn represented(space: Space<'a>) -> Self {
+        Self { head: Head::new(space), representation: PhantomData }
     }
 
     /// Appends one plain value at its natural alignment.
     #[inline(always)]
     pub fn plain<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
-        let at = self.start + self.len().next_multiple_of(align_of::<T>());
-        let end = at.saturating_add(size_of::<T>());
-        // Most values of most calls go into the first line, whose padding is zero already.
-        if end <= self.end && self.staged.gather(at, value) {
-            self.at = end;
+        if self.head.gather::<T, R>(value) {
             return Ok(());
         }
-        self.plain_beyond(value)
-    }
-
-    fn plain_beyond<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
-        self.align(align_of::<T>())?;
-        self.room(size_of::<T>())?;
-        self.staged.write_plain(self.at, value).ok_or(Overflow::Full)?;
-        self.at += size_of::<T>();
-        Ok(())
+        if R::SWAPPED {
+            self.plain_all(core::slice::from_ref(value))
+        } else {
+            self.head.plain(value)
+        }
     }
 
     /// Appends a count of elements or bytes.
@@ -144,11 +94,12 @@ impl<'a> Writer<'a> {
         if size_of_val(values) == 0 {
             return Ok(());
         }
-        self.align(align_of::<T>())?;
-        self.room(size_of_val(values))?;
-        self.staged.write(self.at, super::bytes_of(values)).ok_or(Overflow::Full)?;
-        self.at += size_of_val(values);
-        Ok(())
+        let bytes = bytes_of(values);
+        if R::SWAPPED {
+            let block = Block::new(Window::from(bytes), Swap::of::<T>());
+            return self.head.piece(align_of::<T>(), block.whole());
+        }
+        self.head.bytes(align_of::<T>(), bytes)
     }
 
     /// Goes one structure deeper for as long as `inner` runs.
@@ -157,12 +108,9 @@ impl<'a> Writer<'a> {
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<(), Overflow>,
     ) -> Result<(), Overflow> {
-        if self.depth >= crate::limits::DEPTH_MAX {
-            return Err(Overflow::TooDeep);
-        }
-        self.depth += 1;
+        self.head.deepen()?;
         let done = inner(self);
-        self.depth -= 1;
+        self.head.rise();
         done
     }
 }

@@ -169,6 +169,12 @@ pub(crate) trait Contract {
     fn through(&self, text: &str) -> peregrine::Result<String>;
 }
 
+/// A client of a binding that a test has made by itself.
+#[allow(dead_code)] // each test program uses its own part of this
+pub(crate) const fn over(binding: peregrine::Binding) -> ContractClient {
+    ContractClient { binding }
+}
+
 /// The object behind the contract.
 #[derive(Default)]
 pub(crate) struct Object {

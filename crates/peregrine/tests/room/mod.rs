@@ -466,7 +466,7 @@ pub(crate) fn binding_fails_with_the_reason(by: Carrier) {
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
     let error = ContractClient::bind(&address).unwrap_err();
     assert_eq!(error.kind(), Kind::InterfaceMismatch);
-    assert!(error.to_string().contains("interface contract"), "{error}");
+    assert!(error.to_string().contains("ours is interface `contract`"), "{error}");
     let nobody = address.replace("/room", "/nobody");
     let error = RoomClient::bind(&nobody).unwrap_err();
     assert_eq!((error.kind(), error.address()), (Kind::NotFound, &*nobody));

@@ -9,6 +9,7 @@ pub(crate) mod link;
 pub(crate) mod relay;
 pub(crate) mod stream;
 pub(crate) mod tap;
+pub(crate) mod turned;
 pub(crate) mod weather;
 pub(crate) mod wire;
 

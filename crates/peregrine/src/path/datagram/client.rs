@@ -504,6 +504,10 @@ fn failed(executed: caller::Executed, why: Why) -> CallError {
 }
 
 impl<R: Renew> CallPath for DatagramPath<R> {
+    fn explain(&self) -> String {
+        format!("datagrams to {}", self.association.to())
+    }
+
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let layout = call.layout();
         if layout.total > self.association.message_bytes() {
@@ -523,7 +527,9 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         let _waiting = inside.map(|_| WaitingInside::begin());
         let blocks = call.ins.len() + call.lent.len();
         let piece = lane_guard.caller.piece() as usize;
-        let whole = layout.total <= piece || blocks + 2 > PARTS_MAX;
+        // Blocks are sent from where they lie, unless they are few bytes, or many, or to be converted:
+        // then by way of the frame.
+        let whole = !call.is_straight() || layout.total <= piece || blocks + 2 > PARTS_MAX;
         if whole {
             call.put(usize::MAX).ok_or_else(CallError::too_large)?;
         }
@@ -537,7 +543,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
             let mut fits = extension.is_empty() || parts.push(extension);
             fits &= parts.push(there);
             for block in call.ins.iter().chain(call.lent).filter(|_| !whole) {
-                fits &= parts.push(*block);
+                fits &= parts.push(block.straight().unwrap_or(Window::empty()));
             }
             if !fits {
                 return Err(CallError::too_large());

@@ -6,7 +6,7 @@ use crate::value::{Space, align_up};
 /// How far a result with these blocks was written, its head excepted.
 pub(super) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
     blocks.last().map_or(0, |last| {
-        let filled: u32 = space.read_plain(4 * (blocks.len() - 1)).unwrap_or(0);
+        let filled = u32::from_le(space.read_plain(4 * (blocks.len() - 1)).unwrap_or(0));
         *last as usize + filled as usize
     })
 }
@@ -39,7 +39,7 @@ pub(super) fn pack(
     zero(used, first);
     let mut at = first;
     for (i, block) in blocks.iter().enumerate() {
-        let filled: u32 = space.read_plain(4 * i).unwrap_or(0);
+        let filled = u32::from_le(space.read_plain(4 * i).unwrap_or(0));
         let (from, end) = (*block as usize, at + filled as usize);
         if from != at {
             shift(from, at, filled as usize);

@@ -754,11 +754,8 @@ impl Where {
 fn origin(address: &Address) -> u64 {
     use core::hash::{Hash as _, Hasher as _};
     let mut hasher = siphasher::sip::SipHasher13::new();
-    let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
-    boot.unwrap_or_default().hash(&mut hasher);
     // Addresses are those of a network namespace.
-    let net = rustix::fs::stat("/proc/self/ns/net").map(|stat| (stat.st_dev, stat.st_ino));
-    net.unwrap_or_default().hash(&mut hasher);
+    sys::network_number().hash(&mut hasher);
     match address.ip() {
         Some(ip) => ip.hash(&mut hasher),
         None => address.hash(&mut hasher),

@@ -12,7 +12,7 @@ use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 /// The first word of every request: "PRG" and the protocol's generation.
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
 /// The version of region and handshake; different ones do not talk.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 /// What a client shows of a session that it has, to bind in it: nobody else can guess it.
 pub(crate) type Token = [u8; 16];
 
@@ -65,6 +65,9 @@ pub(crate) struct Bound {
     pub(crate) binding: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
+    /// How the server lays its values out: 1 little-endian, 2 big-endian. On one machine it differs
+    /// from the client's only if one of them is a program for another machine that is emulated.
+    pub(crate) representation: u32,
 }
 
 const BIND: u32 = 1;
@@ -152,9 +155,9 @@ impl Answer {
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let written = message(|head| match self {
-            Self::Bound(Bound { epoch, session, binding, count, bytes }) => {
+            Self::Bound(Bound { epoch, session, binding, count, bytes, representation }) => {
                 head.plain(&BOUND)?;
-                (VERSION, *epoch, *session, *binding, *count, *bytes).encode(head)
+                (VERSION, *epoch, *session, *binding, *count, *bytes, *representation).encode(head)
             }
             Self::Refused { kind, text } => {
                 head.plain(&REFUSED)?;
@@ -183,12 +186,12 @@ impl Answer {
         let decode = |head: &mut Reader<'_>| {
             let answer = match head.plain::<u32>()? {
                 BOUND => {
-                    let (version, epoch, session, binding, count, bytes): (u32, _, _, _, _, _) =
-                        Value::decode(head)?;
-                    if version != VERSION {
+                    if head.plain::<u32>()? != VERSION {
                         return Err(Invalid::Bits);
                     }
-                    Self::Bound(Bound { epoch, session, binding, count, bytes })
+                    let (epoch, session, binding, count, bytes, representation) =
+                        Value::decode(head)?;
+                    Self::Bound(Bound { epoch, session, binding, count, bytes, representation })
                 }
                 REFUSED => {
                     let (kind, text) = Value::decode(head)?;
@@ -215,7 +218,9 @@ impl Description {
         (self.version, self.digest.0).encode(head)?;
         self.text.encode(head)?;
         self.docs.encode(head)?;
-        (self.process, self.age_ms, self.bindings).encode(head)
+        (self.process, self.age_ms, self.bindings).encode(head)?;
+        self.listens.encode(head)?;
+        self.network.encode(head)
     }
 
     fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
@@ -224,8 +229,21 @@ impl Description {
         let text = Value::decode(head)?;
         let docs = Value::decode(head)?;
         let (process, age_ms, bindings) = Value::decode(head)?;
+        let (listens, network) = (Value::decode(head)?, Value::decode(head)?);
         let digest = Digest(digest);
-        Ok(Self { interface, version, digest, text, docs, process, age_ms, bindings })
+        let told = Self {
+            interface,
+            version,
+            digest,
+            text,
+            docs,
+            process,
+            age_ms,
+            bindings,
+            listens,
+            network,
+        };
+        Ok(told)
     }
 }
 
@@ -248,7 +266,7 @@ mod tests {
         other[4] += 1;
         let (kind, text) = Request::from_bytes(&other).unwrap_err();
         assert_eq!(kind, Kind::ProtocolMismatch);
-        assert!(text.contains("version 4"), "{text}");
+        assert!(text.contains("version 5"), "{text}");
         let description = Answer::Description(Description {
             interface: "Files".into(),
             version: 1,
@@ -258,8 +276,11 @@ mod tests {
             process: 4,
             age_ms: 5,
             bindings: 6,
+            listens: vec!["tcp:127.0.0.1:7".into()],
+            network: 7,
         });
-        let bound = Bound { epoch: 1, session: [3; 16], binding: 4, count: 2, bytes: 4096 };
+        let (binding, count, bytes, representation) = (4, 2, 4096, 1);
+        let bound = Bound { epoch: 1, session: [3; 16], binding, count, bytes, representation };
         let (bound, revoked) = (Answer::Bound(bound), Answer::Revoked(4));
         let refused = Answer::refused(Kind::Denied, "no");
         for answer in [bound, refused, description, Answer::Goodbye, revoked] {

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::region::PLACE_BYTES;
-use crate::value::{Departs, Space, Window};
+use crate::value::{Departs, How, Piece, Space};
 
 /// Bytes written between two words about it, and what of it is much: whose message is long enough
 /// to be read in larger pieces.
@@ -49,16 +49,16 @@ impl Pace {
     }
 
     /// Copies one piece.
-    fn copy(&self, to: Space<'_>, from: Window<'_>) {
+    fn copy(&self, to: Space<'_>, from: Piece<'_>) {
         if from.len() < TIMED {
-            return to.copy_from(from);
+            return from.copy_to(to, How::Short);
         }
         match self.how.load(Ordering::Relaxed) {
-            PAST => to.copy_past(from),
-            CACHED => to.copy_lines(from),
+            PAST => from.copy_to(to, How::Past),
+            CACHED => from.copy_to(to, How::Lines),
             _ => {
                 let start = Instant::now();
-                to.copy_lines(from);
+                from.copy_to(to, How::Lines);
                 self.learn(start.elapsed(), from.len() / LINE);
             }
         }
@@ -111,7 +111,7 @@ impl<'a> Stream<'a> {
 }
 
 impl Departs for Stream<'_> {
-    fn write(&self, at: usize, to: Space<'_>, from: Window<'_>) {
+    fn write(&self, at: usize, to: Space<'_>, from: Piece<'_>) {
         let piece = if from.len() < MUCH { PIECE } else { LARGE_PIECE };
         let mut done = 0;
         while done < from.len() {
@@ -139,6 +139,7 @@ impl Departs for Stream<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::value::Window;
 
     fn how(pace: &Pace) -> u32 {
         pace.how.load(Ordering::Relaxed)
@@ -176,7 +177,7 @@ mod tests {
         let space = Space::of_mut(&mut memory);
         let put = |at, bytes| {
             let from = Window::from(&source[at..at + bytes]);
-            stream.write(at, space.part(at, bytes).unwrap(), from);
+            stream.write(at, space.part(at, bytes).unwrap(), from.into());
         };
         put(0, 100);
         assert_eq!(there(), 0, "not worth a word");

@@ -459,6 +459,7 @@ impl Incoming {
             Err((kind, text)) => return self.say_no(number, kind, text, host),
         };
         let bytes = row.message_bytes as u64;
+        let representation = row.serve.byte_order().number();
         let mut rows = self.rows();
         let added = match rows.len() < limits::BINDINGS_PER_CONNECTION {
             true => rows.add(row),
@@ -474,7 +475,6 @@ impl Incoming {
             return self.say_no(number, kind, text, host);
         }
         self.bound.store(true, Ordering::Relaxed);
-        let representation = wire::REPRESENTATION;
         let count = bind.count.clamp(1, count_max);
         let bound = Bound { epoch, binding, representation, count, bytes };
         self.say(Header::new(wire::Kind::Bound, number), &bound.to_bytes(), host);

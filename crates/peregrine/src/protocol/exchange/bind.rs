@@ -10,7 +10,7 @@
 //! | `HELLO` | 0 flags u32 (1 where on the link?) |
 //! | `COOKIE` | 0 cookie; 16 flags u32 (1 on the link, there:); 20 hardware address; 26 endpoint |
 //! | `BIND` | 0 cookie; 16 digest; 32 flags u32 (1 any digest, 2 payload checks wished); 36 handles u16; 38 piece / 16 u16; 40 largest result u32; 44 credits u16; 46 bytes of the name u16; 48 name |
-//! | `BOUND` | 0 origin u64; 8 incarnation u64; 16 digest; 32 flags u32; 36 handles u16; 38 piece / 16 u16; 40 largest call u32; 44 credits u16; 48 each handle: place u32, secret 12 bytes |
+//! | `BOUND` | 0 origin u64; 8 incarnation u64; 16 digest; 32 flags u32 (2 payload checks, 4 the server's values are big-endian); 36 handles u16; 38 piece / 16 u16; 40 largest call u32; 44 credits u16; 48 each handle: place u32, secret 12 bytes |
 //! | `UNBOUND` | 0 kind u32; 4 bytes of the text u16; 6 text |
 
 use core::hash::Hasher;
@@ -39,6 +39,7 @@ const WAIT_MAX: u64 = SECOND;
 const LINK: u32 = 1;
 const ANY_DIGEST: u32 = 1;
 const PAYLOAD_CHECK: u32 = 2;
+const BIG_ENDIAN: u32 = 4;
 
 type Nonce = [u8; 12];
 pub(crate) type Digest = [u8; 16];
@@ -99,6 +100,8 @@ pub(crate) struct Grant {
     pub(crate) call_bytes_max: u32,
     pub(crate) credits: u16,
     pub(crate) payload_check: bool,
+    /// Whether the values of calls and results are big-endian.
+    pub(crate) big_endian: bool,
     handles: [Handle; HANDLES_MAX],
     count: u8,
 }
@@ -120,6 +123,7 @@ impl Grant {
             call_bytes_max: 0,
             credits: 0,
             payload_check: false,
+            big_endian: false,
             handles: [Handle { place: 0, secret: [0; 12] }; HANDLES_MAX],
             count: 0,
         }
@@ -261,7 +265,8 @@ impl Said {
                 pen.put(&grant.incarnation.to_le_bytes());
                 pen.put(&grant.digest);
                 let check = if grant.payload_check { PAYLOAD_CHECK } else { 0 };
-                pen.put(&check.to_le_bytes());
+                let order = if grant.big_endian { BIG_ENDIAN } else { 0 };
+                pen.put(&(check | order).to_le_bytes());
                 pen.put(&u16::from(grant.count).to_le_bytes());
                 pen.piece(grant.piece);
                 pen.put(&grant.call_bytes_max.to_le_bytes());
@@ -312,7 +317,9 @@ impl Said {
             Kind::Bound => {
                 let (origin, incarnation) = (cursor.u64()?, cursor.u64()?);
                 let mut grant = Grant::new(origin, incarnation, cursor.take()?);
-                grant.payload_check = cursor.u32()? & PAYLOAD_CHECK != 0;
+                let flags = cursor.u32()?;
+                grant.payload_check = flags & PAYLOAD_CHECK != 0;
+                grant.big_endian = flags & BIG_ENDIAN != 0;
                 let count = usize::from(cursor.u16()?);
                 grant.piece = cursor.piece()?;
                 grant.call_bytes_max = cursor.u32()?;

@@ -18,7 +18,7 @@ use crate::protocol::exchange::message::TOTAL_MAX;
 use crate::protocol::exchange::table::is_forgettable;
 use crate::protocol::exchange::time::Moment;
 use crate::sys::{self, Address};
-use crate::value::Window;
+use crate::value::{ByteOrder, Window};
 
 impl Service {
     /// Answers what belongs to binding.
@@ -73,6 +73,7 @@ impl Service {
         let mut grant = Grant::new(self.origin, self.incarnation, digest);
         (grant.piece, grant.call_bytes_max, grant.credits) = (piece, bytes_max, credits_here);
         grant.payload_check = wish.payload_check;
+        grant.big_endian = row.serve.byte_order() == ByteOrder::Big;
         row.stands();
         Ok(grant.with(&handles[..count]))
     }

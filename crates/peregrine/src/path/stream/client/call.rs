@@ -35,6 +35,12 @@ impl CallPath for StreamPath {
             return Err(CallError::too_large());
         }
         let deadline = call.limit.deadline();
+        // Blocks are sent from where they lie, unless they are to be converted: then into the frame.
+        let straight = call.is_straight();
+        if !straight {
+            call.put(self.message_bytes).ok_or_else(CallError::too_large)?;
+        }
+        let there = if straight { layout.head } else { layout.total };
         call.head.flush();
         let (inside, carried) = (inside(), &mut None);
         let extensions: &[u8] = if inside.is_some() || deadline.is_some() {
@@ -54,12 +60,12 @@ impl CallPath for StreamPath {
             ..Header::new(wire::Kind::Call, connection.begin(index))
         };
         let header = header.to_bytes();
-        let head = call.frame.call_space().part(0, layout.head).unwrap_or(Space::none());
+        let there = call.frame.call_space().part(0, there).unwrap_or(Space::none());
         let sent = connection.send(deadline, |sending| {
             sending.part(Window::from(&header[..]))?;
-            sending.part(head.window())?;
-            for block in call.ins.iter().chain(call.lent) {
-                sending.block(*block)?;
+            sending.part(there.window())?;
+            for block in call.ins.iter().chain(call.lent).filter(|_| straight) {
+                sending.block(block.straight().unwrap_or(Window::empty()))?;
             }
             sending.block(Window::from(extensions))
         });

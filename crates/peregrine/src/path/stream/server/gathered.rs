@@ -48,7 +48,7 @@ impl<'a> Gathered<'a> {
 
     /// What was filled of a block.
     fn block(&self, index: usize) -> Window<'a> {
-        let filled: u32 = self.space.read_plain(4 * index).unwrap_or(0);
+        let filled = u32::from_le(self.space.read_plain(4 * index).unwrap_or(0));
         let block = self.space.part(self.blocks[index] as usize, filled as usize);
         block.unwrap_or(Space::none()).window()
     }
