@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use peregrine::{CallError, Executed, Kind, Running, Server, interface};
+use peregrine::{BindOptions, CallError, Executed, Kind, Rebind, Running, Server, interface};
 use support::wire::{self, Line, word};
 use support::{GoOn, Part, alone, at_rest, part, until};
 
@@ -110,7 +110,8 @@ fn one_export_is_withdrawn_and_the_other_goes_on() {
     let directory = support::own_directory();
     let (running, keeper, other_keeper) = start(4);
     // The session comes in through the one that goes.
-    let gate = GateClient::bind("gate").unwrap();
+    let never = BindOptions::default().rebind(Rebind::Never);
+    let gate = GateClient::bind_with("gate", &never).unwrap();
     let other = GateClient::bind("other").unwrap();
     assert_eq!((gate.pass(1).unwrap(), other.pass(2).unwrap()), (1, 2));
     let mut elsewhere = Part::start("child", "outside", directory.path());
