@@ -6,16 +6,20 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use peregrine::fuzzing::{Script, scripted};
+use peregrine::value::ByteOrder;
 use peregrine::{Lent, Out};
 use peregrine_fuzz::{Colour, Everything, EverythingClient, List, Point, Shade, Shape, Tree, over};
 
 const BYTES: usize = 4096;
 
 thread_local! {
-    static SERVER: (Arc<Script>, EverythingClient) = {
-        let (script, binding) = scripted(EverythingClient::INTERFACE, BYTES).expect("a script");
-        (script, over(binding))
-    };
+    /// One of this machine's byte order, and one of the other.
+    static SERVERS: [(Arc<Script>, EverythingClient); 2] =
+        [ByteOrder::NATIVE, ByteOrder::NATIVE.other()].map(|order| {
+            let scripted = scripted(EverythingClient::INTERFACE, BYTES, order);
+            let (script, binding) = scripted.expect("a script");
+            (script, over(binding))
+        });
     static LAST: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -42,11 +46,12 @@ const POINT: Point = Point {
     flags: [true; 4],
 };
 
-// Input: which call, then the header of the reply (16 bytes), then its message.
+// Input: which call, with its highest bit of which server, then the header of the reply (16 bytes), then its message.
 fuzz_target!(|bytes: &[u8]| {
     let Some((which, rest)) = bytes.split_first() else { return };
     let Some((header, message)) = rest.split_at_checked(16) else { return };
-    SERVER.with(|(script, client)| {
+    SERVERS.with(|servers| {
+        let (script, client) = &servers[usize::from(which >> 7)];
         script.answer(header, message);
         match which % 11 {
             0 => client.nothing().unwrap_or_else(|error| failed(&error)),

@@ -4,7 +4,7 @@
 pub mod server;
 pub mod values;
 
-use peregrine::value::{Reader, Space, Window, Writer};
+use peregrine::value::{Reader, Representation, Space, Window, Writer};
 use peregrine::{CallError, Lent, Out, Plain, Value, interface};
 
 /// Longer than anything that is decoded from an input.
@@ -188,9 +188,9 @@ impl Everything for Object {
 }
 
 /// A value as it travels; `None` if it is longer than a head.
-pub fn encode<T: Value>(value: &T) -> Option<Vec<u8>> {
+pub fn encode<T: Value, R: Representation>(value: &T) -> Option<Vec<u8>> {
     let mut memory = vec![0xaa; HEAD_BYTES];
-    let mut head = Writer::new(Space::of_mut(&mut memory));
+    let mut head = Writer::<R>::represented(Space::of_mut(&mut memory));
     value.encode(&mut head).ok()?;
     head.flush();
     let bytes = head.len();
@@ -199,8 +199,8 @@ pub fn encode<T: Value>(value: &T) -> Option<Vec<u8>> {
 }
 
 /// The value at the start of some bytes, and how many it took.
-pub fn decode<T: Value>(bytes: &[u8]) -> Option<(T, usize)> {
-    let mut head = Reader::new(Window::from(bytes));
+pub fn decode<T: Value, R: Representation>(bytes: &[u8]) -> Option<(T, usize)> {
+    let mut head = Reader::<R>::represented(Window::from(bytes));
     let value = T::decode(&mut head).ok()?;
     Some((value, bytes.len() - head.remaining()))
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use peregrine::value::{Invalid, plain_mut, plain_slice};
+use peregrine::value::{Invalid, Native, Representation, Swapped, plain_mut, plain_slice};
 use peregrine::{CallError, Plain, Value};
 
 use super::{Colour, List, Nothing, Point, Shade, Shape, Tree, decode, encode};
@@ -35,7 +35,7 @@ pub fn run(bytes: &[u8]) {
         21 => holds::<Result<Box<Shape>, Vec<List>>>(bytes),
         22 => {
             // Relayed as text: it comes back as another error.
-            let _ = decode::<CallError>(bytes).map(|(error, _)| error.to_string());
+            let _ = decode::<CallError, Native>(bytes).map(|(error, _)| error.to_string());
         }
         23 => block::<Point>(bytes),
         24 => block::<[bool; 3]>(bytes),
@@ -45,19 +45,25 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// What was read is written in as many bytes, of which only padding may differ, and read again.
+/// In both representations.
 fn holds<T: Value>(bytes: &[u8]) {
-    let Some((value, taken)) = decode::<T>(bytes) else { return };
-    let written = encode(&value).expect("what came can be sent");
+    holds_in::<T, Native>(bytes);
+    holds_in::<T, Swapped>(bytes);
+}
+
+/// What was read is written in as many bytes, of which only padding may differ, and read again.
+fn holds_in<T: Value, R: Representation>(bytes: &[u8]) {
+    let Some((value, taken)) = decode::<T, R>(bytes) else { return };
+    let written = encode::<T, R>(&value).expect("what came can be sent");
     assert_eq!(written.len(), taken);
     let same = |(ours, theirs): (&u8, &u8)| ours == theirs || *ours == 0;
     assert!(written.iter().zip(bytes).all(same), "{written:?} was {bytes:?}");
-    let (again, all) = decode::<T>(&written).expect("what was sent can be read");
+    let (again, all) = decode::<T, R>(&written).expect("what was sent can be read");
     assert_eq!(all, taken);
-    assert_eq!(encode(&again), Some(written));
+    assert_eq!(encode::<T, R>(&again), Some(written));
     // Nothing of what was read stood behind its end, nor can it be read from less.
-    assert!(decode::<T>(&bytes[..taken]).is_some());
-    assert!(taken == 0 || decode::<T>(&bytes[..taken - 1]).is_none());
+    assert!(decode::<T, R>(&bytes[..taken]).is_some());
+    assert!(taken == 0 || decode::<T, R>(&bytes[..taken - 1]).is_none());
 }
 
 /// A block is values only if it lies right, is whole, and every value is one.
@@ -68,7 +74,7 @@ fn block<T: Plain + Value + Debug>(bytes: &[u8]) {
         let image = &mut memory[start..start + bytes.len()];
         image.copy_from_slice(bytes);
         let valid = bytes.len().is_multiple_of(size_of::<T>())
-            && bytes.chunks_exact(size_of::<T>()).all(|one| decode::<T>(one).is_some())
+            && bytes.chunks_exact(size_of::<T>()).all(|one| decode::<T, Native>(one).is_some())
             && (start == aligned || align_of::<T>() == 1);
         let found = plain_slice::<T>(image).map(|values| format!("{values:?}"));
         assert_eq!(found.is_ok(), valid, "{bytes:?}");

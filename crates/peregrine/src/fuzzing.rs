@@ -14,16 +14,22 @@ pub use crate::path::datagram::fuzzing::Datagrams;
 use crate::path::local::fuzzing::Scripted;
 pub use crate::path::local::fuzzing::{Debt, Script, Seen, Word, answer, request};
 use crate::protocol::stream;
+use crate::value::ByteOrder;
 
-/// A binding to a script: its calls find the reply that the script laid ready.
+/// A binding to a script of either byte order: its calls find the reply that the script laid ready.
 ///
 /// # Errors
 /// If the kernel has no memory or descriptor left.
-pub fn scripted(interface: &'static Interface, bytes: usize) -> io::Result<(Arc<Script>, Binding)> {
+pub fn scripted(
+    interface: &'static Interface,
+    bytes: usize,
+    order: ByteOrder,
+) -> io::Result<(Arc<Script>, Binding)> {
     let (script, path) = Scripted::new(bytes)?;
     let frames = Arc::clone(&path.path.region.frames);
     let options = BindOptions::default().astacks(1);
-    let binding = Binding::new(Box::new(path), frames, interface, "script".into(), &options);
+    let path = Box::new(path);
+    let binding = Binding::new(path, frames, interface, "script".into(), &options, order);
     Ok((script, binding.map_err(io::Error::other)?))
 }
 

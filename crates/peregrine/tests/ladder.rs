@@ -179,6 +179,25 @@ fn call(link: &Link, directory: &Path) -> Output {
     in_namespace(link.ends()[0], "anywhere_client", &[], directory).output().unwrap()
 }
 
+/// README shows what the client says, with an address that is nobody's, and a name of an interface and
+/// a number of a process that people know.
+fn is_in_the_readme(said: &str) {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    for line in said.lines().filter(|line| !line.is_empty()) {
+        let mut line = line.replace(ENDS[1], "192.0.2.7");
+        if let Some((before, _)) = line.split_once("at `pr") {
+            // What kind of device it is differs between kernels.
+            let before = before.split("chosen").next().unwrap_or(before);
+            line = format!("{before}chosen      AF_");
+        }
+        if let Some((before, _)) = line.split_once("process ") {
+            line = format!("{before}process 4711");
+        }
+        assert!(readme.contains(&format!("\n    {line}")), "README lacks\n{line}");
+    }
+}
+
 #[test]
 fn one_client_program_takes_the_path_that_its_server_offers() {
     let _alone = alone();
@@ -209,6 +228,7 @@ fn one_client_program_takes_the_path_that_its_server_offers() {
             called.status.success()
         });
         println!("\n{endpoint}\n{said}");
+        is_in_the_readme(&said);
         assert!(said.starts_with(&format!("called by {path}\n")), "{said}");
         assert_eq!(said.lines().count(), 5, "{said}");
         let chosen = said.lines().find(|line| line.contains("chosen")).expect("a path");

@@ -302,13 +302,18 @@ fn connections_of_one_host_are_bounded() {
 
 /// A server that answers a bind and then says `told`.
 fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
+    liar_of(1, told)
+}
+
+/// The same, which tells that its values are in this representation.
+fn liar_of(representation: u32, told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         let asked = hear(&mut stream).unwrap();
         let mut body = 1u64.to_le_bytes().to_vec();
-        body.extend([5u32, 1].iter().flat_map(|word| word.to_le_bytes()));
+        body.extend([5, representation].iter().flat_map(|word| word.to_le_bytes()));
         body.extend((1u64 << 20).to_le_bytes());
         body.extend(8u32.to_le_bytes());
         let mut bound = header(BOUND, body.len() as u32, [asked.words[0], 0, 0, 0, 0, 0]);
@@ -320,6 +325,15 @@ fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
         std::thread::sleep(Duration::from_millis(500));
     });
     format!("tcp:{at}/echo")
+}
+
+#[test]
+fn a_representation_that_nobody_knows_is_refused() {
+    let _alone = support::alone();
+    for representation in [0, 3, u32::MAX] {
+        let error = EchoClient::bind(&liar_of(representation, |_| Vec::new())).unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::ProtocolMismatch, Executed::No));
+    }
 }
 
 #[test]

@@ -7,9 +7,9 @@ use crate::call::PathKind;
 /// What became of the four paths when somebody bound, the fastest first.
 ///
 /// ```
-/// use peregrine::{PathKind, Verdict};
+/// use peregrine::{BindOptions, PathKind, Verdict};
 ///
-/// let explanation = peregrine::explain("surely-nobody-exports-this");
+/// let (explanation, _) = peregrine::explain("surely-nobody-exports-this", &BindOptions::default());
 /// assert_eq!(explanation.chosen(), None);
 /// let [local, ..] = explanation.rungs();
 /// assert_eq!((local.path, local.verdict), (PathKind::Local, Verdict::Failed));

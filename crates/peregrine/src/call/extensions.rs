@@ -142,8 +142,8 @@ pub(crate) fn enter(
     waited: impl FnOnce() -> Duration,
 ) -> Result<(), Refusal> {
     chain::enter(links(extensions));
-    let left = find(extensions, DEADLINE).and_then(|left| left.read_plain(0));
-    let Some(left) = left.map(u64::from_le_bytes) else {
+    let left = find(extensions, DEADLINE).filter(|left| left.len() == size_of::<u64>());
+    let Some(left) = left.and_then(|left| left.read_plain(0)).map(u64::from_le_bytes) else {
         set_due(None);
         return Ok(());
     };

@@ -478,22 +478,27 @@ impl<R: Representation> Returned<'_, R> {
 /// Those of any call.
 #[cold]
 pub(crate) fn ask(binding: &Binding, procedure: u32) -> Result<Vec<u8>, CallError> {
-    if is_native(binding) {
-        return call(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes());
+    match is_native(binding) {
+        true => call(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes()),
+        false => {
+            call_swapped(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
+        }
     }
-    call_swapped(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
 }
 
 /// Calls the procedure that does nothing.
+///
+/// # Errors
+/// Those of any call.
 pub(crate) fn ping(binding: &Binding) -> Result<(), CallError> {
-    if !is_native(binding) {
-        let swapped = |stub: &mut Stub<'_, Swapped>| stub.transport(&[], &[], &mut [])?.ping();
-        return call_swapped(binding, call::PING, swapped);
-    }
-    call(binding, call::PING, |stub| {
+    fn body<R: Representation>(stub: &mut Stub<'_, R>) -> Result<Result<(), CallError>, CallError> {
         stub.head_only();
         stub.transport(&[], &[], &mut [])?.ping()
-    })
+    }
+    match is_native(binding) {
+        true => call(binding, call::PING, body),
+        false => call_swapped(binding, call::PING, body),
+    }
 }
 
 /// Puts rebuilt values where the caller wants them: part of an in-out slice's way back.

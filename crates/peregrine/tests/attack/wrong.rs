@@ -326,6 +326,11 @@ pub(crate) const SERVERS: &[Answer] = &[
         message[4] += 1;
         says(line, &message, Some(&file));
     }),
+    ("bound in a representation that nobody knows", |line| {
+        let (mut message, file) = good();
+        message[48..].copy_from_slice(&3u32.to_ne_bytes());
+        says(line, &message, Some(&file));
+    }),
     ("no region", |line| says(line, &good().0, None)),
     ("two regions", |line| {
         let (message, file) = good();

@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 pub(crate) const MAGIC: u32 = 0x5052_4701;
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 4;
 pub(crate) const BIND: u32 = 1;
 pub(crate) const DESCRIBE: u32 = 2;
 pub(crate) const RING: u32 = 3;
@@ -197,6 +197,7 @@ pub(crate) fn bound(token: Token, binding: u32, count: u32, bytes: u64) -> Vec<u
     message.extend(token);
     message.extend(words(&[binding, count]));
     message.extend(bytes.to_ne_bytes());
+    message.extend(words(&[peregrine::value::ByteOrder::NATIVE.number()]));
     message
 }
 

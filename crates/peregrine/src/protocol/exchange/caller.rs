@@ -24,14 +24,15 @@ use super::header::{Handle, Header, Kind, checksum};
 use super::message::{self, Cut, PIECE_MIN, Shape};
 use super::positions::Positions;
 use super::rtt::{Rtt, WAIT_MAX};
-use super::time::{MICROSECOND, MILLISECOND, Moment, SECOND};
+use super::time::{MICROSECOND, MILLISECOND, Moment};
 
 /// A server that left so many questions unanswered, [`WAIT_MAX`] apart, is dead.
 const UNANSWERED_MAX: u8 = 10;
 /// A server's machine that refused so many of our packets in a row has no server.
 const UNREACHABLE_MAX: u8 = 3;
-/// While a server answers that it works, it is asked at growing intervals up to this.
-const CALM_MAX: u64 = 2 * SECOND;
+/// While a server answers that it works, it is asked at growing intervals up to this: half of it, as a
+/// rule, is what its death is noticed later for that.
+const CALM_MAX: u64 = 500 * MILLISECOND;
 /// After so many rounds in which nothing of what was sent arrived, smaller pieces are tried.
 const FRUITLESS_MAX: u8 = 3;
 const NEVER: Moment = Moment(u64::MAX);
