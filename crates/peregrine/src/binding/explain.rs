@@ -64,7 +64,7 @@ pub(super) const LADDER: [PathKind; 4] =
 
 impl Explanation {
     /// All paths with the same verdict.
-    pub(super) fn all(address: &str, verdict: Verdict, reason: &str) -> Self {
+    pub(crate) fn all(address: &str, verdict: Verdict, reason: &str) -> Self {
         let rungs = LADDER.map(|path| Rung { path, verdict, reason: reason.to_owned() });
         Self { address: address.to_owned(), rungs }
     }
