@@ -5,6 +5,7 @@
  */
 #include "interface.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -420,7 +421,7 @@ static void until_gone(void) {
         if (outcome == PG_REPLIED && reply.answer == PG_OK) {
             printf("called\n");
             fflush(stdout);
-            call_pause(1, LIMIT_MS);
+            poll(NULL, 0, 1);
             continue;
         }
         CHECK(outcome == PG_FAILED_NOT_EXECUTED ||

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #define PLACES 256u
 #define PIECE 1408u
@@ -382,4 +383,10 @@ void pg_exchange_ready(struct pg_exchange_server *server) {
         struct pg_packet packet;
         if (pg_packet_unpack(&packet, bytes, (size_t)got)) packet_comes(server, &packet, &from);
     }
+}
+
+void pg_exchange_end(struct pg_exchange_server *server) {
+    for (uint32_t i = 0; i < PLACES; i++) forget(server, &server->records[i]);
+    close(server->fd);
+    free(server);
 }

@@ -417,7 +417,7 @@ pub(crate) fn check(far: &impl Foreign) {
     let stopped = far.stop().unwrap_err();
     assert_eq!((stopped.kind(), stopped.executed()), (Kind::Panicked, Executed::Maybe));
     for bytes in [0, 1, 1400, 1440, 5000, 1 << 20] {
-        let from: Vec<u8> = (0..bytes).map(|i: usize| (i * i >> 5) as u8).collect();
+        let from: Vec<u8> = (0..bytes).map(|i: usize| ((i * i) >> 5) as u8).collect();
         let mut into = vec![0; bytes];
         assert_eq!(far.mirror(&from, Out::from(&mut into[..])).unwrap(), sum(&from) as u32);
         assert!(into.iter().rev().eq(&from), "{bytes}");

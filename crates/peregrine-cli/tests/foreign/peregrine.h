@@ -274,5 +274,6 @@ struct pg_exchange_server;
 struct pg_exchange_server *pg_exchange_listen(const struct pg_export *of, uint16_t *port);
 int pg_exchange_fd(const struct pg_exchange_server *server);
 void pg_exchange_ready(struct pg_exchange_server *server);
+void pg_exchange_end(struct pg_exchange_server *server);
 
 #endif

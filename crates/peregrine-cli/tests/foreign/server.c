@@ -310,5 +310,6 @@ int main(int argc, char **argv) {
         pg_stream_ready(streams, fds + 2, count - 2);
     }
     pg_stream_goodbye(streams);
+    pg_exchange_end(packets);
     return 0;
 }

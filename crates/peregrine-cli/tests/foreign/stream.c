@@ -291,7 +291,7 @@ static bool bind_asked(struct pg_stream_server *server, struct connection *from,
     pg_set_le64(bound, server->epoch);
     pg_set_le32(bound + 8, free);
     pg_set_le32(bound + 12, PG_HOST_BIG ? 2 : 1);
-    pg_set_le64(bound + 16, PG_MESSAGE_MAX);
+    pg_set_le64(bound + 16, wanted);
     pg_set_le32(bound + 24, calls == 0 ? 1 : calls < 64 ? calls : 64);
     struct pg_stream_header answer = {.kind = PG_BOUND, .number = header->number,
                                       .body = sizeof bound};
