@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use crate::limits;
 use crate::sys;
-use crate::value::{Plain, Space, Window};
+use crate::value::{Plain, Space, Window, align_up};
 
 /// A process that a call has come through: its domain (lower and upper word) and its number.
 type Link = [u32; 4];
@@ -19,6 +19,9 @@ const LINK_BYTES: usize = size_of::<Link>();
 /// The extension that a chain is, behind the message: its tag, and how many bytes follow.
 const TAG: u32 = 1;
 const HEADER_BYTES: usize = 8;
+
+/// Bytes of the longest chain, as an extension, up to a multiple of 16.
+pub(crate) const BYTES_MAX: usize = align_up(HEADER_BYTES + limits::CHAIN_MAX * LINK_BYTES);
 
 thread_local! {
     /// The chain of the call whose procedure this thread runs, if it came with one.

@@ -27,7 +27,7 @@ use std::time::Instant;
 use crate::error::CallError;
 use crate::stats::{self, Copy};
 use crate::value::{
-    Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Staged, Window, align_up,
+    Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Space, Staged, Window, align_up,
 };
 
 /// The number of the procedure that every export answers itself: it does nothing.
@@ -163,7 +163,7 @@ pub struct Layout {
     pub total: usize,
 }
 
-impl Call<'_, '_, '_> {
+impl<'f> Call<'_, 'f, '_> {
     /// Copies the blocks behind the head (LRPC's copy A); `None` if there is no room, or the message
     /// would have more than `most` bytes: then it is to be laid out and put some other way. The
     /// message is complete when the head has been flushed.
@@ -191,6 +191,26 @@ impl Call<'_, '_, '_> {
     #[inline]
     pub fn is_straight(&self) -> bool {
         self.ins.iter().chain(self.lent).all(|block| block.straight().is_some())
+    }
+
+    /// Room for so many bytes that travel beside the message: behind the head, if that is `free`, and
+    /// else in `apart`, for a message may fill its frame.
+    #[cold]
+    pub(crate) fn behind_head<'s>(
+        &self,
+        free: bool,
+        apart: &'s mut Vec<u8>,
+        bytes: usize,
+    ) -> Space<'s>
+    where
+        'f: 's,
+    {
+        if !free {
+            apart.resize(bytes, 0);
+            return Space::of_mut(apart);
+        }
+        let (space, at) = (self.head.space(), align_up(self.head.len()));
+        space.part(at, space.window().len().saturating_sub(at)).unwrap_or(Space::none())
     }
 
     /// How the message will lie once it is put; what is larger than anything is `usize::MAX`.
@@ -338,7 +358,7 @@ pub(crate) const fn blocks_at(outs: usize) -> usize {
 mod tests {
     use super::*;
     use crate::sys::Memory;
-    use crate::value::{How, Out, Piece, Space, Swap, Writer, bytes_of};
+    use crate::value::{How, Out, Piece, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
     /// Writes, and tells nobody.

@@ -502,19 +502,14 @@ fn failed(executed: caller::Executed, why: Why) -> CallError {
     CallError::new(kind, executed, text)
 }
 
-/// A procedure makes a call: puts the chain of calls into the frame, behind what is there.
+/// A procedure makes a call: puts the chain of calls into this space.
 #[cold]
-fn chain_of<'a>(
-    call: &Call<'_, 'a, '_>,
-    there: usize,
-    caller: u32,
-) -> Result<Window<'a>, CallError> {
-    let (space, at) = (call.head.space(), align_up(there));
-    match chain::write(space, at, caller) {
+fn chain_in(space: Space<'_>, caller: u32) -> Result<Window<'_>, CallError> {
+    match chain::write(space, 0, caller) {
         // What travels is a multiple of 16.
         Ok(bytes) => {
-            let _ = space.zero(at + bytes, align_up(bytes) - bytes);
-            Ok(space.part(at, align_up(bytes)).unwrap_or(Space::none()).window())
+            let _ = space.zero(bytes, align_up(bytes) - bytes);
+            Ok(space.part(0, align_up(bytes)).unwrap_or(Space::none()).window())
         }
         Err(Unchained::NoRoom) => Err(CallError::too_large()),
         Err(Unchained::TooDeep) => {
@@ -546,9 +541,13 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         }
         call.head.flush();
         let there = if whole { layout.total } else { layout.head };
+        let mut apart = Vec::new();
         let (extension, _waiting) = match inside {
             None => (Window::empty(), None),
-            Some(caller) => (chain_of(call, there, caller)?, Some(WaitingInside::begin())),
+            Some(caller) => {
+                let place = call.behind_head(!whole, &mut apart, chain::BYTES_MAX);
+                (chain_in(place, caller)?, Some(WaitingInside::begin()))
+            }
         };
         let there = call.frame.call_space().part(0, there).unwrap_or(Space::none()).window();
         let message = if whole && extension.is_empty() {

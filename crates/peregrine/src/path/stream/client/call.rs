@@ -10,7 +10,7 @@ use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::protocol::stream::{self as wire, Header};
-use crate::value::{Space, Window, align_up};
+use crate::value::{Space, Window};
 
 /// A binding's way to its server.
 pub(crate) struct StreamPath {
@@ -22,16 +22,11 @@ pub(crate) struct StreamPath {
     pub(crate) wait: Wait,
 }
 
-/// A procedure makes a call: the chain of calls, in the frame behind what is there.
+/// A procedure makes a call: puts the chain of calls into this space.
 #[cold]
-fn chain_of<'a>(
-    call: &Call<'_, 'a, '_>,
-    there: usize,
-    caller: u32,
-) -> Result<Window<'a>, CallError> {
-    let (space, at) = (call.head.space(), align_up(there));
-    match chain::write(space, at, caller) {
-        Ok(bytes) => Ok(space.part(at, bytes).unwrap_or(Space::none()).window()),
+fn chain_in(space: Space<'_>, caller: u32) -> Result<Window<'_>, CallError> {
+    match chain::write(space, 0, caller) {
+        Ok(bytes) => Ok(space.part(0, bytes).unwrap_or(Space::none()).window()),
         Err(Unchained::NoRoom) => Err(CallError::too_large()),
         Err(Unchained::TooDeep) => {
             let text = format!("calls nest {} deep", limits::CHAIN_MAX);
@@ -59,9 +54,13 @@ impl CallPath for StreamPath {
         }
         let there = if straight { layout.head } else { layout.total };
         call.head.flush();
+        let mut apart = Vec::new();
         let (chain, _waiting) = match inside() {
             None => (Window::empty(), None),
-            Some(caller) => (chain_of(call, there, caller)?, Some(WaitingInside::begin())),
+            Some(caller) => {
+                let place = call.behind_head(straight, &mut apart, chain::BYTES_MAX);
+                (chain_in(place, caller)?, Some(WaitingInside::begin()))
+            }
         };
         let index = call.frame.index();
         let header = Header {
