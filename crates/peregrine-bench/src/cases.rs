@@ -122,7 +122,11 @@ pub(crate) fn names() -> PossibleValuesParser {
     let others = [LOCAL_CALL, SYSTEM_CALL, IN_16M.name].into_iter().chain(MANY);
     let swapped = crate::swapped::CASES;
     PossibleValuesParser::new(
-        others.chain(crate::network::other_cases()).chain(calls).chain(swapped),
+        others
+            .chain(crate::network::other_cases())
+            .chain(calls)
+            .chain(swapped)
+            .chain(crate::bind::CASES),
     )
 }
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod bind;
 mod bindings;
 mod caller;
 mod cases;
@@ -89,7 +90,11 @@ enum Experiment {
     },
     /// Calls to a server of the other byte order, each beside the same to one of this.
     Swapped(Selection),
-    /// How fast a caller learns that its server was killed.
+    /// What is decided before the first call: what binding costs beside the system calls that it needs, how
+    /// soon a binding goes on once its server is back, how soon its death is noticed, and what calls to a
+    /// server of the other byte order cost.
+    Bind(Selection),
+    /// How fast a caller learns that its server is gone: killed, or (needs root) cut off.
     Death(Deaths),
     /// The other process of a measurement.
     #[command(hide = true)]
@@ -100,6 +105,9 @@ enum Experiment {
     /// One of many processes that call.
     #[command(hide = true)]
     Caller(caller::Options),
+    /// The process to which one binds.
+    #[command(hide = true)]
+    Binder(bind::Options),
     /// The server of either byte order.
     #[command(hide = true)]
     Told(swapped::Options),
@@ -117,7 +125,9 @@ impl Experiment {
     /// Whether this is not an experiment but a process of one.
     const fn is_child(&self) -> bool {
         match self {
-            Self::Child(_) | Self::Far(_) | Self::Caller(_) | Self::Told(_) => true,
+            Self::Child(_) | Self::Far(_) | Self::Caller(_) | Self::Told(_) | Self::Binder(_) => {
+                true
+            }
             #[cfg(feature = "peers")]
             Self::OtherWay(_) | Self::OtherNetwork(_) => true,
             _ => false,
@@ -148,15 +158,18 @@ pub(crate) struct Selection {
 /// Options of the experiment `death`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Deaths {
-    /// 20 rounds instead of 100
+    /// 20 rounds instead of 100, and 5 instead of 20 across networks
     #[arg(long)]
     quick: bool,
     /// How the result is shown
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Servers killed
+    /// Servers of this machine killed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
+    /// Servers that go across each network, in each way
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    far_rounds: Option<u32>,
 }
 
 impl Selection {
@@ -220,6 +233,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Far(options) => return network::far::run(&options),
         Experiment::Caller(options) => return caller::run(&options),
         Experiment::Told(options) => return swapped::run(&options),
+        Experiment::Binder(options) => return bind::run(&options),
         Experiment::Limits { selection, filter } => {
             ("limits", selection.format, limits::measure(&selection, filter, &progress)?)
         }
@@ -251,9 +265,20 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             let how = "cargo run --release -p peregrine-bench --features peers -- peers";
             return Err(format!("this program was built without its peers; run `{how}`").into());
         }
+        Experiment::Bind(selection) => {
+            let mut rows = bind::measure(&selection, &progress)?;
+            rows.extend(swapped::measure(&selection, &progress)?);
+            if selection.cases.is_empty() {
+                let rounds = if selection.quick { (20, 5) } else { (100, 20) };
+                rows.extend(death::measure(rounds.0, rounds.1, &progress)?);
+            }
+            ("bind", selection.format, rows)
+        }
         Experiment::Death(deaths) => {
             let rounds = deaths.rounds.unwrap_or(if deaths.quick { 20 } else { 100 });
-            ("death", deaths.format, death::measure(rounds as usize, &progress)?)
+            let far = deaths.far_rounds.unwrap_or(if deaths.quick { 5 } else { 20 });
+            let rows = death::measure(rounds as usize, far as usize, &progress)?;
+            ("death", deaths.format, rows)
         }
     };
     drop(progress);

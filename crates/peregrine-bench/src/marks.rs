@@ -59,6 +59,23 @@ const ACROSS: [Across; 13] = [
     across(THREADS, "udp", "loopback", "block", &["echo-each", "echo-shared"], 1.40, 1.10),
 ];
 
+/// How soon a caller is to know that its server has gone, in nanoseconds: case, on the same machine,
+/// across a network.
+const DEATHS_NOTICED: [(&str, f64, f64); 4] = [
+    ("death-p50", 10e6, 2.5e9),
+    ("death-p99", 100e6, 5e9),
+    ("cut-p50", 10e6, 2.5e9),
+    ("cut-p99", 100e6, 5e9),
+];
+
+/// What binding may cost, against the system calls that it needs: must, reach. Of others nobody knows
+/// how far down one can come.
+const BINDS: [(&str, f64, f64); 2] = [("bind-session", 2.0, 1.5), ("bind-further", 2.0, 1.5)];
+/// How soon calls are to return once the server is back.
+const BACK: f64 = 50e6;
+/// Of the other byte order, against the same of this one.
+const SWAPPED: (&str, f64, f64) = ("in-1m-swapped", 1.30, 1.05);
+
 /// One frame there and one back, in the driver or behind it.
 const XDP_PINGPONG: [&str; 2] = ["xdp-pingpong", "xdp-pingpong-behind"];
 
@@ -83,10 +100,20 @@ const fn across(
 
 /// The mark of a row, if it has one.
 pub(crate) fn of(row: &Row) -> Option<Mark> {
-    if row.case == "death-p99" {
-        return Some(Mark::Within(100e6));
+    if let Some(marked) = DEATHS_NOTICED.iter().find(|m| m.0 == row.case) {
+        let local = row.path == Some("local");
+        return Some(Mark::Within(if local { marked.1 } else { marked.2 }));
+    }
+    if row.case.starts_with("rebind-") {
+        return Some(Mark::Within(BACK));
     }
     let limit = row.limit?;
+    if let Some(marked) = BINDS.iter().find(|m| m.0 == row.case) {
+        return row.ratio.map(|_| Mark::Ratio(marked.1, marked.2));
+    }
+    if row.case == SWAPPED.0 {
+        return row.ratio.map(|_| Mark::Ratio(SWAPPED.1, SWAPPED.2));
+    }
     if row.link != Some("memory") {
         let key = [row.case, row.path?, row.link?, row.wait?];
         let marked = ACROSS.iter().find(|m| m.key == key && m.limits.contains(&limit))?;

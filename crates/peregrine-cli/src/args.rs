@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, value_parser};
 use peregrine::Wait;
 
 const STYLES: Styles = Styles::styled()
@@ -22,8 +23,9 @@ Exit codes:
   4  it failed and may have been executed
 
 Environment:
-  PEREGRINE_DIR  where names are exported and looked up first
-  NO_COLOR       no colours, even on a terminal";
+  PEREGRINE_DIR    where names are exported and looked up first
+  PEREGRINE_HOSTS  the file that says on which machines names are served
+  NO_COLOR         no colours, even on a terminal";
 
 /// Remote procedure calls that cost what the distance costs, and nothing more.
 ///
@@ -31,21 +33,54 @@ Environment:
 #[derive(Debug, Parser)]
 #[command(name = "peregrine", version, styles = STYLES, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// How to answer; JSON stands alone on standard output
-    #[arg(long, global = true, value_enum, default_value_t = Format::Human)]
-    pub(crate) format: Format,
+    /// How to answer; JSON, and a header in C (of `describe`), stand alone on standard output
+    #[arg(long, global = true, value_enum, default_value_t = Written::Human)]
+    pub(crate) format: Written,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
 
-/// How to answer.
+/// How an answer is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum Written {
     /// Text for people
     Human,
     /// One JSON object
     Json,
+    /// A header for a program in C: only of `describe`
+    C,
+}
+
+/// How to answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Text for people.
+    Human,
+    /// One JSON object.
+    Json,
+}
+
+impl Arguments {
+    /// The command line as it stands; ends the process if it makes no sense.
+    pub(crate) fn checked() -> Self {
+        let arguments = Self::parse();
+        if arguments.format == Written::C
+            && !matches!(arguments.command, Some(Command::Describe { .. }))
+        {
+            let only = "`--format c` is a header of an interface: only `describe` has one";
+            Self::command().error(ErrorKind::ArgumentConflict, only).exit();
+        }
+        arguments
+    }
+
+    /// How answers, and failures, are told.
+    pub(crate) fn answers(&self) -> Format {
+        match self.format {
+            Written::Json => Format::Json,
+            Written::Human | Written::C => Format::Human,
+        }
+    }
 }
 
 /// What to do.
@@ -61,8 +96,15 @@ pub(crate) enum Command {
     List,
     /// Show the interface of an export
     Describe {
-        /// Name or address of the export: NAME, eth:, udp: or tcp: and HOST:PORT/NAME
+        /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
+        /// eth:, udp: or tcp: in front
         name: String,
+    },
+    /// Tell which path a client would take, and why none of the others
+    Explain {
+        /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
+        /// eth:, udp: or tcp: in front
+        address: String,
     },
     /// Call the procedure that does nothing, and say how long it takes
     Ping(Ping),
@@ -129,7 +171,7 @@ pub(crate) struct Serve {
 /// Options of `copy`.
 #[derive(Args, Debug)]
 pub(crate) struct Copy {
-    /// Which file: NAME/PATH, or eth:, udp: or tcp: and HOST:PORT/NAME/PATH
+    /// Which file: NAME/PATH or NAME@HOST:PORT/PATH, perhaps with local:, eth:, udp: or tcp: in front
     #[arg(value_name = "ADDRESS/PATH")]
     pub(crate) from: String,
     /// Where the copy goes: a file, or a directory
@@ -140,7 +182,8 @@ pub(crate) struct Copy {
 /// Options of `ping`.
 #[derive(Args, Debug)]
 pub(crate) struct Ping {
-    /// Name or address of the export: NAME, eth:, udp: or tcp: and HOST:PORT/NAME
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
+    /// udp: or tcp: in front
     pub(crate) name: String,
     /// How many calls
     #[arg(short, long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
@@ -225,7 +268,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        <Arguments as clap::CommandFactory>::command().debug_assert();
+        Arguments::command().debug_assert();
     }
 
     #[test]

@@ -5,16 +5,25 @@ use core::fmt::Write;
 use peregrine::Description;
 use serde_json::{Value, json};
 
-use crate::args::Format;
+use crate::args::Written;
+use crate::header;
 use crate::output::{self, BOLD, DIM, Failure};
 
 /// Describes one export.
-pub(crate) fn run(name: &str, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(name: &str, format: Written) -> Result<(), Failure> {
     let said = peregrine::describe(name)?;
     let parts = Parts::of(&said);
     match format {
-        Format::Json => output::print(to_json(name, &said, &parts)),
-        Format::Human => output::print(to_text(name, &said, &parts)),
+        Written::Json => output::print(to_json(name, &said, &parts)),
+        Written::Human => output::print(to_text(name, &said, &parts)),
+        Written::C => match header::of(&said) {
+            Ok(header) => output::print(header.trim_end()),
+            Err(error) => Err(Failure::Local {
+                what: format!("reading what {name} says of its interface"),
+                causes: vec![error.to_string()],
+                advice: "the server may be of another version of Peregrine",
+            }),
+        },
     }
 }
 

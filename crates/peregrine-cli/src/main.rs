@@ -5,7 +5,9 @@ mod args;
 mod copy;
 mod demo;
 mod describe;
+mod explain;
 mod files;
+mod header;
 mod list;
 mod output;
 mod ping;
@@ -13,18 +15,19 @@ mod serve;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 use args::{Arguments, Command};
 
 fn main() -> ExitCode {
-    let Arguments { format, command } = Arguments::parse();
+    let arguments = Arguments::checked();
+    let format = arguments.answers();
+    let Arguments { format: written, command } = arguments;
     let done = match command.unwrap_or_default() {
         Command::Demo(demo) => demo::run(&demo, format),
         Command::Serve(serve) => serve::run(&serve, format),
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List => list::run(format),
-        Command::Describe { name } => describe::run(&name, format),
+        Command::Describe { name } => describe::run(&name, written),
+        Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
         Command::DemoServer(part) => demo::serve_directions(&part),
         Command::DemoEcho(part) => demo::echo(&part),

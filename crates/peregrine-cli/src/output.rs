@@ -37,6 +37,13 @@ pub(crate) enum Failure {
         /// What to do about it.
         advice: &'static str,
     },
+    /// Binding failed, and what became of each path is told beside it.
+    Explained {
+        /// What became of them.
+        explanation: Value,
+        /// Why binding failed.
+        error: CallError,
+    },
     /// Nobody reads standard output any more: no failure at all.
     Closed,
 }
@@ -55,10 +62,17 @@ impl Failure {
 
     /// Tells the user, and says with which code to exit.
     pub(crate) fn report(self, format: Format) -> ExitCode {
+        let mut told = match &self {
+            Self::Explained { explanation, .. } => explanation.clone(),
+            _ => json!({}),
+        };
         let (code, error) = self.explain();
         let Some(error) = error else { return code };
         match format {
-            Format::Json => drop(print(json!({ "error": error.to_json() }))),
+            Format::Json => {
+                told["error"] = error.to_json();
+                drop(print(told));
+            }
             Format::Human => error.print(),
         }
         code
@@ -80,7 +94,7 @@ impl Failure {
                 let error = Explained { causes, advice, ..Explained::local("Local", what) };
                 (ExitCode::from(3), Some(error))
             }
-            Self::Call(error) => {
+            Self::Call(error) | Self::Explained { error, .. } => {
                 let code = match error.executed() {
                     Executed::No => 3,
                     Executed::Maybe => 4,

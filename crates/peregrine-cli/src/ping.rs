@@ -32,7 +32,7 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
         Format::Json => output::print(json!({
             "name": ping.name,
             "path": binding.path().to_string(),
-            "explain": binding.explain(),
+            "explain": binding.explain().summary(),
             "wait": ping.wait.text(),
             "calls": ping.count,
             "bind_ns": u64::try_from(bind.as_nanos()).unwrap_or(u64::MAX),
@@ -43,7 +43,7 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
             "per_s": per_s,
         })),
         Format::Human => {
-            let path = binding.explain();
+            let path = binding.explain().summary();
             let text = |ns: u64| nanoseconds(ns as f64);
             let bind = nanoseconds(bind.as_nanos() as f64);
             let calls = if ping.count == 1 { "call" } else { "calls" };

@@ -401,7 +401,8 @@ fn files_are_served_copied_and_pinged_over_tcp() {
     for (arguments, code, kind) in [
         (["copy", &format!("{}/none", addresses[0]), &to], 1, "Refused"),
         (["copy", addresses[0], &to], 3, "Local"),
-        (["copy", "tcp:127.0.0.1/files/hello", &to], 3, "BadName"),
+        (["copy", "tcp:127.0.0.1:/files/hello", &to], 3, "BadName"),
+        (["copy", "tcp:nobody-knows/files/hello", &to], 3, "NotFound"),
         (["copy", &addresses[0].replace("/files", "/other/x"), &to], 3, "NotFound"),
         (["serve", &files, "--listen=tcp:0.0.0.0:0"], 3, "Denied"),
     ] {

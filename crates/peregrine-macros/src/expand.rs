@@ -196,7 +196,8 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
     let ty = &parameter.ty;
     let (direction, shape) = match parameter.form {
         Form::Value | Form::Borrowed => ("In", "One"),
-        Form::Text | Form::Slice => ("In", "Buffer"),
+        Form::Text => ("In", "Text"),
+        Form::Slice => ("In", "Buffer"),
         Form::Lent => ("Lent", "Buffer"),
         Form::Out => ("Out", "Buffer"),
         Form::InOut => ("InOut", "One"),

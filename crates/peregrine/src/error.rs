@@ -95,7 +95,7 @@ kinds! {
         "stop the other server or export under another name";
     /// The name, address or option has no meaning.
     BadName = 3, "no valid name",
-        "write NAME, tcp:HOST:PORT/NAME or udp:HOST:PORT/NAME; a name has 1 to 64 letters, digits, '-', '_' or '.' and does not begin with a dot";
+        "write NAME, NAME@HOST or NAME@HOST:PORT, with local:, eth:, udp: or tcp: in front to ask for one path; a name has 1 to 64 letters, digits, '-', '_' or '.' and does not begin with a dot";
     /// The server does not serve this user.
     Denied = 4, "permission denied",
         "run as the server's user, or let the server be opened to others";
@@ -282,6 +282,18 @@ impl CallError {
         let mut cause = self.source();
         while let Some(error) = cause {
             text.push_str(": ");
+            text.push_str(&error.to_string());
+            cause = error.source();
+        }
+        text
+    }
+
+    /// What exactly was wrong, and why.
+    pub(crate) fn cause(&self) -> String {
+        let mut text = self.detail().to_owned();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            text.push_str(if text.is_empty() { "" } else { ": " });
             text.push_str(&error.to_string());
             cause = error.source();
         }

@@ -7,7 +7,7 @@ pub mod exchange;
 use std::io;
 use std::sync::Arc;
 
-use crate::binding::{BindOptions, Binding};
+use crate::binding::{BindOptions, Binding, Explanation, Leg, Verdict};
 use crate::interface::Interface;
 
 pub use crate::path::datagram::fuzzing::Datagrams;
@@ -28,8 +28,9 @@ pub fn scripted(
     let (script, path) = Scripted::new(bytes)?;
     let frames = Arc::clone(&path.path.region.frames);
     let options = BindOptions::default().astacks(1);
-    let path = Box::new(path);
-    let binding = Binding::new(path, frames, interface, "script".into(), &options, order);
+    let leg = Leg { path: Box::new(path), frames, order };
+    let explanation = Explanation::all("script", Verdict::NotNeeded, "a script plays the server");
+    let binding = Binding::of_leg(leg, interface, explanation, &options);
     Ok((script, binding.map_err(io::Error::other)?))
 }
 

@@ -59,6 +59,7 @@
 //! bring their own stubs or measure.
 #![deny(unsafe_code)]
 
+mod address;
 mod binding;
 pub mod call;
 mod device;
@@ -79,8 +80,10 @@ pub mod stub;
 pub mod sys;
 pub mod value;
 
+pub use address::{Address, Endpoint, Place};
 pub use binding::{
-    Address, BindOptions, Binding, Description, Endpoint, EthernetDevice, Place, describe,
+    BindOptions, Binding, Description, EthernetDevice, Explanation, Rebind, Rung, Verdict,
+    describe, explain,
 };
 pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};

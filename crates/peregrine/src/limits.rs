@@ -6,6 +6,7 @@
 //! | [`DEPTH_BYTES_MAX`] | 128 KiB | the same: large values within large values |
 //! | [`EMPTY_VALUES_MAX`] | 65536 | `TooLarge` or `BadResult`: more values than that which take no bytes |
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
+//! | [`HOSTS_BYTES_MAX`], [`OFFERS_MAX`] | 1 MiB, 64 | a hosts file is refused, and so is a name with more addresses in it |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
 //! | [`MESSAGE_BYTES`] | 1 MiB | `TooLarge`, not executed: declare `max_len`, or ask for more on both sides |
 //! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
@@ -20,6 +21,7 @@
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole; a connection that says nothing keeps no thread longer |
 //! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
+//! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | an interface's description is not read |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
 //! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed |
 //! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the caller that is idle longest is forgotten and binds again, or `Exhausted` at bind |
@@ -30,7 +32,8 @@
 //! | [`BINDINGS_PER_CONNECTION`] | 4096 | `Exhausted` at bind |
 //! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection whose message stops in the middle is closed |
 //! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that takes no reply is closed: at once if others wait, else after the longer time |
-//! | [`SILENCE`] | 10 s | a peer of which nothing is heard is gone |
+//! | [`SILENCE`] | 10 s | over TCP: a peer of which nothing is heard is gone |
+//! | [`CALL_SILENCE`] | 2.3 s | over TCP: the same, for a client with calls in flight |
 //! | [`TEXT_BYTES_MAX`] | 2048 | error texts that cross a binding are cut |
 
 /// How deep structures may nest (`Vec`, `Option`, `Result`, `Box`), when sent and when received.
@@ -52,8 +55,20 @@ pub const DEPTH_BYTES_MAX: usize = 128 << 10;
 /// make us spend.
 pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 
+/// Bytes in the canonical text of an interface that somebody else describes.
+pub const CANONICAL_BYTES_MAX: usize = 1 << 20;
+
+/// How deep the types of such a text may nest within one line. Reading and printing them recurses.
+pub const CANONICAL_DEPTH_MAX: usize = 64;
+
 /// Bytes in the name of an export.
 pub const NAME_BYTES_MAX: usize = 64;
+
+/// Bytes of a hosts file.
+pub const HOSTS_BYTES_MAX: usize = 1 << 20;
+
+/// Addresses of one name in a hosts file.
+pub const OFFERS_MAX: usize = 64;
 
 /// Bytes that a message may have each way, unless the interface declares that it needs more, or
 /// both sides ask for it with `message_bytes` and `message_bytes_max`.
@@ -183,3 +198,9 @@ pub const UNREAD_TIME: [core::time::Duration; 2] =
 /// How long nothing may be heard from the other end of a network connection, although it was asked
 /// (keepalive) or owes an acknowledgement, until it counts as gone.
 pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
+
+/// How long a client that waits for a reply over TCP hears nothing of the server's machine, although
+/// it asks, until it takes it to be gone.
+///
+/// Of a way that is cut for a second one hears again before that.
+pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);

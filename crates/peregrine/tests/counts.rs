@@ -176,7 +176,7 @@ fn a_call_over_raw_ethernet_allocates_nothing_else_either() {
                 let options = BindOptions::default().ethernet_device(device).payload_check(check);
                 let client = CountedClient::bind_with(&address, &options).unwrap();
                 allocates_for_owned_types_only(&client);
-                println!("{}", client.binding().explain());
+                println!("{}", client.binding().explain().summary());
                 assert_eq!(client.binding().path(), PathKind::Ethernet);
             }
         };

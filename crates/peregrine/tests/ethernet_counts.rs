@@ -61,7 +61,7 @@ fn counts(link: &Link, device: EthernetDevice) {
     for check in [true, false] {
         let options = BindOptions::default().wait(Wait::Block).ethernet_device(device);
         let client = BytesClient::bind_with(&address, &options.payload_check(check)).unwrap();
-        println!("{}", client.binding().explain());
+        println!("{}", client.binding().explain().summary());
         let of = |call: &mut dyn FnMut()| frames_of(&bridge, call);
         assert_eq!(of(&mut || client.null().unwrap()), [2, 1, 1]);
         // Pieces of 1424 bytes; what goes in one train needs no answer in between.

@@ -115,7 +115,11 @@ fn client(ledger: &LedgerClient, first: u64, directory: &Path) {
             });
         }
     });
-    println!("\nmade {} by {}", next.load(Ordering::Relaxed) - first, ledger.binding().explain());
+    println!(
+        "\nmade {} by {}",
+        next.load(Ordering::Relaxed) - first,
+        ledger.binding().explain().summary()
+    );
 }
 
 /// Has a socket for each of many threads, and then calls by one of them.
@@ -141,7 +145,7 @@ fn idle(ledger: &LedgerClient, directory: &Path) {
     for number in 100..200 {
         assert_eq!(ledger.enter(number, 0).expect("an honest call"), number + 1);
     }
-    println!("\nmade 100 by {}", ledger.binding().explain());
+    println!("\nmade 100 by {}", ledger.binding().explain().summary());
 }
 
 /// Frames that were seen on their way to either end, the newest so many: those of honest processes,

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use attack::noise::Noise;
 use attack::{eventually, no_longer_than, seed, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
-use peregrine::{BindOptions, Executed, Kind, PathKind, Server};
+use peregrine::{BindOptions, Executed, Kind, PathKind, Rebind, Server};
 use support::bridge::Bridge;
 use support::link::{ENDS, Link};
 use support::weather::Weather;
@@ -51,7 +51,7 @@ fn child() {
         // Calls for as long as it may, each with a number of its own, and every one of them returns.
         "caller" => {
             let ledger = LedgerClient::bind(words[1]).unwrap();
-            println!("\nby {}", ledger.binding().explain());
+            println!("\nby {}", ledger.binding().explain().summary());
             let first: u64 = words[2].parse().unwrap();
             let bytes = vec![1; 20_000];
             let mut next = first;
@@ -63,7 +63,7 @@ fn child() {
                     println!("\ncalls");
                 }
             }
-            println!("\nmade {} by {}", next - first, ledger.binding().explain());
+            println!("\nmade {} by {}", next - first, ledger.binding().explain().summary());
         }
         "echo" => echo(),
         other => panic!("nobody knows how to play `{other}`"),
@@ -271,7 +271,8 @@ fn a_server_that_dies_in_the_middle_leaves_the_call_uncertain() {
     let path = directory.path();
     at_near_end(Link::new(), |link| {
         let (mut server_part, address) = server(link, PORT, path);
-        let ledger = LedgerClient::bind(&address).unwrap();
+        let options = BindOptions::default().rebind(Rebind::Never);
+        let ledger = LedgerClient::bind_with(&address, &options).unwrap();
         let killed = std::thread::scope(|scope| {
             let calls = [1, 2, 3, 4].map(|number| {
                 let ledger = &ledger;
@@ -397,9 +398,9 @@ fn a_link_that_falls_silent_is_given_up_for_udp() {
         let last = next.fetch_add(1, Ordering::Relaxed);
         assert_eq!(ledger.enter(last, 0).unwrap(), last + 1);
         assert_eq!(ledger.swallow(&[1; 100_000]).unwrap(), 100_000);
-        let said = ledger.binding().explain();
+        let said = ledger.binding().explain().to_string();
         assert_eq!(ledger.binding().path(), PathKind::Udp, "{said}");
-        assert!(said.contains("ethernet was given up") && said.contains("AF_XDP"), "{said}");
+        assert!(said.contains("given up after") && said.contains("AF_XDP"), "{said}");
         assert!(ledger.binding().is_alive());
         let known = Outcomes { returned: vec![0, last], not_executed: vec![], maybe: 1 };
         let all: Vec<Outcomes> = outcomes.into_iter().chain([known]).collect();
@@ -443,7 +444,7 @@ fn who_asks_for_the_queue_waits_for_nobody() {
             for number in 1 << 32..(1 << 32) + 8 {
                 let ledger = LedgerClient::bind(&address).unwrap();
                 assert_eq!(ledger.enter(number, 0).unwrap(), number + 1);
-                tell.send(ledger.binding().explain()).unwrap();
+                tell.send(ledger.binding().explain().summary()).unwrap();
             }
         });
         let said: Vec<String> =
@@ -469,7 +470,7 @@ fn who_binds_again_gets_the_queue_again() {
                     for number in first..first + 12 {
                         let ledger = LedgerClient::bind(address).unwrap();
                         assert_eq!(ledger.enter(number, 0).unwrap(), number + 1);
-                        let said = ledger.binding().explain();
+                        let said = ledger.binding().explain().summary();
                         assert!(said.starts_with("ethernet: AF_XDP"), "{said}");
                     }
                 });
@@ -499,12 +500,12 @@ fn an_interface_that_goes_down_and_comes_back_is_used_again() {
         (1..4).for_each(&mut call);
         link.set("up");
         (4..12).for_each(&mut call);
-        let said = ledger.binding().explain();
+        let said = ledger.binding().explain().summary();
         println!("{outcomes:?}, {said}");
         assert!(outcomes.returned.contains(&11), "{outcomes:?}, {said}");
         Outcomes::hold(&[outcomes], path);
         let anew = LedgerClient::bind(&address).unwrap();
         assert_eq!(anew.enter(20, 0).unwrap(), 21);
-        assert!(anew.binding().explain().starts_with("ethernet: AF_XDP"));
+        assert!(anew.binding().explain().summary().starts_with("ethernet: AF_XDP"));
     });
 }

@@ -76,7 +76,7 @@ fn child() {
     let options = BindOptions::default().bind_timeout(Duration::from_secs(30)).ethernet_device(by);
     let address = format!("eth:{}:{PORT}/tally", ENDS[1]);
     let tally = TallyClient::bind_with(&address, &options).unwrap();
-    println!("\nby {}", tally.binding().explain());
+    println!("\nby {}", tally.binding().explain().summary());
     let number = words[2].parse::<u32>().expect("a number");
     if words[0] == "client" {
         let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
@@ -88,7 +88,7 @@ fn child() {
         assert_eq!(into.filled(), number as usize);
         assert!(all.iter().enumerate().all(|(at, one)| *one == byte(7, at)));
     }
-    println!("\nended {}", tally.binding().explain());
+    println!("\nended {}", tally.binding().explain().summary());
 }
 
 /// Whether the ends can be joined here; says why not.

@@ -54,6 +54,23 @@ impl Test {
         let running = server.spawn().unwrap();
         Self { came, open, running, _directory: directory, _alone: alone }
     }
+
+    /// Returns when a call has been given up, after `limit`, that runs. (On a machine that is late its
+    /// time may be up before it begins; then it does not.)
+    fn gives_up_inside(&self, hasty: &GateClient, limit: Duration) {
+        let until = Instant::now() + LIMIT;
+        loop {
+            let start = Instant::now();
+            let error = hasty.wait(1).unwrap_err();
+            assert!(start.elapsed() >= limit);
+            assert_eq!(error.kind(), Kind::TimedOut, "{error}");
+            if let Ok(number) = self.came.recv_timeout(10 * limit) {
+                assert_eq!((number, error.executed()), (1, Executed::Maybe), "{error}");
+                return;
+            }
+            assert!(Instant::now() < until, "it never ran");
+        }
+    }
 }
 
 #[test]
@@ -63,11 +80,7 @@ fn a_deadline_ends_the_wait_and_the_a_stack_comes_back() {
         let options = BindOptions::default().astacks(1).wait(wait);
         let gate = GateClient::bind_with("gate", &options).unwrap();
         let hasty = gate.with_timeout(Duration::from_millis(30));
-        let start = Instant::now();
-        let error = hasty.wait(1).unwrap_err();
-        assert!(start.elapsed() >= Duration::from_millis(30));
-        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe), "{error}");
-        assert_eq!(test.came.recv_timeout(LIMIT), Ok(1));
+        test.gives_up_inside(&hasty, Duration::from_millis(30));
 
         // The only A-stack is captured: nobody else can call, and that is certain.
         let error = hasty.pass(2).unwrap_err();
@@ -79,10 +92,11 @@ fn a_deadline_ends_the_wait_and_the_a_stack_comes_back() {
         for x in 0..100 {
             assert_eq!(gate.pass(x).unwrap(), x);
         }
+        // What nobody would wait for is not sent.
         let error = gate.with_deadline(Instant::now()).wait(4).unwrap_err();
-        assert_eq!(error.kind(), Kind::TimedOut, "{error}");
-        assert_eq!(test.came.recv_timeout(LIMIT), Ok(4));
-        test.open.send(()).unwrap();
+        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
+        assert_eq!(gate.pass(5).unwrap(), 5);
+        assert!(test.came.try_recv().is_err());
     }
 }
 
@@ -267,7 +281,8 @@ fn differing_interfaces_are_told_apart_at_bind_time() {
     let error = other::GateClient::bind("gate").unwrap_err();
     assert_eq!((error.kind(), error.phase()), (Kind::InterfaceMismatch, Phase::Bind), "{error}");
     let text = error.to_string();
-    assert!(text.contains("pass(in x: u64)") && text.contains("pass(in x: u32)"), "{text}");
+    let said = "procedure `pass`, parameter `x`: ours is `u64`, the server's is `u32`";
+    assert!(text.contains(said), "{text}");
     let error = GateClient::bind("nobody").unwrap_err();
     assert_eq!((error.kind(), error.phase()), (Kind::NotFound, Phase::Resolve), "{error}");
     assert!(error.to_string().contains("nobody"), "{error}");

@@ -369,14 +369,22 @@ trait WordAsValue {
     fn say(&self, word: String) -> peregrine::Result<()>;
 }
 
-/// `&str` travels as a block and `String` in the head: no client may take one for the other.
+#[interface(name = "Word")]
+trait Words {
+    fn say(&self, word: &[String]) -> peregrine::Result<()>;
+}
+
+/// `&str` travels as a block, a `String` in the head, and `&[String]` there too, with a count of
+/// its own: no client may take one for the other.
 #[test]
-fn text_in_a_block_and_text_in_the_head_are_told_apart() {
+fn text_in_a_block_and_texts_in_the_head_are_told_apart() {
     let lines = block("REPRESENTATION.md", "words");
-    let (of_block, of_value) = lines.trim_end().split_once('\n').expect("two lines");
-    let second = |text: String| text.lines().nth(1).expect("a procedure").to_owned();
-    assert_eq!(second(WordAsBlockClient::INTERFACE.canonical_text()), of_block);
-    assert_eq!(second(WordAsValueClient::INTERFACE.canonical_text()), of_value);
+    let interfaces =
+        [WordAsBlockClient::INTERFACE, WordAsValueClient::INTERFACE, WordsClient::INTERFACE];
+    for (line, interface) in lines.lines().zip(interfaces) {
+        assert_eq!(interface.canonical_text().lines().nth(1), Some(line));
+    }
+    assert_eq!(lines.lines().count(), interfaces.len());
 }
 
 // Calls and replies.
@@ -678,7 +686,11 @@ const HANDSHAKE: &[&str] = &[
     "goodbye",
     "unbind",
     "revoked",
+    "deadline",
 ];
+
+/// How long the client waits for a call that nobody answers.
+const LIMIT: Duration = Duration::from_millis(500);
 
 /// A server that knows nothing of this crate but its shared memory.
 struct Foreign {
@@ -740,6 +752,28 @@ impl Foreign {
                 sys::futex_wake(reply_word);
             }
         }
+        // What has a limit says how long its caller still waits, behind a message of no bytes.
+        check("ring", &received(&socket));
+        let posted = memory.word(call).load(Ordering::Acquire);
+        memory.word(taken).store(posted, Ordering::Relaxed);
+        let manner: u32 = memory.space().read_plain(call + 28).unwrap();
+        assert_eq!(manner, 16, "bytes of extensions");
+        let mut deadline = [0; 16];
+        memory.space().read(call + 32, &mut deadline).unwrap();
+        check("deadline", &deadline);
+        let left = u64::from_le_bytes(*deadline.last_chunk().unwrap());
+        assert!((1..=LIMIT.as_micros() as u64).contains(&left), "{left} us");
+        // It is not answered: the client gives it up, and says so.
+        taken_all.recv().expect("the client gave up");
+        // It may have rung again before it saw that the call was taken.
+        let mut again = [0; 256];
+        while let Ok((bytes, _)) = rustix::net::recv(&socket, &mut again, RecvFlags::DONTWAIT) {
+            check("ring", &again[..bytes]);
+        }
+        assert_eq!(memory.word(taken + 132).load(Ordering::Relaxed), posted);
+        memory.word(call).store(0, Ordering::Release);
+        memory.space().write(reply + 4, &bytes("reply nothing header", 0)).unwrap();
+        memory.word(reply).swap(posted, Ordering::AcqRel);
         taken_all.recv().expect("the client took the last reply");
         // A second binding joins the session; it is revoked, and goes.
         let second = self.asked("bind again");
@@ -805,16 +839,23 @@ fn a_client_writes_and_reads_to_the_byte() {
     assert_eq!((&*description.interface, description.version), ("Golden", 0));
     assert_eq!((&*description.text, &*description.docs), ("text", &["d".to_owned()][..]));
     assert_eq!((description.process, description.age_ms, description.bindings), (1, 2, 3));
+    assert_eq!(
+        (&*description.listens, description.network),
+        (&["tcp:127.0.0.1".to_owned()][..], 4)
+    );
     let options = BindOptions::default().astacks(1).wait(Wait::Block);
     let error = GoldenClient::bind_with("golden", &options).unwrap_err();
     assert_eq!((error.kind(), error.detail()), (Kind::Denied, "no"));
 
     // A server that finds other bytes than it expects ends, and its calls with it.
     let client = GoldenClient::bind_with("golden", &options);
-    let client = client.unwrap().with_timeout(Duration::from_secs(10));
+    let client = client.unwrap();
     for case in CASES.iter().chain(SERVER_CASES) {
         call(&client, case);
     }
+    let error = client.with_timeout(LIMIT).nothing().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
+    took_all.send(()).expect("the server waits for it");
     took_all.send(()).expect("the server waits for it");
     let second = GoldenClient::bind_with("golden", &options).unwrap();
     assert!(second.is_alive());

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use peregrine::{BindOptions, Executed, Kind, Out, Running, Server, Wait, interface};
+use peregrine::{BindOptions, Executed, Kind, Out, Rebind, Running, Server, Wait, interface};
 
 #[interface]
 trait Bytes {
@@ -331,7 +331,7 @@ fn a_server_that_was_started_again_is_told_from_the_one_before() {
     let _alone = support::alone();
     let _directory = support::own_directory();
     let (running, server) = serve("udp:127.0.0.1:0");
-    let client = bind(server, &BindOptions::default());
+    let client = bind(server, &BindOptions::default().rebind(Rebind::Never));
     client.null().unwrap();
     running.stop();
     // A thread that is about to end may have the socket for a moment more.

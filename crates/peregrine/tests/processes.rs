@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use peregrine::{Executed, Kind, Server, interface};
+use peregrine::{BindOptions, Executed, Kind, Rebind, Server, interface};
 use support::{Part, part};
 
 /// A server that writes down every call which it runs, so that one can ask after its death.
@@ -261,7 +261,8 @@ fn a_name_is_replaced_after_a_kill_and_not_before() {
     let mut first = server(directory.path());
     let taken = Server::new().export("ledger", LedgerServer::new(Book(PathBuf::new())));
     assert_eq!(taken.unwrap_err().kind(), Kind::NameTaken);
-    let old = LedgerClient::bind("ledger").unwrap();
+    let options = BindOptions::default().rebind(Rebind::Never);
+    let old = LedgerClient::bind_with("ledger", &options).unwrap();
     old.enter(1).unwrap();
     first.kill();
     let error = LedgerClient::bind("ledger").unwrap_err();

@@ -40,8 +40,10 @@ fn mark() {
 fn child() {
     let Ok(part) = std::env::var(PART) else { return };
     let (wait, processors) = match part.as_str() {
-        "spin" | "udp spin" | "eth spin" | "packet spin" => (Wait::Spin, [0, 1]),
-        "block" | "tcp block" | "udp block" | "eth block" => (Wait::Block, [0, 1]),
+        "spin" | "limited spin" | "udp spin" | "eth spin" | "packet spin" => (Wait::Spin, [0, 1]),
+        "block" | "limited block" | "tcp block" | "udp block" | "eth block" => {
+            (Wait::Block, [0, 1])
+        }
         _ => (Wait::Block, [0, 0]),
     };
     let _directory = support::own_directory();
@@ -70,6 +72,10 @@ fn child() {
         _ => "null".to_owned(),
     };
     let client = NullClient::bind_with(&address, &options).unwrap();
+    let client = match scheme {
+        "limited" => client.with_timeout(std::time::Duration::from_secs(60)),
+        _ => client,
+    };
     sys::pin_to(processors[1]).unwrap();
     for _ in 0..100 {
         client.null().unwrap();
@@ -244,6 +250,9 @@ fn a_spinning_call_enters_the_kernel_never_and_a_blocking_one_four_times() {
     // One after the other: all pin themselves to the same processors.
     at_most("spin", None, 0.0, all);
     at_most("block", None, 4.0, all);
+    // A limit is read from clocks that need no kernel, and told where the call is.
+    at_most("limited spin", None, 0.0, all);
+    at_most("limited block", None, 4.0, all);
     at_most("hand over", None, 4.0, all);
     // Two to send and two to receive.
     at_most("tcp block", None, 4.0, all);

@@ -7,6 +7,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Executed, Kind, Running, Server, interface, limits};
+use support::stream::{BOUND, CALL, REFUSED, REPLY, bind, header, hear};
 
 #[interface]
 trait Echo {
@@ -44,32 +45,6 @@ impl Random {
 /// For what must happen.
 const LIMIT: Duration = Duration::from_secs(20);
 
-const BIND: u8 = 1;
-const CALL: u8 = 4;
-const BOUND: u8 = 65;
-const REFUSED: u8 = 66;
-const REPLY: u8 = 70;
-
-fn header(kind: u8, body: u32, words: [u32; 6]) -> Vec<u8> {
-    let mut bytes = body.to_le_bytes().to_vec();
-    bytes.extend([kind, 1, b'P', b'g']);
-    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-    bytes
-}
-
-/// A request to bind to whatever `echo` is.
-fn bind() -> Vec<u8> {
-    let mut body = vec![0; 16];
-    body.extend([0u32, 1].iter().flat_map(|word| word.to_le_bytes()));
-    body.extend((1u64 << 20).to_le_bytes());
-    body.extend([8u32, 1, 4].iter().flat_map(|word| word.to_le_bytes()));
-    body.extend(b"echo");
-    let mut message = header(BIND, body.len() as u32, [7, 0, 0, 0, 0, 0]);
-    message.extend(&body);
-    message.resize(message.len().next_multiple_of(16), 0);
-    message
-}
-
 /// A call of `echo` with some bytes, without its last `cut` bytes.
 fn call(binding: u32, number: u32, bytes: usize) -> Vec<u8> {
     let mut body = (bytes as u32).to_le_bytes().to_vec();
@@ -79,25 +54,6 @@ fn call(binding: u32, number: u32, bytes: usize) -> Vec<u8> {
     message.extend(&body);
     message.resize(message.len().next_multiple_of(16), 0);
     message
-}
-
-struct Told {
-    kind: u8,
-    words: [u32; 6],
-    body: Vec<u8>,
-}
-
-/// The next message, if there is one in time.
-fn hear(stream: &mut TcpStream) -> Option<Told> {
-    stream.set_read_timeout(Some(LIMIT)).unwrap();
-    let mut header = [0; 32];
-    stream.read_exact(&mut header).ok()?;
-    let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
-    let mut body = vec![0; (word(0) as usize).next_multiple_of(16)];
-    stream.read_exact(&mut body).ok()?;
-    body.truncate(word(0) as usize);
-    let words = [8, 12, 16, 20, 24, 28].map(word);
-    Some(Told { kind: header[4], words, body })
 }
 
 struct Target {
@@ -123,7 +79,7 @@ impl Target {
 
     fn bound(&self) -> (TcpStream, u32) {
         let mut stream = self.connect();
-        stream.write_all(&bind()).unwrap();
+        stream.write_all(&bind("echo")).unwrap();
         let told = hear(&mut stream).expect("an answer");
         assert_eq!(
             (told.kind, told.words[0]),
@@ -216,7 +172,7 @@ fn another_version_is_told_so() {
     let _alone = support::alone();
     let target = Target::new(Server::new());
     let mut stream = target.connect();
-    let mut message = bind();
+    let mut message = bind("echo");
     message[5] = 9;
     stream.write_all(&message).unwrap();
     let told = hear(&mut stream).unwrap();

@@ -19,7 +19,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("stats", &["sys"]),
     ("device", &["limits", "sys", "value"]),
     ("call", &["error", "interface", "limits", "stats", "sys", "value"]),
-    ("directory", &["error", "interface", "sys"]),
+    ("address", &["call", "error", "interface"]),
+    ("directory", &["address", "error", "interface", "limits", "sys"]),
     ("keeper", &[]),
     (
         "path",
@@ -28,6 +29,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "binding",
         &[
+            "address",
             "call",
             "device",
             "directory",
@@ -46,6 +48,7 @@ const EDGES: &[(&str, &[&str])] = &[
     (
         "server",
         &[
+            "address",
             "binding",
             "call",
             "device",
@@ -86,6 +89,8 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/local.rs", "sets an environment variable"),
     ("crates/peregrine/tests/failures.rs", "forks, and sets an environment variable"),
     ("crates/peregrine/tests/forks.rs", "forks"),
+    ("crates/peregrine/tests/failure_matrix/cases.rs", "forks"),
+    ("crates/peregrine/tests/failure_matrix/subject.rs", "ends its own process"),
     ("crates/peregrine/tests/processes.rs", "forks, and sets an environment variable"),
     ("crates/peregrine/tests/counts.rs", "an allocator that counts"),
     ("crates/peregrine/tests/footprint.rs", "an allocator that counts"),

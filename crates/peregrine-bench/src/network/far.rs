@@ -192,6 +192,16 @@ impl Far {
         self.line().map(|_| ())
     }
 
+    /// Kills the far process (SIGKILL).
+    pub(crate) fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()
+    }
+
+    /// Cuts the link at the far end: from then on nothing comes from there, and nobody says so.
+    pub(crate) fn cut(&self) -> io::Result<()> {
+        self.link.cut(self.child.id())
+    }
+
     /// The time that both processes have run.
     pub(crate) fn cpu_time(&self) -> io::Result<Duration> {
         Ok(own_cpu_time() + cpu_time(self.child.id())?)

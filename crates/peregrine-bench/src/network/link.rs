@@ -87,6 +87,14 @@ impl Link {
         })
     }
 
+    /// Cuts it at the far end; there is nothing to cut within one namespace.
+    pub(crate) fn cut(self, far: u32) -> io::Result<()> {
+        match self {
+            Self::Loopback => Err(io::ErrorKind::Unsupported.into()),
+            Self::Veth => take_down(far),
+        }
+    }
+
     /// Joins the far process's namespace to ours, once it is in it.
     pub(crate) fn join(self, far: u32) -> io::Result<()> {
         if self == Self::Loopback {
@@ -104,6 +112,12 @@ impl Link {
         run("nsenter", &[&there[..], &["link", "set", "lo", "up"]].concat())?;
         run("nsenter", &[&there[..], &["link", "set", "far", "up"]].concat())
     }
+}
+
+/// Takes the far end of a link down, which is in the far process's namespace.
+fn take_down(far: u32) -> io::Result<()> {
+    let far = far.to_string();
+    run("nsenter", &["--net", "--target", &far, "ip", "link", "set", "far", "down"])
 }
 
 /// A command that runs `program` in a network namespace of its own.

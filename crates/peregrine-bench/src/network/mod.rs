@@ -2,6 +2,7 @@
 
 mod echo;
 pub(crate) mod far;
+pub(crate) mod gone;
 pub(crate) mod link;
 mod order;
 #[cfg(feature = "peers")]

@@ -16,7 +16,7 @@ use crate::subject::{Client, Failure, Sample};
 use crate::window::{Counted, Window, now_ns};
 
 /// What the exports are called.
-const fn name(size: Size) -> &'static str {
+pub(super) const fn name(size: Size) -> &'static str {
     match size {
         Size::Small => "network-small",
         Size::Middle => "network-middle",

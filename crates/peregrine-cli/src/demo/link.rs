@@ -81,7 +81,7 @@ impl Link {
             entered.map_err(io::Error::from).during("entering a network namespace")?;
             let client = FilesClient::bind(&address)?;
             let copied = copy::copy(&client, name, source, target)?;
-            Ok((client.binding().explain(), copied))
+            Ok((client.binding().explain().summary(), copied))
         };
         // A thread of its own, for it stays where it has gone.
         let (how, copied) = std::thread::scope(|scope| {

@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 use rustix::event::{EventfdFlags, eventfd};
 
-use super::session::{explain_mismatch, refused, until};
-use super::{BindOptions, Binding, EthernetDevice, Place};
+use super::ladder::Wanted;
+use super::session::{refused, until};
+use super::{BindOptions, Binding, EthernetDevice, Explanation, Leg, Verdict};
+use crate::address::Place;
 use crate::call::{CallPath, Limit, Wait};
 use crate::device::udp::Udp;
 use crate::device::{Route, Station};
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{Description, Digest, Interface};
+use crate::interface::{Description, Digest};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::datagram::{
@@ -199,7 +201,7 @@ fn link_to(
         CallError::system(Phase::Bind, "finding the interface that leads there", error)
     })?;
     let queue = options.ethernet == EthernetDevice::Any;
-    let station = Station::at(&interface, queue).map_err(|error| {
+    let station = Station::at(&interface, queue, None).map_err(|error| {
         let what = format!("speaking raw Ethernet at `{}`", interface.name);
         CallError::system(Phase::Bind, what, error)
     })?;
@@ -228,38 +230,8 @@ fn wish(
 }
 
 /// Binds to a name at a place.
-pub(super) fn bind(
-    over: Over,
-    place: &Place,
-    name: &str,
-    interface: &'static Interface,
-    digest: Option<Digest>,
-    options: &BindOptions,
-    address: &str,
-) -> Result<Binding, CallError> {
-    let until = until(options.bind_limit);
-    let bound = bind_until(over, place, name, interface, digest, options, address, until);
-    bound.map_err(|error| {
-        if error.kind() != Kind::InterfaceMismatch {
-            return error.at(address);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        let theirs = describe(over, place, name, left).ok();
-        theirs.and_then(|theirs| explain_mismatch(interface, &theirs)).unwrap_or(error).at(address)
-    })
-}
-
-#[allow(clippy::too_many_arguments)] // each is a part of what is bound
-fn bind_until(
-    over: Over,
-    place: &Place,
-    name: &str,
-    interface: &'static Interface,
-    digest: Option<Digest>,
-    options: &BindOptions,
-    address: &str,
-    until: Instant,
-) -> Result<Binding, CallError> {
+pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+    let Wanted { name, interface, digest, options, until } = *wanted;
     let bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // One handle is one record at the server. Who calls from several threads gets more when they do.
     let check = options.payload_check.unwrap_or(over == Over::Ethernet);
@@ -305,7 +277,7 @@ fn bind_until(
                 Box::new(LinkedPath::new(path, otherwise))
             }
         };
-        return Binding::new(path, frames, interface, address.to_owned(), options, order);
+        return Ok(Leg { path, frames, order });
     }
     Err(last.unwrap_or_else(|| refused(0, "the place has no address".into())))
 }
@@ -317,9 +289,11 @@ pub(super) fn describe(
     name: &str,
     limit: Duration,
 ) -> Result<Description, CallError> {
-    let options = BindOptions::default().bind_timeout(limit);
-    let binding =
-        bind_until(over, place, name, &super::NO_INTERFACE, None, &options, "", until(limit))?;
+    let (interface, options) = (&super::NO_INTERFACE, BindOptions::default());
+    let wanted = Wanted { name, interface, digest: None, options: &options, until: until(limit) };
+    let leg = bind(over, place, &wanted)?;
+    let explanation = Explanation::all("", Verdict::Excluded, "");
+    let binding = Binding::of_leg(leg, interface, explanation, &options)?;
     let binding = binding.with_limit(Limit::Within(limit));
     let bytes = crate::stub::ask(&binding, DESCRIBE)?;
     description_from_bytes(&bytes).ok_or_else(|| refused(0, "its answer is not readable".into()))

@@ -1,25 +1,30 @@
 //! `Binding`: what a client holds once who, what and how have been decided.
 
-mod address;
+mod bound;
+mod compare;
 mod datagram;
+mod explain;
+mod ladder;
 mod options;
+mod rebind;
 mod session;
 mod stream;
 
-use self::datagram::Over;
-pub use address::{Address, Endpoint, Place};
+pub use explain::{Explanation, Rung, Verdict};
 pub use options::{BindOptions, EthernetDevice};
+pub use rebind::Rebind;
+
+pub(crate) use self::bound::{Bound, Leg};
+use self::rebind::Home;
 
 use core::fmt;
 use std::sync::Arc;
 
-use crate::call::{CallPath, Frames, Limit, PathKind, Serve, Short};
+use crate::call::{Limit, PathKind, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, Interface};
 use crate::path::in_process::InProcess;
 pub use crate::path::local::Description;
-use crate::sys::ForkMark;
-use crate::value::ByteOrder;
 
 /// A binding to one export: cheap to clone, called through by any number of threads.
 ///
@@ -37,30 +42,19 @@ use crate::value::ByteOrder;
 /// binding.ping()?;
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
-#[derive(Clone)]
 pub struct Binding {
     pub(crate) bound: Arc<Bound>,
+    pub(crate) home: Arc<Home>,
     pub(crate) limit: Limit,
 }
 
-/// What all clones of a binding share.
-pub(crate) struct Bound {
-    pub(crate) path: Box<dyn CallPath>,
-    pub(crate) frames: Arc<Frames>,
-    pub(crate) short: Short,
-    pub(crate) interface: &'static Interface,
-    pub(crate) address: String,
-    pub(crate) mark: ForkMark,
-    /// What is special about its calls; zero is straight through.
-    pub(crate) flags: u32,
-    /// With [`MAPPED`]: the server's number of each procedure of the client's.
-    pub(crate) numbers: Option<Box<[u32]>>,
+impl Clone for Binding {
+    /// Of a binding that was bound again, the clone is bound to what it is bound to now: its calls
+    /// need not look for that each time.
+    fn clone(&self) -> Self {
+        self.with_limit(self.limit)
+    }
 }
-
-/// The server's values are of the other byte order.
-pub(crate) const SWAPPED: u32 = 1;
-/// The server numbers its procedures otherwise.
-pub(crate) const MAPPED: u32 = 2;
 
 /// What the export at an address says of itself: nothing need be known of its interface.
 ///
@@ -77,45 +71,29 @@ pub(crate) const MAPPED: u32 = 2;
 /// If there is no such export, it does not serve this user, or does not answer within 5 seconds.
 pub fn describe(address: &str) -> Result<Description, CallError> {
     let limit = BindOptions::default().bind_limit;
-    match &parse(address)? {
-        Address::Local { name } => session::describe(name, limit),
-        Address::Tcp { place, name } => {
-            stream::describe(place, name, limit).map_err(|error| error.at(address))
-        }
-        Address::Udp { place, name } => {
-            datagram::describe(Over::Udp, place, name, limit).map_err(|error| error.at(address))
-        }
-        Address::Ethernet { place, name } => {
-            let described = datagram::describe(Over::Ethernet, place, name, limit);
-            described.map_err(|error| error.at(address))
-        }
-    }
+    ladder::describe(address, limit).map_err(|error| error.at(address))
 }
 
-fn parse(address: &str) -> Result<Address, CallError> {
-    address.parse().map_err(|error: CallError| error.at(address))
+/// Binds to an address as a client of any interface does, says which path that takes and why none of the
+/// others, and lets go again.
+///
+/// ```
+/// use peregrine::BindOptions;
+///
+/// let (explanation, bound) = peregrine::explain("files", &BindOptions::default());
+/// println!("{explanation}");
+/// assert_eq!(bound.is_ok(), explanation.chosen().is_some());
+/// ```
+pub fn explain(address: &str, options: &BindOptions) -> (Explanation, Result<(), CallError>) {
+    match Binding::try_bind(address, &NO_INTERFACE, None, options) {
+        Ok(binding) => (binding.explain(), Ok(())),
+        Err((error, explanation)) => (explanation, Err(error)),
+    }
 }
 
 impl Binding {
-    pub(crate) fn new(
-        path: Box<dyn CallPath>,
-        frames: Arc<Frames>,
-        interface: &'static Interface,
-        address: String,
-        options: &BindOptions,
-        order: ByteOrder,
-    ) -> Result<Self, CallError> {
-        let mark = ForkMark::of_process().map_err(|error| {
-            CallError::system(Phase::Bind, "no memory for the fork mark", error)
-        })?;
-        let short = options.short;
-        let (flags, numbers) = (if order.is_native() { 0 } else { SWAPPED }, None);
-        let bound = Bound { path, frames, short, interface, address, mark, flags, numbers };
-        Ok(Self { bound: Arc::new(bound), limit: options.limit })
-    }
-
-    /// Binds to the export at an [`Address`]: `NAME` for a server of this machine,
-    /// `tcp:HOST:PORT/NAME` for one anywhere.
+    /// Binds to the export at an [`Address`](crate::Address), by the fastest path that works unless the
+    /// address names one.
     ///
     /// Networks carry calls and results unencrypted and unauthenticated in this version.
     ///
@@ -126,7 +104,8 @@ impl Binding {
         interface: &'static Interface,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
-        Self::bind_to(address, interface, Some(interface.digest()), options)
+        let digest = Some(interface.digest());
+        Self::try_bind(address, interface, digest, options).map_err(|(error, _)| error)
     }
 
     /// Binds to an export without knowing its interface: it can be pinged.
@@ -134,27 +113,36 @@ impl Binding {
     /// # Errors
     /// As [`Binding::bind`].
     pub fn bind_any(address: &str, options: &BindOptions) -> Result<Self, CallError> {
-        Self::bind_to(address, &NO_INTERFACE, None, options)
+        Self::try_bind(address, &NO_INTERFACE, None, options).map_err(|(error, _)| error)
     }
 
-    fn bind_to(
+    fn try_bind(
         address: &str,
         interface: &'static Interface,
         digest: Option<Digest>,
         options: &BindOptions,
+    ) -> Result<Self, (CallError, Explanation)> {
+        let home = Home::new(address, interface, digest, options);
+        let bound = Arc::new(home.bind()?);
+        Ok(Self { bound, home: Arc::new(home), limit: options.limit })
+    }
+
+    /// A binding by a way that was found otherwise, and that is not bound again.
+    pub(crate) fn of_leg(
+        leg: Leg,
+        interface: &'static Interface,
+        explanation: Explanation,
+        options: &BindOptions,
     ) -> Result<Self, CallError> {
-        match &parse(address)? {
-            Address::Local { name } => session::bind(name, interface, digest, options),
-            Address::Tcp { place, name } => {
-                stream::bind(place, name, interface, digest, options, address)
-            }
-            Address::Udp { place, name } => {
-                datagram::bind(Over::Udp, place, name, interface, digest, options, address)
-            }
-            Address::Ethernet { place, name } => {
-                datagram::bind(Over::Ethernet, place, name, interface, digest, options, address)
-            }
-        }
+        let options = options.clone().rebind(Rebind::Never);
+        let home = Home::new(explanation.address(), interface, None, &options);
+        let bound = Bound::new(leg, None, interface, explanation, options.short)?;
+        Ok(Self { bound: Arc::new(bound), home: Arc::new(home), limit: options.limit })
+    }
+
+    /// What calls go to now.
+    pub(crate) fn now(&self) -> Arc<Bound> {
+        self.home.now(&self.bound)
     }
 
     /// A binding to an object of this process.
@@ -169,18 +157,19 @@ impl Binding {
         let frames =
             InProcess::frames(count, options.astacks, bytes).expect("memory for the frames");
         let order = serve.byte_order();
-        let path = Box::new(InProcess::new(serve));
-        Self::new(path, Arc::new(frames), interface, "in-process".into(), options, order)
-            .expect("memory for the fork mark")
+        let leg = Leg { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames), order };
+        let why = "the object is in this process";
+        let explanation = Explanation::all("in-process", Verdict::NotNeeded, why);
+        Self::of_leg(leg, interface, explanation, options).expect("memory for the fork mark")
     }
 
     /// The same binding with another limit to how long calls wait.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
-        Self { bound: Arc::clone(&self.bound), limit }
+        Self { bound: self.now(), home: Arc::clone(&self.home), limit }
     }
 
-    /// What carries its calls, and why, in words.
+    /// Which path calls take, what carries them, and why none of the others.
     ///
     /// ```
     /// # use peregrine::interface;
@@ -188,30 +177,44 @@ impl Binding {
     /// # struct Same;
     /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
     /// let echo = EchoClient::in_process(Same);
-    /// assert_eq!(echo.binding().explain(), "in-process");
+    /// let explanation = echo.binding().explain();
+    /// assert_eq!(explanation.chosen(), None);
+    /// assert!(explanation.rungs()[0].reason.contains("in this process"));
     /// ```
-    pub fn explain(&self) -> String {
-        self.bound.path.explain()
+    pub fn explain(&self) -> Explanation {
+        let bound = self.now();
+        let (mut explanation, path) = (bound.explanation.clone(), &*bound.path);
+        if let Some(chosen) = explanation.chosen() {
+            let (now, said) = (path.kind(), path.explain());
+            if now == chosen {
+                explanation.set(now, Verdict::Chosen, said);
+            } else {
+                // It fell silent between two calls, and another one carries them since.
+                explanation.set(chosen, Verdict::Failed, said);
+                explanation.set(now, Verdict::Chosen, String::new());
+            }
+        }
+        explanation
     }
 
     /// The interface that the client was compiled with.
     pub fn interface(&self) -> &'static Interface {
-        self.bound.interface
+        self.home.interface
     }
 
     /// The name or address that was bound.
     pub fn address(&self) -> &str {
-        &self.bound.address
+        &self.home.address
     }
 
     /// The path that calls take.
     pub fn path(&self) -> PathKind {
-        self.bound.path.kind()
+        self.now().path.kind()
     }
 
     /// Whether the server's session still stands, as far as is known without asking.
     pub fn is_alive(&self) -> bool {
-        self.bound.path.is_alive()
+        self.now().path.is_alive()
     }
 
     /// Calls the procedure that does nothing and that every export has.
@@ -219,10 +222,7 @@ impl Binding {
     /// # Errors
     /// Those of any call.
     pub fn ping(&self) -> Result<(), CallError> {
-        crate::stub::call(self, crate::call::PING, |stub| {
-            stub.head_only();
-            stub.transport(&[], &[], &mut [])?.ping()
-        })
+        crate::stub::ping(self)
     }
 }
 
@@ -230,32 +230,11 @@ impl Binding {
 static NO_INTERFACE: Interface =
     Interface { name: "", version: 0, docs: "", procedures: &[], digest: || Digest([0; 16]) };
 
-impl Bound {
-    /// Whether the server's values are of the other byte order.
-    #[cold]
-    pub(crate) fn is_swapped(&self) -> bool {
-        self.flags & SWAPPED != 0
-    }
-
-    /// The number by which the server knows a procedure.
-    #[cold]
-    pub(crate) fn number(&self, procedure: u32) -> u32 {
-        let mapped = || self.numbers.as_ref()?.get(procedure as usize).copied();
-        if self.flags & MAPPED == 0 { procedure } else { mapped().unwrap_or(procedure) }
-    }
-
-    /// The name of a procedure, for errors.
-    pub(crate) fn procedure_name(&self, number: u32) -> &'static str {
-        let procedure = self.interface.procedures.get(number as usize);
-        procedure.map_or("ping", |procedure| procedure.name)
-    }
-}
-
 impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Binding")
-            .field("interface", &self.bound.interface.name)
-            .field("address", &self.bound.address)
+            .field("interface", &self.interface().name)
+            .field("address", &self.address())
             .field("path", &self.path())
             .finish_non_exhaustive()
     }

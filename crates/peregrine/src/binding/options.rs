@@ -1,8 +1,11 @@
 //! What a client may choose when it binds.
 
 use core::time::Duration;
+use std::sync::Arc;
 
+use super::Rebind;
 use crate::call::{Limit, Short, Wait};
+use crate::directory::Directory;
 use crate::interface::Interface;
 use crate::limits;
 use crate::path::local::RegionLayout;
@@ -49,6 +52,8 @@ pub struct BindOptions {
     pub(crate) congestion: Option<String>,
     pub(crate) payload_check: Option<bool>,
     pub(crate) ethernet: EthernetDevice,
+    pub(crate) directory: Option<Arc<dyn Directory>>,
+    pub(crate) rebind: Rebind,
 }
 
 impl Default for BindOptions {
@@ -63,6 +68,8 @@ impl Default for BindOptions {
             congestion: None,
             payload_check: None,
             ethernet: EthernetDevice::Any,
+            directory: None,
+            rebind: Rebind::WhenNotExecuted,
         }
     }
 }
@@ -142,6 +149,19 @@ impl BindOptions {
     /// By which device raw Ethernet is spoken.
     pub const fn ethernet_device(mut self, device: EthernetDevice) -> Self {
         self.ethernet = device;
+        self
+    }
+
+    /// Who is asked on which machines a name is served: the [hosts file](crate::directory::Hosts)
+    /// unless set. Names of this machine are always found, and first.
+    pub fn directory(mut self, directory: impl Directory + 'static) -> Self {
+        self.directory = Some(Arc::new(directory));
+        self
+    }
+
+    /// What becomes of calls when the server has gone: [`Rebind::WhenNotExecuted`] unless set.
+    pub const fn rebind(mut self, policy: Rebind) -> Self {
+        self.rebind = policy;
         self
     }
 

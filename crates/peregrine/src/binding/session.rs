@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
-use super::{BindOptions, Binding};
+use super::ladder::Wanted;
+use super::{BindOptions, Leg};
 use crate::call::{Call, CallPath, PathKind, Returned};
 use crate::directory;
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{Digest, Interface, difference};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
@@ -69,6 +69,10 @@ impl CallPath for Member {
 
     fn kind(&self) -> PathKind {
         self.path.kind()
+    }
+
+    fn explain(&self) -> String {
+        format!("memory shared with process {}", self.end.session().process.pid)
     }
 
     fn is_alive(&self) -> bool {
@@ -326,9 +330,9 @@ pub(crate) fn describe(name: &str, limit: Duration) -> Result<Description, CallE
     let socket = directory::resolve(name, until)?;
     match ask(&socket, &Request::Describe, until) {
         Ok((Answer::Description(description), _)) => Ok(description),
-        Ok((Answer::Refused { kind, text }, _)) => Err(refused(kind, text).at(name)),
-        Ok(_) => Err(refused(0, "an answer to another question".into()).at(name)),
-        Err(error) => Err(error.at(name)),
+        Ok((Answer::Refused { kind, text }, _)) => Err(refused(kind, text)),
+        Ok(_) => Err(refused(0, "an answer to another question".into())),
+        Err(error) => Err(error),
     }
 }
 
@@ -339,42 +343,17 @@ pub(super) fn until(limit: Duration) -> Instant {
 }
 
 /// Binds to a name of this machine.
-pub(super) fn bind(
-    name: &str,
-    interface: &'static Interface,
-    digest: Option<Digest>,
-    options: &BindOptions,
-) -> Result<Binding, CallError> {
-    let until = until(options.bind_limit);
-    let socket = directory::resolve(name, until)?;
-    let bound = bind_socket(socket, interface, digest, options, name, until);
-    bound.map_err(|error| {
-        if error.kind() != Kind::InterfaceMismatch {
-            return error.at(name);
-        }
-        let theirs = describe(name, until.saturating_duration_since(Instant::now())).ok();
-        theirs.and_then(|theirs| explain_mismatch(interface, &theirs)).unwrap_or(error).at(name)
-    })
-}
-
-/// Says where the interfaces differ.
-pub(super) fn explain_mismatch(interface: &Interface, theirs: &Description) -> Option<CallError> {
-    let difference = difference(&interface.canonical_text(), &theirs.text)?;
-    Some(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, difference))
+pub(super) fn bind(wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+    let socket = directory::resolve(wanted.name, wanted.until)?;
+    bind_socket(socket, wanted)
 }
 
 fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
     move |error| CallError::system(Phase::Bind, what.to_owned(), error)
 }
 
-fn bind_socket(
-    socket: Seqpacket,
-    interface: &'static Interface,
-    digest: Option<Digest>,
-    options: &BindOptions,
-    name: &str,
-    until: Instant,
-) -> Result<Binding, CallError> {
+fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+    let Wanted { interface, digest, options, until, .. } = *wanted;
     let credentials = socket.credentials().map_err(system("asking who serves"))?;
     let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
     let table = sessions_with(credentials.pid);
@@ -423,7 +402,7 @@ fn bind_socket(
     // Measured before the first call rather than in it.
     block_cost();
     let path = Box::new(Member { path, end: Arc::clone(&joined.end), joined: Some(joined) });
-    Binding::new(path, frames, interface, name.to_owned(), options, order)
+    Ok(Leg { path, frames, order })
 }
 
 /// Maps the region of a new session, and has it watched.

@@ -3,18 +3,21 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::session::{byte_order, explain_mismatch, hold, refused, until};
-use super::{BindOptions, Binding, Place};
+use super::ladder::Wanted;
+use super::session::{byte_order, hold, refused, until};
+use super::{BindOptions, Leg};
+use crate::address::Place;
 use crate::call::{Call, CallPath, PathKind, Returned};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::interface::{Description, Digest, Interface};
+use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{RegionLayout, block_cost};
@@ -30,6 +33,8 @@ struct Joined {
     connection: Arc<Connection>,
     epoch: u64,
     mark: ForkMark,
+    /// Where it leads, for people.
+    to: Option<SocketAddr>,
 }
 
 /// The stream path together with the connection that it belongs to.
@@ -55,6 +60,10 @@ impl CallPath for Member {
 
     fn kind(&self) -> PathKind {
         self.path.kind()
+    }
+
+    fn explain(&self) -> String {
+        self.joined.to.map_or_else(String::new, |to| format!("a connection with {to}"))
     }
 
     fn is_alive(&self) -> bool {
@@ -206,35 +215,8 @@ fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
 }
 
 /// Binds to a name at a place.
-pub(super) fn bind(
-    place: &Place,
-    name: &str,
-    interface: &'static Interface,
-    digest: Option<Digest>,
-    options: &BindOptions,
-    address: &str,
-) -> Result<Binding, CallError> {
-    let until = until(options.bind_limit);
-    let bound = bind_until(place, name, interface, digest, options, address, until);
-    bound.map_err(|error| {
-        if error.kind() != Kind::InterfaceMismatch {
-            return error.at(address);
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        let theirs = describe(place, name, left).ok();
-        theirs.and_then(|theirs| explain_mismatch(interface, &theirs)).unwrap_or(error).at(address)
-    })
-}
-
-fn bind_until(
-    place: &Place,
-    name: &str,
-    interface: &'static Interface,
-    digest: Option<Digest>,
-    options: &BindOptions,
-    address: &str,
-    until: Instant,
-) -> Result<Binding, CallError> {
+pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+    let Wanted { name, interface, digest, options, until } = *wanted;
     let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // As many as there is address space for: memory that was never touched costs nothing.
     let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), message_bytes);
@@ -286,8 +268,7 @@ fn bind_until(
     // Measured before the first call rather than in it.
     block_cost();
     let frames = Arc::clone(&path.connection.frames);
-    let path = Box::new(Member { path, joined });
-    Binding::new(path, frames, interface, address.to_owned(), options, order)
+    Ok(Leg { path: Box::new(Member { path, joined }), frames, order })
 }
 
 /// Makes a connection of a socket on which one has bound, and has it watched.
@@ -309,5 +290,6 @@ fn join(
     let keeper = Keeper::of_process().map_err(system("starting the keeper"))?;
     let watcher = Arc::new(Watcher(Arc::clone(&connection)));
     let watch = keeper.watch(watcher).map_err(system("watching the connection"))?;
-    Ok(Joined { watch, connection, epoch: bound.epoch, mark })
+    let to = connection.stream().peer().ok();
+    Ok(Joined { watch, connection, epoch: bound.epoch, mark, to })
 }

@@ -2,7 +2,9 @@
 
 use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The family of path that a binding uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,17 +52,29 @@ impl CallerInfo {
     pub(crate) const NOBODY: u32 = u32::MAX;
 }
 
-/// Who calls, as the kernel vouched for it when the session began.
+/// Where calls come from that threads of this process run, by numbers that mean something there.
+pub(crate) trait Calls: Send + Sync {
+    /// Whether nobody waits for a call any more, as far as is known: its caller has given it up, or
+    /// has gone.
+    fn is_given_up(&self, call: u64) -> bool;
+}
+
+/// Who calls, as the kernel vouched for it when the session began, and on what terms.
 ///
 /// Over a network there is nobody to vouch: what such a caller is, is where it calls
 /// [from](Self::from), and the rest is what it says.
-#[derive(Clone, Debug)]
-pub struct Caller(Arc<CallerInfo>);
+#[derive(Clone)]
+pub struct Caller {
+    info: Arc<CallerInfo>,
+    due: Option<Instant>,
+    /// Where the call is known by which number.
+    call: Option<(Arc<dyn Calls>, u64)>,
+}
 
 impl Caller {
     /// The path that the call took.
     pub fn path(&self) -> PathKind {
-        self.0.path
+        self.info.path
     }
 
     /// The processes through which the call came, the first caller first, this one's caller last:
@@ -72,48 +86,126 @@ impl Caller {
     pub fn chain(&self) -> Vec<u32> {
         let mut processes = super::chain::processes();
         // Nothing but the chain says who called over datagrams.
-        let told = self.0.process != 0 || processes.is_empty();
-        if told && processes.last() != Some(&self.0.process) {
-            processes.push(self.0.process);
+        let told = self.info.process != 0 || processes.is_empty();
+        if told && processes.last() != Some(&self.info.process) {
+            processes.push(self.info.process);
         }
         processes
     }
 
+    /// How long its caller still waits, counted from when the call came here: zero once that has
+    /// passed, `None` if the caller waits for as long as it takes.
+    ///
+    /// A procedure that makes calls need not ask: whatever limit these have, they end
+    /// when nothing is left of this. (What is to go on although nobody waits runs on another
+    /// thread, for which none of this holds.)
+    ///
+    /// ```
+    /// use core::time::Duration;
+    /// # use peregrine::interface;
+    /// #[interface]
+    /// trait Search {
+    ///     /// As much as can be found in the time that there is.
+    ///     fn search(&self, from: u64) -> peregrine::Result<u64>;
+    /// }
+    ///
+    /// struct Index;
+    /// impl Search for Index {
+    ///     fn search(&self, from: u64) -> peregrine::Result<u64> {
+    ///         let caller = peregrine::caller().expect("a procedure has a caller");
+    ///         let ends = |found: &u64| match caller.remaining() {
+    ///             Some(left) => left < Duration::from_millis(1),
+    ///             None => *found == from + 100,
+    ///         };
+    ///         Ok((from..).find(ends).unwrap_or(u64::MAX))
+    ///     }
+    /// }
+    ///
+    /// let index = SearchClient::in_process(Index);
+    /// assert_eq!(index.search(1)?, 101);
+    /// assert!(index.with_timeout(Duration::from_millis(20)).search(0)? > 0);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn remaining(&self) -> Option<Duration> {
+        self.due.map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Whether nobody waits for the result any more, as far as is known: the caller has given
+    /// the call up, its time has [passed](Self::remaining), or its process or connection is
+    /// gone. What is not known yet may be a moment later; a call that was given up stays so.
+    ///
+    /// A procedure that takes long looks here now and then, from whatever thread, and ends early: what it
+    /// returns then goes nowhere.
+    ///
+    /// ```
+    /// # use peregrine::interface;
+    /// #[interface]
+    /// trait Sums { fn sum(&self, to: u64) -> peregrine::Result<u64>; }
+    ///
+    /// struct Adder;
+    /// impl Sums for Adder {
+    ///     fn sum(&self, to: u64) -> peregrine::Result<u64> {
+    ///         let caller = peregrine::caller().expect("a procedure has a caller");
+    ///         let wanted = |n: &u64| n % 1000 != 0 || !caller.is_cancelled();
+    ///         Ok((1..=to).take_while(wanted).sum())
+    ///     }
+    /// }
+    ///
+    /// let sums = SumsClient::in_process(Adder);
+    /// assert_eq!(sums.sum(10_000)?, 50_005_000);
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn is_cancelled(&self) -> bool {
+        self.remaining().is_some_and(|left| left.is_zero())
+            || self.call.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call))
+    }
+
     /// The name under which the procedure was called; empty within one process.
     pub fn export(&self) -> &str {
-        &self.0.export
+        &self.info.export
     }
 
     /// The caller's process; over a network, what it says that it is on its own machine.
     pub fn process(&self) -> u32 {
-        self.0.process
+        self.info.process
     }
 
     /// The caller's effective user; over a network [`u32::MAX`], which is nobody.
     pub fn user(&self) -> u32 {
-        self.0.user
+        self.info.user
     }
 
     /// The caller's effective group; over a network [`u32::MAX`], which is nobody.
     pub fn group(&self) -> u32 {
-        self.0.group
+        self.info.group
     }
 
     /// The address and port from which the call came over an internet protocol; `None` on this
     /// machine's own paths and on raw Ethernet.
     pub fn from(&self) -> Option<SocketAddr> {
-        self.0.from
+        self.info.from
     }
 
     /// The Ethernet address from which the call came; `None` on other paths. Nobody vouches for it:
     /// whoever is on the link can send in the name of any.
     pub fn hardware(&self) -> Option<[u8; 6]> {
-        self.0.hardware
+        self.info.hardware
+    }
+}
+
+impl core::fmt::Debug for Caller {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Caller").field("info", &self.info).finish_non_exhaustive()
     }
 }
 
 thread_local! {
-    static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
+    static CALLER: RefCell<Option<Arc<CallerInfo>>> = const { RefCell::new(None) };
+    /// Where the calls come from that this thread runs, and which of them it runs.
+    static CALLS: RefCell<Option<Arc<dyn Calls>>> = const { RefCell::new(None) };
+    static CALL: Cell<u64> = const { Cell::new(0) };
+    /// When the time is up of who called, if there is a limit to it. Of use inside of procedures.
+    static DUE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
 /// Who called the procedure that this thread runs; `None` outside of procedures.
@@ -133,7 +225,11 @@ thread_local! {
 /// assert!(peregrine::caller().is_none());
 /// ```
 pub fn caller() -> Option<Caller> {
-    CALLER.with_borrow(Clone::clone)
+    let info = CALLER.with_borrow(Clone::clone)?;
+    // A call within the process is nobody's but this thread's.
+    let calls =
+        CALLS.with_borrow(|calls| calls.clone().filter(|_| info.path != PathKind::InProcess));
+    Some(Caller { info, due: DUE.get(), call: calls.map(|calls| (calls, CALL.get())) })
 }
 
 /// Of a thread that runs no call.
@@ -156,5 +252,27 @@ pub(crate) fn inside() -> Option<u32> {
 pub(crate) fn enter(info: Option<Arc<CallerInfo>>) -> Option<Arc<CallerInfo>> {
     // Who calls over a network may say that it is any process.
     INSIDE.set(info.as_ref().map_or(OUTSIDE, |info| info.process.min(OUTSIDE - 1)));
-    CALLER.replace(info.map(Caller)).map(|caller| caller.0)
+    CALLER.replace(info)
+}
+
+/// From here on the calls that this thread runs come from there.
+pub(crate) fn serve_calls_of(calls: Option<Arc<dyn Calls>>) {
+    drop(CALLS.replace(calls));
+}
+
+/// This thread is about to run the call of that number.
+#[inline(always)]
+pub(crate) fn serve_call(call: u64) {
+    CALL.set(call);
+}
+
+/// When the time of the call is up that this thread runs.
+#[inline]
+pub(crate) fn due() -> Option<Instant> {
+    inside().and_then(|_| DUE.get())
+}
+
+/// Notes that; gives back what was noted before.
+pub(crate) fn set_due(due: Option<Instant>) -> Option<Instant> {
+    DUE.replace(due)
 }

@@ -7,6 +7,7 @@
 
 mod caller;
 pub(crate) mod chain;
+pub(crate) mod extensions;
 mod frames;
 mod reply;
 mod request;
@@ -14,7 +15,9 @@ mod serve;
 mod turns;
 
 pub use caller::{Caller, PathKind, caller};
-pub(crate) use caller::{CallerInfo, enter, inside};
+pub(crate) use caller::{
+    CallerInfo, Calls, due, enter, inside, serve_call, serve_calls_of, set_due,
+};
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
@@ -27,13 +30,17 @@ use std::time::Instant;
 use crate::error::CallError;
 use crate::stats::{self, Copy};
 use crate::value::{
-    Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Space, Staged, Window, align_up,
+    Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Staged, Window, align_up,
 };
 
 /// The number of the procedure that every export answers itself: it does nothing.
 pub const PING: u32 = u32::MAX;
 
-/// How long a caller is willing to wait.
+/// How long a caller is willing to wait, for everything that belongs to a call: also for an A-stack,
+/// and for others to have sent.
+///
+/// The server is told, so that a procedure can ask what is [left](Caller::remaining); a call of
+/// which nothing is left when its turn comes is not run.
 ///
 /// ```
 /// use core::time::Duration;
@@ -61,6 +68,17 @@ impl Limit {
             // A limit beyond the clock's range is none.
             Self::Within(limit) => Instant::now().checked_add(limit),
             Self::Until(moment) => Some(moment),
+        }
+    }
+
+    /// The same limit for a call that begins now: one moment, whatever it waits for until then. What
+    /// a procedure calls has no longer than its own caller has.
+    #[inline]
+    pub(crate) fn begun(self) -> Self {
+        match (self.deadline(), due()) {
+            (None, None) => Self::None,
+            (Some(one), None) | (None, Some(one)) => Self::Until(one),
+            (Some(own), Some(due)) => Self::Until(own.min(due)),
         }
     }
 }
@@ -111,7 +129,7 @@ pub struct Call<'a, 'f, 'o> {
     pub lent: &'a [Block<'a>],
     /// Where the blocks of the result go.
     pub outs: &'a mut [OutBlock<'o>],
-    /// How long the caller waits.
+    /// How long the caller waits; stubs say it as a moment, or that there is none.
     pub limit: Limit,
 }
 
@@ -140,9 +158,9 @@ pub trait CallPath: Send + Sync {
     /// Which path it is.
     fn kind(&self) -> PathKind;
 
-    /// What it is and why, for people.
+    /// What carries the calls, for people, if there is more to say than the path's name.
     fn explain(&self) -> String {
-        self.kind().to_string()
+        String::new()
     }
 
     /// Whether the server's session still stands, as far as is known without asking.
@@ -163,7 +181,7 @@ pub struct Layout {
     pub total: usize,
 }
 
-impl<'f> Call<'_, 'f, '_> {
+impl Call<'_, '_, '_> {
     /// Copies the blocks behind the head (LRPC's copy A); `None` if there is no room, or the message
     /// would have more than `most` bytes: then it is to be laid out and put some other way. The
     /// message is complete when the head has been flushed.
@@ -191,26 +209,6 @@ impl<'f> Call<'_, 'f, '_> {
     #[inline]
     pub fn is_straight(&self) -> bool {
         self.ins.iter().chain(self.lent).all(|block| block.straight().is_some())
-    }
-
-    /// Room for so many bytes that travel beside the message: behind the head, if that is `free`, and
-    /// else in `apart`, for a message may fill its frame.
-    #[cold]
-    pub(crate) fn behind_head<'s>(
-        &self,
-        free: bool,
-        apart: &'s mut Vec<u8>,
-        bytes: usize,
-    ) -> Space<'s>
-    where
-        'f: 's,
-    {
-        if !free {
-            apart.resize(bytes, 0);
-            return Space::of_mut(apart);
-        }
-        let (space, at) = (self.head.space(), align_up(self.head.len()));
-        space.part(at, space.window().len().saturating_sub(at)).unwrap_or(Space::none())
     }
 
     /// How the message will lie once it is put; what is larger than anything is `usize::MAX`.
@@ -358,7 +356,7 @@ pub(crate) const fn blocks_at(outs: usize) -> usize {
 mod tests {
     use super::*;
     use crate::sys::Memory;
-    use crate::value::{How, Out, Piece, Swap, Writer, bytes_of};
+    use crate::value::{How, Out, Piece, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
     /// Writes, and tells nobody.

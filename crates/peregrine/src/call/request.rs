@@ -279,6 +279,18 @@ impl Refusal {
         Self { kind: Kind::TimedOut, executed: Executed::Maybe, text: text.to_owned() }
     }
 
+    /// The call did not run, for its caller has given it up.
+    #[cold]
+    pub(crate) fn given_up() -> Self {
+        Self::new(Kind::TimedOut, "its caller gave it up before it began")
+    }
+
+    /// The call did not run, for its caller's time was up.
+    #[cold]
+    pub(crate) fn late() -> Self {
+        Self::new(Kind::TimedOut, "its caller's time was up before it began")
+    }
+
     /// There is no room for the call.
     #[cold]
     pub(crate) fn exhausted(text: &str) -> Self {

@@ -9,11 +9,11 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, accept_with, bind, connect,
-    getsockname, listen, recv, shutdown, socket_with, sockopt,
+    getpeername, getsockname, listen, recv, shutdown, socket_with, sockopt,
 };
 
 use crate::limits;
-use crate::sys::{Parts, receive_two};
+use crate::sys::{Parts, Pulse, receive_two, tcp_pulse};
 use crate::value::Space;
 
 /// A connected socket. Waits where it is told to.
@@ -84,6 +84,9 @@ impl Stream {
         sockopt::set_tcp_keepintvl(socket, silence / 10)?;
         sockopt::set_tcp_keepcnt(socket, 5)?;
         sockopt::set_tcp_user_timeout(socket, silence.as_millis() as u32)?;
+        // What is sent again is so at even intervals at first: little is ever under way, and a way that
+        // was cut for a moment is to be found open soon. Without it, later.
+        let _ = sockopt::set_tcp_thin_linear_timeouts(socket, true);
         if let Some(name) = congestion {
             sockopt::set_tcp_congestion(socket, name)?;
         }
@@ -93,6 +96,11 @@ impl Stream {
     /// How long a [`receive`](Self::receive) that waits waits at most.
     pub(crate) fn patience(&self, limit: Duration) -> io::Result<()> {
         Ok(sockopt::set_socket_timeout(&self.0, sockopt::Timeout::Recv, Some(limit))?)
+    }
+
+    /// How things stand with the other end.
+    pub(crate) fn pulse(&self) -> io::Result<Pulse> {
+        tcp_pulse(self.0.as_fd())
     }
 
     /// Sends what the socket takes at once.
@@ -145,6 +153,12 @@ impl Stream {
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
+    /// Where it leads.
+    pub(crate) fn peer(&self) -> io::Result<SocketAddr> {
+        let peer = getpeername(&self.0)?.ok_or(io::ErrorKind::NotConnected)?;
+        Ok(SocketAddr::try_from(peer)?)
+    }
+
     /// Says that nothing more will be sent.
     pub(crate) fn finish(&self) {
         let _ = shutdown(&self.0, Shutdown::Write);
@@ -173,7 +187,7 @@ impl Listener {
     pub(crate) fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         // Of the accepted sockets none inherits that nobody waits.
         let socket = accept_with(&self.0, SocketFlags::CLOEXEC)?;
-        let from = rustix::net::getpeername(&socket)?;
+        let from = getpeername(&socket)?;
         let from = from.map(SocketAddr::try_from).transpose()?;
         let from = from.ok_or(io::ErrorKind::NotConnected)?;
         Ok((Stream(socket), from))

@@ -1,4 +1,7 @@
-//! The embedded directory: a name is a socket in a runtime directory. No daemon.
+//! Directories: who knows where names are served. None is a daemon.
+//!
+//! [`Directory`] is the contract; [`Hosts`] is the static one. On one machine a name is a socket in a
+//! runtime directory:
 //!
 //! | directory | when |
 //! |---|---|
@@ -10,6 +13,11 @@
 //! Beside each socket stands a lock file; while its lock is held the name is alive. A dead
 //! server's leftovers are replaced: bound aside, then renamed, so that a name is never half there.
 
+mod hosts;
+
+pub use hosts::Hosts;
+
+use core::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
@@ -19,9 +27,45 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::address::Address;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::valid_name;
 use crate::sys::{Memory, Seqpacket};
+
+/// Somebody who knows on which machines names are served.
+///
+/// ```
+/// use peregrine::directory::Directory;
+/// use peregrine::{Address, CallError};
+///
+/// /// Everything is served by one machine.
+/// #[derive(Debug)]
+/// struct Central(&'static str);
+///
+/// impl Directory for Central {
+///     fn offers(&self, name: &str) -> Result<Vec<Address>, CallError> {
+///         Ok(vec![format!("{name}@{}", self.0).parse()?])
+///     }
+///
+///     fn describe(&self) -> String {
+///         format!("central machine {}", self.0)
+///     }
+/// }
+///
+/// let offers = Central("fs.example.org").offers("files")?;
+/// assert_eq!(offers[0].name(), "files");
+/// # Ok::<(), CallError>(())
+/// ```
+pub trait Directory: fmt::Debug + Send + Sync {
+    /// Where a name is served: addresses that name a machine. None if it is not known here.
+    ///
+    /// # Errors
+    /// If the directory cannot be asked, or what it says makes no sense.
+    fn offers(&self, name: &str) -> Result<Vec<Address>, CallError>;
+
+    /// Which directory it is, for people.
+    fn describe(&self) -> String;
+}
 
 /// The runtime directories in the order in which clients search them.
 pub fn search_path() -> Vec<PathBuf> {
@@ -174,13 +218,13 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
                 }
                 _ => {
                     let what = format!("connecting in {}", dir.display());
-                    return Err(CallError::system(Phase::Resolve, what, error).at(name));
+                    return Err(CallError::system(Phase::Resolve, what, error));
                 }
             },
         }
     }
     let text = why.join(", ");
-    Err(CallError::not_executed(Kind::NotFound, Phase::Resolve, text).at(name))
+    Err(CallError::not_executed(Kind::NotFound, Phase::Resolve, text))
 }
 
 fn connect(path: &Path, until: Instant) -> io::Result<Seqpacket> {

@@ -7,10 +7,11 @@ use core::cell::RefCell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::call::{
     Call, CallPath, CallerInfo, EStack, FrameLayout, Frames, Incoming, PathKind, Refusal, Returned,
-    Serve, enter, execute, refuse,
+    Serve, enter, execute, extensions, refuse, set_due,
 };
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::sys::Memory;
@@ -65,12 +66,17 @@ impl CallPath for InProcess {
             arrives: None,
             departs: None,
         };
-        let before = enter(Some(Arc::clone(&self.caller)));
+        let due = call.limit.deadline();
+        if due.is_some_and(|due| due <= Instant::now()) {
+            return Err(extensions::no_time_left());
+        }
+        let before = (enter(Some(Arc::clone(&self.caller))), set_due(due));
         let reply = call.frame.reply_to();
         let run = AssertUnwindSafe(|| execute(&*self.serve, &incoming, reply, &mut estack));
         let (answer, head_at, head_bytes) =
             catch_unwind(run).unwrap_or_else(|panic| refuse(reply, &Refusal::panicked(panic)));
-        enter(before);
+        enter(before.0);
+        set_due(before.1);
         estack.trim();
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
         if answer == crate::call::Answer::Ok {

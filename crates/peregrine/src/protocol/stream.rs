@@ -316,6 +316,9 @@ pub(crate) fn description_to_bytes(description: &Description) -> Vec<u8> {
     bytes.extend(description.process.to_le_bytes());
     bytes.extend(description.age_ms.to_le_bytes());
     bytes.extend(description.bindings.to_le_bytes());
+    bytes.extend((description.listens.len() as u32).to_le_bytes());
+    description.listens.iter().for_each(|endpoint| put_text(&mut bytes, endpoint));
+    bytes.extend(description.network.to_le_bytes());
     bytes
 }
 
@@ -326,8 +329,21 @@ pub(crate) fn description_from_bytes(bytes: &[u8]) -> Option<Description> {
     // Each takes four bytes at least: what is claimed is not believed before it comes.
     let docs = (0..taking.u32()?).map(|_| taking.text()).collect::<Option<Vec<_>>>()?;
     let (process, age_ms, bindings) = (taking.u32()?, taking.u64()?, taking.u32()?);
+    let listens = (0..taking.u32()?).map(|_| taking.text()).collect::<Option<Vec<_>>>()?;
+    let network = taking.u64()?;
     taking.end()?;
-    Some(Description { interface, version, digest, text, docs, process, age_ms, bindings })
+    Some(Description {
+        interface,
+        version,
+        digest,
+        text,
+        docs,
+        process,
+        age_ms,
+        bindings,
+        listens,
+        network,
+    })
 }
 
 #[cfg(test)]
@@ -400,6 +416,8 @@ mod tests {
             process: 4,
             age_ms: 5,
             bindings: 6,
+            listens: vec!["tcp:[::]:7".into()],
+            network: 8,
         };
         let bytes = description_to_bytes(&said);
         assert_eq!(description_from_bytes(&bytes), Some(said));

@@ -95,7 +95,7 @@ impl Datagrams {
         bound: usize,
         queue_max: usize,
     ) -> io::Result<SocketAddr> {
-        let station = Station::at(&sys::interface_of(to.ip())?, queue)?;
+        let station = Station::at(&sys::interface_of(to.ip())?, queue, Some(to.port()))?;
         let link = Ethernet::open(&station, Use::Service)?;
         let node = link.node();
         self.start(device::Socket::Ethernet(link), None, wait, bound, queue_max)?;

@@ -13,7 +13,7 @@ use crate::error::Kind;
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{Answer, Bind, Description};
-use crate::sys::{Credentials, Seqpacket};
+use crate::sys::{self, Credentials, Seqpacket};
 
 /// A name, and what is served under it.
 pub(super) struct Export {
@@ -136,6 +136,11 @@ impl Export {
             process: std::process::id(),
             age_ms: self.since.elapsed().as_millis() as u64,
             bindings: self.standing.load(Ordering::Relaxed),
+            listens: match self.is_offered_to_networks() {
+                true => self.sessions.listens.get().cloned().unwrap_or_default(),
+                false => Vec::new(),
+            },
+            network: sys::network_number(),
         }
     }
 

@@ -20,7 +20,8 @@ use self::export::Export;
 use self::network::{Exports, Listening, Network};
 use self::pool::Pool;
 use self::session::Sessions;
-use crate::binding::{Endpoint, EthernetDevice};
+use crate::address::Endpoint;
+use crate::binding::EthernetDevice;
 use crate::call::{Serve, Wait};
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, Phase};
@@ -193,6 +194,9 @@ impl Server {
     /// `tcp:[::1]:0` (any port that is free), `tcp:localhost:7000` (both). May be asked for any number
     /// of times.
     ///
+    /// `127.0.0.1:7000` without a scheme listens over TCP and UDP at the same port: clients that bind
+    /// to `NAME@127.0.0.1:7000` take the fastest path that works.
+    ///
     /// `udp:` and `eth:` in place of `tcp:` listen for datagrams, and for these and Ethernet frames: see
     /// [`Server::listen_beyond_this_machine`].
     ///
@@ -229,7 +233,9 @@ impl Server {
     /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface
     /// that has it: clients on the same link then call without an internet protocol. It takes
     /// `CAP_NET_RAW`, and is faster with `CAP_NET_ADMIN` and `CAP_BPF`
-    /// ([`EthernetDevice`]).
+    /// ([`EthernetDevice`]). `192.0.2.7:7000` listens over TCP and UDP, and for frames too if the
+    /// process may and the interface is Ethernet. Of `0.0.0.0` no interface is the one, so there are
+    /// no frames.
     ///
     /// # Errors
     /// If the endpoint is none, or is taken.
@@ -326,9 +332,6 @@ impl Server {
         let datagrams = Datagrams::new(Arc::clone(&exports));
         let mut running =
             Running { stop, sessions, network, datagrams, exports, addresses, watches, pid };
-        for export in running.exports().iter() {
-            export.open().map_err(|error| failed("letting clients in", error))?;
-        }
         for listening in self.listeners {
             let endpoint = match listening {
                 Listening::Tcp(listener) => {
@@ -345,6 +348,24 @@ impl Server {
                     let what = format!("listening on `udp:{to}`");
                     Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
                 }
+                Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
+                    let opened = running.datagrams.open(to, self.wait, self.threads, self.queue);
+                    let what = format!("listening on `udp:{to}`");
+                    Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
+                }
+                Listening::Datagrams(to) => {
+                    let (wait, queue) = (self.wait, self.ethernet == EthernetDevice::Any);
+                    let (threads, calls) = (self.threads, self.queue);
+                    match running.datagrams.open_link(to, queue, wait, threads, calls) {
+                        Ok(at) => Endpoint::Ethernet(at.into()),
+                        // No Ethernet there, or this process may not.
+                        Err(_) => {
+                            let opened = running.datagrams.open(to, wait, threads, calls);
+                            let what = format!("listening on `udp:{to}`");
+                            Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
+                        }
+                    }
+                }
                 Listening::Ethernet(to) => {
                     let (wait, device) = (self.wait, self.ethernet);
                     let queue = device == EthernetDevice::Any;
@@ -355,6 +376,11 @@ impl Server {
                 }
             };
             running.addresses.push(endpoint);
+        }
+        let listens = running.addresses.iter().map(ToString::to_string).collect();
+        let _ = running.sessions.listens.set(listens);
+        for export in running.exports().iter() {
+            export.open().map_err(|error| failed("letting clients in", error))?;
         }
         Ok(running)
     }

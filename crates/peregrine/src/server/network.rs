@@ -13,9 +13,10 @@ use rustix::event::epoll::EventFlags;
 use super::crew::Crew;
 use super::export::Export;
 use super::session::epoch;
-use crate::binding::Endpoint;
-use crate::call::{CallerInfo, PathKind, Refusal, Wait};
+use crate::address::Endpoint;
+use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait, serve_calls_of};
 use crate::device::tcp::{Listener, Stream};
+use crate::device::udp::Udp;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -249,7 +250,10 @@ pub(super) struct Line {
 impl Line {
     /// A thread's visit.
     pub(super) fn attend(line: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
-        line.incoming.attend(worker, &Visit(line))
+        serve_calls_of(Some(Arc::clone(line) as Arc<dyn Calls>));
+        let attended = line.incoming.attend(worker, &Visit(line));
+        serve_calls_of(None);
+        attended
     }
 
     /// It has ended: it is forgotten.
@@ -285,6 +289,12 @@ impl Line {
         if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
             watch.again();
         }
+    }
+}
+
+impl Calls for Line {
+    fn is_given_up(&self, call: u64) -> bool {
+        self.incoming.is_given_up(call as u32)
     }
 }
 
@@ -415,6 +425,8 @@ pub(super) enum Listening {
     Udp(SocketAddr),
     /// Also a frame.
     Ethernet(SocketAddr),
+    /// Also a frame, where frames can be had.
+    Datagrams(SocketAddr),
 }
 
 /// Listens at an endpoint: on every address that its host has.
@@ -423,8 +435,7 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
         let what = format!("listening on `{endpoint}`");
         CallError::system(Phase::Export, what, error)
     };
-    let (Endpoint::Tcp(place) | Endpoint::Udp(place) | Endpoint::Ethernet(place)) = endpoint;
-    let addresses = place.resolve()?;
+    let addresses = endpoint.place().resolve()?;
     if let Some(wide) = addresses.iter().find(|address| !address.ip().is_loopback())
         && !beyond
     {
@@ -434,10 +445,39 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
         );
         return Err(CallError::not_executed(Kind::Denied, Phase::Export, text));
     }
-    let one = |address: &SocketAddr| match endpoint {
-        Endpoint::Tcp(_) => Listener::listen(address).map(Listening::Tcp).map_err(failed),
-        Endpoint::Udp(_) => Ok(Listening::Udp(*address)),
-        Endpoint::Ethernet(_) => Ok(Listening::Ethernet(*address)),
-    };
-    addresses.iter().map(one).collect()
+    let mut all = Vec::new();
+    for address in addresses {
+        match endpoint {
+            Endpoint::Tcp(_) => {
+                all.push(Listening::Tcp(Listener::listen(&address).map_err(failed)?));
+            }
+            Endpoint::Udp(_) => all.push(Listening::Udp(address)),
+            Endpoint::Ethernet(_) => all.push(Listening::Ethernet(address)),
+            Endpoint::All(_) => {
+                let (listener, address) = listen_at_both(address).map_err(failed)?;
+                all.extend([Listening::Tcp(listener), Listening::Datagrams(address)]);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Listens over TCP where datagrams can be received too: where the system chooses the port, it
+/// knows nothing of the other protocol's.
+fn listen_at_both(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
+    const TRIES: usize = 16;
+    let mut tried = 0;
+    loop {
+        let listener = Listener::listen(&address)?;
+        let at = listener.address()?;
+        // A port that was asked for is taken as it is: what is wrong with it is said when it is opened.
+        let Err(error) = Udp::bound(at) else { return Ok((listener, at)) };
+        if address.port() != 0 {
+            return Ok((listener, at));
+        }
+        tried += 1;
+        if tried == TRIES || error.kind() != io::ErrorKind::AddrInUse {
+            return Err(error);
+        }
+    }
 }

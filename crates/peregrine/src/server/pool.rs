@@ -82,6 +82,7 @@ impl Pool {
     /// A ring came for an A-stack: a thread will attend to it, or its call is refused.
     pub(super) fn rung(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
         let place = Place { region: Arc::clone(region), index };
+        region.note_queued(index);
         match region.attendance(index) {
             Some(Attendance::Idle) if region.queue(index) => self.enqueue(place),
             // It has waited for long, or the first ring came a moment ago.

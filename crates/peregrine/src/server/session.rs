@@ -25,6 +25,8 @@ pub(super) struct Sessions {
     next: AtomicU64,
     /// Differs between incarnations.
     epoch: u64,
+    /// Where the server listens for calls over networks, once that is known.
+    pub(super) listens: OnceLock<Vec<String>>,
     pub(super) pool: Arc<Pool>,
     pub(super) keeper: Arc<Keeper>,
     /// Closed for a moment to let in, and turn away, one client when descriptors have run out.
@@ -57,6 +59,7 @@ impl Sessions {
             table: Mutex::default(),
             next: AtomicU64::new(0),
             epoch,
+            listens: OnceLock::new(),
             pool,
             keeper,
             reserve: Mutex::default(),

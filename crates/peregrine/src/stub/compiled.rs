@@ -3,8 +3,10 @@
 //! Firefly's Starter, Transporter and Ender in one straight line. The generated code is thin and
 //! typed; everything that does not depend on a type stands here, once.
 
-use crate::binding::Binding;
-use crate::call::{self, Answer, Call, Taken};
+use std::sync::Arc;
+
+use crate::binding::{Binding, Bound};
+use crate::call::{self, Answer, Call, Limit, Taken};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::value::{
     Block, Invalid, Lent, Native, Out, OutBlock, Overflow, Plain, Reader, Representation, Swap,
@@ -56,7 +58,8 @@ impl<T: Value, E: Value + Failure> Outcome for Result<T, E> {
 /// A call in the making: its frame is taken, its arguments go into the head one by one.
 #[derive(Debug)]
 pub struct Stub<'a, R: Representation = Native> {
-    binding: &'a Binding,
+    bound: &'a Bound,
+    limit: Limit,
     frame: Taken<'a>,
     head: Writer<'a, R>,
     /// As the server numbers it.
@@ -67,7 +70,7 @@ pub struct Stub<'a, R: Representation = Native> {
 /// call about its binding's flags, which are zero for most.
 #[inline]
 pub fn is_native(binding: &Binding) -> bool {
-    binding.bound.flags == 0 || !binding.bound.is_swapped()
+    !binding.bound.is_special() || !binding.now().is_swapped()
 }
 
 /// Makes a call; what `body` returns, or why it failed, becomes the method's result.
@@ -75,10 +78,10 @@ pub fn is_native(binding: &Binding) -> bool {
 /// # Errors
 /// Those of the call, with the procedure and the address filled in.
 #[inline]
-pub fn call<'a, O: Outcome>(
-    binding: &'a Binding,
+pub fn call<O: Outcome>(
+    binding: &Binding,
     procedure: u32,
-    body: impl FnMut(&mut Stub<'a>) -> Result<O, CallError>,
+    body: impl FnMut(&mut Stub<'_>) -> Result<O, CallError>,
 ) -> O {
     make(binding, procedure, body)
 }
@@ -89,48 +92,108 @@ pub fn call<'a, O: Outcome>(
 /// Those of the call.
 #[cold]
 #[inline(never)]
-pub fn call_swapped<'a, O: Outcome>(
-    binding: &'a Binding,
+pub fn call_swapped<O: Outcome>(
+    binding: &Binding,
     procedure: u32,
-    body: impl FnMut(&mut Stub<'a, Swapped>) -> Result<O, CallError>,
+    body: impl FnMut(&mut Stub<'_, Swapped>) -> Result<O, CallError>,
 ) -> O {
     make(binding, procedure, body)
 }
 
 #[inline(always)]
-fn make<'a, O: Outcome, R: Representation>(
-    binding: &'a Binding,
+fn make<O: Outcome, R: Representation>(
+    binding: &Binding,
     procedure: u32,
-    mut body: impl FnMut(&mut Stub<'a, R>) -> Result<O, CallError>,
+    mut body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> O {
     let bound = &*binding.bound;
-    let number = if bound.flags == 0 { procedure } else { bound.number(procedure) };
-    let deadline = || binding.limit.deadline();
-    let let_go = |frame| bound.path.let_go(frame);
-    let error = if bound.mark.wiped() {
-        forked()
-    } else if let Some(frame) = bound.frames.take(deadline, let_go, bound.short) {
-        let head = Writer::represented(frame.call_space());
-        let mut stub = Stub { binding, frame, head, procedure: number };
-        match body(&mut stub) {
-            Ok(result) => return result,
-            Err(error) => {
-                // Nobody knows whether the server still uses the frame: it says so itself.
-                if error.executed() == Executed::Maybe {
-                    stub.frame.capture();
-                }
-                error
-            }
-        }
+    // One moment for all that the call waits for.
+    let limit = binding.limit.begun();
+    let made = if bound.is_special() {
+        make_special(binding, limit, procedure, &mut body)
     } else {
-        no_frame()
+        attempt(bound, limit, procedure, &mut body)
+            .or_else(|error| repeat(binding, &binding.bound, limit, procedure, error, &mut body))
     };
-    O::from_result(Err(failed(binding, procedure, error).into()))
+    made.unwrap_or_else(|error| O::from_result(Err(failed(binding, procedure, error).into())))
+}
+
+/// Tries to make a call by what was bound.
+#[inline(always)]
+fn attempt<O: Outcome, R: Representation>(
+    bound: &Bound,
+    limit: Limit,
+    number: u32,
+    body: &mut impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
+) -> Result<O, CallError> {
+    let let_go = |frame| bound.path.let_go(frame);
+    if bound.mark.wiped() {
+        return Err(forked());
+    }
+    let Some(frame) = bound.frames.take(|| limit.deadline(), let_go, bound.short) else {
+        return Err(no_frame());
+    };
+    let head = Writer::represented(frame.call_space());
+    let mut stub = Stub { bound, limit, frame, head, procedure: number };
+    let made = body(&mut stub);
+    if let Err(error) = &made
+        && error.executed() == Executed::Maybe
+    {
+        // Nobody knows whether the server still uses the frame: it says so itself.
+        stub.frame.capture();
+    }
+    made
+}
+
+/// What a stub does with its arguments and its result, whatever these are.
+type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError>;
+
+/// A call by a binding that was bound again, whose server numbers its procedures otherwise, or whose
+/// values are of the other byte order.
+#[cold]
+#[inline(never)]
+fn make_special<O: Outcome, R: Representation>(
+    binding: &Binding,
+    limit: Limit,
+    procedure: u32,
+    mut body: Body<'_, O, R>,
+) -> Result<O, CallError> {
+    let bound = binding.now();
+    if bound.is_swapped() != R::SWAPPED {
+        return Err(turned_over());
+    }
+    attempt(&bound, limit, bound.number(procedure), &mut body)
+        .or_else(|error| repeat(binding, &bound, limit, procedure, error, body))
+}
+
+/// A call failed: if it may be, and its server has gone, it is made once more by what can be bound now.
+#[cold]
+#[inline(never)]
+fn repeat<O: Outcome, R: Representation>(
+    binding: &Binding,
+    gone: &Arc<Bound>,
+    limit: Limit,
+    procedure: u32,
+    error: CallError,
+    mut body: Body<'_, O, R>,
+) -> Result<O, CallError> {
+    let bound = binding.home.again(&binding.bound, gone, procedure, error, limit.deadline())?;
+    if bound.is_swapped() != R::SWAPPED {
+        return Err(turned_over());
+    }
+    attempt(&bound, limit, bound.number(procedure), &mut body)
+}
+
+/// Another machine serves now, of the other byte order: the call after this one knows.
+#[cold]
+fn turned_over() -> CallError {
+    let text = "it was bound again, to a server of the other byte order: call once more";
+    CallError::not_executed(Kind::ServerGone, Phase::Call, text)
 }
 
 #[cold]
 fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
-    error.at(&binding.bound.address).of(binding.bound.procedure_name(procedure))
+    error.at(binding.address()).of(binding.bound.procedure_name(procedure))
 }
 
 #[cold]
@@ -289,9 +352,9 @@ impl<'a, R: Representation> Stub<'a, R> {
             ins,
             lent,
             outs,
-            limit: self.binding.limit,
+            limit: self.limit,
         };
-        let returned = self.binding.bound.path.transport(&mut call)?;
+        let returned = self.bound.path.transport(&mut call)?;
         let call::Returned { answer, head_at, head_bytes } = returned;
         match self.frame.reply_space().part(head_at as usize, head_bytes as usize) {
             Some(head) => Ok(Returned { answer, head: Reader::represented(head) }),
@@ -415,7 +478,27 @@ impl<R: Representation> Returned<'_, R> {
 /// Those of any call.
 #[cold]
 pub(crate) fn ask(binding: &Binding, procedure: u32) -> Result<Vec<u8>, CallError> {
-    call(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
+    match is_native(binding) {
+        true => call(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes()),
+        false => {
+            call_swapped(binding, procedure, |stub| stub.transport(&[], &[], &mut [])?.bytes())
+        }
+    }
+}
+
+/// Calls the procedure that does nothing.
+///
+/// # Errors
+/// Those of any call.
+pub(crate) fn ping(binding: &Binding) -> Result<(), CallError> {
+    fn body<R: Representation>(stub: &mut Stub<'_, R>) -> Result<Result<(), CallError>, CallError> {
+        stub.head_only();
+        stub.transport(&[], &[], &mut [])?.ping()
+    }
+    match is_native(binding) {
+        true => call(binding, call::PING, body),
+        false => call_swapped(binding, call::PING, body),
+    }
 }
 
 /// Puts rebuilt values where the caller wants them: part of an in-out slice's way back.

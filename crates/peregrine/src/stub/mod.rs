@@ -2,5 +2,5 @@
 
 mod compiled;
 
-pub(crate) use compiled::ask;
 pub use compiled::{Failure, Outcome, Returned, Stub, assign, call, call_swapped, is_native};
+pub(crate) use compiled::{ask, ping};

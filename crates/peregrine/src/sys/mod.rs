@@ -12,11 +12,13 @@ mod fork;
 mod futex;
 mod interface;
 mod memory;
+mod network;
 mod packet;
 mod process;
 mod random;
 mod signal;
 mod socket;
+mod tcp;
 mod vector;
 mod xdp;
 
@@ -32,11 +34,13 @@ pub(crate) use futex::{FutexSet, futex_wake_one, has_futex_sets};
 pub use futex::{futex_wait, futex_wake};
 pub use interface::{NetworkInterface, interface_of};
 pub use memory::Memory;
+pub(crate) use network::network_number;
 pub use packet::{FRAMES_SENT_MAX, Filter, PacketRing, PacketSocket};
 pub(crate) use process::Process;
 pub(crate) use random::random;
 pub(crate) use signal::on_stop_signals;
 pub(crate) use socket::{Credentials, Received, Seqpacket};
+pub(crate) use tcp::{Pulse, tcp_pulse};
 pub(crate) use vector::{Parts, receive_two};
 pub use xdp::{
     Consumer, Described, Producer, Queue, QueueRings, SocketRings, Umem, UmemLayout, XdpSocket,

@@ -250,7 +250,7 @@ pub(crate) fn many_threads_get_their_own_replies(by: Carrier) {
 /// A call is given up while its procedure runs, and keeps its frame, which is the only one: nobody
 /// else can call as long as the door is closed.
 #[track_caller]
-fn is_given_up_inside(by: Carrier, hasty: &RoomClient, door: &Door) {
+fn is_given_up_inside(hasty: &RoomClient, door: &Door) {
     let (before, limit) = (door.entered(), Instant::now() + LONG);
     loop {
         let error = hasty.stay().unwrap_err();
@@ -261,11 +261,11 @@ fn is_given_up_inside(by: Carrier, hasty: &RoomClient, door: &Door) {
             match hasty.null().map_err(|error| (error.kind(), error.executed())) {
                 Err((Kind::TimedOut, Executed::No)) if inside => return,
                 Err((Kind::TimedOut, Executed::No)) => {}
-                // On a machine that is late, a datagram says that it is given up before it runs; then
+                // On a machine that is late, the server learns that it is given up before it runs; then
                 // it does not, and the frame is free.
                 came_back => {
                     let said = [Ok(()), Err((Kind::TimedOut, Executed::Maybe))];
-                    assert!(by.is_datagrams() && said.contains(&came_back), "{came_back:?}");
+                    assert!(said.contains(&came_back), "{came_back:?}");
                     assert_eq!(door.entered(), before, "the frame came back from a running call");
                     break;
                 }
@@ -283,7 +283,7 @@ pub(crate) fn a_caller_gives_up_and_its_frame_comes_back(by: Carrier) {
         let options = BindOptions::default().astacks(1).wait(wait);
         let room = RoomClient::bind_with(&address, &options).unwrap();
         door.set(false);
-        is_given_up_inside(by, &room.with_timeout(Duration::from_millis(30)), &door);
+        is_given_up_inside(&room.with_timeout(Duration::from_millis(30)), &door);
         // The only frame is captured until the late reply comes.
         door.set(true);
         assert!(room.null().is_ok());
@@ -466,7 +466,7 @@ pub(crate) fn binding_fails_with_the_reason(by: Carrier) {
     let (_running, address) = serve(Server::new(), Inside::of(1), &by.loopback());
     let error = ContractClient::bind(&address).unwrap_err();
     assert_eq!(error.kind(), Kind::InterfaceMismatch);
-    assert!(error.to_string().contains("interface contract"), "{error}");
+    assert!(error.to_string().contains("ours is interface `contract`"), "{error}");
     let nobody = address.replace("/room", "/nobody");
     let error = RoomClient::bind(&nobody).unwrap_err();
     assert_eq!((error.kind(), error.address()), (Kind::NotFound, &*nobody));
@@ -527,7 +527,7 @@ pub(crate) fn a_deadline_ends_a_call_and_the_server_lets_go_later(by: Carrier) {
     let door = Arc::clone(&inside.door);
     let (_running, address) = serve(Server::new(), inside, &by.loopback());
     let room = RoomClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
-    is_given_up_inside(by, &room.with_timeout(Duration::from_millis(50)), &door);
+    is_given_up_inside(&room.with_timeout(Duration::from_millis(50)), &door);
     std::thread::scope(|scope| {
         // The only frame is captured until the procedure has ended.
         let waits = scope.spawn(|| room.sleep(1));

@@ -27,6 +27,8 @@ pub(crate) struct Seen {
     pub(crate) others: AtomicU64,
     /// Whether none of Peregrine's frames gets through.
     pub(crate) cut: AtomicBool,
+    /// Whether nothing at all gets through.
+    pub(crate) dark: AtomicBool,
     stopped: AtomicBool,
 }
 
@@ -91,6 +93,9 @@ fn step(
         let to = 1 - from;
         for _ in 0..256 {
             let Some(bytes) = taps[from].receive(&mut frame) else { break };
+            if seen.dark.load(Ordering::SeqCst) {
+                continue;
+            }
             let whole = &frame[..bytes.max(TO_DO)];
             if ether_type(&whole[TO_DO..]) != Some(OURS) {
                 seen.others.fetch_add(1, Ordering::SeqCst);

@@ -235,11 +235,18 @@ impl Session {
 
     /// Posts a call without arguments on an A-stack, and rings.
     pub(crate) fn post(&mut self, astack: u32, procedure: u32) -> u32 {
+        self.post_extended(astack, procedure, &[])
+    }
+
+    /// The same with extensions.
+    pub(crate) fn post_extended(&mut self, astack: u32, procedure: u32, extensions: &[u8]) -> u32 {
         let sequence = &mut self.sequence[astack as usize];
         *sequence += 1;
         let message = *sequence << 3 | 1;
         let call = self.region.call(astack);
-        let header = words(&[self.binding, procedure, 0, 0, 0, u32::MAX, 0]);
+        let manner = extensions.len() as u32;
+        let header = words(&[self.binding, procedure, 0, 0, 0, u32::MAX, manner]);
+        self.region.memory.space().write(call + 32, extensions).expect("inside");
         self.region.memory.space().write(call + 4, &header).expect("inside");
         let before = self.region.memory.word(call).swap(message, Ordering::AcqRel);
         if before == 0 {
@@ -253,6 +260,11 @@ impl Session {
     /// Calls the procedure that does nothing; its answer, if there is one in time.
     pub(crate) fn ping(&mut self, astack: u32, limit: Duration) -> Option<u32> {
         let message = self.post(astack, PING);
+        self.reply_to(message, astack, limit)
+    }
+
+    /// What a call is answered, if it is in time.
+    pub(crate) fn reply_to(&self, message: u32, astack: u32, limit: Duration) -> Option<u32> {
         let reply = self.region.reply(astack);
         let until = Instant::now() + limit;
         let mut rung = Instant::now();
@@ -318,6 +330,11 @@ impl Region {
     /// Where the words are that tell how much of a call and of a reply is in place.
     pub(crate) const fn progress(&self, astack: u32) -> [usize; 2] {
         [self.taken(astack) + 128, self.taken(astack) + 256]
+    }
+
+    /// Where the word is that tells which call was given up.
+    pub(crate) const fn given_up(&self, astack: u32) -> usize {
+        self.taken(astack) + 132
     }
 
     pub(crate) fn word(&self, at: usize) -> &AtomicU32 {

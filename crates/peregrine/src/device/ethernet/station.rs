@@ -45,11 +45,15 @@ fn name(what: &str) -> io::Result<UnixAddress> {
 
 impl Station {
     /// What this process has at an interface, made if it has nothing yet. Without `queue` it does
-    /// not even try to get one.
+    /// not even try to get one. A server tells the port at which it listens.
     ///
     /// # Errors
     /// If it is no Ethernet, or there are as many processes at it as can be.
-    pub(crate) fn at(interface: &NetworkInterface, queue: bool) -> io::Result<Arc<Self>> {
+    pub(crate) fn at(
+        interface: &NetworkInterface,
+        queue: bool,
+        port: Option<u16>,
+    ) -> io::Result<Arc<Self>> {
         type Stations = HashMap<(u64, u32, bool), Weak<Station>>;
         struct Table {
             /// A forked child begins with none: its parent's sockets are not its own.
@@ -71,18 +75,18 @@ impl Station {
         if let Some(station) = stations.get(&key).and_then(Weak::upgrade) {
             return Ok(station);
         }
-        let station = Arc::new(Self::new(interface, queue)?);
+        let station = Arc::new(Self::new(interface, queue, port)?);
         stations.retain(|_, station| station.strong_count() > 0);
         stations.insert(key, Arc::downgrade(&station));
         Ok(station)
     }
 
-    fn new(interface: &NetworkInterface, queue: bool) -> io::Result<Self> {
+    fn new(interface: &NetworkInterface, queue: bool, port: Option<u16>) -> io::Result<Self> {
         if interface.hardware.is_none() {
             let text = format!("`{}` is no Ethernet", interface.name);
             return Err(io::Error::new(ErrorKind::Unsupported, text));
         }
-        let (tag, claim) = claim(interface.number)?;
+        let (tag, claim) = claim(interface.number, port)?;
         let queue = match queue {
             true => take_queue(interface, tag),
             false => Err("AF_PACKET was asked for".to_owned()),
@@ -134,8 +138,14 @@ impl Station {
 }
 
 /// A tag that no other process in this network namespace has at the interface.
-fn claim(interface: u32) -> io::Result<(u8, UnixDatagram)> {
-    let [first] = sys::random::<1>()?;
+///
+/// A server that is started again takes the one that it had, if it is free: so those who knew the last
+/// one reach it, and it can tell them that it runs nothing of theirs.
+fn claim(interface: u32, port: Option<u16>) -> io::Result<(u8, UnixDatagram)> {
+    let first = match port.map(u16::to_le_bytes) {
+        Some([low, high]) => low ^ high,
+        None => sys::random::<1>()?[0],
+    };
     for tag in (0..=u8::MAX).map(|n| first.wrapping_add(n)) {
         match UnixDatagram::bind_addr(&name(&format!("{interface}/{tag:02x}"))?) {
             Ok(claim) => return Ok((tag, claim)),

@@ -16,7 +16,8 @@ use super::lane::{Came, Lane, Receiving, Waiting, Way, deliver, send};
 use super::message::{Message, PARTS_MAX, Parts};
 use super::sharing::{ReceiveTurn, Shared};
 use super::{BUFFER_BYTES, moment};
-use crate::call::chain::{self, Unchained, WaitingInside};
+use crate::call::chain::WaitingInside;
+use crate::call::extensions::Extensions;
 use crate::call::{Answer, Call, CallPath, FrameLayout, Frames, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket, Until, Use};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -502,24 +503,11 @@ fn failed(executed: caller::Executed, why: Why) -> CallError {
     CallError::new(kind, executed, text)
 }
 
-/// A procedure makes a call: puts the chain of calls into this space.
-#[cold]
-fn chain_in(space: Space<'_>, caller: u32) -> Result<Window<'_>, CallError> {
-    match chain::write(space, 0, caller) {
-        // What travels is a multiple of 16.
-        Ok(bytes) => {
-            let _ = space.zero(bytes, align_up(bytes) - bytes);
-            Ok(space.part(0, align_up(bytes)).unwrap_or(Space::none()).window())
-        }
-        Err(Unchained::NoRoom) => Err(CallError::too_large()),
-        Err(Unchained::TooDeep) => {
-            let text = format!("calls nest {} deep", limits::CHAIN_MAX);
-            Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text))
-        }
-    }
-}
-
 impl<R: Renew> CallPath for DatagramPath<R> {
+    fn explain(&self) -> String {
+        format!("datagrams to {}", self.association.to())
+    }
+
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let layout = call.layout();
         if layout.total > self.association.message_bytes() {
@@ -529,26 +517,24 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         let index = call.frame.index();
         let lane = self.lane(index)?;
         let mut lane_guard = locked(lane);
-        let inside = inside();
+        let (inside, carried) = (inside(), &mut None);
+        let extension = if inside.is_some() || deadline.is_some() {
+            // What travels is a multiple of 16.
+            Window::from(carried.insert(Extensions::of(inside, deadline)?).padded())
+        } else {
+            Window::empty()
+        };
+        let _waiting = inside.map(|_| WaitingInside::begin());
         let blocks = call.ins.len() + call.lent.len();
         let piece = lane_guard.caller.piece() as usize;
         // Blocks are sent from where they lie, unless they are few bytes, or many, or to be converted:
         // then by way of the frame.
-        let whole = !call.is_straight()
-            || inside.is_none() && (layout.total <= piece || blocks + 2 > PARTS_MAX);
+        let whole = !call.is_straight() || layout.total <= piece || blocks + 2 > PARTS_MAX;
         if whole {
             call.put(usize::MAX).ok_or_else(CallError::too_large)?;
         }
         call.head.flush();
         let there = if whole { layout.total } else { layout.head };
-        let mut apart = Vec::new();
-        let (extension, _waiting) = match inside {
-            None => (Window::empty(), None),
-            Some(caller) => {
-                let place = call.behind_head(!whole, &mut apart, chain::BYTES_MAX);
-                (chain_in(place, caller)?, Some(WaitingInside::begin()))
-            }
-        };
         let there = call.frame.call_space().part(0, there).unwrap_or(Space::none()).window();
         let message = if whole && extension.is_empty() {
             Message::Whole(there)

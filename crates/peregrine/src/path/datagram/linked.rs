@@ -108,9 +108,9 @@ impl<R: Renew, F: Fallback<Renew = R>> CallPath for LinkedPath<R, F> {
     fn explain(&self) -> String {
         let device = self.fallback.device();
         match self.udp.get() {
-            None => format!("ethernet: {device}"),
+            None => device,
             Some(_) => format!(
-                "udp; ethernet was given up after {} calls without an answer ({device})",
+                "given up after {} calls without an answer ({device})",
                 self.silent.load(Ordering::Relaxed)
             ),
         }

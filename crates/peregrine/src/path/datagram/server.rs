@@ -6,6 +6,7 @@
 
 mod expecting;
 mod places;
+mod records;
 #[cfg(test)]
 mod tests;
 
@@ -16,13 +17,18 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 use self::expecting::{Expected, place};
+use self::records::{Inner, Record, Records, name_of};
 use super::keeping::{Frame, Holdings, Peer, Results, Retained, Shelf, Spare};
 use super::packing::{pack, written};
 use super::{BUFFER_BYTES, checks, moment};
-use crate::call::{Answer, EStack, Placed, Refusal, chain, enter, execute_in_place, refuse};
+use crate::call::{
+    Answer, Calls, EStack, Placed, Refusal, enter, execute_in_place, extensions, refuse,
+    serve_call, serve_calls_of,
+};
 use crate::device::{Arrival, BYTES_MAX, Node, Socket, Train, Until, datagrams};
 use crate::error::Kind as Why;
 use crate::limits;
@@ -38,8 +44,6 @@ use crate::protocol::stream::description_to_bytes;
 use crate::sys::{self, Address};
 use crate::value::{Space, Window};
 
-/// Records that are made together, when the first of them is needed.
-const CHUNK: usize = 64;
 /// Bytes of a packet that are copied, for less than it costs a thread to wait for another one.
 const COPIED: usize = 4096;
 /// So often at most, those who hold memory are looked at for whether they are still heard of.
@@ -74,7 +78,7 @@ pub(crate) struct Service {
     /// Where else this server is, on a link.
     link: Option<OnLink>,
     host: Arc<dyn Host>,
-    chunks: Box<[OnceLock<Box<[Record]>>]>,
+    records: Arc<Records>,
     table: Mutex<Table>,
     cookies: Cookies,
     /// Keeps addresses from choosing with whom they share a number.
@@ -95,25 +99,6 @@ pub(crate) struct Service {
     dropped: AtomicU64,
 }
 
-struct Record(Mutex<Inner>);
-
-struct Inner {
-    callee: Callee,
-    /// Where its client was last heard from, and to which group of hosts it belongs.
-    to: Address,
-    group: u16,
-    /// Whether payloads are checked.
-    checked: bool,
-    row: Option<Arc<Row>>,
-    /// A call of several packets, and how much is reckoned for it.
-    call: Option<(EStack, usize)>,
-    /// The number of the loan, while a thread has borrowed the memory of the call.
-    lent: Option<u32>,
-    loans: u32,
-    /// The result that was sent last.
-    result: Option<Retained>,
-}
-
 /// What a thread that receives has of its own.
 pub(crate) struct Hand {
     input: EStack,
@@ -125,11 +110,16 @@ pub(crate) struct Hand {
     output: Vec<u8>,
     spare: Spare,
     blocks: Vec<u32>,
+    /// Whether it is noted that the thread's calls are those of this service.
+    serves: bool,
 }
 
 /// A call that is to be run.
 pub(crate) struct Work {
     place: u32,
+    sequence: u32,
+    /// When the last of it was taken off the wire.
+    came: Moment,
     group: u16,
     shape: Shape,
     row: Arc<Row>,
@@ -193,18 +183,19 @@ impl Service {
         let buffer = socket.size_buffers(BUFFER_BYTES)?;
         let origin = origin(&socket.local()?);
         let link = link.map(|Node { hardware, endpoint }| OnLink { hardware, endpoint });
+        let since = moment();
         let (callers, share) = (limits::CALLERS_MAX, limits::CALLERS_PER_HOST);
         Ok(Self {
             socket,
             link,
             host,
-            chunks: (0..callers.div_ceil(CHUNK)).map(|_| OnceLock::new()).collect(),
+            records: Arc::new(Records::new(since)),
             table: Mutex::new(Table::new(callers as u32, share as u32)),
             cookies: Cookies::new(sys::random()?),
             peers: sys::random()?,
             origin,
             incarnation,
-            since: moment(),
+            since,
             buffer,
             calls: Holdings::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
             estacks: Shelf::new(limits::SPARE_BYTES_MAX),
@@ -233,6 +224,7 @@ impl Service {
             output: vec![0; BYTES_MAX],
             spare: Spare::default(),
             blocks: Vec::new(),
+            serves: false,
         })
     }
 
@@ -249,7 +241,7 @@ impl Service {
 
     /// Revokes all bindings to an export.
     pub(crate) fn revoke(&self, export: u64) {
-        for record in self.chunks.iter().filter_map(OnceLock::get).flatten() {
+        for record in self.records.all() {
             if let Some(row) = locked(&record.0).row.as_ref().filter(|row| row.export == export) {
                 row.revoke();
             }
@@ -258,7 +250,7 @@ impl Service {
 
     /// Revokes all bindings.
     pub(crate) fn revoke_all(&self) {
-        for record in self.chunks.iter().filter_map(OnceLock::get).flatten() {
+        for record in self.records.all() {
             if let Some(row) = &locked(&record.0).row {
                 row.revoke();
             }
@@ -266,29 +258,7 @@ impl Service {
     }
 
     fn record(&self, place: u32) -> Option<&Record> {
-        let chunk = self.chunks.get(place as usize / CHUNK)?.get()?;
-        chunk.get(place as usize % CHUNK)
-    }
-
-    /// The record of a place, made if it is needed for the first time.
-    fn made(&self, place: u32) -> Option<&Record> {
-        let (number, since) = (place as usize / CHUNK, self.since);
-        let first = (number * CHUNK) as u32;
-        let vacant = |place| {
-            Record(Mutex::new(Inner {
-                callee: Callee::vacant(place, since),
-                to: Address::default(),
-                group: 0,
-                checked: false,
-                row: None,
-                call: None,
-                lent: None,
-                loans: 0,
-                result: None,
-            }))
-        };
-        let make = || (first..first + CHUNK as u32).map(vacant).collect();
-        self.chunks.get(number)?.get_or_init(make).get(place as usize % CHUNK)
+        self.records.record(place)
     }
 
     /// A number for a host, which nobody can choose.
@@ -458,10 +428,10 @@ impl Service {
             Then::Execute(range) => {
                 if header.cut().count() > 1 {
                     place(inner, hand, range, payload);
-                    return inner.whole(header);
+                    return inner.whole(now, header);
                 }
                 self.drop_call(inner);
-                return inner.work(header, Where::Hand(payload));
+                return inner.work(now, header, Where::Hand(payload));
             }
             Then::Abandon => self.drop_call(inner),
             Then::Forget => {
@@ -586,7 +556,7 @@ impl Service {
         let extension = usize::from(work.shape.extension);
         extension > 0 && {
             let message = work.message.memory(&mut hand.input, work.shape.total);
-            chain::is_from_inside(Window::from(message.get(..extension).unwrap_or(&[])))
+            extensions::is_from_inside(Window::from(message.get(..extension).unwrap_or(&[])))
         }
     }
 
@@ -650,18 +620,24 @@ impl Service {
     /// Runs a call and sends its result. When that was done, but for sending a small one: meanwhile
     /// the client may have run, on this very processor.
     pub(crate) fn run(&self, hand: &mut Hand, mut work: Work) -> Moment {
-        let Work { place, group, shape, row, message } = &mut work;
-        let group = *group;
+        let Work { place, sequence, came, group, shape, row, message } = &mut work;
+        let (place, sequence, came, group) = (*place, *sequence, *came, *group);
         let row = Arc::clone(row);
-        let refusal = if message.is_given_up(self, *place) {
+        let extension = usize::from(shape.extension);
+        let refusal = if message.is_given_up(self, place) {
             // It waited, and nobody wants its result any more: the client is told that it will not run.
-            Some(Refusal::stopping())
+            Some(Refusal::given_up())
         } else if self.host.is_stopping() {
             Some(Refusal::stopping())
-        } else if !row.admits(shape.total) {
+        } else if !row.admits(shape.total.saturating_sub(shape.extension.into())) {
             Some(Row::refusal(Some(&row)))
         } else if self.is_short_of_results(group) {
             Some(Refusal::exhausted("too many results are kept that no caller has acknowledged"))
+        } else if extension > 0 {
+            let memory = message.memory(&mut hand.input, shape.total);
+            let extensions = Window::from(memory.get(..extension).unwrap_or(&[]));
+            let waited = || Duration::from_nanos(moment().since(came));
+            extensions::enter(extensions, waited).inspect_err(|_| extensions::leave()).err()
         } else {
             None
         };
@@ -671,17 +647,18 @@ impl Service {
             return moment();
         }
         let Ok(mut frame) = self.results.frame(&mut hand.spare, bytes) else {
+            extensions::leave();
             self.refuse_work(hand, work, &Refusal::exhausted("no memory for the result"));
             return moment();
         };
         let reply = frame.reply(bytes);
-        let Hand { input, blocks, .. } = hand;
+        let Hand { input, blocks, serves, .. } = hand;
         let memory = message.memory(input, shape.total);
-        let extension = usize::from(shape.extension);
-        let (extensions, message) = memory.split_at_mut(extension.min(memory.len()));
-        if extension > 0 {
-            chain::enter(Window::from(&*extensions));
+        let message = memory.get_mut(extension..).unwrap_or(&mut []);
+        if !core::mem::replace(serves, true) {
+            serve_calls_of(Some(Arc::clone(&self.records) as Arc<dyn Calls>));
         }
+        serve_call(name_of(place, sequence));
         let before = enter(Some(Arc::clone(&row.caller)));
         let (answer, head_at, head_bytes) = if shape.what == DESCRIBE {
             blocks.clear();
@@ -702,7 +679,7 @@ impl Service {
         };
         enter(before);
         if extension > 0 {
-            chain::leave();
+            extensions::leave();
         }
         let outs = if answer == Answer::Ok { &**blocks } else { &[] };
         let touched = match answer {
@@ -713,7 +690,6 @@ impl Service {
         let (at, total) = pack(reply, outs, head_at as usize, head_bytes as usize);
         let (at, total) = (at as u32, total as u32);
         let result = Shape { what: answer as u32, total, head: head_bytes, at, extension: 0 };
-        let place = *place;
         frame.touch(touched);
         if let Where::Own(estack, bytes) = work.message {
             self.done_with(group, estack, bytes);
@@ -743,15 +719,16 @@ impl Service {
 
 impl Inner {
     /// All of a call has come.
-    fn whole(&mut self, header: &Header) -> Heard {
+    fn whole(&mut self, now: Moment, header: &Header) -> Heard {
         let (estack, bytes) = self.call.take().unwrap_or_default();
-        self.work(header, Where::Own(estack, bytes))
+        self.work(now, header, Where::Own(estack, bytes))
     }
 
-    fn work(&self, header: &Header, message: Where) -> Heard {
+    fn work(&self, came: Moment, header: &Header, message: Where) -> Heard {
         let (place, group, shape) = (header.handle.place, self.group, header.shape);
         let Some(row) = self.row.as_ref().map(Arc::clone) else { return Heard::Nothing };
-        Heard::Call(Work { place, group, shape, row, message })
+        let sequence = header.sequence;
+        Heard::Call(Work { place, sequence, came, group, shape, row, message })
     }
 }
 
@@ -777,11 +754,8 @@ impl Where {
 fn origin(address: &Address) -> u64 {
     use core::hash::{Hash as _, Hasher as _};
     let mut hasher = siphasher::sip::SipHasher13::new();
-    let boot = std::fs::read("/proc/sys/kernel/random/boot_id");
-    boot.unwrap_or_default().hash(&mut hasher);
     // Addresses are those of a network namespace.
-    let net = rustix::fs::stat("/proc/self/ns/net").map(|stat| (stat.st_dev, stat.st_ino));
-    net.unwrap_or_default().hash(&mut hasher);
+    sys::network_number().hash(&mut hasher);
     match address.ip() {
         Some(ip) => ip.hash(&mut hasher),
         None => address.hash(&mut hasher),

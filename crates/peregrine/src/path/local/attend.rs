@@ -250,6 +250,8 @@ impl Seat {
         while at < self.hot.len() {
             if self.hot[at].place.region.is_closed() {
                 let _ = self.let_go(at);
+                // Nor is their memory kept by who has run their last call.
+                self.worker.forget();
             } else {
                 at += 1;
             }

@@ -10,11 +10,10 @@ use super::session::Session;
 use super::stream::{Pace, Stream};
 use super::wait::{Event, Terms, Waiter, wait, wait_longer};
 use super::word::{self, Look, Owed, posted};
-use crate::call::chain::{self, Unchained, WaitingInside};
-use crate::call::{
-    Answer, Call, CallPath, Frames, Layout, Limit, PathKind, Returned, Wait, inside,
-};
-use crate::error::{CallError, Executed, Kind, Phase};
+use crate::call::chain::WaitingInside;
+use crate::call::extensions::Extensions;
+use crate::call::{Answer, Call, CallPath, Frames, Layout, PathKind, Returned, Wait, inside};
+use crate::error::{CallError, Executed, Kind};
 use crate::limits;
 use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
@@ -144,8 +143,10 @@ impl ClientRegion {
         let reply = self.memory.word(self.layout.reply_word(frame));
         match word::look(reply, astack.seen.load(Ordering::Relaxed)) {
             Look::Posted(late) => {
-                // The next call waits for another word than this late one.
+                // The next call waits for another word than this late one; and when numbers begin
+                // anew, the one that has this call's was not given up.
                 astack.seen.store(late, Ordering::Relaxed);
+                self.given_up(frame).store(word::AWAY, Ordering::Relaxed);
                 true
             }
             Look::Dead => true,
@@ -161,6 +162,7 @@ impl ClientRegion {
     #[cold]
     fn no_reply(&self, index: u32, call: u32, event: Event) -> CallError {
         if event == Event::Late && self.session.is_alive() {
+            self.given_up(index).store(call, Ordering::Relaxed);
             return CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered");
         }
         self.session.failure(self.was_taken(index, call))
@@ -170,6 +172,11 @@ impl ClientRegion {
     #[cold]
     fn was_taken(&self, index: u32, call: u32) -> bool {
         self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == call
+    }
+
+    /// The word that tells which call was given up. Nothing is to be seen with it, so it may come late.
+    fn given_up(&self, index: u32) -> &AtomicU32 {
+        self.memory.word(self.layout.given_up_word(index))
     }
 
     /// The word that tells of a large call, and the one that tells of a large reply.
@@ -261,17 +268,20 @@ fn first_piece(layout: &Layout) -> usize {
     FIRST_PIECE.max(layout.head)
 }
 
-/// A procedure makes a call: puts the chain of calls behind the message.
+/// A procedure makes a call, or it has a limit: puts what is to be told of that behind the message; how
+/// many bytes it has.
 #[cold]
-fn extend(call: &Call<'_, '_, '_>, total: usize, caller: u32) -> Result<u32, CallError> {
-    match chain::write(call.head.space(), align_up(total), caller) {
-        Ok(bytes) => Ok(bytes as u32),
-        Err(Unchained::NoRoom) => Err(CallError::too_large()),
-        Err(Unchained::TooDeep) => {
-            let text = format!("calls nest {} deep", limits::CHAIN_MAX);
-            Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text))
-        }
-    }
+fn extend(
+    call: &Call<'_, '_, '_>,
+    total: usize,
+    inside: Option<u32>,
+    deadline: Option<Instant>,
+) -> Result<u32, CallError> {
+    let extensions = Extensions::of(inside, deadline)?;
+    let extensions = extensions.as_bytes();
+    let written = call.head.space().write(align_up(total), extensions);
+    // Behind the largest message, wherever it begins, is room for as much again as a place has.
+    written.map(|()| extensions.len() as u32).ok_or_else(CallError::too_large)
 }
 
 /// A caller that waits for the reply to its call.
@@ -279,12 +289,12 @@ struct Waiting<'a> {
     region: &'a ClientRegion,
     index: u32,
     message: u32,
-    limit: Limit,
+    deadline: Option<Instant>,
 }
 
 impl Waiter for Waiting<'_> {
     fn deadline(&self) -> Option<Instant> {
-        self.limit.deadline()
+        self.deadline
     }
 
     fn is_over(&self) -> bool {
@@ -295,7 +305,7 @@ impl Waiter for Waiting<'_> {
     /// the ring was lost. The server is told, which costs those nothing whose calls are taken.
     fn unseen(&self) {
         if !self.region.was_taken(self.index, self.message) {
-            self.region.session.ring(self.index, self.limit.deadline());
+            self.region.session.ring(self.index, self.deadline);
         }
     }
 }
@@ -395,13 +405,12 @@ impl CallPath for LocalPath {
         if astack.reply_next.place() != 0 && apart {
             manner = region.expect_large(index, manner);
         }
-        let _waiting = match inside() {
-            None => None,
-            Some(caller) => {
-                manner = manner.with_extensions(extend(call, layout.total, caller)?);
-                Some(WaitingInside::begin())
-            }
-        };
+        let (inside, deadline) = (inside(), call.limit.deadline());
+        if inside.is_some() || deadline.is_some() {
+            let extensions = extend(call, layout.total, inside, deadline)?;
+            manner = manner.with_extensions(extensions);
+        }
+        let _waiting = inside.map(|_| WaitingInside::begin());
         let (answer, header) = loop {
             let header = CallHeader {
                 binding: self.binding,
@@ -431,7 +440,7 @@ impl CallPath for LocalPath {
             match word::post(call_word, message) {
                 Owed::Nothing => {}
                 Owed::Wake => drop(sys::futex_wake(call_word)),
-                Owed::Ring => region.session.ring(index, call.limit.deadline()),
+                Owed::Ring => region.session.ring(index, deadline),
             }
             stamp(Moment::Posted);
             if let Some(stream) = rest.take() {
@@ -442,7 +451,7 @@ impl CallPath for LocalPath {
             let peer_cpu = astack.server_cpu.load(Ordering::Relaxed);
             let mut terms = Terms { wait: self.wait, own_cpu: cpu, peer_cpu };
             let reply_word = region.memory.word(reply_at);
-            let mut waiting = Waiting { region, index, message, limit: call.limit };
+            let mut waiting = Waiting { region, index, message, deadline };
             let event = if manner.reply_at() == 0 {
                 wait(reply_word, seen, &mut terms, &mut waiting)
             } else {

@@ -218,7 +218,9 @@ impl Description {
         (self.version, self.digest.0).encode(head)?;
         self.text.encode(head)?;
         self.docs.encode(head)?;
-        (self.process, self.age_ms, self.bindings).encode(head)
+        (self.process, self.age_ms, self.bindings).encode(head)?;
+        self.listens.encode(head)?;
+        self.network.encode(head)
     }
 
     fn decode(head: &mut Reader<'_>) -> Result<Self, Invalid> {
@@ -227,8 +229,21 @@ impl Description {
         let text = Value::decode(head)?;
         let docs = Value::decode(head)?;
         let (process, age_ms, bindings) = Value::decode(head)?;
+        let (listens, network) = (Value::decode(head)?, Value::decode(head)?);
         let digest = Digest(digest);
-        Ok(Self { interface, version, digest, text, docs, process, age_ms, bindings })
+        let told = Self {
+            interface,
+            version,
+            digest,
+            text,
+            docs,
+            process,
+            age_ms,
+            bindings,
+            listens,
+            network,
+        };
+        Ok(told)
     }
 }
 
@@ -261,6 +276,8 @@ mod tests {
             process: 4,
             age_ms: 5,
             bindings: 6,
+            listens: vec!["tcp:127.0.0.1:7".into()],
+            network: 7,
         });
         let (binding, count, bytes, representation) = (4, 2, 4096, 1);
         let bound = Bound { epoch: 1, session: [3; 16], binding, count, bytes, representation };

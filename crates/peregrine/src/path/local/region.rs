@@ -17,6 +17,7 @@
 //! | R+32 | n + 2 MiB | server | the message of the reply |
 //! | T | 4 | server | the call word of the last call that was *taken*, read when a caller wonders |
 //! | P | 4 | client | bytes of a large call that are in place, while it is still being written |
+//! | P+4 | 4 | client | the call word of a call that it gave up, looked at by who wonders |
 //! | Q | 4 | server | the same of a large reply |
 //!
 //! R, T, P and Q are the next multiples of 128, so that no line is shared, not even by prefetchers
@@ -111,7 +112,7 @@ impl Manner {
     const EXTENSIONS: u32 = 0x7fff;
     const ARRIVING: u32 = 0x8000;
 
-    /// A small call from no procedure, with a small reply.
+    /// A small call from no procedure and without a limit, with a small reply.
     pub(super) const PLAIN: Self = Self(0);
 
     #[inline]
@@ -268,6 +269,12 @@ impl RegionLayout {
         self.taken_word(index) + LINES
     }
 
+    /// Byte of the word that tells which call was given up.
+    #[inline]
+    pub(super) const fn given_up_word(self, index: u32) -> usize {
+        self.progress_word(index) + size_of::<u32>()
+    }
+
     /// Byte of the word that tells how much of a reply is in place.
     #[inline]
     pub(super) const fn reply_progress_word(self, index: u32) -> usize {
@@ -297,6 +304,7 @@ mod tests {
                 assert!(reply + HEADER_BYTES + last.reply_at() + bytes <= taken);
                 assert_eq!((call % 128, reply % 128, taken % 128), (0, 0, 0));
                 assert_eq!(layout.progress_word(index), taken + 128);
+                assert_eq!(layout.given_up_word(index), taken + 132);
                 assert_eq!(layout.reply_progress_word(index), taken + 256);
                 let end = if index + 1 == count {
                     layout.region_bytes()

@@ -2,6 +2,7 @@
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +11,10 @@ use std::time::Instant;
 use super::region::{CallHeader, HEADER_BYTES, Manner, RegionLayout, ReplyHeader};
 use super::stream::{Pace, Stream};
 use super::word::{self, Look, Owed};
-use crate::call::{EStack, Incoming, Refusal, chain, enter, execute, refuse};
+use crate::call::{
+    Calls, EStack, Incoming, Refusal, enter, execute, extensions, refuse, serve_call,
+    serve_calls_of,
+};
 use crate::limits;
 use crate::path::rows::{Row, Rows};
 use crate::stats::{Moment, stamp};
@@ -47,6 +51,9 @@ struct AStack {
     /// The last call word that was taken.
     seen: AtomicU32,
     attendance: AtomicU32,
+    /// The last call that was found to wait, as its word, and when that was.
+    queued: AtomicU32,
+    queued_at: AtomicU64,
     pace: Pace,
 }
 
@@ -73,10 +80,12 @@ pub(crate) struct Worker {
     estack: EStack,
     /// Whose call it ran last, as `caller()` tells it.
     last: Option<Known>,
+    /// The region that calls are of, as `caller()` is told.
+    region: Option<u64>,
     /// Others that it looked up lately, by the last bits of their numbers.
     known: [Option<Known>; Self::KNOWN],
-    /// Whether that call came with a chain.
-    chained: bool,
+    /// Whether that call came with extensions.
+    extended: bool,
     /// Calls that it has served.
     pub(super) served: u64,
     /// The processor that it last knew itself on.
@@ -90,8 +99,9 @@ impl Worker {
         Self {
             estack: EStack::default(),
             last: None,
+            region: None,
             known: [const { None }; Self::KNOWN],
-            chained: false,
+            extended: false,
             served: 0,
             cpu: sys::current_cpu(),
         }
@@ -99,7 +109,7 @@ impl Worker {
 
     /// The next call is of another binding than the last one.
     #[cold]
-    fn turn_to(&mut self, region: &ServerRegion, binding: u32) {
+    fn turn_to(&mut self, region: &Arc<ServerRegion>, binding: u32) {
         if let Some(last) = self.last.take() {
             let place = last.binding as usize % Self::KNOWN;
             self.known[place] = Some(last);
@@ -108,6 +118,10 @@ impl Worker {
         let known = place.take_if(|k| k.region == region.number && k.binding == binding);
         self.last = known.or_else(|| region.look_up(binding));
         drop(enter(self.last.as_ref().map(|last| Arc::clone(&last.row.caller))));
+        if self.region != Some(region.number) {
+            self.region = Some(region.number);
+            serve_calls_of(Some(Arc::clone(region) as Arc<dyn Calls>));
+        }
     }
 
     /// Forgets whom it served, and gives back what it needs no more: exported objects live no
@@ -117,8 +131,11 @@ impl Worker {
         if self.last.take().is_some() {
             drop(enter(None));
         }
-        if core::mem::take(&mut self.chained) {
-            chain::leave();
+        if self.region.take().is_some() {
+            serve_calls_of(None);
+        }
+        if core::mem::take(&mut self.extended) {
+            extensions::leave();
         }
         self.estack.trim();
     }
@@ -135,6 +152,8 @@ impl ServerRegion {
             taken_at: layout.taken_word(index),
             seen: AtomicU32::new(0),
             attendance: AtomicU32::new(IDLE),
+            queued: AtomicU32::new(0),
+            queued_at: AtomicU64::new(0),
             pace: Pace::default(),
         };
         let region = Self {
@@ -241,7 +260,49 @@ impl ServerRegion {
         let header = self.header(astack);
         let (space, _) = self.spaces_of(astack, header.manner);
         let extended = header.manner.extensions() != 0;
-        extended && chain::is_from_inside(extensions(space, &header))
+        extended && extensions::is_from_inside(extensions_of(space, &header))
+    }
+
+    /// The client rings for an A-stack: a call waits there, since now.
+    pub(crate) fn note_queued(&self, index: u32) {
+        let Some(astack) = self.astacks.get(index as usize) else { return };
+        let Look::Posted(message) = self.look(index) else { return };
+        if astack.queued.load(Ordering::Relaxed) != message {
+            astack.queued_at.store(sys::boot_ns(), Ordering::Relaxed);
+            // SYNC: queued, in `waited`.
+            astack.queued.store(message, Ordering::Release);
+        }
+    }
+
+    /// For how long a call that is taken now is known to have waited.
+    fn waited(&self, astack: &AStack, message: u32) -> Duration {
+        let queued = astack.queued.load(Ordering::Acquire) == message;
+        let waited = || sys::boot_ns().saturating_sub(astack.queued_at.load(Ordering::Relaxed));
+        Duration::from_nanos(if queued { waited() } else { 0 })
+    }
+
+    /// Whether the client says that it has given a call up.
+    fn was_given_up(&self, index: u32, message: u32) -> bool {
+        self.memory.word(self.layout.given_up_word(index)).load(Ordering::Relaxed) == message
+    }
+
+    /// The call that is taken has extensions, or the one before it had some.
+    #[cold]
+    fn enter(
+        &self,
+        index: u32,
+        message: u32,
+        space: Window<'_>,
+        header: &CallHeader,
+    ) -> Result<(), Refusal> {
+        let astack = &self.astacks[index as usize];
+        let extended = header.manner.extensions() != 0;
+        extensions::enter(extensions_of(space, header), || self.waited(astack, message))?;
+        // Only what has a limit is ever given up, and so it has extensions.
+        if extended && self.was_given_up(index, message) {
+            return Err(Refusal::given_up());
+        }
+        Ok(())
     }
 
     #[inline]
@@ -293,7 +354,7 @@ impl ServerRegion {
     /// # Panics
     /// If the procedure does; then there is no reply yet.
     #[inline]
-    pub(super) fn answer(&self, index: u32, message: u32, worker: &mut Worker) -> u32 {
+    pub(super) fn answer(self: &Arc<Self>, index: u32, message: u32, worker: &mut Worker) -> u32 {
         stamp(Moment::Seen);
         let astack = &self.astacks[index as usize];
         astack.seen.store(message, Ordering::Relaxed);
@@ -304,7 +365,8 @@ impl ServerRegion {
         if last.is_none_or(|last| last.region != self.number || last.binding != header.binding) {
             worker.turn_to(self, header.binding);
         }
-        let Worker { estack, last, chained, cpu, .. } = worker;
+        serve_call(u64::from(index) << 32 | u64::from(message));
+        let Worker { estack, last, extended, cpu, .. } = worker;
         let row = match last {
             Some(last) if last.row.admits(header.total) => &*last.row,
             _ => {
@@ -315,12 +377,15 @@ impl ServerRegion {
         };
         let (arrival, stream);
         let (mut arrives, mut departs) = (None, None);
-        if !header.manner.is_plain() || *chained {
+        if !header.manner.is_plain() || *extended {
             let manner = header.manner;
             (space, reply) = self.spaces_of(astack, manner);
-            if manner.extensions() != 0 || *chained {
-                *chained = manner.extensions() != 0;
-                chain::enter(extensions(space, &header));
+            if manner.extensions() != 0 || *extended {
+                *extended = manner.extensions() != 0;
+                if let Err(refusal) = self.enter(index, message, space, &header) {
+                    self.post_refusal(astack, message, &refusal);
+                    return header.cpu;
+                }
             }
             if manner.is_arriving() {
                 let progress = self.memory.word(self.layout.progress_word(index));
@@ -489,8 +554,14 @@ impl Arrival<'_> {
     }
 }
 
+impl Calls for ServerRegion {
+    fn is_given_up(&self, call: u64) -> bool {
+        self.is_closed() || self.was_given_up((call >> 32) as u32, call as u32)
+    }
+}
+
 /// What lies behind the message of a call.
-fn extensions<'a>(space: Window<'a>, header: &CallHeader) -> Window<'a> {
+fn extensions_of<'a>(space: Window<'a>, header: &CallHeader) -> Window<'a> {
     let at = align_up(header.total as usize);
     space.part(at, header.manner.extensions()).unwrap_or(Window::empty())
 }

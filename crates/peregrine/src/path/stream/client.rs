@@ -4,6 +4,8 @@
 mod ask;
 mod call;
 mod input;
+mod patience;
+mod silence;
 mod slot;
 
 pub(crate) use ask::ask_alone;
@@ -16,8 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use self::input::{Current, Input};
+use self::patience::Patience;
+use self::silence::{LOOK, Vigil};
 use self::slot::{ASLEEP, CAPTURED, DONE, IDLE, INDEX_BITS, POKED, SENDING, Slot, WAITING};
-use super::sending::{Full, Sending};
+use super::sending::Sending;
 use super::turn::Turn;
 use crate::call::{FrameLayout, Frames, Short, Wait};
 use crate::device::tcp::{For, Stream};
@@ -30,6 +34,9 @@ use crate::value::{Space, Window, align_up};
 
 /// Bytes that are received with a header, in the hope that they belong to it.
 const GUESS: usize = 16 << 10;
+
+/// Looks in vain after which who does not sleep thinks of the time.
+const LOOKS: u32 = 1 << 12;
 
 /// What the server granted when the connection was made.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +55,8 @@ pub(crate) struct Connection {
     /// What has been received; who has the lock has the receive turn.
     input: Mutex<Input>,
     output: Turn,
+    /// Whether the server was not told yet of calls that were given up.
+    unsaid: AtomicBool,
     /// Callers who wait without the turn.
     waiting: AtomicU32,
     ended: AtomicBool,
@@ -85,6 +94,8 @@ enum Event {
 impl Connection {
     /// A connection whose first binding has been made.
     pub(crate) fn new(stream: Stream, grant: Grant, active: u32) -> io::Result<Self> {
+        // Who waits for longer looks whether there still is a server.
+        stream.patience(LOOK)?;
         let bytes = align_up(grant.bytes);
         let (count, stride) = (grant.count.clamp(1, limits::ASTACKS_MAX), 2 * bytes);
         let memory = Memory::private(stride * count as usize)?;
@@ -92,6 +103,7 @@ impl Connection {
         let slot = |_| Slot {
             word: AtomicU32::new(IDLE),
             number: AtomicU32::new(0),
+            unsaid: AtomicBool::new(false),
             reply: Default::default(),
             large: AtomicU32::new(0),
         };
@@ -101,6 +113,7 @@ impl Connection {
             slots: (0..count).map(slot).collect(),
             input: Mutex::new(Input::new()),
             output: Turn::default(),
+            unsaid: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             ended: AtomicBool::new(false),
             end: OnceLock::new(),
@@ -166,7 +179,9 @@ impl Connection {
         // Number 0 is nobody's.
         let used = if used >> (32 - INDEX_BITS) == 0 { used } else { 1 };
         let number = used << INDEX_BITS | index;
-        slot.number.store(number, Ordering::Relaxed);
+        // SYNC: given up, in `say_unsaid`: who finds this number does not find what was said of the last.
+        slot.unsaid.store(false, Ordering::Relaxed);
+        slot.number.store(number, Ordering::Release);
         slot.word.store(SENDING, Ordering::Release);
         number
     }
@@ -179,7 +194,7 @@ impl Connection {
         deadline: Option<Instant>,
         write: impl FnOnce(&mut Sending<'a, Patience<'a>>) -> io::Result<()>,
     ) -> Result<(), CallError> {
-        let Some(_turn) = self.output.take(deadline) else {
+        let Some(turn) = self.output.take(deadline) else {
             let text = "others were still sending on the connection";
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text));
         };
@@ -188,9 +203,47 @@ impl Connection {
         }
         // From here on the server may run the call.
         let mut sending = Sending::new(&self.stream, Patience { connection: self, deadline });
-        match write(&mut sending).and_then(|()| sending.end()) {
-            Ok(()) => Ok(()),
-            Err(error) => Err(self.failed_to_send(&error, sending.begun)),
+        let sent = write(&mut sending).and_then(|()| sending.end());
+        let sent = sent.map_err(|error| self.failed_to_send(&error, sending.begun));
+        // SYNC: unsaid. Who has something to be said says so, then tries the turn; we let it go, then
+        // look whether there is something.
+        drop(turn);
+        if self.unsaid.load(Ordering::SeqCst) {
+            self.say_unsaid();
+        }
+        sent
+    }
+
+    /// Tells the server that a call was given up; if others are sending now, the last of them does.
+    #[cold]
+    fn abandon(&self, index: u32) {
+        self.slot(index).unsaid.store(true, Ordering::Relaxed);
+        self.unsaid.store(true, Ordering::SeqCst);
+        self.say_unsaid();
+    }
+
+    #[cold]
+    fn say_unsaid(&self) {
+        while self.unsaid.load(Ordering::SeqCst) && !self.has_ended() {
+            let Some(_turn) = self.output.try_take() else { return };
+            self.unsaid.store(false, Ordering::SeqCst);
+            for slot in &self.slots {
+                let number = slot.number.load(Ordering::Acquire);
+                if !slot.unsaid.swap(false, Ordering::AcqRel) {
+                    continue;
+                }
+                let header = Header::new(wire::Kind::Abandon, number).to_bytes();
+                // Not to wait for a server that takes nothing.
+                let now = Patience { connection: self, deadline: Some(Instant::now()) };
+                let mut sending = Sending::new(&self.stream, now);
+                let sent = sending.part(Window::from(&header[..])).and_then(|()| sending.end());
+                if let Err(error) = sent {
+                    let _ = self.failed_to_send(&error, sending.begun);
+                    // Behind what is sent next, unless the reply has come by then.
+                    slot.unsaid.store(slot.awaits(number), Ordering::Release);
+                    return self.unsaid.store(true, Ordering::SeqCst);
+                }
+            }
         }
     }
 
@@ -354,7 +407,7 @@ impl Connection {
         deadline: Option<Instant>,
     ) -> Event {
         let slot = self.slot(index);
-        let mut spin_until = None;
+        let (mut spin_until, mut vigil, mut looks) = (None, Vigil::default(), 0_u32);
         loop {
             if slot.is_done() {
                 return Event::Done;
@@ -374,17 +427,26 @@ impl Connection {
                 _ => false,
             };
             // With a deadline one waits for something to receive, and not in receiving.
-            if blocks
-                && deadline.is_some()
-                && input.is_dry()
-                && !self.stream.wait(For::Readable, deadline).is_ok_and(|ready| ready.readable)
+            if let (true, true, Some(deadline), Some(now)) = (blocks, input.is_dry(), deadline, now)
             {
-                continue;
+                let until = Some(deadline.min(now + LOOK));
+                if !self.stream.wait(For::Readable, until).is_ok_and(|ready| ready.readable) {
+                    vigil.look(self);
+                    continue;
+                }
             }
             match self.step(input, Some(index), blocks && deadline.is_none()) {
-                Ok(()) => spin_until = None,
+                Ok(()) => {
+                    spin_until = None;
+                    vigil.heard();
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    std::thread::yield_now();
+                    looks = looks.wrapping_add(1);
+                    if blocks && deadline.is_none() || looks.is_multiple_of(LOOKS) {
+                        vigil.look(self);
+                    } else {
+                        std::thread::yield_now();
+                    }
                 }
                 Err(error) => self.lost(&error),
             }
@@ -673,36 +735,5 @@ impl Connection {
     /// Whether replies are still to come for which nobody waits.
     pub(crate) fn owes_replies(&self) -> bool {
         self.slots.iter().any(|slot| slot.word.load(Ordering::Relaxed) == CAPTURED)
-    }
-}
-
-/// A caller whose server takes nothing more.
-struct Patience<'a> {
-    connection: &'a Connection,
-    deadline: Option<Instant>,
-}
-
-impl Full for Patience<'_> {
-    #[cold]
-    fn wait(&self) -> io::Result<()> {
-        let Self { connection, deadline } = *self;
-        let mut what = For::Either;
-        loop {
-            if connection.has_ended() {
-                return Err(io::Error::other("the connection has ended"));
-            }
-            let ready = connection.stream.wait(what, deadline)?;
-            if ready.writable {
-                return Ok(());
-            }
-            if !ready.readable {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            // The server may take nothing because nobody takes its replies. Whoever else has the
-            // receive turn does.
-            if !connection.listen() {
-                what = For::Writable;
-            }
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! The server's end of a connection: one thread at a time reads from it, and runs what it reads where
 //! it was received; while a procedure takes long, another thread reads on.
 
+mod calls;
 mod gathered;
 mod host;
 mod worker;
@@ -14,10 +15,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use self::calls::InFlight;
 use self::gathered::Gathered;
 use super::sending::{Full, Sending};
 use super::turn::Turn;
-use crate::call::{Answer, EStack, Placed, Refusal, Wait, chain, enter, execute_in_place, refuse};
+use crate::call::{
+    Answer, EStack, Placed, Refusal, Wait, enter, execute_in_place, extensions, refuse, serve_call,
+};
 use crate::device::tcp::{For, Stream};
 use crate::error::Kind;
 use crate::limits;
@@ -67,11 +71,7 @@ pub(crate) struct Incoming {
     kept: Mutex<Kept>,
     rows: Mutex<Rows>,
     output: Turn,
-    /// Calls that run, or are being answered.
-    running: AtomicU32,
-    /// Calls that run and that nobody waits for.
-    abandoned: Mutex<Vec<u32>>,
-    any_abandoned: AtomicBool,
+    calls: InFlight,
     bound: AtomicBool,
     closed: AtomicBool,
     /// Differs from that of every other connection of this process.
@@ -120,9 +120,7 @@ impl Incoming {
             kept: Mutex::default(),
             rows: Mutex::default(),
             output: Turn::default(),
-            running: AtomicU32::new(0),
-            abandoned: Mutex::default(),
-            any_abandoned: AtomicBool::new(false),
+            calls: InFlight::default(),
             bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -432,7 +430,7 @@ impl Incoming {
         match header.kind {
             wire::Kind::Call => return self.call(&header, body, worker, host),
             wire::Kind::Unbind => drop(self.rows().remove(header.binding)),
-            wire::Kind::Abandon => self.abandon(header.number),
+            wire::Kind::Abandon => self.calls.abandon(header.number),
             wire::Kind::Describe => {
                 let name = worker.input.memory().get(body);
                 let name = name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or("");
@@ -482,26 +480,9 @@ impl Incoming {
         self.say(Header::new(wire::Kind::Bound, number), &bound.to_bytes(), host);
     }
 
-    fn abandon(&self, number: u32) {
-        /// More than can run, save for a peer that abandons what it never called.
-        const MOST: usize = 256;
-        let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        if abandoned.len() < MOST && self.running.load(Ordering::Acquire) > 0 {
-            abandoned.push(number);
-            self.any_abandoned.store(true, Ordering::Release);
-        }
-    }
-
-    /// Whether nobody waits for a call any more.
-    fn is_abandoned(&self, number: u32) -> bool {
-        if !self.any_abandoned.load(Ordering::Acquire) {
-            return false;
-        }
-        let mut abandoned = self.abandoned.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = abandoned.contains(&number);
-        abandoned.retain(|one| *one != number);
-        self.any_abandoned.store(!abandoned.is_empty(), Ordering::Release);
-        found
+    /// Whether nobody waits any more for a call that has come.
+    pub(crate) fn is_given_up(&self, number: u32) -> bool {
+        self.closed.load(Ordering::Acquire) || self.calls.is_abandoned(number)
     }
 
     // Calls.
@@ -516,10 +497,13 @@ impl Incoming {
         let Some((_, _, row)) = &worker.last else { return None };
         let row = Arc::clone(row);
         host.called();
-        self.running.fetch_add(1, Ordering::AcqRel);
+        self.calls.begin(header.number);
+        if worker.abandons_behind(header.number) {
+            self.calls.abandon(header.number);
+        }
         let reads_on = self.leave_reading(&row, worker, host);
         self.run(&row, header, body, worker, host);
-        self.running.fetch_sub(1, Ordering::AcqRel);
+        self.calls.end(header.number);
         host.answered();
         match reads_on {
             None => return Some(Attended::Left),
@@ -584,22 +568,32 @@ impl Incoming {
             let text = "no memory for the result";
             return self.refuse(number, &Refusal::new(Kind::Exhausted, text), host);
         }
-        let StreamWorker { input, reply, blocks, chained, largest, .. } = worker;
+        let StreamWorker { input, reply, blocks, extended, largest, .. } = worker;
         let Some(reply) = reply.as_ref().map(Memory::space) else { return };
         let reply = reply.part(0, row.message_bytes).unwrap_or(Space::none());
         let memory = input.memory();
         let behind = align_up(body.end);
         let (message, rest) = memory.split_at_mut(behind.min(memory.len()));
-        let extensions = rest.get(..header.extensions as usize).unwrap_or(&[]);
-        let extensions = Window::from(extensions);
-        if !extensions.is_empty() || *chained {
-            *chained = !extensions.is_empty();
-            chain::enter(extensions);
-        }
-        let inside = *chained && chain::is_from_inside(extensions);
+        let behind = Window::from(rest.get(..header.extensions as usize).unwrap_or(&[]));
+        let came = (!behind.is_empty()).then(Instant::now);
+        let inside = came.is_some() && extensions::is_from_inside(behind);
         if let Err(refusal) = host.begin(inside) {
             return self.refuse(number, &refusal, host);
         }
+        let mut refusal = None;
+        if came.is_some() || *extended {
+            *extended = came.is_some();
+            let waited = || came.map_or(Duration::ZERO, |came| came.elapsed());
+            refusal = extensions::enter(behind, waited).err();
+        }
+        if self.is_given_up(number) {
+            refusal = Some(Refusal::given_up());
+        }
+        if let Some(refusal) = refusal {
+            host.end();
+            return self.refuse(number, &refusal, host);
+        }
+        serve_call(number.into());
         let placed = Placed {
             procedure: header.procedure,
             message: message.get_mut(body).unwrap_or(&mut []),
@@ -616,7 +610,7 @@ impl Incoming {
             blocks.clear();
             refuse(reply, &Refusal::panicked(panic))
         });
-        if self.is_abandoned(number) {
+        if self.calls.is_abandoned(number) {
             let text = "its caller has given up";
             let refusal = Refusal::abandoned(text);
             return self.refuse(number, &refusal, host);
@@ -710,7 +704,7 @@ impl Incoming {
     /// Ends a connection in good order if nothing runs for it any more: what was not answered was
     /// not executed. Otherwise ends it.
     pub(crate) fn farewell(&self) {
-        if self.running.load(Ordering::Acquire) > 0 {
+        if self.calls.any() {
             return self.close();
         }
         self.say_now(wire::Kind::Goodbye, 0, &[]);

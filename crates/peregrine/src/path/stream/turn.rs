@@ -22,7 +22,8 @@ impl Turn {
     #[inline]
     pub(super) fn try_take(&self) -> Option<Held<'_>> {
         // SYNC: turn, released in `drop`.
-        let taken = self.0.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed);
+        let order = Ordering::SeqCst;
+        let taken = self.0.compare_exchange(FREE, TAKEN, order, order);
         taken.is_ok().then(|| Held(self))
     }
 
@@ -49,8 +50,8 @@ impl Turn {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: turn, acquired where it is taken.
-        if self.0.0.swap(FREE, Ordering::Release) == WANTED {
+        // SYNC: turn, acquired where it is taken; in one order with what those say who take it.
+        if self.0.0.swap(FREE, Ordering::SeqCst) == WANTED {
             sys::futex_wake_one(&self.0.0);
         }
     }

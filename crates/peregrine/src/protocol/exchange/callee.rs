@@ -546,6 +546,11 @@ impl Callee {
         matches!(self.state, State::Quitting)
     }
 
+    /// Whether the caller of that call, whose procedure runs, has given it up.
+    pub(crate) const fn has_given_up(&self, sequence: u32) -> bool {
+        self.is_given_up() && self.sequence == sequence
+    }
+
     /// The number of the record's call.
     #[cfg(fuzzing)]
     pub(crate) const fn sequence(&self) -> u32 {

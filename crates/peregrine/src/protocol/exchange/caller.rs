@@ -30,8 +30,11 @@ use super::time::{MICROSECOND, MILLISECOND, Moment, SECOND};
 const UNANSWERED_MAX: u8 = 10;
 /// A server's machine that refused so many of our packets in a row has no server.
 const UNREACHABLE_MAX: u8 = 3;
-/// While a server answers that it works, it is asked at growing intervals up to this.
-const CALM_MAX: u64 = 2 * SECOND;
+/// While a server answers that it works, it is asked at growing intervals up to this: half of it, as a
+/// rule, is what its death is noticed later for that.
+const CALM_MAX: u64 = 400 * MILLISECOND;
+/// The same when nobody waits any more, and it is asked whether it has let go.
+const CAPTURED_MAX: u64 = 2 * SECOND;
 /// After so many rounds in which nothing of what was sent arrived, smaller pieces are tried.
 const FRUITLESS_MAX: u8 = 3;
 const NEVER: Moment = Moment(u64::MAX);
@@ -510,7 +513,8 @@ impl Caller {
 
     /// The server answers that it still works: it is asked again after a longer time.
     fn calm_down(&mut self, now: Moment) {
-        self.calm = (self.calm * 2).min(CALM_MAX);
+        let waits = matches!(self.state, State::Working);
+        self.calm = (self.calm * 2).min(if waits { CALM_MAX } else { CAPTURED_MAX });
         self.due = now.after(self.calm);
     }
 

@@ -129,11 +129,10 @@ impl Service {
         };
         let Some(record) = self.record(expected.handle.place) else { return Some(Heard::Nothing) };
         let mut inner = locked(&record.0);
-        let ours = inner.lent == Some(expected.loan);
+        let (ours, now) = (inner.lent == Some(expected.loan), moment());
         let mut right = 0;
         let mut whole = None;
         if ours && inner.to == hand.from {
-            let now = moment();
             for (number, at) in datagrams(arrival).enumerate() {
                 let cut = arrival.cut && at.end == arrival.bytes;
                 let header = expected.right(number, at.len(), &mut hand.input, &inner);
@@ -163,7 +162,7 @@ impl Service {
         }
         (inner.lent, inner.call) = (None, Some((estack, held)));
         let heard = match whole {
-            Some(header) => inner.whole(&header),
+            Some(header) => inner.whole(now, &header),
             None => Heard::Nothing,
         };
         if whole.is_none() {

@@ -6,7 +6,7 @@
 use core::sync::atomic::AtomicU32;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use super::{Address, Arrival, Hand, Host, Service, Spare, locked, moment};
 use crate::call::{CallerInfo, PathKind, Refusal, Serve};
@@ -147,7 +147,7 @@ impl Datagrams {
     fn forget_all(&self) {
         let now = moment();
         let mut table = locked(&self.service.table);
-        for record in self.service.chunks.iter().filter_map(OnceLock::get).flatten() {
+        for record in self.service.records.all() {
             let mut inner = locked(&record.0);
             assert_ne!(inner.callee.standing(), Standing::Running, "all of it was run");
             assert!(inner.callee.standing() != Standing::Replied || inner.result.is_some());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Inner, SWEEP, Service, Why, locked, try_locked};
+use crate::call::extensions;
 use crate::limits;
 use crate::path::datagram::credits;
 use crate::path::datagram::keeping::{Peer, Spare};
@@ -13,6 +14,7 @@ use crate::path::rows::Row;
 use crate::protocol::exchange::bind::{Asked, BIND_BYTES, Denial, Grant, HANDLES_MAX, Said, Wish};
 use crate::protocol::exchange::callee::{Standing, Terms};
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Header};
+use crate::protocol::exchange::message::TOTAL_MAX;
 use crate::protocol::exchange::table::is_forgettable;
 use crate::protocol::exchange::time::Moment;
 use crate::sys::{self, Address};
@@ -51,7 +53,8 @@ impl Service {
         let piece = self.socket.payload_to(from, HEADER_BYTES).unwrap_or(1024);
         let piece = (piece as u32).min(wish.piece) & !15;
         let credits_here = credits(self.buffer, piece);
-        let bytes_max = row.message_bytes as u32;
+        // What a call carries besides its message is not reckoned to it.
+        let bytes_max = (row.message_bytes + extensions::BYTES_MAX).min(TOTAL_MAX as usize) as u32;
         let terms = Terms { piece, credits: wish.credits, credits_here, bytes_max };
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
         let mut handles = [Handle { place: 0, secret: [0; 12] }; HANDLES_MAX];
@@ -96,7 +99,7 @@ impl Service {
         };
         let mut table = locked(&self.table);
         let admission = table.admit(now, host, standing)?;
-        let mut inner = locked(&self.made(admission.place)?.0);
+        let mut inner = locked(&self.records.made(admission.place)?.0);
         if admission.evict {
             // A packet may have come since it was looked at.
             let silence = now.since(inner.callee.last_heard());

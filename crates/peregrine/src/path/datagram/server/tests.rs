@@ -123,6 +123,28 @@ fn who_holds_memory_and_is_silent_for_long_loses_it() {
 }
 
 #[test]
+fn a_call_is_given_up_while_it_runs() {
+    let service = service();
+    let now = Moment(1_000_000 * MILLISECOND);
+    let handle = admitted(&service, now);
+    let sequence = handle.sequence().wrapping_add(1);
+    let is_given_up = |sequence| service.records.is_given_up(name_of(handle.place, sequence));
+    let hears = |kind| {
+        let mut inner = locked(&service.record(handle.place).unwrap().0);
+        let shape = Shape { total: 10, ..Shape::default() };
+        let header = Header { shape, piece: PIECE, ..Header::new(kind, handle, sequence) };
+        inner.callee.handle(now, &header, &[]).then
+    };
+    assert!(!is_given_up(sequence), "it has not come");
+    assert!(matches!(hears(Kind::Call), Then::Execute(_)));
+    assert!(!is_given_up(sequence));
+    assert_eq!(hears(Kind::Quit), Then::Nothing);
+    assert!(is_given_up(sequence));
+    // Another one at the same place is not, nor one at a place that nobody ever had.
+    assert!(!is_given_up(sequence.wrapping_add(1)) && !service.records.is_given_up(u64::MAX));
+}
+
+#[test]
 fn a_room_that_only_the_silent_take_is_given_to_who_asks() {
     let service = service();
     let now = Moment(1_000_000 * MILLISECOND);

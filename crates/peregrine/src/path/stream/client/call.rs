@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::slot::IDLE;
 use super::{Connection, Event};
-use crate::call::chain::{self, Unchained, WaitingInside};
+use crate::call::chain::WaitingInside;
+use crate::call::extensions::Extensions;
 use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
@@ -20,19 +21,6 @@ pub(crate) struct StreamPath {
     /// Bytes of the largest message that the export admits.
     pub(crate) message_bytes: usize,
     pub(crate) wait: Wait,
-}
-
-/// A procedure makes a call: puts the chain of calls into this space.
-#[cold]
-fn chain_in(space: Space<'_>, caller: u32) -> Result<Window<'_>, CallError> {
-    match chain::write(space, 0, caller) {
-        Ok(bytes) => Ok(space.part(0, bytes).unwrap_or(Space::none()).window()),
-        Err(Unchained::NoRoom) => Err(CallError::too_large()),
-        Err(Unchained::TooDeep) => {
-            let text = format!("calls nest {} deep", limits::CHAIN_MAX);
-            Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text))
-        }
-    }
 }
 
 impl CallPath for StreamPath {
@@ -54,14 +42,13 @@ impl CallPath for StreamPath {
         }
         let there = if straight { layout.head } else { layout.total };
         call.head.flush();
-        let mut apart = Vec::new();
-        let (chain, _waiting) = match inside() {
-            None => (Window::empty(), None),
-            Some(caller) => {
-                let place = call.behind_head(straight, &mut apart, chain::BYTES_MAX);
-                (chain_in(place, caller)?, Some(WaitingInside::begin()))
-            }
+        let (inside, carried) = (inside(), &mut None);
+        let extensions: &[u8] = if inside.is_some() || deadline.is_some() {
+            carried.insert(Extensions::of(inside, deadline)?).as_bytes()
+        } else {
+            &[]
         };
+        let _waiting = inside.map(|_| WaitingInside::begin());
         let index = call.frame.index();
         let header = Header {
             body: layout.total as u32,
@@ -69,7 +56,7 @@ impl CallPath for StreamPath {
             procedure: call.procedure,
             head: layout.head as u32,
             split: layout.copied as u32,
-            extensions: chain.len() as u32,
+            extensions: extensions.len() as u32,
             ..Header::new(wire::Kind::Call, connection.begin(index))
         };
         let header = header.to_bytes();
@@ -80,7 +67,7 @@ impl CallPath for StreamPath {
             for block in call.ins.iter().chain(call.lent).filter(|_| straight) {
                 sending.block(block.straight().unwrap_or(Window::empty()))?;
             }
-            sending.block(chain)
+            sending.block(Window::from(extensions))
         });
         if let Err(error) = sent {
             if error.executed() == Executed::No {
@@ -154,8 +141,7 @@ impl StreamPath {
         if !slot.capture() {
             return self.take(index, call);
         }
-        let number = slot.number.load(Ordering::Relaxed);
-        self.connection.tell(Header::new(wire::Kind::Abandon, number));
+        self.connection.abandon(index);
         Err(CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered"))
     }
 

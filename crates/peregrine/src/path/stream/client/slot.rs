@@ -1,6 +1,6 @@
 //! `Slot`: one call in flight, and whether its caller looks, sleeps or has given up.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::limits;
 use crate::protocol::stream::{self as wire, Header};
@@ -27,6 +27,8 @@ pub(super) struct Slot {
     pub(super) word: AtomicU32,
     /// The number of the call: the index, and above it how often the slot was used.
     pub(super) number: AtomicU32,
+    /// Whether the server is to be told that the call was given up.
+    pub(super) unsaid: AtomicBool,
     /// Of the reply: kind, answer, where the head begins, bytes of the head, bytes of the body.
     pub(super) reply: [AtomicU32; 5],
     /// How many times of tidying since a large message passed here keep its memory.

@@ -3,10 +3,10 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::call::{EStack, chain, enter};
+use crate::call::{EStack, enter, extensions};
 use crate::limits;
 use crate::path::rows::Row;
-use crate::protocol::stream::{Header, Unreadable};
+use crate::protocol::stream::{HEADER_BYTES, Header, Kind, Unreadable};
 use crate::sys::Memory;
 
 /// What a thread that serves connections has of its own.
@@ -20,7 +20,8 @@ pub(crate) struct StreamWorker {
     pub(super) blocks: Vec<u32>,
     /// Whose call it ran last.
     pub(super) last: Option<(u64, u32, Arc<Row>)>,
-    pub(super) chained: bool,
+    /// Whether that call came with extensions.
+    pub(super) extended: bool,
     /// Bytes of the largest reply lately.
     pub(super) largest: usize,
 }
@@ -35,7 +36,7 @@ impl StreamWorker {
             reply: None,
             blocks: Vec::new(),
             last: None,
-            chained: false,
+            extended: false,
             largest: 0,
         }
     }
@@ -45,8 +46,8 @@ impl StreamWorker {
         if self.last.take().is_some() {
             drop(enter(None));
         }
-        if core::mem::take(&mut self.chained) {
-            chain::leave();
+        if core::mem::take(&mut self.extended) {
+            extensions::leave();
         }
         if core::mem::take(&mut self.largest) > limits::ESTACK_BYTES_KEPT {
             self.reply = None;
@@ -69,6 +70,25 @@ impl StreamWorker {
             self.input.memory().copy_within(from..to, 0);
             (self.from, self.to) = (0, to - from);
         }
+    }
+
+    /// Whether a call is given up by what is there behind it already.
+    #[inline]
+    pub(super) fn abandons_behind(&mut self, number: u32) -> bool {
+        self.from < self.to && self.looks_for_abandon(number)
+    }
+
+    #[cold]
+    fn looks_for_abandon(&mut self, number: u32) -> bool {
+        let Some(mut rest) = self.input.memory().get(self.from..self.to) else { return false };
+        while let Some(Ok(header)) = rest.first_chunk().map(Header::from_bytes) {
+            if (header.kind, header.number) == (Kind::Abandon, number) {
+                return true;
+            }
+            let Some(behind) = rest.get(HEADER_BYTES + header.rest()..) else { return false };
+            rest = behind;
+        }
+        false
     }
 
     /// The header of the next message, if it is there.

@@ -1,17 +1,21 @@
 //! `Address`: where an export is, as people write it. One grammar, one parser, errors that point.
 //!
 //! ```text
-//! address  = name | "local:" name | scheme place "/" name
-//! scheme   = "tcp:" | "udp:" | "eth:"
-//! place    = host ":" port
+//! address  = [scheme ":"] target
+//! scheme   = "local" | "eth" | "udp" | "tcp"
+//! target   = name ["@" host [":" port]]
+//!          | host ":" port "/" name              (not after "local:")
 //! host     = host name | IPv4 address | "[" IPv6 address "]"
 //! ```
+//!
+//! Without a scheme binding takes the fastest path that works; with one, that path.
 
 use core::fmt;
 use core::str::FromStr;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
+use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::valid_name;
 
@@ -31,49 +35,32 @@ pub struct Place {
     port: u16,
 }
 
-/// Where an export is: a name of this machine, or a name at a place, by the protocol that leads
-/// there.
+/// Where an export is: a name, perhaps on which machine, and perhaps by which path.
+///
+/// | written | means |
+/// |---|---|
+/// | `files` | whoever exports `files`: on this machine, or where the [hosts file](crate::directory) says |
+/// | `files@fs.example.org` | the server on that machine, at port [7193](Place::DEFAULT_PORT) |
+/// | `files@fs.example.org:7000` | the same at another port |
+/// | `local:files` | on this machine, by shared memory and nothing else |
+/// | `tcp:files@fs.example.org:7000`, `tcp:fs.example.org:7000/files` | by TCP and nothing else |
+/// | `udp:`..., `eth:`... | the same by UDP, and by raw Ethernet to a server that tells at that UDP address where it is on the link |
 ///
 /// ```
-/// use peregrine::Address;
+/// use peregrine::{Address, PathKind};
 ///
 /// let address: Address = "tcp:fs.example.org:7000/files".parse()?;
-/// assert_eq!(address.name(), "files");
-/// assert_eq!(address.to_string(), "tcp:fs.example.org:7000/files");
+/// assert_eq!((address.name(), address.path()), ("files", Some(PathKind::Tcp)));
+/// assert_eq!(address, "tcp:files@fs.example.org:7000".parse()?);
 /// let error = "tcp:fs.example.org/files".parse::<Address>().unwrap_err();
-/// assert!(error.to_string().contains("expected `:PORT` at `/files`"));
+/// assert!(error.to_string().contains("expected `@HOST`, `:PORT/NAME` or the end at `/files`"));
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Address {
-    /// `NAME` or `local:NAME`: a server of this machine.
-    Local {
-        /// The name under which it exports.
-        name: String,
-    },
-    /// `tcp:HOST:PORT/NAME`.
-    Tcp {
-        /// Where the server listens.
-        place: Place,
-        /// The name under which it exports.
-        name: String,
-    },
-    /// `udp:HOST:PORT/NAME`.
-    Udp {
-        /// Where the server listens.
-        place: Place,
-        /// The name under which it exports.
-        name: String,
-    },
-    /// `eth:HOST:PORT/NAME`: over raw Ethernet, to a server that tells at that UDP address where it is
-    /// on the link.
-    Ethernet {
-        /// Where the server listens.
-        place: Place,
-        /// The name under which it exports.
-        name: String,
-    },
+pub struct Address {
+    path: Option<PathKind>,
+    name: String,
+    place: Option<Place>,
 }
 
 /// Where a server listens: an address without a name.
@@ -94,10 +81,18 @@ pub enum Endpoint {
     Udp(Place),
     /// `eth:HOST:PORT`.
     Ethernet(Place),
+    /// `HOST:PORT`: all of these, raw Ethernet where that can be had.
+    All(Place),
 }
 
-/// What there may be in front of the first colon.
-const SCHEMES: &str = "`local:`, `tcp:`, `udp:` or `eth:`";
+impl Endpoint {
+    /// The machine and the port.
+    pub const fn place(&self) -> &Place {
+        match self {
+            Self::Tcp(place) | Self::Udp(place) | Self::Ethernet(place) | Self::All(place) => place,
+        }
+    }
+}
 
 /// Text that is read from left to right; what is wrong is wrong at a place in it.
 struct Cursor<'a> {
@@ -140,12 +135,15 @@ impl<'a> Cursor<'a> {
         CallError::not_executed(Kind::BadName, Phase::Resolve, text)
     }
 
-    /// The scheme, if there is one: what stands in front of the first colon.
-    fn scheme(&mut self) -> &'a str {
-        let end = self.text.find(':').unwrap_or(0);
-        let scheme = self.take(end);
-        self.eat(":");
-        scheme
+    /// The scheme, if there is one.
+    fn scheme(&mut self) -> Option<&'static str> {
+        let known = ["local", "eth", "udp", "tcp"].into_iter();
+        let mut written = known.filter(|scheme| {
+            self.rest().strip_prefix(scheme).is_some_and(|rest| rest.starts_with(':'))
+        });
+        let scheme = written.next()?;
+        self.take(scheme.len() + 1);
+        Some(scheme)
     }
 
     fn place(&mut self) -> Result<Place, CallError> {
@@ -153,11 +151,15 @@ impl<'a> Cursor<'a> {
         if !self.eat(":") {
             return Err(self.expected("`:PORT`"));
         }
+        Ok(Place { host, port: self.port()? })
+    }
+
+    fn port(&mut self) -> Result<u16, CallError> {
         let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
         let port = self.rest()[..digits].parse();
         let port = port.map_err(|_| self.expected("a port from 0 to 65535"))?;
         self.at += digits;
-        Ok(Place { host, port })
+        Ok(port)
     }
 
     fn host(&mut self) -> Result<String, CallError> {
@@ -183,9 +185,9 @@ impl<'a> Cursor<'a> {
         Ok(host.to_owned())
     }
 
-    /// A name, up to the end or the next slash.
+    /// A name, up to the end or what may stand behind one.
     fn name(&mut self) -> Result<String, CallError> {
-        let end = self.rest().find('/').unwrap_or(self.rest().len());
+        let end = self.rest().find(['/', '@', ':']).unwrap_or(self.rest().len());
         let name = &self.rest()[..end];
         if !valid_name(name) {
             return Err(self.expected("a name"));
@@ -196,22 +198,50 @@ impl<'a> Cursor<'a> {
 
     fn address(&mut self) -> Result<Address, CallError> {
         let scheme = self.scheme();
-        match scheme {
-            "" | "local" => Ok(Address::Local { name: self.name()? }),
-            "tcp" | "udp" | "eth" => {
-                let place = self.place()?;
-                if !self.eat("/") {
-                    return Err(self.expected("`/NAME`"));
-                }
-                let name = self.name()?;
-                Ok(match scheme {
-                    "tcp" => Address::Tcp { place, name },
-                    "eth" => Address::Ethernet { place, name },
-                    _ => Address::Udp { place, name },
-                })
+        let path = scheme.map(|scheme| match scheme {
+            "local" => PathKind::Local,
+            "eth" => PathKind::Ethernet,
+            "udp" => PathKind::Udp,
+            _ => PathKind::Tcp,
+        });
+        if path.is_some_and(|path| path != PathKind::Local) && self.begins_with_place() {
+            let place = Some(self.place()?);
+            if !self.eat("/") {
+                return Err(self.expected("`/NAME`"));
             }
-            _ => Err(Self::new(self.text).expected(SCHEMES)),
+            return Ok(Address { path, name: self.name()?, place });
         }
+        let begin = self.at;
+        let name = self.name()?;
+        let place = match self.rest().as_bytes().first() {
+            Some(b'@') if path != Some(PathKind::Local) => Some(self.place_of_name()?),
+            Some(b'@') => return Err(self.expected("the end: a name of this machine has no host")),
+            Some(b':') if begin == 0 => {
+                return Err(
+                    Self::new(self.text).expected("`local:`, `eth:`, `udp:`, `tcp:` or a name")
+                );
+            }
+            Some(b':') if path == Some(PathKind::Local) => return Err(self.expected("the end")),
+            Some(b':') => return Err(self.expected("`@HOST` or the end")),
+            _ => None,
+        };
+        Ok(Address { path, name, place })
+    }
+
+    /// Whether `HOST:PORT` follows, rather than a name: only it has a colon or a bracket, and before
+    /// it neither `@` nor `/`.
+    fn begins_with_place(&self) -> bool {
+        let found = self.rest().find([':', '[', '@', '/']);
+        found.is_none_or(|at| matches!(self.rest().as_bytes()[at], b':' | b'['))
+            && (found.is_some() || self.rest().is_empty())
+    }
+
+    /// What stands behind a name: `@HOST`, and perhaps the port.
+    fn place_of_name(&mut self) -> Result<Place, CallError> {
+        self.eat("@");
+        let host = self.host()?;
+        let port = if self.eat(":") { self.port()? } else { Place::DEFAULT_PORT };
+        Ok(Place { host, port })
     }
 
     fn end(&self) -> Result<(), CallError> {
@@ -220,6 +250,9 @@ impl<'a> Cursor<'a> {
 }
 
 impl Place {
+    /// The port of a server, if none is written: `files@fs.example.org`.
+    pub const DEFAULT_PORT: u16 = 7193;
+
     /// The host, without brackets.
     pub fn host(&self) -> &str {
         &self.host
@@ -247,12 +280,17 @@ impl Place {
 impl Address {
     /// The name under which the server exports.
     pub fn name(&self) -> &str {
-        match self {
-            Self::Local { name }
-            | Self::Tcp { name, .. }
-            | Self::Udp { name, .. }
-            | Self::Ethernet { name, .. } => name,
-        }
+        &self.name
+    }
+
+    /// The path that it asks for; `None` if the fastest one is meant that works.
+    pub const fn path(&self) -> Option<PathKind> {
+        self.path
+    }
+
+    /// On which machine and at which port; `None` if directories are to be asked.
+    pub const fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
     }
 
     /// An address, and what stands behind the slash that follows it: nothing if there is no slash.
@@ -280,21 +318,31 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Self, CallError> {
         let mut cursor = Cursor::new(text);
         let address = cursor.address()?;
-        cursor.end()?;
-        Ok(address)
+        match (&address.path, &address.place, cursor.rest()) {
+            (_, _, "") => Ok(address),
+            // A host that was taken for a name.
+            (Some(path), None, _) if *path != PathKind::Local => {
+                Err(cursor.expected("`@HOST`, `:PORT/NAME` or the end"))
+            }
+            _ => Err(cursor.expected("nothing more")),
+        }
     }
 }
 
 impl FromStr for Endpoint {
     type Err = CallError;
 
-    fn from_str(text: &str) -> Result<Self, CallError> {
-        let mut cursor = Cursor::new(text);
+    fn from_str(written: &str) -> Result<Self, CallError> {
+        let mut cursor = Cursor::new(written);
         let endpoint = match cursor.scheme() {
-            "tcp" => Self::Tcp(cursor.place()?),
-            "udp" => Self::Udp(cursor.place()?),
-            "eth" => Self::Ethernet(cursor.place()?),
-            _ => return Err(Cursor::new(text).expected("`tcp:`, `udp:` or `eth:` and `HOST:PORT`")),
+            Some("tcp") => Self::Tcp(cursor.place()?),
+            Some("udp") => Self::Udp(cursor.place()?),
+            Some("eth") => Self::Ethernet(cursor.place()?),
+            None => Self::All(cursor.place()?),
+            Some(_) => {
+                let text = "`HOST:PORT`, perhaps with `tcp:`, `udp:` or `eth:` in front,";
+                return Err(Cursor::new(written).expected(text));
+            }
         };
         cursor.end()?;
         Ok(endpoint)
@@ -331,17 +379,23 @@ impl fmt::Display for Endpoint {
             Self::Tcp(place) => write!(f, "tcp:{place}"),
             Self::Udp(place) => write!(f, "udp:{place}"),
             Self::Ethernet(place) => write!(f, "eth:{place}"),
+            Self::All(place) => write!(f, "{place}"),
         }
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Local { name } => f.write_str(name),
-            Self::Tcp { place, name } => write!(f, "tcp:{place}/{name}"),
-            Self::Udp { place, name } => write!(f, "udp:{place}/{name}"),
-            Self::Ethernet { place, name } => write!(f, "eth:{place}/{name}"),
+        f.write_str(match self.path {
+            Some(PathKind::Local) => "local:",
+            Some(PathKind::Ethernet) => "eth:",
+            Some(PathKind::Udp) => "udp:",
+            Some(PathKind::Tcp) => "tcp:",
+            _ => "",
+        })?;
+        match &self.place {
+            Some(place) => write!(f, "{}@{place}", self.name),
+            None => f.write_str(&self.name),
         }
     }
 }
@@ -364,31 +418,66 @@ mod tests {
     fn what_is_written_is_read_and_written_again() {
         for text in [
             "files",
-            "tcp:localhost:7000/files",
-            "tcp:192.0.2.1:1/a.b",
-            "udp:[::1]:65535/files",
-            "tcp:[fe80::1%eth0]:7/x",
+            "local:files",
+            "tcp:files",
+            "files@fs.example.org:7000",
+            "tcp:files@localhost:7000",
+            "tcp:a.b@192.0.2.1:1",
+            "udp:files@[::1]:65535",
+            "eth:x@[fe80::1%eth0]:7",
         ] {
             assert_eq!(address(text).to_string(), text);
         }
-        assert_eq!(address("local:files"), address("files"));
-        let Address::Tcp { place, name } = address("tcp:[2001:db8::7]:80/n") else { panic!() };
-        assert_eq!((place.host(), place.port(), &*name), ("2001:db8::7", 80, "n"));
+        let one = address("tcp:[2001:db8::7]:80/n");
+        assert_eq!(one, address("tcp:n@[2001:db8::7]:80"));
+        let place = one.place().unwrap();
+        assert_eq!((place.host(), place.port()), ("2001:db8::7", 80));
+        assert_eq!(one.path(), Some(PathKind::Tcp));
+        assert_eq!(address("files@fs").place().unwrap().port(), Place::DEFAULT_PORT);
+        assert_eq!(address("local").name(), "local");
+        assert_eq!((address("files").path(), address("files").place()), (None, None));
+    }
+
+    #[test]
+    fn what_follows_an_address_is_split_off() {
+        for (text, rest) in [
+            ("files/etc/hosts", Some("etc/hosts")),
+            ("files@fs/etc/hosts", Some("etc/hosts")),
+            ("files@fs:7/a@b:1", Some("a@b:1")),
+            ("tcp:fs:7/files/etc/hosts", Some("etc/hosts")),
+            ("tcp:files@fs:7/etc", Some("etc")),
+            ("udp:files/x", Some("x")),
+            ("files@[::1]:7/", Some("")),
+            ("files", None),
+        ] {
+            let (address, behind) = Address::split(text).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!((address.name(), behind), ("files", rest), "{text}");
+        }
     }
 
     #[test]
     fn errors_point_at_what_is_wrong() {
+        const SCHEMES: &str = "expected `local:`, `eth:`, `udp:`, `tcp:` or a name";
         for (text, what) in [
             ("", "expected a name at the end (column 1)"),
             (".files", "expected a name at `.files` (column 1)"),
             ("local:", "expected a name at the end (column 7)"),
             ("local:a/b", "expected nothing more at `/b` (column 8)"),
-            ("http://x", "expected `local:`, `tcp:`, `udp:` or `eth:` at `http://x` (column 1)"),
-            ("ipc:x", "expected `local:`, `tcp:`, `udp:` or `eth:` at `ipc:x` (column 1)"),
-            ("eth:x", "expected `:PORT` at the end (column 6)"),
+            ("local:a@b", "a name of this machine has no host at `@b` (column 8)"),
+            ("http://x", &format!("{SCHEMES} at `http://x` (column 1)")),
+            ("ipc:x", &format!("{SCHEMES} at `ipc:x` (column 1)")),
+            ("files@", "expected a host at the end (column 7)"),
+            ("files@h:", "expected a port from 0 to 65535 at the end (column 9)"),
+            ("files@h:7x", "expected nothing more at `x` (column 10)"),
+            ("a@b@c", "expected nothing more at `@c` (column 4)"),
+            (
+                "files:7@h",
+                "expected `local:`, `eth:`, `udp:`, `tcp:` or a name at `files:7@h` (column 1)",
+            ),
+            ("local:a:7", "expected the end at `:7` (column 8)"),
             ("tcp:", "expected a host at the end (column 5)"),
             ("tcp::7/n", "expected a host at `:7/n` (column 5)"),
-            ("tcp:host/files", "expected `:PORT` at `/files` (column 9)"),
+            ("tcp:host/files", "expected `@HOST`, `:PORT/NAME` or the end at `/files` (column 9)"),
             ("tcp:host:/files", "expected a port from 0 to 65535 at `/files` (column 10)"),
             ("tcp:host:65536/f", "expected a port from 0 to 65535 at `65536/f` (column 10)"),
             ("tcp:host:7", "expected `/NAME` at the end (column 11)"),
@@ -399,6 +488,7 @@ mod tests {
             ("tcp:[host]:7/a", "expected an IPv6 address and `]` at `host]:7/a` (column 6)"),
             ("tcp:::1:7/a", "expected a host at `::1:7/a` (column 5)"),
             ("tcp:fe80::1:7/a", "expected a port from 0 to 65535 at `:1:7/a` (column 10)"),
+            ("tcp:é@h", "expected a name at `é@h` (column 5)"),
         ] {
             let said = wrong(text);
             assert!(said.ends_with(what), "{text}: {said}");

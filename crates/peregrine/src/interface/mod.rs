@@ -4,10 +4,19 @@
 //! canonical text: names, types, directions and bounds, not documentation. Recursive types are
 //! described through function pointers, so a description is finite however types are linked.
 
+mod compare;
+mod text;
+
 use core::fmt::{self, Write as _};
 
 use crate::digest::sha256;
 use crate::limits;
+
+pub use compare::numbers;
+pub use text::{
+    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
+    DescribedProcedure, DescribedType, DescribedVariant, TextError,
+};
 
 /// An interface: what a server exports and a client is bound to.
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +84,11 @@ pub struct Description {
     pub age_ms: u64,
     /// Bindings that stand now.
     pub bindings: u32,
+    /// Where the server listens for calls of this export over networks, as endpoints:
+    /// `tcp:0.0.0.0:7193`.
+    pub listens: Vec<String>,
+    /// A number of the machine and network namespace in which these are.
+    pub network: u64,
 }
 
 /// The direction of a parameter (Peregrine section 2, Firefly's VAR IN and VAR OUT).
@@ -97,6 +111,8 @@ pub enum Shape {
     One,
     /// Values one after the other: a block if they are plain, otherwise in the head.
     Buffer,
+    /// `&str`: a block of UTF-8.
+    Text,
 }
 
 /// The type of a value.
@@ -261,13 +277,12 @@ impl Procedure {
         let (mut call, mut reply) = (64usize, 64usize);
         reply = reply.saturating_add(self.result.bytes_max().unwrap_or(0));
         for parameter in self.parameters {
-            let one = match (parameter.shape, parameter.ty) {
-                (Shape::Buffer, Type::Text) => 1,
-                (_, ty) => ty.bytes_max().unwrap_or(0),
-            };
+            let one = parameter.ty.bytes_max().unwrap_or(0);
+            let count = parameter.max_len.unwrap_or(0) as usize;
             let bytes = match parameter.shape {
                 Shape::One => one,
-                Shape::Buffer => one.saturating_mul(parameter.max_len.unwrap_or(0) as usize),
+                Shape::Buffer => one.saturating_mul(count),
+                Shape::Text => count,
             };
             let bytes = bytes.saturating_add(32);
             match parameter.direction {
@@ -311,12 +326,12 @@ impl Parameter {
         });
         text.push_str(self.name);
         text.push_str(": ");
-        match (self.shape, self.ty) {
-            (Shape::One, ty) => ty.write(text, named),
-            (Shape::Buffer, Type::Text) => text.push_str("str"),
-            (Shape::Buffer, ty) => {
+        match self.shape {
+            Shape::One => self.ty.write(text, named),
+            Shape::Text => text.push_str("str"),
+            Shape::Buffer => {
                 text.push('[');
-                ty.write(text, named);
+                self.ty.write(text, named);
                 text.push(']');
             }
         }
@@ -475,23 +490,6 @@ impl NamedTypes {
     }
 }
 
-/// Where two interfaces differ, as a sentence for people; `None` if their identities are equal.
-pub fn difference(ours: &str, theirs: &str) -> Option<String> {
-    if ours == theirs {
-        return None;
-    }
-    let (mut a, mut b) = (ours.lines(), theirs.lines());
-    loop {
-        match (a.next(), b.next()) {
-            (Some(a), Some(b)) if a == b => {}
-            (Some(a), Some(b)) => return Some(format!("ours has `{a}`, the server has `{b}`")),
-            (Some(a), None) => return Some(format!("the server lacks `{a}`")),
-            (None, Some(b)) => return Some(format!("the server also has `{b}`")),
-            (None, None) => return Some("the descriptions differ in white space".into()),
-        }
-    }
-}
-
 /// A name that may be exported: 1 to 64 letters, digits, `-`, `_` or `.`, not beginning with a dot.
 pub fn valid_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -559,12 +557,14 @@ mod tests {
     }
 
     #[test]
-    fn differences_name_the_procedure() {
-        let text = difference("interface A\nf()\n", "interface A\nf(x)\n").unwrap();
-        assert_eq!(text, "ours has `f()`, the server has `f(x)`");
-        assert!(difference("a\n", "a\nb\n").unwrap().contains("also has `b`"));
-        assert!(difference("a\nb\n", "a\n").unwrap().contains("lacks `b`"));
-        assert_eq!(difference("a", "a"), None);
+    fn the_canonical_text_is_read_back() {
+        let described = Described::parse(&LISTS.canonical_text()).unwrap();
+        assert_eq!(described.to_string(), LISTS.canonical_text());
+        assert_eq!(described.procedures[0].parameters[0].ty, DescribedType::Named(0));
+        assert_eq!(
+            described.procedure_text(&described.procedures[0]),
+            LISTS.canonical_text().lines().nth(1).unwrap()
+        );
     }
 
     #[test]

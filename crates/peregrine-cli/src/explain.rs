@@ -1,0 +1,48 @@
+//! `explain`: which path binding to an address takes, and why none of the others.
+
+use peregrine::{BindOptions, Explanation, Rung, Verdict};
+use serde_json::{Value, json};
+
+use crate::args::Format;
+use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD};
+
+/// Explains one address. Where no path works that is told too, and then why the command failed.
+pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
+    let (explanation, bound) = peregrine::explain(address, &BindOptions::default());
+    match format {
+        Format::Json => {
+            // One object, which says both.
+            let error = match bound {
+                Ok(()) => return output::print(to_json(&explanation)),
+                Err(error) => error,
+            };
+            return Err(Failure::Explained { explanation: to_json(&explanation), error });
+        }
+        Format::Human => output::print(to_text(&explanation))?,
+    }
+    Ok(bound?)
+}
+
+fn to_json(explanation: &Explanation) -> Value {
+    let rungs = explanation.rungs().iter().map(|Rung { path, verdict, reason }| {
+        json!({ "path": path.to_string(), "verdict": verdict.to_string(), "reason": reason })
+    });
+    json!({
+        "address": explanation.address(),
+        "path": explanation.chosen().map(|path| path.to_string()),
+        "paths": rungs.collect::<Vec<_>>(),
+    })
+}
+
+fn to_text(explanation: &Explanation) -> String {
+    let rows = explanation.rungs().iter().map(|Rung { path, verdict, reason }| {
+        let style = match verdict {
+            Verdict::Chosen => GOOD,
+            Verdict::Failed => BAD,
+            _ => DIM,
+        };
+        format!("  {BOLD}{path:<9}{BOLD:#} {style}{verdict:<10}{style:#}  {reason}")
+    });
+    let rows: Vec<_> = rows.map(|row| row.trim_end().to_owned()).collect();
+    format!("{BOLD}{}{BOLD:#}\n{}", explanation.address(), rows.join("\n"))
+}

@@ -1,0 +1,298 @@
+//! Peers in C, written from the documents alone (`foreign/`), with ours: each calls the other over
+//! TCP and UDP, natively and, where there is an emulator, on a big-endian machine.
+
+#[path = "foreign/object.rs"]
+mod object;
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{LazyLock, mpsc};
+use std::time::Duration;
+
+use object::{Foreign as _, ForeignClient, ForeignServer, Object};
+use peregrine::{BindOptions, Endpoint, Executed, Kind, Running, Server};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long anything may take before a test fails; nothing waits for it to pass.
+const LIMIT: Duration = Duration::from_secs(50);
+
+/// How many packets are sent for one that is lost, where some are.
+const LOSE: &str = "12";
+
+/// Programs of the peers for one machine.
+#[derive(Debug)]
+struct Programs {
+    /// What runs them; nothing if that is this machine.
+    emulator: Option<&'static str>,
+    directory: PathBuf,
+}
+
+/// The first of these programs that can be started.
+fn program(names: &[&'static str]) -> Option<&'static str> {
+    let starts = |name: &&&str| {
+        let mut command = Command::new(name);
+        command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+    };
+    names.iter().find(starts).copied()
+}
+
+/// The header of the interface, as the command prints it of a server of ours.
+static HEADER: LazyLock<PathBuf> = LazyLock::new(|| {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("foreign");
+    std::fs::create_dir_all(&directory).unwrap();
+    let server = Ours::start();
+    let address = format!("tcp:127.0.0.1:{}/{}", server.tcp, server.name);
+    let mut describe = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+    let said = done(describe.args(["describe", "--format", "c", &address]));
+    assert!(said.status.success(), "{said:?}");
+    std::fs::write(directory.join("foreign.h"), said.stdout).unwrap();
+    directory
+});
+
+static NATIVE: LazyLock<Option<Programs>> = LazyLock::new(|| {
+    let Some(compiler) = program(&["cc", "gcc", "clang"]) else {
+        eprintln!("skipped: there is no C compiler");
+        return None;
+    };
+    Some(Programs::compiled(compiler, None, "native"))
+});
+
+/// s390x: of 64 bits, and big-endian.
+static BIG: LazyLock<Option<Programs>> = LazyLock::new(|| {
+    let compiler = program(&["s390x-linux-gnu-gcc"]);
+    let emulator = program(&["qemu-s390x", "qemu-s390x-static"]);
+    let (Some(compiler), Some(emulator)) = (compiler, emulator) else {
+        eprintln!("skipped: s390x-linux-gnu-gcc and qemu-s390x are not both here");
+        return None;
+    };
+    Some(Programs::compiled(compiler, Some(emulator), "big"))
+});
+
+impl Programs {
+    fn compiled(compiler: &str, emulator: Option<&'static str>, name: &str) -> Self {
+        let directory = HEADER.join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign");
+        let shared = ["wire", "values", "stream", "fragments", "interface"];
+        for (program, own) in [("client", "exchange_client"), ("server", "exchange_server")] {
+            let mut command = Command::new(compiler);
+            command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]);
+            command.arg("-I").arg(&*HEADER).arg("-I").arg(&sources);
+            if emulator.is_some() {
+                command.arg("-static");
+            }
+            let all = shared.iter().chain([&program, &own]);
+            command.args(all.map(|one| sources.join(one).with_extension("c")));
+            let compiled = done(command.arg("-o").arg(directory.join(program)));
+            assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+        }
+        Self { emulator, directory }
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let path = self.directory.join(name);
+        let Some(emulator) = self.emulator else { return Command::new(path) };
+        let mut command = Command::new(emulator);
+        command.arg(path);
+        command
+    }
+
+    /// Runs the client, which calls everything.
+    fn call(&self, carrier: &str, port: u16, name: &str, more: &[&str]) -> String {
+        let port = port.to_string();
+        let mut command = self.command("client");
+        let done = done(command.args([carrier, &port, name]).args(more));
+        assert!(done.status.success(), "{self:?} by {carrier}: {}", text(&done.stderr));
+        text(&done.stdout)
+    }
+
+    fn serve(&self, more: &[&str]) -> Theirs {
+        let mut command = self.command("server");
+        let started = command.args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = started.expect("it can be started");
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let line = first_line(BufReader::new(output));
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let ["tcp", tcp, "udp", udp] = words[..] else { panic!("{line:?}") };
+        let (tcp, udp) = (tcp.parse().unwrap(), udp.parse().unwrap());
+        Theirs { child, input: Some(input), tcp, udp }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Runs a command to its end, or fails.
+fn done(command: &mut Command) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("it can be started");
+    let id = child.id();
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || tell.send(child.wait_with_output()));
+    match told.recv_timeout(LIMIT) {
+        Ok(output) => output.expect("it ended"),
+        Err(_) => {
+            let _ = kill_process(Pid::from_raw(id.cast_signed()).unwrap(), Signal::KILL);
+            panic!("{command:?} does not end")
+        }
+    }
+}
+
+fn first_line(mut output: BufReader<ChildStdout>) -> String {
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let _ = output.read_line(&mut line);
+        tell.send(line)
+    });
+    told.recv_timeout(LIMIT).expect("a line")
+}
+
+/// A server of ours.
+struct Ours {
+    running: Running,
+    name: String,
+    tcp: u16,
+    udp: u16,
+}
+
+impl Ours {
+    fn start() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("foreign-{}-{count}", std::process::id());
+        let server = Server::new().export(&name, ForeignServer::new(Object::default())).unwrap();
+        let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
+        let running = server.spawn().unwrap();
+        let (mut tcp, mut udp) = (0, 0);
+        for address in running.addresses() {
+            let port = address.to_string().rsplit(':').next().unwrap().parse().unwrap();
+            match address {
+                Endpoint::Tcp(_) => tcp = port,
+                _ => udp = port,
+            }
+        }
+        Self { running, name, tcp, udp }
+    }
+}
+
+/// A server in C; it ends when its input does.
+struct Theirs {
+    child: Child,
+    input: Option<ChildStdin>,
+    tcp: u16,
+    udp: u16,
+}
+
+impl Theirs {
+    fn bind(&self, carrier: &str) -> ForeignClient {
+        let port = if carrier == "udp" { self.udp } else { self.tcp };
+        let options = BindOptions::default().timeout(LIMIT);
+        ForeignClient::bind_with(&format!("{carrier}:127.0.0.1:{port}/foreign"), &options).unwrap()
+    }
+
+    /// Closes its input, and waits until it has ended.
+    fn stop(mut self) {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Theirs {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn their_client_calls_our_server(programs: &Programs) {
+    let server = Ours::start();
+    for said in [
+        programs.call("tcp", server.tcp, &server.name, &[]),
+        programs.call("udp", server.udp, &server.name, &[]),
+        programs.call("udp", server.udp, &server.name, &[LOSE]),
+    ] {
+        assert_eq!(said, "all is right: values are little-endian\n");
+    }
+}
+
+#[test]
+fn a_foreign_client_calls_our_server() {
+    NATIVE.as_ref().into_iter().for_each(their_client_calls_our_server);
+}
+
+#[test]
+fn a_foreign_big_endian_client_calls_our_server() {
+    BIG.as_ref().into_iter().for_each(their_client_calls_our_server);
+}
+
+fn our_client_calls_their_server(programs: &Programs) {
+    let server = programs.serve(&[]);
+    for carrier in ["tcp", "udp"] {
+        let client = server.bind(carrier);
+        object::check(&client);
+        client.binding().ping().unwrap();
+        let described = peregrine::describe(&format!("tcp:127.0.0.1:{}/foreign", server.tcp));
+        assert_eq!(described.unwrap().text, ForeignClient::INTERFACE.canonical_text());
+        let late = client.with_timeout(Duration::from_millis(50)).pause(300).unwrap_err();
+        assert_eq!((late.kind(), late.executed()), (Kind::TimedOut, Executed::Maybe));
+        assert_eq!(client.pause(1).unwrap(), 1);
+    }
+    let client = server.bind("tcp");
+    client.nothing().unwrap();
+    server.stop();
+    assert_eq!(client.nothing().unwrap_err().executed(), Executed::No);
+
+    let server = programs.serve(&[LOSE]);
+    object::check(&server.bind("udp"));
+}
+
+#[test]
+fn our_client_calls_a_foreign_server() {
+    NATIVE.as_ref().into_iter().for_each(our_client_calls_their_server);
+}
+
+#[test]
+fn our_client_calls_a_foreign_big_endian_server() {
+    BIG.as_ref().into_iter().for_each(our_client_calls_their_server);
+}
+
+#[test]
+fn foreign_peers_of_both_byte_orders_call_each_other() {
+    let (Some(native), Some(big)) = (&*NATIVE, &*BIG) else { return };
+    for (server, client, order) in [(native, big, "little"), (big, native, "big")] {
+        let server = server.serve(&[LOSE]);
+        for (carrier, port) in [("tcp", server.tcp), ("udp", server.udp)] {
+            let said = client.call(carrier, port, "foreign", &[]);
+            assert_eq!(said, format!("all is right: values are {order}-endian\n"));
+        }
+        server.stop();
+    }
+}
+
+/// Whether the export goes or the whole server: what comes too late was not executed, and is told so.
+#[test]
+fn a_foreign_client_learns_that_an_export_is_gone() {
+    let Some(programs) = &*NATIVE else { return };
+    for whole in [false, true] {
+        let Ours { running, name, tcp, .. } = Ours::start();
+        let mut command = programs.command("client");
+        command.args(["gone", &tcp.to_string(), &name]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "called\n");
+        if whole {
+            running.stop();
+        } else {
+            assert!(running.withdraw(&name));
+        }
+        let last = output.lines().map_while(Result::ok).last();
+        assert_eq!(last.as_deref(), Some("gone"));
+        assert!(child.wait().unwrap().success());
+    }
+}

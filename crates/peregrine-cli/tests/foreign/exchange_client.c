@@ -1,0 +1,331 @@
+/* The client's side of packet exchange over UDP (docs/PROTOCOL.md, part 9): one handle, one call at
+ * a time. The client alone has timers, and they only ever ask. */
+#include "peregrine.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define PIECE 1408u /* what Ethernet leaves */
+#define CREDITS 64u /* pieces that the socket's buffer holds */
+#define ASK_FIRST_US 20000u
+#define ASK_US 200000u
+#define ASK_WORKING_US 2000000u
+#define ASKED_MAX 10u
+#define EXTENSIONS 16u
+
+static struct pg_packet packet_of(struct pg_exchange *exchange, uint8_t kind) {
+    struct pg_packet packet = {.kind = kind, .place = exchange->place,
+                               .sequence = exchange->sequence, .serial = ++exchange->serial,
+                               .echo = exchange->echo, .piece = exchange->piece,
+                               .credits = CREDITS};
+    memcpy(packet.secret, exchange->secret, 12);
+    return packet;
+}
+
+/* 1: a packet of this handle; 0: the time is over; -1: nobody listens there. */
+static int receive(struct pg_exchange *exchange, struct pg_packet *packet, uint64_t until_us) {
+    static uint8_t bytes[PG_PACKET_MAX];
+    for (;;) {
+        uint64_t now = pg_now_us();
+        struct pollfd one = {.fd = exchange->fd, .events = POLLIN};
+        int ready = poll(&one, 1, until_us <= now ? 0 : (int)((until_us - now + 999) / 1000));
+        if (ready < 0 && errno == EINTR) continue;
+        if (ready <= 0) return 0;
+        ssize_t got = recv(exchange->fd, bytes, sizeof bytes, 0);
+        if (got < 0 && errno == ECONNREFUSED) return -1;
+        if (got < 0 || !pg_packet_unpack(packet, bytes, (size_t)got)) continue;
+        if (packet->place != exchange->place || memcmp(packet->secret, exchange->secret, 12) != 0)
+            continue;
+        if (packet->sequence == exchange->sequence) return 1;
+    }
+}
+
+/* ---- binding ---- */
+
+static void send_binding(struct pg_exchange *exchange, uint8_t kind, const uint8_t *body) {
+    struct pg_packet packet = packet_of(exchange, kind);
+    packet.flags = PG_CHECKED;
+    packet.piece = packet.credits = 0;
+    packet.body = body;
+    packet.body_bytes = PG_BINDING_BODY;
+    pg_packet_send(exchange->fd, NULL, &packet);
+}
+
+bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *name,
+                      const uint8_t digest[16]) {
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int room = 1 << 20;
+    *exchange = (struct pg_exchange){.fd = socket(AF_INET, SOCK_DGRAM, 0)};
+    setsockopt(exchange->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
+    if (connect(exchange->fd, (struct sockaddr *)&to, sizeof to) != 0) return false;
+
+    /* The nonce stands where the secret will. */
+    pg_random(exchange->secret, 12);
+    uint8_t hello[PG_BINDING_BODY] = {0}, body[PG_BINDING_BODY] = {0};
+    size_t name_bytes = strlen(name);
+    if (name_bytes == 0 || name_bytes > PG_NAME_MAX) return false;
+    memcpy(body + 16, digest, 16);
+    pg_set_le16(body + 36, 1);
+    pg_set_le16(body + 38, PIECE / 16);
+    pg_set_le32(body + 40, PG_MESSAGE_WANTED);
+    pg_set_le16(body + 44, CREDITS);
+    pg_set_le16(body + 46, (uint16_t)name_bytes);
+    memcpy(body + 48, name, name_bytes);
+
+    bool cookie = false;
+    uint64_t wait_us = 100000;
+    for (int sent = 0; sent < 10;) {
+        send_binding(exchange, cookie ? PG_BIND_PACKET : PG_HELLO, cookie ? body : hello);
+        sent++;
+        uint64_t until = pg_now_us() + wait_us;
+        wait_us = wait_us < 800000 ? 2 * wait_us : 1000000;
+        struct pg_packet packet;
+        int got;
+        while ((got = receive(exchange, &packet, until)) > 0) {
+            exchange->echo = packet.serial;
+            if (packet.kind == PG_UNBOUND) return false;
+            if (packet.kind == PG_COOKIE) {
+                memcpy(body, packet.body, 16);
+                cookie = true;
+                break;
+            }
+            if (packet.kind == PG_BOUND_PACKET && cookie && pg_le16(packet.body + 36) >= 1) {
+                exchange->origin = pg_le64(packet.body);
+                exchange->incarnation = pg_le64(packet.body + 8);
+                exchange->big = pg_le32(packet.body + 32) & 4;
+                exchange->piece = 16 * (uint32_t)pg_le16(packet.body + 38);
+                exchange->largest = pg_le32(packet.body + 40);
+                exchange->credits = pg_le16(packet.body + 44);
+                exchange->place = pg_le32(packet.body + 48);
+                memcpy(exchange->secret, packet.body + 52, 12);
+                exchange->sequence = pg_le32(exchange->secret + 8);
+                return exchange->piece >= 512 && exchange->piece <= PIECE;
+            }
+        }
+        if (got < 0) return false;
+    }
+    return false;
+}
+
+/* ---- a call ---- */
+
+struct open_call {
+    struct pg_exchange *exchange;
+    const struct pg_call *call;
+    uint8_t *message; /* extensions, then the message */
+    struct pg_sender sender;
+    struct pg_assembly result;
+    struct pg_packet first; /* what the first fragment told of the result */
+    bool heard;             /* that the server has all of the call, or a part of the result */
+    bool replied;
+};
+
+static uint16_t emit_call(void *of, uint32_t fragment, uint16_t flags) {
+    struct open_call *open = of;
+    struct pg_packet packet = packet_of(open->exchange, PG_CALL);
+    uint32_t at;
+    packet.flags = flags;
+    packet.procedure = open->call->procedure;
+    packet.total = open->sender.shape.total;
+    packet.head = (uint32_t)open->call->head;
+    packet.copied = (uint32_t)open->call->copied + EXTENSIONS;
+    packet.extensions = EXTENSIONS;
+    packet.fragment = fragment;
+    packet.piece = open->sender.shape.piece;
+    packet.body_bytes = pg_fragment_range(&open->sender.shape, fragment, &at);
+    packet.body = open->message + at;
+    pg_packet_send(open->exchange->fd, NULL, &packet);
+    return packet.serial;
+}
+
+static void send_have_result(struct open_call *open, uint16_t flags) {
+    struct pg_packet have = packet_of(open->exchange, PG_HAVE_RESULT);
+    uint8_t bitmap[128];
+    have.flags = flags;
+    if (open->result.message) pg_assembly_have(&open->result, &have, bitmap);
+    pg_packet_send(open->exchange->fd, NULL, &have);
+}
+
+static void ask(struct open_call *open) {
+    if (open->replied || open->result.message) {
+        send_have_result(open, PG_PLEASE);
+        return;
+    }
+    struct pg_packet probe = packet_of(open->exchange, PG_PROBE);
+    pg_packet_send(open->exchange->fd, NULL, &probe);
+}
+
+static void send_plain(struct pg_exchange *exchange, uint8_t kind) {
+    struct pg_packet packet = packet_of(exchange, kind);
+    packet.piece = packet.credits = 0;
+    pg_packet_send(exchange->fd, NULL, &packet);
+}
+
+/* A fragment of the result; true if the result is whole. */
+static bool result_comes(struct open_call *open, const struct pg_packet *packet, bool *tell) {
+    struct pg_shape shape;
+    if (!pg_shape_of(&shape, packet->total, packet->piece)) return false;
+    if (!open->result.message) {
+        if (!pg_assembly_begin(&open->result, shape)) return false;
+        open->first = *packet;
+    }
+    open->heard = true;
+    pg_assembly_place(&open->result, packet);
+    if (open->result.whole) return true;
+    bool holes = open->result.next != open->result.end, please = packet->flags & PG_PLEASE;
+    if (please && !holes)
+        send_have_result(open, 0);
+    else if (please || packet->fragment == 0)
+        *tell = true; /* unless what is missing lies in the socket already */
+    return false;
+}
+
+/* Not executed, if the place has vouched for longer than the call was on its way. */
+static enum pg_outcome refused(const struct open_call *open, const struct pg_packet *packet) {
+    uint64_t since = pg_now_us() - open->exchange->first_us;
+    uint64_t age = packet->age, doubt = age / 1000 + 1000;
+    bool certain = !open->heard && packet->origin == open->exchange->origin && age > doubt &&
+                   age - doubt > since;
+    return certain ? PG_FAILED_NOT_EXECUTED : PG_FAILED_MAYBE;
+}
+
+/* Waits for the result, asking when nothing comes. */
+static enum pg_outcome await(struct open_call *open, uint64_t deadline) {
+    struct pg_exchange *exchange = open->exchange;
+    uint64_t wait = ASK_FIRST_US, working = ASK_US, ask_at = pg_now_us() + wait;
+    unsigned asked = 0, unreachable = 0;
+    bool tell = false;
+    for (;;) {
+        struct pg_packet packet;
+        uint64_t until = tell ? 0 : ask_at < deadline ? ask_at : deadline;
+        int got = receive(exchange, &packet, until);
+        uint64_t now = pg_now_us();
+        if (got < 0 && ++unreachable == 3) return PG_FAILED_MAYBE;
+        if (got <= 0 && tell) {
+            tell = false;
+            send_have_result(open, 0);
+        } else if (got <= 0) {
+            if (now >= deadline) return PG_TIMED_OUT;
+            if (now < ask_at) continue;
+            if (wait >= ASK_US && asked++ == ASKED_MAX) return PG_FAILED_MAYBE;
+            ask(open);
+            wait = 2 * wait < ASK_US ? 2 * wait : ASK_US;
+            ask_at = now + wait;
+        }
+        if (got <= 0) continue;
+        exchange->echo = packet.serial;
+        unreachable = asked = 0;
+        wait = ASK_FIRST_US;
+        ask_at = now + wait;
+        switch (packet.kind) {
+        case PG_RESULT:
+            if (result_comes(open, &packet, &tell)) return PG_REPLIED;
+            break;
+        case PG_HAVE_CALL:
+            if (packet.flags & PG_ALL) {
+                open->heard = true;
+                if (packet.flags & PG_REPLIED_FLAG) {
+                    open->replied = true;
+                } else {
+                    ask_at = now + working;
+                    wait = ASK_US;
+                    working = 2 * working < ASK_WORKING_US ? 2 * working : ASK_WORKING_US;
+                }
+            } else if (!open->heard) {
+                pg_sender_heard(&open->sender, &packet, emit_call, open);
+            }
+            break;
+        case PG_REFUSED: return refused(open, &packet);
+        default: break;
+        }
+    }
+}
+
+/* A handle whose call was given up is used again when the server has let go of it. */
+static bool let_go(struct pg_exchange *exchange) {
+    uint64_t wait = ASK_US;
+    for (unsigned asked = 0; exchange->captured && asked < ASKED_MAX; asked++) {
+        struct pg_packet packet;
+        send_plain(exchange, PG_QUIT);
+        int got = receive(exchange, &packet, pg_now_us() + wait);
+        while (got > 0 && packet.kind != PG_LET_GO && packet.kind != PG_HAVE_CALL)
+            got = packet.kind == PG_REFUSED ? -1 : receive(exchange, &packet, pg_now_us() + wait);
+        if (got < 0) break;
+        if (got == 0) continue;
+        exchange->echo = packet.serial;
+        exchange->captured = packet.kind != PG_LET_GO;
+        asked = 0;
+        if (exchange->captured) {
+            /* It still runs: what it says when it ends is waited for, more and more patiently. */
+            got = receive(exchange, &packet, pg_now_us() + wait);
+            exchange->captured = got <= 0 || packet.kind != PG_LET_GO;
+            wait = 2 * wait < ASK_WORKING_US ? 2 * wait : ASK_WORKING_US;
+        }
+    }
+    return !exchange->captured;
+}
+
+enum pg_outcome pg_exchange_call(struct pg_exchange *exchange, const struct pg_call *call,
+                                 struct pg_reply *reply, unsigned deadline_ms) {
+    static const uint8_t unknown[EXTENSIONS] = {0x01, 0x70, 0, 0, 5, 0, 0, 0,
+                                                'h', 'e', 'l', 'l', 'o'};
+    struct open_call open = {.exchange = exchange, .call = call};
+    struct pg_shape shape;
+    size_t total = call->message.count + EXTENSIONS;
+    *reply = (struct pg_reply){0};
+    if (exchange->ended || total > PG_MESSAGE_MAX || total > exchange->largest || !let_go(exchange) ||
+        !pg_shape_of(&shape, (uint32_t)total, exchange->piece))
+        return PG_FAILED_NOT_EXECUTED;
+    open.message = pg_allocate(total);
+    memcpy(open.message, unknown, EXTENSIONS);
+    if (call->message.count)
+        memcpy(open.message + EXTENSIONS, call->message.bytes, call->message.count);
+
+    exchange->sequence++;
+    exchange->owes = false; /* this call acknowledges the last result */
+    exchange->first_us = pg_now_us();
+    pg_sender_begin(&open.sender, open.message, shape, exchange->credits);
+    pg_sender_go_on(&open.sender, emit_call, &open);
+    enum pg_outcome outcome = await(&open, exchange->first_us + 1000 * (uint64_t)deadline_ms);
+
+    if (outcome == PG_REPLIED) {
+        const struct pg_packet *first = &open.first;
+        reply->answer = first->procedure;
+        reply->head_at = first->copied;
+        reply->head = first->head;
+        pg_put_bytes(&reply->message, open.result.message + first->extensions,
+                     first->total - first->extensions);
+        exchange->owes = true;
+        if (first->total >= 1 << 20) pg_exchange_settle(exchange);
+    } else if (outcome == PG_TIMED_OUT) {
+        send_plain(exchange, PG_QUIT);
+        exchange->captured = true;
+    } else {
+        exchange->ended = true; /* bind again */
+    }
+    pg_sender_free(&open.sender);
+    pg_assembly_free(&open.result);
+    free(open.message);
+    return outcome;
+}
+
+/* The next call would acknowledge the last result; if there is none, this does, within 100 ms. */
+void pg_exchange_settle(struct pg_exchange *exchange) {
+    if (!exchange->owes) return;
+    struct pg_packet have = packet_of(exchange, PG_HAVE_RESULT);
+    have.flags = PG_ALL;
+    pg_packet_send(exchange->fd, NULL, &have);
+    exchange->owes = false;
+}
+
+void pg_exchange_close(struct pg_exchange *exchange) {
+    if (!exchange->ended && !exchange->captured) send_plain(exchange, PG_BYE);
+    close(exchange->fd);
+    exchange->fd = -1;
+}

@@ -1,0 +1,143 @@
+//! Binding again when the server has gone: a policy, and never a change during a call.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::bound::Bound;
+use super::ladder::{self, Climbed};
+use super::session::{hold, until};
+use super::{BindOptions, Explanation};
+use crate::error::{CallError, Kind};
+use crate::interface::{Digest, Interface};
+
+/// What a binding does whose server has gone, when it is called.
+///
+/// Binding again is all that binding was: the name is looked up, the fastest path is taken that works,
+/// the interfaces are compared. It happens between two attempts at a call, within the time that the
+/// call may take, once for each call that fails; if it does not help, the call fails as it did.
+///
+/// ```
+/// use peregrine::{BindOptions, Rebind};
+///
+/// let options = BindOptions::default().rebind(Rebind::Never);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rebind {
+    /// It fails for ever: whoever bound binds again, if they wish.
+    Never,
+    /// It binds again, and repeats the call, if that certainly was not executed. A call of which
+    /// nobody knows fails; the next one finds the server again.
+    #[default]
+    WhenNotExecuted,
+    /// The same, and repeats calls of which nobody knows if their procedure is `#[idempotent]`.
+    Idempotent,
+}
+
+/// What all that a binding is, was and will be have in common.
+pub(crate) struct Home {
+    pub(super) address: String,
+    pub(super) interface: &'static Interface,
+    digest: Option<Digest>,
+    options: BindOptions,
+    /// What it was bound to last, if it ever was bound again.
+    latest: Mutex<Option<Arc<Bound>>>,
+    /// Held by whoever binds again.
+    binds: Mutex<()>,
+}
+
+impl Home {
+    pub(super) fn new(
+        address: &str,
+        interface: &'static Interface,
+        digest: Option<Digest>,
+        options: &BindOptions,
+    ) -> Self {
+        Self {
+            address: address.to_owned(),
+            interface,
+            digest,
+            options: options.clone(),
+            latest: Mutex::default(),
+            binds: Mutex::default(),
+        }
+    }
+
+    pub(super) fn bind(&self) -> Result<Bound, (CallError, Explanation)> {
+        let limit = until(self.options.bind_limit);
+        let Self { address, interface, digest, options, .. } = self;
+        let climbed = ladder::climb(address, interface, *digest, options, limit)?;
+        self.bound(climbed)
+    }
+
+    fn bound(&self, climbed: Climbed) -> Result<Bound, (CallError, Explanation)> {
+        let Climbed { leg, numbers, explanation } = climbed;
+        let told = explanation.clone();
+        Bound::new(leg, numbers, self.interface, explanation, self.options.short)
+            .map_err(|error| (error.at(&self.address), told))
+    }
+
+    fn latest(&self) -> MutexGuard<'_, Option<Arc<Bound>>> {
+        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What calls go to, of whoever was bound as `known`.
+    pub(crate) fn now(&self, known: &Arc<Bound>) -> Arc<Bound> {
+        if !known.has_moved() {
+            return Arc::clone(known);
+        }
+        self.latest().as_ref().map_or_else(|| Arc::clone(known), Arc::clone)
+    }
+
+    /// After a call of procedure `number` failed on `gone`: what it may be repeated on. `None` if it
+    /// is to fail as it did; then its error says why binding again did not help, if that was tried.
+    #[cold]
+    pub(crate) fn again(
+        &self,
+        known: &Arc<Bound>,
+        gone: &Arc<Bound>,
+        number: u32,
+        error: CallError,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Bound>, CallError> {
+        let idempotent_too = match self.options.rebind {
+            Rebind::Never => return Err(error),
+            Rebind::WhenNotExecuted => false,
+            Rebind::Idempotent => true,
+        };
+        let is_gone =
+            matches!(error.kind(), Kind::ServerGone | Kind::Withdrawn | Kind::Unreachable);
+        if !is_gone || !gone.may_repeat(number, &error, idempotent_too) {
+            return Err(error);
+        }
+        match self.rebind(known, gone, deadline) {
+            Ok(bound) => Ok(bound),
+            Err(why) => Err(error.because(why.chain())),
+        }
+    }
+
+    fn rebind(
+        &self,
+        known: &Arc<Bound>,
+        gone: &Arc<Bound>,
+        deadline: Option<Instant>,
+    ) -> Result<Arc<Bound>, CallError> {
+        let limit = until(self.options.bind_limit);
+        let until = deadline.map_or(limit, |deadline| deadline.min(limit));
+        let _one = hold(&self.binds, until)?;
+        // Another caller was here first.
+        if let Some(latest) = &*self.latest()
+            && !Arc::ptr_eq(latest, gone)
+        {
+            known.moves();
+            return Ok(Arc::clone(latest));
+        }
+        let Self { address, interface, digest, options, .. } = self;
+        let climbed = ladder::climb(address, interface, *digest, options, until);
+        let bound = climbed.and_then(|climbed| self.bound(climbed)).map_err(|(error, _)| error)?;
+        let bound = Arc::new(bound);
+        *self.latest() = Some(Arc::clone(&bound));
+        known.moves();
+        Ok(bound)
+    }
+}

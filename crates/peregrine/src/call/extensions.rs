@@ -1,0 +1,292 @@
+//! Extensions: what a call carries besides its message, and most calls do not.
+//!
+//! A sequence of a tag (`u32`), a length in bytes (`u32`) and so many bytes, little-endian on every
+//! path, whatever the order of values. A tag that is not known is passed over, and where a length
+//! leads beyond the end the sequence ends. Of a tag that comes twice the first counts.
+//!
+//! | tag | what |
+//! |---|---|
+//! | 0 | nothing: zeros may fill the sequence up |
+//! | 1 | the chain of calls that nest: links of 16 bytes |
+//! | 2 | deadline: microseconds (`u64`) that the caller had left when the call was sent |
+
+use core::time::Duration;
+use std::time::Instant;
+
+use super::caller::set_due;
+use super::chain::{self, LINK_BYTES};
+use super::request::Refusal;
+use crate::error::{CallError, Kind, Phase};
+use crate::limits;
+use crate::value::{Window, align_up};
+
+const CHAIN: u32 = 1;
+const DEADLINE: u32 = 2;
+
+/// Bytes of a tag and a length.
+const HEADER_BYTES: usize = 8;
+/// Bytes that we ever write: the longest chain and a deadline.
+pub(crate) const BYTES_MAX: usize =
+    align_up(2 * HEADER_BYTES + limits::CHAIN_MAX * LINK_BYTES + size_of::<u64>());
+
+/// Those of one call, on its way out.
+pub(crate) struct Extensions {
+    /// Zero where nothing is written.
+    bytes: [u8; BYTES_MAX],
+    length: usize,
+}
+
+impl Extensions {
+    /// What a call carries that is sent now: the chain, if a procedure makes it that was called by
+    /// the process `inside`, and what is left until its deadline, if it has one.
+    ///
+    /// # Errors
+    /// If calls nest too deeply, or nothing is left.
+    #[cold]
+    pub(crate) fn of(inside: Option<u32>, deadline: Option<Instant>) -> Result<Self, CallError> {
+        let mut extensions = Self { bytes: [0; BYTES_MAX], length: 0 };
+        if let Some(caller) = inside {
+            extensions.chain(caller)?;
+        }
+        if let Some(deadline) = deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(no_time_left());
+            }
+            // Cut off, so that the server has no more than what is left here; nothing it is not yet.
+            let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1);
+            extensions.begin(DEADLINE, size_of::<u64>());
+            extensions.put(&left.to_le_bytes());
+        }
+        Ok(extensions)
+    }
+
+    fn chain(&mut self, caller: u32) -> Result<(), CallError> {
+        chain::with_links(caller, |before, own| {
+            let links = before.len() + 1;
+            if links > limits::CHAIN_MAX {
+                let text = format!("calls nest {} deep", limits::CHAIN_MAX);
+                return Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text));
+            }
+            self.begin(CHAIN, links * LINK_BYTES);
+            for word in before.iter().chain([&own]).flatten() {
+                self.put(&word.to_le_bytes());
+            }
+            Ok(())
+        })
+    }
+
+    fn begin(&mut self, tag: u32, bytes: usize) {
+        self.put(&tag.to_le_bytes());
+        self.put(&(bytes as u32).to_le_bytes());
+    }
+
+    /// There is room for all that is ever put here.
+    fn put(&mut self, bytes: &[u8]) {
+        let end = self.length + bytes.len();
+        self.bytes[self.length..end].copy_from_slice(bytes);
+        self.length = end;
+    }
+
+    /// As many bytes as there are.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    /// The same, filled up with zeros to a multiple of 16.
+    pub(crate) fn padded(&self) -> &[u8] {
+        &self.bytes[..align_up(self.length)]
+    }
+}
+
+/// A call that is not sent, for nobody would wait for it.
+#[cold]
+pub(crate) fn no_time_left() -> CallError {
+    let text = "its time was up before it could be sent";
+    CallError::not_executed(Kind::TimedOut, Phase::Call, text)
+}
+
+/// What stands under a tag in the extensions of a call that has come; all of it is there.
+fn find(extensions: Window<'_>, tag: u32) -> Option<Window<'_>> {
+    let mut at = 0;
+    loop {
+        // Each step takes eight bytes at least, and no path takes more than 64 KiB of them.
+        let header: [[u8; 4]; 2] = extensions.read_plain(at)?;
+        let [one, bytes] = header.map(u32::from_le_bytes);
+        let content = extensions.part(at + HEADER_BYTES, bytes as usize)?;
+        if one == tag {
+            return Some(content);
+        }
+        at += HEADER_BYTES + bytes as usize;
+    }
+}
+
+/// The links of a chain, one by one; none if there is no chain, or none that makes sense.
+fn links(extensions: Window<'_>) -> impl Iterator<Item = chain::Link> {
+    let chain = find(extensions, CHAIN).unwrap_or(Window::empty());
+    let count = if chain.len().is_multiple_of(LINK_BYTES) { chain.len() / LINK_BYTES } else { 0 };
+    (0..count.min(limits::CHAIN_MAX)).map_while(move |i| {
+        let link: [[u8; 4]; 4] = chain.read_plain(i * LINK_BYTES)?;
+        Some(link.map(u32::from_le_bytes))
+    })
+}
+
+/// Notes what the extensions say of the call that this thread is about to run, and that has
+/// `waited` since it was taken off the wire.
+///
+/// # Errors
+/// If its caller's time is up: it is not to be run.
+#[cold]
+pub(crate) fn enter(
+    extensions: Window<'_>,
+    waited: impl FnOnce() -> Duration,
+) -> Result<(), Refusal> {
+    chain::enter(links(extensions));
+    let left = find(extensions, DEADLINE).filter(|left| left.len() == size_of::<u64>());
+    let Some(left) = left.and_then(|left| left.read_plain(0)).map(u64::from_le_bytes) else {
+        set_due(None);
+        return Ok(());
+    };
+    let left = Duration::from_micros(left).saturating_sub(waited());
+    // What lies beyond the clock's range is no limit.
+    set_due(Instant::now().checked_add(left));
+    if left.is_zero() { Err(Refusal::late()) } else { Ok(()) }
+}
+
+/// The thread runs no call with extensions any more.
+pub(crate) fn leave() {
+    chain::leave();
+    set_due(None);
+}
+
+/// Whether a call whose extensions these are says that it comes from inside this process. A hint:
+/// any peer to whom a call of ours came can say so.
+pub(crate) fn is_from_inside(extensions: Window<'_>) -> bool {
+    let own = chain::own_link();
+    links(extensions).any(|link| link == own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::chain::processes;
+    use crate::error::Executed;
+    use proptest::prelude::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn entered(extensions: &[u8]) -> Result<(), Refusal> {
+        enter(Window::from(extensions), || Duration::ZERO)
+    }
+
+    fn of(inside: Option<u32>, deadline: Option<Instant>) -> Vec<u8> {
+        Extensions::of(inside, deadline).unwrap().as_bytes().to_vec()
+    }
+
+    /// A tag, the length that it claims, and what follows.
+    fn one(tag: u32, length: u32, content: &[u8]) -> Vec<u8> {
+        [&tag.to_le_bytes(), &length.to_le_bytes(), content].concat()
+    }
+
+    /// What is noted, though this thread runs no procedure.
+    fn due() -> Option<Instant> {
+        let due = set_due(None);
+        set_due(due);
+        due
+    }
+
+    fn left() -> Option<Duration> {
+        due().map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
+    #[test]
+    fn a_chain_grows_link_by_link_and_is_known_again() {
+        let bytes = of(Some(77), None);
+        assert_eq!(bytes.len(), HEADER_BYTES + 2 * LINK_BYTES);
+        assert_eq!(bytes[..8], [1, 0, 0, 0, 32, 0, 0, 0]);
+        assert_eq!(bytes[16..20], [77, 0, 0, 0]);
+        assert!(is_from_inside(Window::from(&bytes[..])));
+        entered(&bytes).unwrap();
+        assert_eq!(processes(), [77, std::process::id()]);
+        let mut deep = 2;
+        while let Ok(extensions) = Extensions::of(Some(1), None) {
+            deep += 1;
+            entered(extensions.as_bytes()).unwrap();
+            assert_eq!(processes().len(), deep);
+        }
+        assert_eq!(deep, limits::CHAIN_MAX);
+        // There is room for a deadline beside the longest.
+        let links = limits::CHAIN_MAX - 1;
+        entered(&one(CHAIN, (links * LINK_BYTES) as u32, &vec![1; links * LINK_BYTES])).unwrap();
+        let bytes = of(Some(1), Some(Instant::now() + LONG));
+        assert_eq!(align_up(bytes.len()), BYTES_MAX);
+        leave();
+        assert_eq!((processes(), due()), (vec![], None));
+    }
+
+    #[test]
+    fn what_is_left_arrives_less_what_it_waited() {
+        let bytes = of(None, Some(Instant::now() + LONG));
+        assert_eq!((bytes.len(), &bytes[..8]), (16, &[2, 0, 0, 0, 8, 0, 0, 0][..]));
+        entered(&bytes).unwrap();
+        assert!(left().unwrap() <= LONG && left() > Some(LONG / 2), "{:?}", left());
+        enter(Window::from(&bytes[..]), || LONG / 2).unwrap();
+        assert!(left().unwrap() <= LONG / 2, "{:?}", left());
+        let refusal = enter(Window::from(&bytes[..]), || LONG).unwrap_err();
+        assert_eq!((refusal.kind, refusal.executed), (Kind::TimedOut, Executed::No));
+        entered(&[]).unwrap();
+        assert_eq!(due(), None);
+        let error = Extensions::of(None, Some(Instant::now())).err().expect("nothing is left");
+        assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
+        // As good as none.
+        entered(&one(DEADLINE, 8, &[0xff; 8])).unwrap();
+        assert!(left().is_none_or(|left| left > 1_000_000 * LONG));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_passed_over() {
+        let deadline = one(DEADLINE, 8, &60_000_000_u64.to_le_bytes());
+        let strange = one(9, 5, b"abcde");
+        let chain = one(CHAIN, 16, &[3, 0, 0, 0].repeat(4));
+        // In any order, with what nobody knows in between, filled up at the end.
+        for parts in [[&deadline, &strange, &chain], [&chain, &strange, &deadline]] {
+            entered(&[&parts.map(|part| &part[..]).concat(), &[0; 16][..]].concat()).unwrap();
+            assert!(left() > Some(LONG / 2) && processes() == [3], "{parts:?}");
+        }
+        // The first of two counts.
+        entered(&[&deadline[..], &one(DEADLINE, 8, &[1, 0, 0, 0, 0, 0, 0, 0])].concat()).unwrap();
+        assert!(left() > Some(LONG / 2));
+        for senseless in [
+            &b""[..],
+            b"\x01",
+            &one(CHAIN, u32::MAX, &[7; 64]),
+            &one(CHAIN, 24, &[7; 24]),
+            &one(DEADLINE, 9, &[0; 8]),
+            &one(DEADLINE, 4, &[0; 4]),
+            &one(9, u32::MAX, &chain),
+            &one(9, 0xffff_fff8, &deadline),
+            &[0; 64],
+        ] {
+            entered(senseless).unwrap();
+            assert_eq!((due(), processes()), (None, vec![]), "{senseless:?}");
+            assert!(!is_from_inside(Window::from(senseless)));
+        }
+        leave();
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_harm(
+            bytes in proptest::collection::vec(any::<u8>(), 0..600),
+            tags in proptest::collection::vec((0_u32..4, 0_u32..40), 0..8),
+        ) {
+            let sequence = tags.iter().flat_map(|(tag, length)| one(*tag, *length, &bytes));
+            for bytes in [bytes.clone(), sequence.collect()] {
+                let _ = entered(&bytes);
+                let _ = is_from_inside(Window::from(&bytes[..]));
+                prop_assert!(processes().len() <= limits::CHAIN_MAX);
+            }
+            leave();
+        }
+    }
+}

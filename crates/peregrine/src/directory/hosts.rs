@@ -1,0 +1,179 @@
+//! The static directory: a file that says on which machines names are served.
+//!
+//! ```text
+//! # name     where it is served
+//! files      files@fs.example.org:7000
+//! archive    tcp:disk@192.0.2.9:7000  udp:disk@192.0.2.9:7001
+//! ```
+//!
+//! Each line is a name and one or more addresses that name a machine; the name there may be another.
+//! Lines of one name add up. The first of these files that has the name is the one that counts:
+//!
+//! | file | when |
+//! |---|---|
+//! | `$PEREGRINE_HOSTS` | if set; then no other |
+//! | `$XDG_CONFIG_HOME/peregrine/hosts`, or `~/.config/peregrine/hosts` | if it is there |
+//! | `/etc/peregrine/hosts` | if it is there |
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::Directory;
+use crate::address::Address;
+use crate::error::{CallError, Kind, Phase};
+use crate::limits;
+
+/// Hosts files, in the order in which they are asked.
+///
+/// ```
+/// use peregrine::directory::{Directory, Hosts};
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("hosts");
+/// std::fs::write(&path, "files  files@fs.example.org:7000\n").unwrap();
+/// let offers = Hosts::of([path]).offers("files")?;
+/// assert_eq!(offers[0].to_string(), "files@fs.example.org:7000");
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Hosts(Vec<PathBuf>);
+
+impl Hosts {
+    /// These files.
+    pub fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self(files.into_iter().collect())
+    }
+
+    /// The files that the environment says.
+    pub fn of_environment() -> Self {
+        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        if let Some(file) = set("PEREGRINE_HOSTS") {
+            return Self::of([file.into()]);
+        }
+        let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
+        let config = set("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+        let own = config.map(|config| config.join("peregrine/hosts"));
+        Self::of(own.into_iter().chain([PathBuf::from("/etc/peregrine/hosts")]))
+    }
+}
+
+impl Directory for Hosts {
+    fn offers(&self, name: &str) -> Result<Vec<Address>, CallError> {
+        for file in &self.0 {
+            let text = match read(file) {
+                Ok(text) => text,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => {
+                    let what = format!("reading {}", file.display());
+                    return Err(CallError::system(Phase::Resolve, what, error));
+                }
+            };
+            let offers = offers_in(&text, name).map_err(|(line, error)| {
+                let text = format!("{}:{line}: {}", file.display(), error.detail());
+                CallError::not_executed(Kind::BadName, Phase::Resolve, text)
+            })?;
+            if !offers.is_empty() {
+                return Ok(offers);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn describe(&self) -> String {
+        let files: Vec<_> = self.0.iter().map(|file| file.display().to_string()).collect();
+        format!("hosts file {}", files.join(" or "))
+    }
+}
+
+fn read(path: &Path) -> io::Result<String> {
+    let file = File::open(path)?;
+    let most = limits::HOSTS_BYTES_MAX as u64;
+    let mut text = String::new();
+    if file.take(most + 1).read_to_string(&mut text)? as u64 > most {
+        return Err(io::Error::other(format!("it has more than {most} bytes")));
+    }
+    Ok(text)
+}
+
+/// Where a name is served, as the text of a hosts file says; what is wrong with the line that it is
+/// on. Other lines are nobody's business.
+fn offers_in(text: &str, name: &str) -> Result<Vec<Address>, (usize, CallError)> {
+    let mut offers = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.split('#').next().unwrap_or(line);
+        let mut words = line.split_whitespace();
+        if words.next() != Some(name) {
+            continue;
+        }
+        let before = offers.len();
+        for word in words {
+            let address: Address = word.parse().map_err(|error| (number, error))?;
+            if address.place().is_none() {
+                let text = format!("`{word}` names no machine: write NAME@HOST or NAME@HOST:PORT");
+                return Err((number, CallError::not_executed(Kind::BadName, Phase::Resolve, text)));
+            }
+            offers.push(address);
+        }
+        if offers.len() == before {
+            let text = format!("no address stands behind `{name}`");
+            return Err((number, CallError::not_executed(Kind::BadName, Phase::Resolve, text)));
+        }
+        if offers.len() > limits::OFFERS_MAX {
+            let text = format!("more than {} addresses of `{name}`", limits::OFFERS_MAX);
+            return Err((number, CallError::not_executed(Kind::BadName, Phase::Resolve, text)));
+        }
+    }
+    Ok(offers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# where things are
+files    files@fs:7000        # all paths
+archive  tcp:disk@192.0.2.9:7000 udp:192.0.2.9:7001/disk
+files    tcp:old@[::1]:7
+broken   tcp:disk
+empty
+";
+
+    fn offers(name: &str) -> Vec<String> {
+        let found = offers_in(TEXT, name).unwrap_or_else(|(_, error)| panic!("{error}"));
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn names_are_found_and_lines_add_up() {
+        assert_eq!(offers("files"), ["files@fs:7000", "tcp:old@[::1]:7"]);
+        assert_eq!(offers("archive"), ["tcp:disk@192.0.2.9:7000", "udp:disk@192.0.2.9:7001"]);
+        assert!(offers("file").is_empty());
+    }
+
+    #[test]
+    fn a_wrong_line_is_pointed_at_and_harms_no_other_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("hosts");
+        std::fs::write(&file, TEXT).unwrap();
+        let hosts = Hosts::of([dir.path().join("none"), file]);
+        assert_eq!(hosts.offers("files").unwrap().len(), 2);
+        for (name, what) in
+            [("broken", "hosts:5: `tcp:disk` names no machine"), ("empty", "hosts:6: no address")]
+        {
+            let error = hosts.offers(name).unwrap_err();
+            assert_eq!((error.kind(), error.phase()), (Kind::BadName, Phase::Resolve));
+            assert!(error.to_string().contains(what), "{error}");
+        }
+        let many = "files a@b:1 ".to_owned() + &"a@b:1 ".repeat(limits::OFFERS_MAX);
+        assert!(offers_in(&many, "files").is_err());
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read_to_its_end() {
+        let hosts = Hosts::of([PathBuf::from("/dev/zero")]);
+        let error = hosts.offers("files").unwrap_err();
+        assert!(error.to_string().contains("more than"), "{error}");
+    }
+}

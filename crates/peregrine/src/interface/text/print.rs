@@ -1,0 +1,148 @@
+//! A description prints the text it was read from.
+
+use core::fmt::{self, Display};
+
+use super::{
+    DIRECTIONS, Described, DescribedBody, DescribedField, DescribedParameter, DescribedProcedure,
+    DescribedType, SIMPLE,
+};
+use crate::interface::Shape;
+
+/// A part of a description beside the whole, in which the names of types stand.
+struct Of<'a, T: ?Sized>(&'a Described, &'a T);
+
+fn separated<'a, T: 'a>(
+    f: &mut fmt::Formatter<'_>,
+    whole: &'a Described,
+    parts: &'a [T],
+) -> fmt::Result
+where
+    Of<'a, T>: Display,
+{
+    for (i, part) in parts.iter().enumerate() {
+        write!(f, "{}{}", if i > 0 { ", " } else { "" }, Of(whole, part))?;
+    }
+    Ok(())
+}
+
+impl Display for Described {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "interface {} version {}", self.name, self.version)?;
+        for procedure in &self.procedures {
+            writeln!(f, "{}", Of(self, procedure))?;
+        }
+        for (number, named) in self.types.iter().enumerate() {
+            writeln!(f, "{}#{number} = {}", named.name, Of(self, &named.body))?;
+        }
+        Ok(())
+    }
+}
+
+impl Described {
+    /// A type as the canonical text has it.
+    pub fn type_text(&self, ty: &DescribedType) -> String {
+        Of(self, ty).to_string()
+    }
+
+    /// A parameter as the canonical text has it.
+    pub fn parameter_text(&self, parameter: &DescribedParameter) -> String {
+        Of(self, parameter).to_string()
+    }
+
+    /// What a named type is made of, as behind the `=` of its line.
+    pub fn body_text(&self, body: &DescribedBody) -> String {
+        Of(self, body).to_string()
+    }
+
+    /// A procedure as its line in the canonical text.
+    pub fn procedure_text(&self, procedure: &DescribedProcedure) -> String {
+        Of(self, procedure).to_string()
+    }
+}
+
+impl Display for Of<'_, DescribedProcedure> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(whole, one) = self;
+        write!(f, "{}{}(", if one.idempotent { "idempotent " } else { "" }, one.name)?;
+        separated(f, whole, &one.parameters)?;
+        write!(f, ") -> {} or {}", Of(whole, &one.result), Of(whole, &one.error))
+    }
+}
+
+impl Display for Of<'_, DescribedParameter> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(whole, one) = self;
+        let direction = DIRECTIONS.iter().find(|(_, direction)| *direction == one.direction);
+        write!(f, "{}{}: ", direction.map_or("", |(text, _)| text), one.name)?;
+        match one.shape {
+            Shape::One => write!(f, "{}", Of(whole, &one.ty))?,
+            Shape::Buffer => write!(f, "[{}]", Of(whole, &one.ty))?,
+            Shape::Text => write!(f, "str")?,
+        }
+        one.max_len.map_or(Ok(()), |max_len| write!(f, " max {max_len}"))
+    }
+}
+
+impl Display for Of<'_, DescribedType> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(whole, ty) = self;
+        match ty {
+            DescribedType::Array(one, count) => write!(f, "[{}; {count}]", Of(whole, &**one)),
+            DescribedType::Sequence(one) => write!(f, "sequence<{}>", Of(whole, &**one)),
+            DescribedType::Option(one) => write!(f, "option<{}>", Of(whole, &**one)),
+            DescribedType::Result(ok, err) => {
+                write!(f, "result<{}, {}>", Of(whole, &**ok), Of(whole, &**err))
+            }
+            DescribedType::Tuple(parts) => {
+                write!(f, "tuple<")?;
+                separated(f, whole, parts)?;
+                write!(f, ">")
+            }
+            DescribedType::Named(number) => {
+                let name = whole.types.get(*number).map_or("", |named| &named.name);
+                write!(f, "{name}#{number}")
+            }
+            simple => {
+                let name = SIMPLE.iter().find(|(_, one)| one == *simple);
+                f.write_str(name.map_or("", |(name, _)| name))
+            }
+        }
+    }
+}
+
+impl Display for Of<'_, DescribedField> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.1.name, Of(self.0, &self.1.ty))
+    }
+}
+
+impl Display for Of<'_, DescribedBody> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(whole, body) = self;
+        match body {
+            DescribedBody::Plain { size, align, fields } => {
+                write!(f, "plain {size} align {align} {{")?;
+                separated(f, whole, fields)?;
+                write!(f, "}}")
+            }
+            DescribedBody::PlainEnum { repr, variants } => {
+                write!(f, "plain enum {}", Of(whole, repr))?;
+                variants.iter().try_for_each(|(name, value)| write!(f, " {name}={value}"))
+            }
+            DescribedBody::Struct(fields) => {
+                write!(f, "struct {{")?;
+                separated(f, whole, fields)?;
+                write!(f, "}}")
+            }
+            DescribedBody::Enum(variants) => {
+                write!(f, "enum")?;
+                for variant in variants {
+                    write!(f, " {} {{", variant.name)?;
+                    separated(f, whole, &variant.fields)?;
+                    write!(f, "}}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! `Records`: what a server knows of each caller at a socket, by place. Made by the dozen when they
+//! are needed, and there for as long as the socket is.
+
+use std::sync::{Arc, Mutex, OnceLock};
+
+use super::locked;
+use crate::call::{Calls, EStack};
+use crate::limits;
+use crate::path::datagram::keeping::Retained;
+use crate::path::rows::Row;
+use crate::protocol::exchange::callee::Callee;
+use crate::protocol::exchange::time::Moment;
+use crate::sys::Address;
+
+/// Records that are made together, when the first of them is needed.
+const CHUNK: usize = 64;
+
+pub(super) struct Records {
+    chunks: Box<[OnceLock<Box<[Record]>>]>,
+    since: Moment,
+}
+
+/// One caller's.
+pub(super) struct Record(pub(super) Mutex<Inner>);
+
+pub(super) struct Inner {
+    pub(super) callee: Callee,
+    /// Where its client was last heard from, and to which group of hosts it belongs.
+    pub(super) to: Address,
+    pub(super) group: u16,
+    /// Whether payloads are checked.
+    pub(super) checked: bool,
+    pub(super) row: Option<Arc<Row>>,
+    /// A call of several packets, and how much is reckoned for it.
+    pub(super) call: Option<(EStack, usize)>,
+    /// The number of the loan, while a thread has borrowed the memory of the call.
+    pub(super) lent: Option<u32>,
+    pub(super) loans: u32,
+    /// The result that was sent last.
+    pub(super) result: Option<Retained>,
+}
+
+impl Records {
+    /// None yet; the places vouch since this moment.
+    pub(super) fn new(since: Moment) -> Self {
+        let chunks = limits::CALLERS_MAX.div_ceil(CHUNK);
+        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), since }
+    }
+
+    /// Those that were ever made.
+    pub(super) fn all(&self) -> impl Iterator<Item = &Record> {
+        self.chunks.iter().filter_map(OnceLock::get).flatten()
+    }
+
+    /// The record of a place, if it was ever made.
+    pub(super) fn record(&self, place: u32) -> Option<&Record> {
+        let chunk = self.chunks.get(place as usize / CHUNK)?.get()?;
+        chunk.get(place as usize % CHUNK)
+    }
+
+    /// The record of a place, made if it is needed for the first time.
+    pub(super) fn made(&self, place: u32) -> Option<&Record> {
+        let (number, since) = (place as usize / CHUNK, self.since);
+        let first = (number * CHUNK) as u32;
+        let vacant = |place| {
+            Record(Mutex::new(Inner {
+                callee: Callee::vacant(place, since),
+                to: Address::default(),
+                group: 0,
+                checked: false,
+                row: None,
+                call: None,
+                lent: None,
+                loans: 0,
+                result: None,
+            }))
+        };
+        let make = || (first..first + CHUNK as u32).map(vacant).collect();
+        self.chunks.get(number)?.get_or_init(make).get(place as usize % CHUNK)
+    }
+}
+
+/// What a call is known by: the place of its record, and its number there.
+pub(super) fn name_of(place: u32, sequence: u32) -> u64 {
+    u64::from(place) << 32 | u64::from(sequence)
+}
+
+impl Calls for Records {
+    fn is_given_up(&self, call: u64) -> bool {
+        let (place, sequence) = ((call >> 32) as u32, call as u32);
+        self.record(place).is_some_and(|record| locked(&record.0).callee.has_given_up(sequence))
+    }
+}

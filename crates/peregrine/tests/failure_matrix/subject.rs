@@ -1,0 +1,156 @@
+//! What is called, and the process that serves it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use peregrine::interface::Type;
+use peregrine::value::{Overflow, Reader, Representation, Writer};
+use peregrine::{CallError, Invalid, Server, Value, interface};
+
+use super::world::{NAME, PLACE};
+
+/// No procedure waits longer.
+const LONG: Duration = Duration::from_secs(60);
+
+#[interface]
+pub(crate) trait Subject {
+    fn echo(&self, x: u32) -> peregrine::Result<u32>;
+    /// Says that it has begun, and takes its time, or less if it may end.
+    fn wait(&self, ms: u32) -> peregrine::Result<u32>;
+    /// Ends the process when it has ended, before its result is sent.
+    fn last(&self) -> peregrine::Result<Deadly>;
+    fn panic(&self) -> peregrine::Result<()>;
+    /// Calls somebody who is not there.
+    fn relay(&self) -> peregrine::Result<()>;
+    /// Says that it has begun, and waits until nobody waits for it.
+    fn outlive(&self) -> peregrine::Result<()>;
+}
+
+/// The same name, and not the same interface.
+pub(crate) mod other {
+    #[peregrine::interface]
+    pub(crate) trait Subject {
+        fn echo(&self, x: u64) -> peregrine::Result<u64>;
+    }
+}
+
+/// A result that is the last thing which its process makes.
+#[derive(Debug)]
+pub(crate) struct Deadly;
+
+impl Value for Deadly {
+    const TYPE: Type = Type::Unit;
+
+    fn encode<R: Representation>(&self, _: &mut Writer<'_, R>) -> Result<(), Overflow> {
+        // SAFETY: ends this process, at once.
+        unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+        Ok(())
+    }
+
+    fn decode<R: Representation>(_: &mut Reader<'_, R>) -> Result<Self, Invalid> {
+        Ok(Self)
+    }
+}
+
+/// Notes that leave a process that is killed: files in its runtime directory.
+pub(crate) struct Notes(PathBuf);
+
+impl Notes {
+    pub(crate) fn of(directory: &Path) -> Self {
+        Self(directory.join("notes"))
+    }
+
+    pub(crate) fn write(&self, what: &str) {
+        let _ = std::fs::create_dir(&self.0);
+        let file = File::create(self.0.join(what));
+        file.unwrap_or_else(|error| panic!("noting `{what}`: {error}"));
+    }
+
+    pub(crate) fn say(&self, what: &str) -> bool {
+        self.0.join(what).exists()
+    }
+
+    pub(crate) fn forget(&self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Answer(Notes);
+
+impl Answer {
+    fn wait_for(&self, what: &str, mut is_so: impl FnMut() -> bool, limit: Duration) {
+        let until = Instant::now() + limit.min(LONG);
+        while !is_so() && !self.0.say(what) && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Subject for Answer {
+    fn echo(&self, x: u32) -> peregrine::Result<u32> {
+        self.0.write("echo ran");
+        Ok(x)
+    }
+    fn wait(&self, ms: u32) -> peregrine::Result<u32> {
+        self.0.write("wait ran");
+        self.wait_for("end", || false, Duration::from_millis(ms.into()));
+        Ok(ms)
+    }
+    fn last(&self) -> peregrine::Result<Deadly> {
+        self.0.write("last ran");
+        Ok(Deadly)
+    }
+    fn panic(&self) -> peregrine::Result<()> {
+        panic!("on purpose")
+    }
+    fn relay(&self) -> peregrine::Result<()> {
+        other::SubjectClient::bind("local:nobody").map(drop)
+    }
+    fn outlive(&self) -> peregrine::Result<()> {
+        self.0.write("outlive ran");
+        let caller = peregrine::caller().expect("a caller");
+        self.wait_for("end", || caller.is_cancelled(), LONG);
+        if caller.is_cancelled() {
+            self.0.write("outlive was cancelled");
+            // Not so soon that its caller takes the result after all.
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        Ok(())
+    }
+}
+
+/// Serves, everywhere, with so many threads and so many calls that wait for one: `THREADS QUEUE`.
+pub(crate) fn serve(part: &str) {
+    let numbers: Vec<usize> = part.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let notes = Notes::of(&directory);
+    let start = || -> Result<_, CallError> {
+        let answer = SubjectServer::new(Answer(Notes::of(&directory)));
+        let mut server =
+            Server::new().threads(numbers[0]).queue(numbers[1]).export(NAME, answer)?;
+        if part.starts_with("far") {
+            server = server.listen_beyond_this_machine(&format!("tcp:{PLACE}"))?;
+            server = server.listen_beyond_this_machine(&format!("eth:{PLACE}"))?;
+        }
+        server.spawn()
+    };
+    // The last one, which was killed, may not be gone for good yet.
+    let until = Instant::now() + Duration::from_secs(20);
+    let running = loop {
+        match start() {
+            Ok(running) => break running,
+            Err(error) if Instant::now() < until => drop(error),
+            Err(error) => panic!("{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    };
+    println!("\nready");
+    let until = Instant::now() + Duration::from_secs(120);
+    while Instant::now() < until {
+        if notes.say("withdraw") && running.withdraw(NAME) {
+            notes.write("withdrawn");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,139 @@
+//! Where a path leads: a runtime directory, or two namespaces and what joins them.
+
+use core::fmt;
+use std::sync::atomic::Ordering;
+
+use peregrine::{BindOptions, CallError};
+
+use super::subject::{Notes, SubjectClient};
+use super::support::bridge::Bridge;
+use super::support::link::{ENDS, Link};
+use super::support::weather::Weather;
+use super::{Part, support};
+
+/// What is served, and where.
+pub(crate) const NAME: &str = "subject";
+const _: () = assert!(matches!(ENDS[1].as_bytes(), b"10.213.77.2"));
+pub(crate) const PLACE: &str = "10.213.77.2:7000";
+
+/// A path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Local,
+    Ethernet,
+    Udp,
+    Tcp,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 4] = [Self::Local, Self::Ethernet, Self::Udp, Self::Tcp];
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Local => "local",
+            Self::Ethernet => "ethernet",
+            Self::Udp => "udp",
+            Self::Tcp => "tcp",
+        })
+    }
+}
+
+/// A path, and what is at its ends.
+pub(crate) struct World {
+    pub(crate) way: Way,
+    pub(crate) home: tempfile::TempDir,
+    link: Option<(Bridge, Link)>,
+}
+
+impl World {
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn new(way: Way) -> Result<Self, String> {
+        let link = match way {
+            Way::Local => None,
+            _ => {
+                let link = Link::with_middle()?;
+                let bridge = Bridge::new(&link, Weather::default(), 1, |_, _| {});
+                Some((bridge, link))
+            }
+        };
+        let home = tempfile::tempdir().map_err(|error| error.to_string())?;
+        Ok(Self { way, home, link })
+    }
+
+    /// Does something on a thread at the near end.
+    pub(crate) fn inside(&self, what: impl FnOnce(&Self) + Send) {
+        std::thread::scope(|scope| {
+            let there = scope.spawn(|| {
+                if let Some((_, link)) = &self.link {
+                    link.enter();
+                }
+                what(self);
+            });
+            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    }
+
+    pub(crate) fn address(&self) -> String {
+        match self.way {
+            Way::Local => format!("local:{NAME}"),
+            Way::Ethernet => format!("eth:{NAME}@{PLACE}"),
+            Way::Udp => format!("udp:{NAME}@{PLACE}"),
+            Way::Tcp => format!("tcp:{NAME}@{PLACE}"),
+        }
+    }
+
+    /// A server with so many threads, and room for so many calls that wait for one.
+    pub(crate) fn server(&self, threads: usize, queue: usize) -> Part {
+        self.notes().forget();
+        match &self.link {
+            None => {
+                let directory = std::env::var_os("PEREGRINE_DIR").expect("a directory");
+                let part = format!("near {threads} {queue}");
+                Part::start("child", &part, directory.as_ref())
+            }
+            Some((_, link)) => {
+                let part = format!("far {threads} {queue}");
+                link.start(1, "child", &part, self.home.path())
+            }
+        }
+    }
+
+    /// What the server's procedures noted.
+    pub(crate) fn notes(&self) -> Notes {
+        match &self.link {
+            None => Notes::of(std::env::var_os("PEREGRINE_DIR").expect("a directory").as_ref()),
+            Some(_) => Notes::of(self.home.path()),
+        }
+    }
+
+    pub(crate) fn bind(&self, options: &BindOptions) -> Result<SubjectClient, CallError> {
+        SubjectClient::bind_with(&self.address(), options)
+    }
+
+    /// A client that has called before, as most have.
+    pub(crate) fn client(&self, options: &BindOptions) -> SubjectClient {
+        use super::subject::Subject as _;
+        let client = self.bind(options).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(client.echo(7).unwrap_or_else(|error| panic!("{error}")), 7);
+        self.notes().forget();
+        client
+    }
+
+    /// Waits until a procedure has noted something.
+    pub(crate) fn until(&self, what: &str) {
+        support::until(what, || self.notes().say(what));
+    }
+
+    /// Lets nothing through between the ends, or everything.
+    pub(crate) fn cut(&self, cut: bool) {
+        let (bridge, _) = self.link.as_ref().expect("a network");
+        bridge.seen.dark.store(cut, Ordering::SeqCst);
+    }
+
+    pub(crate) const fn is_network(&self) -> bool {
+        self.link.is_some()
+    }
+}

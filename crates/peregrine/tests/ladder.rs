@@ -1,0 +1,263 @@
+//! Which path binding takes, and what it says of the others; and one client program, unchanged, on four
+//! paths by nothing but what its server offers.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use peregrine::directory::{Directory, Hosts};
+use peregrine::{
+    Address, BindOptions, CallError, Executed, Kind, PathKind, Running, Server, Verdict, interface,
+};
+use support::link::{ENDS, Link};
+use support::{alone, own_directory, until};
+
+#[interface]
+trait Way {
+    /// The path by which the call came.
+    fn path(&self) -> peregrine::Result<String>;
+}
+
+struct Told;
+
+impl Way for Told {
+    fn path(&self) -> peregrine::Result<String> {
+        Ok(peregrine::caller().unwrap().path().to_string())
+    }
+}
+
+fn server(name: &str, endpoints: &[&str]) -> Running {
+    let mut server = Server::new().export(name, WayServer::new(Told)).unwrap();
+    for endpoint in endpoints {
+        server = server.listen(endpoint).unwrap();
+    }
+    server.spawn().unwrap()
+}
+
+fn port(running: &Running) -> u16 {
+    running.addresses()[0].place().port()
+}
+
+/// Binds, calls, and holds against each other what is said of the path on either side.
+fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [String; 4]) {
+    let way = WayClient::bind_with(address, options).unwrap_or_else(|error| panic!("{error}"));
+    let explanation = way.binding().explain();
+    let chosen = explanation.chosen().expect("a path");
+    assert_eq!(way.path().unwrap(), chosen.to_string());
+    assert_eq!(explanation.address(), address);
+    let rungs = explanation.rungs();
+    assert_eq!(
+        rungs.each_ref().map(|rung| rung.path),
+        [PathKind::Local, PathKind::Ethernet, PathKind::Udp, PathKind::Tcp]
+    );
+    (
+        chosen,
+        rungs.each_ref().map(|rung| rung.verdict),
+        rungs.each_ref().map(|rung| rung.reason.clone()),
+    )
+}
+
+use Verdict::{Chosen, Excluded, Failed, NotNeeded};
+
+/// All in one, for the environment is the process's.
+#[test]
+fn the_fastest_path_is_taken_that_works() {
+    let _alone = alone();
+    let directory = own_directory();
+    let options = BindOptions::default();
+    let hosts = directory.path().join("no-hosts");
+    let options = options.directory(Hosts::of([hosts]));
+
+    let all = server("way", &["127.0.0.1:0"]);
+    let at = format!("way@127.0.0.1:{}", port(&all));
+    // On this machine: by its name, and by its place.
+    let (chosen, verdicts, reasons) = bound("way", &options);
+    assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, Excluded, Excluded, Excluded]));
+    assert!(reasons[0].contains("process"), "{reasons:?}");
+    assert!(reasons[3].contains("not in hosts file"), "{reasons:?}");
+    let (chosen, verdicts, _) = bound(&at, &options);
+    assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, NotNeeded, NotNeeded, NotNeeded]));
+    // As it is asked for.
+    for (scheme, path) in [("udp", PathKind::Udp), ("tcp", PathKind::Tcp)] {
+        let (chosen, _, reasons) = bound(&format!("{scheme}:{at}"), &options);
+        assert_eq!(chosen, path);
+        assert!(reasons[0].contains(&format!("asks for {scheme}")), "{reasons:?}");
+    }
+    // Its name here is taken away: what is left is what it listens at.
+    let other = tempfile::tempdir().unwrap();
+    std::fs::rename(directory.path().join("way"), other.path().join("way")).unwrap();
+    let (chosen, verdicts, reasons) = bound(&at, &options);
+    assert_eq!((chosen, verdicts), (PathKind::Udp, [Excluded, Failed, Chosen, NotNeeded]));
+    assert!(reasons[1].contains("does not speak raw Ethernet"), "{reasons:?}");
+    std::fs::rename(other.path().join("way"), directory.path().join("way")).unwrap();
+
+    // Another server of this machine has the name: who listens at the port is meant.
+    let tcp = server("other", &["tcp:127.0.0.1:0"]);
+    for file in ["other", ".other.lock"] {
+        std::fs::rename(directory.path().join(file), other.path().join(file)).unwrap();
+    }
+    let _here = server("other", &[]);
+    let (chosen, verdicts, reasons) = bound(&format!("other@localhost:{}", port(&tcp)), &options);
+    assert_eq!((chosen, verdicts), (PathKind::Tcp, [Excluded, Failed, Failed, Chosen]));
+    assert!(reasons[0].contains("does not listen at"), "{reasons:?}");
+
+    // A name that only a hosts file knows, and that is another one there.
+    let file = directory.path().join("hosts");
+    std::fs::write(&file, format!("far tcp:way@127.0.0.1:{}\n", port(&all))).unwrap();
+    let known = options.clone().directory(Hosts::of([file.clone()]));
+    let (chosen, verdicts, _) = bound("far", &known);
+    assert_eq!((chosen, verdicts), (PathKind::Tcp, [Failed, Excluded, Excluded, Chosen]));
+    let (chosen, ..) = bound("tcp:far", &known);
+    assert_eq!(chosen, PathKind::Tcp);
+    std::fs::write(&file, format!("far {at}\n")).unwrap();
+    let (chosen, verdicts, _) = bound("far", &known);
+    assert_eq!((chosen, verdicts), (PathKind::Local, [Chosen, NotNeeded, NotNeeded, NotNeeded]));
+
+    // A directory of the program's own.
+    #[derive(Debug)]
+    struct Central(String);
+    impl Directory for Central {
+        fn offers(&self, name: &str) -> Result<Vec<Address>, CallError> {
+            if name == "central" { Ok(vec![self.0.parse()?]) } else { Ok(Vec::new()) }
+        }
+        fn describe(&self) -> String {
+            "the centre".to_owned()
+        }
+    }
+    let central = options.clone().directory(Central(format!("udp:{at}")));
+    assert_eq!(bound("central", &central).0, PathKind::Udp);
+
+    // Nobody is there: one error for all, and what became of each.
+    all.stop();
+    let error = WayClient::bind_with(&at, &options).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::Unreachable, Executed::No));
+    let text = error.to_string();
+    for part in [&*at, "local: no such export", "ethernet, udp: the place", "tcp: the place"] {
+        assert!(text.contains(part), "{part} is missing in {text}");
+    }
+    let (explanation, bound_to) = peregrine::explain("nobody", &central);
+    assert!(bound_to.is_err() && explanation.chosen().is_none());
+    assert_eq!(explanation.rungs()[0].verdict, Failed);
+    assert!(explanation.rungs()[3].reason.contains("not in the centre"), "{explanation}");
+    assert_eq!(explanation.to_string().lines().count(), 4);
+    // What is wrong with a hosts file keeps nobody from the names of this machine.
+    std::fs::write(&file, "nobody x\nother x\n").unwrap();
+    let (explanation, bound_to) = peregrine::explain("nobody", &known);
+    let error = bound_to.unwrap_err();
+    assert_eq!(error.kind(), Kind::BadName);
+    assert!(explanation.rungs()[2].reason.contains("hosts:1"), "{explanation}");
+    assert_eq!(bound("other", &known).0, PathKind::Local);
+}
+
+/// The examples are built beside the test programs.
+fn example(name: &str) -> PathBuf {
+    let programs = std::env::current_exe().unwrap();
+    programs.parent().unwrap().parent().unwrap().join("examples").join(name)
+}
+
+/// A process that ends with this.
+struct Ends(std::process::Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn in_namespace(name: &str, program: &str, arguments: &[&str], directory: &Path) -> Command {
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", name]).arg(example(program)).args(arguments);
+    command.env("PEREGRINE_DIR", directory).env("PEREGRINE_HOSTS", directory.join("hosts"));
+    command
+}
+
+/// The same client, which knows nothing but a name.
+fn call(link: &Link, directory: &Path) -> Output {
+    in_namespace(link.ends()[0], "anywhere_client", &[], directory).output().unwrap()
+}
+
+/// README shows what the client says, with an address that is nobody's, and a name of an interface and
+/// a number of a process that people know.
+fn is_in_the_readme(said: &str) {
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    for line in said.lines().filter(|line| !line.is_empty()) {
+        let mut line = line.replace(ENDS[1], "192.0.2.7");
+        if let Some((before, _)) = line.split_once("at `pr") {
+            // What kind of device it is differs between kernels.
+            let before = before.split("chosen").next().unwrap_or(before);
+            line = format!("{before}chosen      AF_");
+        }
+        if let Some((before, _)) = line.split_once("process ") {
+            line = format!("{before}process 4711");
+        }
+        assert!(readme.contains(&format!("\n    {line}")), "README lacks\n{line}");
+    }
+}
+
+#[test]
+fn one_client_program_takes_the_path_that_its_server_offers() {
+    let _alone = alone();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let (near, far) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let place = format!("{}:7000", ENDS[1]);
+    let hosts = format!("whereabouts whereabouts@{place}\n");
+    std::fs::write(near.path().join("hosts"), hosts).unwrap();
+    let (tcp, udp) = (format!("tcp:{place}"), format!("udp:{place}"));
+    for (end, endpoint, path) in [
+        (1, &tcp, "tcp"),
+        (1, &udp, "udp"),
+        (1, &place, "ethernet"),
+        // It serves this machine, and tells nobody else.
+        (0, &String::new(), "local"),
+    ] {
+        let home = if end == 0 { near.path() } else { far.path() };
+        let arguments: &[&str] = if endpoint.is_empty() { &[] } else { &[endpoint] };
+        let mut server = in_namespace(link.ends()[end], "anywhere_server", arguments, home);
+        let server = Ends(server.spawn().unwrap());
+        let mut said = String::new();
+        until("the server is there", || {
+            let called = call(&link, near.path());
+            said = String::from_utf8_lossy(&called.stdout).into_owned();
+            called.status.success()
+        });
+        println!("\n{endpoint}\n{said}");
+        is_in_the_readme(&said);
+        assert!(said.starts_with(&format!("called by {path}\n")), "{said}");
+        assert_eq!(said.lines().count(), 5, "{said}");
+        let chosen = said.lines().find(|line| line.contains("chosen")).expect("a path");
+        assert!(chosen.starts_with(path), "{said}");
+        drop(server);
+        until("it is gone", || !call(&link, near.path()).status.success());
+    }
+}
+
+/// Nothing answers over UDP, without a word: what is left is found all the same, within the time that
+/// binding may take.
+#[test]
+fn a_path_that_is_silent_keeps_nobody_from_the_next() {
+    let _alone = alone();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let port = silent.local_addr().unwrap().port();
+    let directory = tempfile::tempdir().unwrap();
+    let options = BindOptions::default()
+        .bind_timeout(Duration::from_secs(20))
+        .directory(Hosts::of([directory.path().join("none")]));
+    let Ok(_listener) = std::net::TcpListener::bind(("127.0.0.1", port)) else {
+        return println!("skipped: somebody else has TCP port {port}");
+    };
+    // Nobody accepts either, so that it takes all the time that is left; what is told is what counts.
+    let options = options.bind_timeout(Duration::from_secs(3));
+    let (explanation, bound) = peregrine::explain(&format!("way@127.0.0.1:{port}"), &options);
+    assert_eq!(bound.unwrap_err().kind(), Kind::TimedOut);
+    let rungs = explanation.rungs();
+    assert!(rungs[1].reason.contains("does not answer"), "{explanation}");
+    assert!(rungs[2].reason.contains("does not answer"), "{explanation}");
+    assert!(rungs[3].reason.contains("answer"), "{explanation}");
+}

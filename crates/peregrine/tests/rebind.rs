@@ -1,0 +1,226 @@
+//! Servers that go and come back, real processes that are killed: what a binding does about it, by its
+//! policy, on every path.
+
+mod ledger;
+mod support;
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
+use peregrine::{BindOptions, Executed, Kind, PathKind, Rebind, Server, interface};
+use support::{GoOn, Part, alone, own_directory, part, until};
+
+/// The part that children play: `PORT`, to serve there too; in the test itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
+    let server = server.export("twice", TwiceServer::new(Counts::default())).unwrap();
+    let running = server.listen(&format!("127.0.0.1:{part}")).unwrap().spawn().unwrap();
+    println!("\nready");
+    running.wait();
+}
+
+#[interface]
+trait Twice {
+    /// Ends the process that serves it, the first time that it is asked in this directory.
+    #[idempotent]
+    fn perhaps(&self) -> peregrine::Result<u32>;
+    /// The same, and may not run twice.
+    fn once(&self) -> peregrine::Result<u32>;
+    fn process(&self) -> peregrine::Result<u32>;
+}
+
+#[derive(Default)]
+struct Counts;
+
+impl Counts {
+    fn end_the_first_time(what: &str) {
+        let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+        if std::fs::File::create_new(directory.join(what)).is_ok() {
+            std::process::abort();
+        }
+    }
+}
+
+impl Twice for Counts {
+    fn perhaps(&self) -> peregrine::Result<u32> {
+        Self::end_the_first_time("perhaps");
+        Ok(2)
+    }
+    fn once(&self) -> peregrine::Result<u32> {
+        Self::end_the_first_time("once");
+        Ok(2)
+    }
+    fn process(&self) -> peregrine::Result<u32> {
+        Ok(std::process::id())
+    }
+}
+
+fn start(port: u16, directory: &Path) -> Part {
+    Part::start("child", &port.to_string(), directory)
+}
+
+/// A port at which nobody listens.
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn addresses(name: &str, port: u16) -> [(String, PathKind); 3] {
+    let place = format!("{name}@127.0.0.1:{port}");
+    [
+        (format!("local:{name}"), PathKind::Local),
+        (format!("udp:{place}"), PathKind::Udp),
+        (format!("tcp:{place}"), PathKind::Tcp),
+    ]
+}
+
+#[test]
+fn a_server_that_was_started_again_is_found_again() {
+    let _alone = alone();
+    let directory = own_directory();
+    let port = free_port();
+    for (address, path) in addresses("twice", port) {
+        let mut server = start(port, directory.path());
+        let bind = |policy| {
+            TwiceClient::bind_with(&address, &BindOptions::default().rebind(policy)).unwrap()
+        };
+        let [never, again] = [Rebind::Never, Rebind::WhenNotExecuted].map(bind);
+        let early = again.clone();
+        assert_eq!(again.process().unwrap(), server.id());
+        assert!(again.is_alive());
+        server.kill();
+        // While nobody is there it fails as it did, and says why binding again did not help.
+        let mut error = again.process().unwrap_err();
+        while error.executed() == Executed::Maybe {
+            // What was sent before its end was known.
+            error = again.process().unwrap_err();
+        }
+        assert!(matches!(error.kind(), Kind::ServerGone | Kind::Unreachable), "{error}");
+        let text = error.to_string();
+        assert!(text.contains(": binding") || text.contains(": resolving"), "{text}");
+
+        let server = start(port, directory.path());
+        let mut said = again.process();
+        // Over TCP and UDP the first calls may have been sent to a server of which nobody knew that it
+        // had gone.
+        until("it is found", || {
+            if said.is_err() {
+                said = again.process();
+            }
+            said.is_ok()
+        });
+        assert_eq!(said.unwrap(), server.id(), "{address}");
+        assert_eq!(again.binding().path(), path);
+        assert!(again.is_alive());
+        // All that were made of it go there too, and so does what is made of it now.
+        for client in [&early, &again.clone(), &again.with_timeout(Duration::from_secs(20))] {
+            assert_eq!(client.process().unwrap(), server.id(), "{address}");
+        }
+        // Who did not want to never does.
+        let error = never.process().unwrap_err();
+        assert_eq!(error.kind(), Kind::ServerGone, "{error}");
+        assert!(!never.is_alive());
+    }
+}
+
+#[test]
+fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
+    let _alone = alone();
+    let directory = own_directory();
+    let port = free_port();
+    for (address, _) in addresses("twice", port) {
+        let options = BindOptions::default();
+        for (policy, repeats) in
+            [(Rebind::Never, false), (Rebind::WhenNotExecuted, false), (Rebind::Idempotent, true)]
+        {
+            for idempotent in [true, false] {
+                for file in ["perhaps", "once"] {
+                    let _ = std::fs::remove_file(directory.path().join(file));
+                }
+                let mut server = start(port, directory.path());
+                let twice =
+                    TwiceClient::bind_with(&address, &options.clone().rebind(policy)).unwrap();
+                // The next server stands ready to take the name and the port over.
+                let failed = std::thread::scope(|scope| {
+                    let caller = scope.spawn(|| match idempotent {
+                        true => twice.perhaps().unwrap_err(),
+                        false => twice.once().unwrap_err(),
+                    });
+                    until("it has begun", || {
+                        directory.path().join("perhaps").exists()
+                            || directory.path().join("once").exists()
+                    });
+                    caller.join().unwrap()
+                });
+                // Nobody was there to be asked again, whatever the policy.
+                assert_eq!(failed.executed(), Executed::Maybe, "{address}: {failed}");
+                assert_eq!(failed.kind(), Kind::ServerGone, "{address}: {failed}");
+                let tried = failed.to_string().contains(": binding")
+                    || failed.to_string().contains(": resolving");
+                assert_eq!(tried, repeats && idempotent, "{policy:?} {address}: {failed}");
+                server.kill();
+            }
+        }
+    }
+}
+
+/// Servers are killed and started again while threads call through clones of one binding: every call is
+/// accounted for, and none runs twice.
+#[test]
+fn many_callers_go_over_to_the_next_server_together() {
+    let _alone = alone();
+    let directory = own_directory();
+    let port = free_port();
+    for (address, _) in addresses("ledger", port) {
+        let _ = std::fs::remove_file(Book::of(directory.path()).0);
+        let mut server = start(port, directory.path());
+        let ledger = LedgerClient::bind(&address).unwrap();
+        let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
+        let answered = AtomicU64::new(0);
+        let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            let callers: Vec<_> = (0..4)
+                .map(|_| {
+                    let ledger = ledger.clone();
+                    let (next, going, answered) = (&next, &going, &answered);
+                    scope.spawn(move || {
+                        let mut outcomes = Outcomes::default();
+                        while going.load(Ordering::Relaxed) {
+                            let number = next.fetch_add(1, Ordering::Relaxed);
+                            match ledger.enter(number, 0) {
+                                Ok(_) => {
+                                    outcomes.returned.push(number);
+                                    answered.fetch_add(1, Ordering::Relaxed);
+                                }
+                                Err(error) => {
+                                    outcomes.failed(number, &error);
+                                    std::thread::sleep(Duration::from_millis(1));
+                                }
+                            }
+                        }
+                        outcomes
+                    })
+                })
+                .collect();
+            for _ in 0..4 {
+                let before = answered.load(Ordering::Relaxed);
+                until("calls return", || answered.load(Ordering::Relaxed) > before + 100);
+                server.kill();
+                server = start(port, directory.path());
+            }
+            let before = answered.load(Ordering::Relaxed);
+            until("calls return", || answered.load(Ordering::Relaxed) > before + 100);
+            drop(go_on);
+            callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
+        });
+        let [returned, not_executed, maybe] = Outcomes::hold(&outcomes, directory.path());
+        println!("{address}: {returned} returned, {not_executed} not executed, {maybe} open");
+        assert!(returned > 500, "{returned}");
+        server.kill();
+    }
+}

@@ -1,0 +1,69 @@
+//! The stream path by hand, as `docs/PROTOCOL.md` has it.
+
+use std::io::Read as _;
+use std::net::TcpStream;
+use std::time::Duration;
+
+const BIND: u8 = 1;
+pub(crate) const CALL: u8 = 4;
+pub(crate) const ABANDON: u8 = 5;
+pub(crate) const BOUND: u8 = 65;
+pub(crate) const REFUSED: u8 = 66;
+pub(crate) const REPLY: u8 = 70;
+
+/// What a test waits for an answer.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A header: number, binding, procedure or answer, head, split, extensions.
+pub(crate) fn header(kind: u8, body: u32, words: [u32; 6]) -> Vec<u8> {
+    let mut bytes = body.to_le_bytes().to_vec();
+    bytes.extend([kind, 1, b'P', b'g']);
+    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    bytes
+}
+
+/// A request to bind to whatever has that name; its number is 7.
+pub(crate) fn bind(name: &str) -> Vec<u8> {
+    let mut body = vec![0; 16];
+    body.extend([0u32, 1].iter().flat_map(|word| word.to_le_bytes()));
+    body.extend((1u64 << 20).to_le_bytes());
+    body.extend([8u32, 1, name.len() as u32].iter().flat_map(|word| word.to_le_bytes()));
+    body.extend(name.as_bytes());
+    let mut message = header(BIND, body.len() as u32, [7, 0, 0, 0, 0, 0]);
+    message.extend(&body);
+    message.resize(message.len().next_multiple_of(16), 0);
+    message
+}
+
+/// A call without arguments, with these extensions.
+pub(crate) fn call(binding: u32, number: u32, procedure: u32, extensions: &[u8]) -> Vec<u8> {
+    let mut message = header(CALL, 0, [number, binding, procedure, 0, 0, extensions.len() as u32]);
+    message.extend(extensions);
+    message.resize(message.len().next_multiple_of(16), 0);
+    message
+}
+
+/// Nobody waits any more for the call of that number.
+pub(crate) fn abandon(number: u32) -> Vec<u8> {
+    header(ABANDON, 0, [number, 0, 0, 0, 0, 0])
+}
+
+/// A message of the other side.
+pub(crate) struct Told {
+    pub(crate) kind: u8,
+    pub(crate) words: [u32; 6],
+    pub(crate) body: Vec<u8>,
+}
+
+/// The next message, if there is one in time.
+pub(crate) fn hear(stream: &mut TcpStream) -> Option<Told> {
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut header = [0; 32];
+    stream.read_exact(&mut header).ok()?;
+    let word = |at: usize| u32::from_le_bytes(header[at..at + 4].try_into().unwrap());
+    let mut body = vec![0; (word(0) as usize).next_multiple_of(16)];
+    stream.read_exact(&mut body).ok()?;
+    body.truncate(word(0) as usize);
+    let words = [8, 12, 16, 20, 24, 28].map(word);
+    Some(Told { kind: header[4], words, body })
+}
