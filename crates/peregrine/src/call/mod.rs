@@ -194,11 +194,11 @@ impl Call<'_, '_, '_> {
         let staged = self.head.staged();
         let mut at = head;
         for block in self.ins {
-            at = put_block(staged, at, *block, most)?;
+            at = put_block(staged, at, block, most)?;
         }
         let copied = if self.lent.is_empty() { at } else { align_up(at) };
         for block in self.lent {
-            at = put_block(staged, at, *block, most)?;
+            at = put_block(staged, at, block, most)?;
         }
         // Empty blocks at the end leave nothing behind them.
         Some(Layout { head, copied, total: at.max(copied) })
@@ -324,7 +324,7 @@ impl Call<'_, '_, '_> {
 }
 
 #[inline]
-fn put_block(staged: &mut Staged<'_>, at: usize, block: Block<'_>, most: usize) -> Option<usize> {
+fn put_block(staged: &mut Staged<'_>, at: usize, block: &Block<'_>, most: usize) -> Option<usize> {
     let start = align_up(at);
     let end = start.checked_add(block.len()).filter(|end| *end <= most)?;
     let place = staged.space().part(start, block.len())?;

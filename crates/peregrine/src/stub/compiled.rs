@@ -66,7 +66,7 @@ pub struct Stub<'a, R: Representation = Native> {
     procedure: u32,
 }
 
-/// Whether the calls of a binding are for [`call`], not for [`call_swapped`]: the one question of a
+/// Whether the calls of a binding are for [`call()`], not for [`call_swapped`]: the one question of a
 /// call about its binding's flags, which are zero for most.
 #[inline]
 pub fn is_native(binding: &Binding) -> bool {
@@ -86,7 +86,7 @@ pub fn call<O: Outcome>(
     make(binding, procedure, body)
 }
 
-/// As [`call`], to a server whose values are of the other byte order.
+/// As [`call()`], to a server whose values are of the other byte order.
 ///
 /// # Errors
 /// Those of the call.

@@ -119,7 +119,8 @@ impl<'a> Staged<'a> {
     }
 
     /// Copies a piece of a block to `at`, as it travels; `None` if there is no room.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub fn put(&mut self, at: usize, piece: Piece<'_>) -> Option<()> {
         let place = self.space.part(at, piece.len())?;
         let here = piece.len().min(FIRST_BYTES.saturating_sub(at));

@@ -165,7 +165,7 @@ fn turn_call(
             continue;
         }
         let count = head.number(4)? as usize;
-        let size = if matches!(ty, Type::Text) { Some(1) } else { plain_bytes(ty) };
+        let size = if parameter.shape == Shape::Text { Some(1) } else { plain_bytes(ty) };
         let bytes = size.unwrap_or(0).checked_mul(count).ok_or(Invalid::Short)?;
         let (from, at) = match parameter.direction {
             Direction::Lent => (&mut *lent, &mut lent_at),
@@ -226,16 +226,16 @@ impl<S: Serve> Serve for Turned<S> {
         // The message as a client of this machine would have sent it.
         let head_bytes = head.len();
         let mut message = head;
-        let has = |direction, shape| {
+        let has = |direction| {
             let mut all = procedure.parameters.iter();
-            all.any(|one| one.direction == direction && one.shape == shape)
+            all.any(|one| one.direction == direction && one.shape != Shape::One)
         };
         // Also before an empty block there is padding.
-        if has(Direction::In, Shape::Buffer) || has(Direction::InOut, Shape::Buffer) {
+        if has(Direction::In) || has(Direction::InOut) {
             message.resize(align_up(message.len()), 0);
             message.extend_from_slice(raw.copied);
         }
-        if has(Direction::Lent, Shape::Buffer) {
+        if has(Direction::Lent) {
             message.resize(align_up(message.len()), 0);
         }
         let copied = message.len();
