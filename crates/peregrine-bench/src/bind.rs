@@ -30,7 +30,7 @@ use crate::local::{in_turn, split};
 use crate::row::Row;
 use crate::statistics::percentile;
 use crate::subject::{Failure, Sample};
-use crate::{Progress, Selection, machine};
+use crate::{Progress, Selection};
 
 /// A binding that makes a session, and one that joins it.
 const SESSION: &str = "bind-session";
@@ -192,9 +192,12 @@ fn timed(
 }
 
 /// Measures all that was selected.
-pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
-    let allowed = machine::processors();
-    let Some([here, there]) = Placement::TwoCores.processors(&allowed) else {
+pub(crate) fn measure(
+    selection: &Selection,
+    allowed: &[u32],
+    progress: &Progress,
+) -> Result<Vec<Row>, Failure> {
+    let Some([here, there]) = Placement::TwoCores.processors(allowed) else {
         return Err("only one processor may be used".into());
     };
     if let Some(cpu) = here {
@@ -215,7 +218,10 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<
         let held = (case == FURTHER).then(|| SmallClient::bind(&name)).transpose()?;
         let samples = in_turn(selection.rounds(), 2, |which| match which {
             0 => timed(selection.slice() * 5, || raw(case, &address)),
-            _ => timed(selection.slice() * 5, || Ok(drop(black_box(SmallClient::bind(&name)?)))),
+            _ => timed(selection.slice() * 5, || {
+                drop(black_box(SmallClient::bind(&name)?));
+                Ok(())
+            }),
         })?;
         drop(held);
         let ((raw, _), (ours, cpu)) = (split(&samples[0]), split(&samples[1]));

@@ -244,7 +244,8 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             ("network", selection.format, network::measure(&selection, &filter, &progress)?)
         }
         Experiment::Swapped(selection) => {
-            ("swapped", selection.format, swapped::measure(&selection, &progress)?)
+            let allowed = machine::processors();
+            ("swapped", selection.format, swapped::measure(&selection, &allowed, &progress)?)
         }
         Experiment::Account(selection) => return account::show(&selection, &progress),
         #[cfg(feature = "peers")]
@@ -266,12 +267,15 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             return Err(format!("this program was built without its peers; run `{how}`").into());
         }
         Experiment::Bind(selection) => {
-            let mut rows = bind::measure(&selection, &progress)?;
-            rows.extend(swapped::measure(&selection, &progress)?);
+            let mut rows = Vec::new();
+            // Before this process is bound to one processor.
+            let allowed = machine::processors();
             if selection.cases.is_empty() {
                 let rounds = if selection.quick { (20, 5) } else { (100, 20) };
                 rows.extend(death::measure(rounds.0, rounds.1, &progress)?);
             }
+            rows.extend(bind::measure(&selection, &allowed, &progress)?);
+            rows.extend(swapped::measure(&selection, &allowed, &progress)?);
             ("bind", selection.format, rows)
         }
         Experiment::Death(deaths) => {

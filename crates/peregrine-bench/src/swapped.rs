@@ -22,7 +22,7 @@ use crate::interfaces::sum_of_lines;
 use crate::local::{in_turn, split};
 use crate::row::Row;
 use crate::subject::{Failure, Sample};
-use crate::{Progress, Selection, machine};
+use crate::{Progress, Selection};
 
 /// Numbers of different widths.
 #[derive(Clone, Copy, Debug, Default, Plain)]
@@ -206,9 +206,12 @@ impl Calls {
 }
 
 /// Measures all that was selected: each case on each path, swapped beside native.
-pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
-    let allowed = machine::processors();
-    let Some([here, there]) = Placement::TwoCores.processors(&allowed) else {
+pub(crate) fn measure(
+    selection: &Selection,
+    allowed: &[u32],
+    progress: &Progress,
+) -> Result<Vec<Row>, Failure> {
+    let Some([here, there]) = Placement::TwoCores.processors(allowed) else {
         return Err("only one processor may be used".into());
     };
     if let Some(cpu) = here {

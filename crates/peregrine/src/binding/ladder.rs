@@ -39,6 +39,25 @@ struct Way<'a> {
     if_here: bool,
 }
 
+/// Why no path works, and what became of each.
+pub(super) struct Unbound(Box<(CallError, Explanation)>);
+
+impl Unbound {
+    pub(super) fn new(error: CallError, explanation: Explanation) -> Self {
+        Self(Box::new((error, explanation)))
+    }
+
+    pub(super) fn into_parts(self) -> (CallError, Explanation) {
+        *self.0
+    }
+}
+
+impl From<Unbound> for CallError {
+    fn from(unbound: Unbound) -> Self {
+        unbound.0.0
+    }
+}
+
 /// What was bound, by which path, and what became of the others.
 pub(super) struct Climbed {
     pub(super) leg: Leg,
@@ -54,11 +73,11 @@ pub(super) fn climb(
     digest: Option<Digest>,
     options: &BindOptions,
     until: Instant,
-) -> Result<Climbed, (CallError, Explanation)> {
+) -> Result<Climbed, Unbound> {
     let mut explanation = Explanation::all(address, Verdict::Excluded, "");
     match try_all(address, interface, digest, options, until, &mut explanation) {
         Ok((leg, numbers)) => Ok(Climbed { leg, numbers, explanation }),
-        Err(error) => Err((error.at(address), explanation)),
+        Err(error) => Err(Unbound::new(error.at(address), explanation)),
     }
 }
 

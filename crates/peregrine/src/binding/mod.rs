@@ -15,6 +15,7 @@ pub use options::{BindOptions, EthernetDevice};
 pub use rebind::Rebind;
 
 pub(crate) use self::bound::{Bound, Leg};
+use self::ladder::Unbound;
 use self::rebind::Home;
 
 use core::fmt;
@@ -87,7 +88,10 @@ pub fn describe(address: &str) -> Result<Description, CallError> {
 pub fn explain(address: &str, options: &BindOptions) -> (Explanation, Result<(), CallError>) {
     match Binding::try_bind(address, &NO_INTERFACE, None, options) {
         Ok(binding) => (binding.explain(), Ok(())),
-        Err((error, explanation)) => (explanation, Err(error)),
+        Err(unbound) => {
+            let (error, explanation) = unbound.into_parts();
+            (explanation, Err(error))
+        }
     }
 }
 
@@ -105,7 +109,7 @@ impl Binding {
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let digest = Some(interface.digest());
-        Self::try_bind(address, interface, digest, options).map_err(|(error, _)| error)
+        Ok(Self::try_bind(address, interface, digest, options)?)
     }
 
     /// Binds to an export without knowing its interface: it can be pinged.
@@ -113,7 +117,7 @@ impl Binding {
     /// # Errors
     /// As [`Binding::bind`].
     pub fn bind_any(address: &str, options: &BindOptions) -> Result<Self, CallError> {
-        Self::try_bind(address, &NO_INTERFACE, None, options).map_err(|(error, _)| error)
+        Ok(Self::try_bind(address, &NO_INTERFACE, None, options)?)
     }
 
     fn try_bind(
@@ -121,7 +125,7 @@ impl Binding {
         interface: &'static Interface,
         digest: Option<Digest>,
         options: &BindOptions,
-    ) -> Result<Self, (CallError, Explanation)> {
+    ) -> Result<Self, Unbound> {
         let home = Home::new(address, interface, digest, options);
         let bound = Arc::new(home.bind()?);
         Ok(Self { bound, home: Arc::new(home), limit: options.limit })

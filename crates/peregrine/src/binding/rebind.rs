@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use super::BindOptions;
 use super::bound::Bound;
-use super::ladder::{self, Climbed};
+use super::ladder::{self, Climbed, Unbound};
 use super::session::{hold, until};
-use super::{BindOptions, Explanation};
 use crate::error::{CallError, Kind};
 use crate::interface::{Digest, Interface};
 
@@ -63,18 +63,18 @@ impl Home {
         }
     }
 
-    pub(super) fn bind(&self) -> Result<Bound, (CallError, Explanation)> {
+    pub(super) fn bind(&self) -> Result<Bound, Unbound> {
         let limit = until(self.options.bind_limit);
         let Self { address, interface, digest, options, .. } = self;
         let climbed = ladder::climb(address, interface, *digest, options, limit)?;
         self.bound(climbed)
     }
 
-    fn bound(&self, climbed: Climbed) -> Result<Bound, (CallError, Explanation)> {
+    fn bound(&self, climbed: Climbed) -> Result<Bound, Unbound> {
         let Climbed { leg, numbers, explanation } = climbed;
         let told = explanation.clone();
         Bound::new(leg, numbers, self.interface, explanation, self.options.short)
-            .map_err(|error| (error.at(&self.address), told))
+            .map_err(|error| Unbound::new(error.at(&self.address), told))
     }
 
     fn latest(&self) -> MutexGuard<'_, Option<Arc<Bound>>> {
@@ -134,7 +134,7 @@ impl Home {
         }
         let Self { address, interface, digest, options, .. } = self;
         let climbed = ladder::climb(address, interface, *digest, options, until);
-        let bound = climbed.and_then(|climbed| self.bound(climbed)).map_err(|(error, _)| error)?;
+        let bound = climbed.and_then(|climbed| self.bound(climbed))?;
         let bound = Arc::new(bound);
         *self.latest() = Some(Arc::clone(&bound));
         known.moves();
