@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::builder::styling::{AnsiColor, Style};
 use comfy_table::{CellAlignment, Table, presets};
-use peregrine::{CallError, Executed, Kind};
+use peregrine::{Address, CallError, Executed, Kind};
 use serde_json::{Value, json};
 
 use crate::args::Format;
@@ -269,8 +269,11 @@ pub(crate) fn age(ms: u64) -> String {
     }
 }
 
-/// Live names that one may have meant.
-fn near(name: &str) -> Vec<String> {
+/// Live names that one may have meant with an address.
+fn near(address: &str) -> Vec<String> {
+    let Ok(address) = address.parse::<Address>() else { return Vec::new() };
+    // What other machines have is not known here.
+    let name = if address.place().is_none() { address.name() } else { return Vec::new() };
     let within = (name.chars().count() / 3).max(2);
     let mut names: Vec<(usize, String)> = peregrine::directory::list()
         .into_iter()

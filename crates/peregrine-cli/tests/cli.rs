@@ -397,6 +397,14 @@ fn files_are_served_copied_and_pinged_over_tcp() {
     assert_eq!((code, &said["path"], &said["calls"]), (0, &"tcp".into(), &50.into()));
     let (code, said) = place.json(&["describe", addresses[0]]);
     assert_eq!((code, &said["interface"]), (0, &"Files".into()));
+    let (code, said) = place.json(&["explain", addresses[0]]);
+    assert_eq!((code, &said["path"]), (0, &"tcp".into()));
+    assert_eq!(said["paths"].as_array().map(Vec::len), Some(4));
+    let (code, said) = place.json(&["explain", "nobody"]);
+    assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()));
+    assert_eq!((&said["path"], &said["paths"][0]["verdict"]), (&Value::Null, &"failed".into()));
+    let told = place.run(&["explain", "local:files"]);
+    assert!(told.out.contains("local     chosen"), "{told:?}");
 
     for (arguments, code, kind) in [
         (["copy", &format!("{}/none", addresses[0]), &to], 1, "Refused"),

@@ -19,7 +19,7 @@ fn child() {
     let Some(part) = part() else { return };
     let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
-    let server = server.export("twice", TwiceServer::new(Counts::default())).unwrap();
+    let server = server.export("twice", TwiceServer::new(Counts)).unwrap();
     let running = server.listen(&format!("127.0.0.1:{part}")).unwrap().spawn().unwrap();
     println!("\nready");
     running.wait();
@@ -35,7 +35,6 @@ trait Twice {
     fn process(&self) -> peregrine::Result<u32>;
 }
 
-#[derive(Default)]
 struct Counts;
 
 impl Counts {
