@@ -224,6 +224,12 @@ impl CallError {
         self
     }
 
+    /// The same of a call of which an earlier attempt may have run.
+    pub(crate) fn may_have_executed(mut self) -> Self {
+        self.0.executed = Executed::Maybe;
+        self
+    }
+
     pub(crate) fn at(mut self, address: &str) -> Self {
         if self.0.address.is_empty() {
             self.0.address = address.to_owned();

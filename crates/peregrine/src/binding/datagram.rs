@@ -75,8 +75,10 @@ struct Again {
 }
 
 impl Renew for Again {
-    fn renew(&self) -> Result<Granted, CallError> {
-        let renewed = self.joined.association.bind(self.wish, until(self.limit))?;
+    fn renew(&self, deadline: Option<Instant>) -> Result<Granted, CallError> {
+        let until = in_time(self.limit, deadline);
+        let renewed = self.joined.association.bind(self.wish, until);
+        let renewed = renewed.map_err(|error| datagram::lost(error, deadline))?;
         same_server(renewed.0.incarnation, self.incarnation)?;
         Ok(renewed)
     }
@@ -150,9 +152,9 @@ struct Otherwise {
 impl Fallback for Otherwise {
     type Renew = Again;
 
-    fn fall_back(&self) -> Result<DatagramPath<Again>, CallError> {
+    fn fall_back(&self, deadline: Option<Instant>) -> Result<DatagramPath<Again>, CallError> {
         let to = Route::Udp(self.to);
-        let granted = datagram::bind(&to, self.wish, until(self.limit))?;
+        let granted = datagram::bind(&to, self.wish, in_time(self.limit, deadline))?;
         let joined = watched(Arc::new(self.link.association.beside(to)))?;
         same_server(granted.0.incarnation, self.incarnation)?;
         let association = Arc::clone(&joined.association);
@@ -164,6 +166,12 @@ impl Fallback for Otherwise {
     fn device(&self) -> String {
         format!("{} at `{}`", self.station.describe(), self.station.interface().name)
     }
+}
+
+/// The moment until which a call may wait for what it needs of binding.
+fn in_time(limit: Duration, deadline: Option<Instant>) -> Instant {
+    let until = until(limit);
+    deadline.map_or(until, |deadline| deadline.min(until))
 }
 
 /// One that has come since may know other things under the name: whoever bound decides.
@@ -287,13 +295,14 @@ pub(super) fn describe(
     over: Over,
     place: &Place,
     name: &str,
+    options: &BindOptions,
     limit: Duration,
 ) -> Result<Description, CallError> {
-    let (interface, options) = (&super::NO_INTERFACE, BindOptions::default());
-    let wanted = Wanted { name, interface, digest: None, options: &options, until: until(limit) };
+    let interface = &super::NO_INTERFACE;
+    let wanted = Wanted { name, interface, digest: None, options, until: until(limit) };
     let leg = bind(over, place, &wanted)?;
     let explanation = Explanation::all("", Verdict::Excluded, "");
-    let binding = Binding::of_leg(leg, interface, explanation, &options)?;
+    let binding = Binding::of_leg(leg, interface, explanation, options)?;
     let binding = binding.with_limit(Limit::Within(limit));
     let bytes = crate::stub::ask(&binding, DESCRIBE)?;
     description_from_bytes(&bytes).ok_or_else(|| refused(0, "its answer is not readable".into()))

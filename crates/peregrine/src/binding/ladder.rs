@@ -99,7 +99,15 @@ fn try_all(
     let mut failure = (ways.is_empty() || nowhere.kind() != Kind::NotFound).then_some(nowhere);
     // Where nothing answered over UDP, nothing will when it is asked for something else.
     let mut silent: Vec<&Place> = Vec::new();
+    let mut ended: Vec<&Address> = Vec::new();
     for (i, way) in ways.iter().enumerate() {
+        if ended.contains(&way.target) {
+            continue;
+        }
+        if Instant::now() >= until {
+            explanation.set(way.path, Verdict::Failed, "no time was left".to_owned());
+            continue;
+        }
         let others = ways.len() - i - 1;
         let until = if others > 0 { until.min(Instant::now() + PATIENCE) } else { until };
         let Way { path, target, .. } = *way;
@@ -134,11 +142,11 @@ fn try_all(
         explanation.set(path, Verdict::Failed, reason_of(&error));
         let ends = ends_the_climb(error.kind());
         failure = Some(match failure {
-            Some(before) if !ends => worse(before, error),
-            _ => error,
+            Some(before) => worse(before, error),
+            None => error,
         });
         if ends {
-            break;
+            ended.push(target);
         }
     }
     let failure = failure.unwrap_or_else(nobody_else);
@@ -278,7 +286,7 @@ impl Way<'_> {
             Ok(leg) => Ok((leg, None)),
             Err(error) if error.kind() == Kind::InterfaceMismatch => {
                 let left = wanted.until.saturating_duration_since(Instant::now());
-                let theirs = self.describe(wanted.name, left)?;
+                let theirs = self.describe(wanted.name, wanted.options, left)?;
                 let numbers = compare::numbers(wanted.interface, &theirs)?;
                 // Of this very interface, for the server may have been exchanged meanwhile.
                 let leg = self.bind(&Wanted { digest: Some(theirs.digest), ..*wanted })?;
@@ -297,12 +305,19 @@ impl Way<'_> {
         }
     }
 
-    fn describe(&self, name: &str, limit: Duration) -> Result<Description, CallError> {
+    fn describe(
+        &self,
+        name: &str,
+        options: &BindOptions,
+        limit: Duration,
+    ) -> Result<Description, CallError> {
         match (self.path, self.target.place()) {
             (PathKind::Ethernet, Some(place)) => {
-                datagram::describe(Over::Ethernet, place, name, limit)
+                datagram::describe(Over::Ethernet, place, name, options, limit)
             }
-            (PathKind::Udp, Some(place)) => datagram::describe(Over::Udp, place, name, limit),
+            (PathKind::Udp, Some(place)) => {
+                datagram::describe(Over::Udp, place, name, options, limit)
+            }
             (PathKind::Tcp, Some(place)) => stream::describe(place, name, limit),
             _ => session::describe(name, limit),
         }
@@ -320,8 +335,9 @@ fn is_here(place: &Place, wanted: &Wanted<'_>) -> Result<(), String> {
     let left = wanted.until.saturating_duration_since(Instant::now());
     let said = session::describe(wanted.name, left).map_err(|error| reason_of(&error))?;
     let listens = |text: &String| {
-        let place = text.split_once(':').and_then(|(_, place)| place.parse::<Place>().ok());
-        place.and_then(|place| place.resolve().ok()).into_iter().flatten().any(|at| {
+        // Numbers only: nobody's name is looked up because a server says it.
+        let place = text.split_once(':').map(|(_, place)| place.parse::<core::net::SocketAddr>());
+        place.and_then(Result::ok).into_iter().any(|at| {
             let here = |address: &core::net::SocketAddr| {
                 address.port() == at.port() && (address.ip() == at.ip() || at.ip().is_unspecified())
             };
@@ -366,7 +382,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
             continue;
         }
         let left = until.saturating_duration_since(Instant::now());
-        match way.describe(name, left) {
+        match way.describe(name, &options, left) {
             Ok(description) => return Ok(description),
             Err(error) => {
                 failure = Some(match failure {

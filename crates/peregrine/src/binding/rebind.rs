@@ -1,5 +1,6 @@
 //! Binding again when the server has gone: a policy, and never a change during a call.
 
+use core::time::Duration;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use super::BindOptions;
 use super::bound::Bound;
 use super::ladder::{self, Climbed, Unbound};
 use super::session::{hold, until};
-use crate::error::{CallError, Kind};
+use crate::error::{CallError, Kind, Phase};
 use crate::interface::{Digest, Interface};
 
 /// What a binding does whose server has gone, when it is called.
@@ -34,6 +35,9 @@ pub enum Rebind {
     Idempotent,
 }
 
+/// An attempt that took so long, and was in vain, is not made again for as long as it took.
+const LONG: Duration = Duration::from_millis(500);
+
 /// What all that a binding is, was and will be have in common.
 pub(crate) struct Home {
     pub(super) address: String,
@@ -42,8 +46,8 @@ pub(crate) struct Home {
     options: BindOptions,
     /// What it was bound to last, if it ever was bound again.
     latest: Mutex<Option<Arc<Bound>>>,
-    /// Held by whoever binds again.
-    binds: Mutex<()>,
+    /// Held by whoever binds again; until when nobody tries, after it took long and was in vain.
+    binds: Mutex<Option<Instant>>,
 }
 
 impl Home {
@@ -83,7 +87,8 @@ impl Home {
 
     /// What calls go to, of whoever was bound as `known`.
     pub(crate) fn now(&self, known: &Arc<Bound>) -> Arc<Bound> {
-        if !known.has_moved() {
+        // A forked child fails by its mark: its parent may have held any lock when it forked.
+        if !known.has_moved() || known.mark.wiped() {
             return Arc::clone(known);
         }
         self.latest().as_ref().map_or_else(|| Arc::clone(known), Arc::clone)
@@ -124,20 +129,34 @@ impl Home {
     ) -> Result<Arc<Bound>, CallError> {
         let limit = until(self.options.bind_limit);
         let until = deadline.map_or(limit, |deadline| deadline.min(limit));
-        let _one = hold(&self.binds, until)?;
+        let mut quiet = hold(&self.binds, until)?;
         // Another caller was here first.
         if let Some(latest) = &*self.latest()
             && !Arc::ptr_eq(latest, gone)
         {
             known.moves();
+            gone.moves();
             return Ok(Arc::clone(latest));
+        }
+        let begun = Instant::now();
+        if quiet.is_some_and(|quiet| begun < quiet) {
+            let text = "binding again took long and was in vain a moment ago";
+            return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
         }
         let Self { address, interface, digest, options, .. } = self;
         let climbed = ladder::climb(address, interface, *digest, options, until);
-        let bound = climbed.and_then(|climbed| self.bound(climbed))?;
+        let bound = climbed.and_then(|climbed| self.bound(climbed)).inspect_err(|_| {
+            // Where nobody answers, calls are not to wait for that one after the other.
+            let (now, took) = (Instant::now(), begun.elapsed());
+            *quiet = (took >= LONG).then_some(now + took);
+        })?;
+        *quiet = None;
         let bound = Arc::new(bound);
-        *self.latest() = Some(Arc::clone(&bound));
+        // What was there before goes when nobody is kept waiting by that.
+        let before = self.latest().replace(Arc::clone(&bound));
+        drop(before);
         known.moves();
+        gone.moves();
         Ok(bound)
     }
 }

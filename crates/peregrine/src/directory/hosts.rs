@@ -63,7 +63,7 @@ impl Directory for Hosts {
         for file in &self.0 {
             let text = match read(file) {
                 Ok(text) => text,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) if is_nowhere(&error) => continue,
                 Err(error) => {
                     let what = format!("reading {}", file.display());
                     return Err(CallError::system(Phase::Resolve, what, error));
@@ -84,6 +84,12 @@ impl Directory for Hosts {
         let files: Vec<_> = self.0.iter().map(|file| file.display().to_string()).collect();
         format!("hosts file {}", files.join(" or "))
     }
+}
+
+/// A file that is not there, or that is somebody else's, as after `sudo`: the next one may know.
+fn is_nowhere(error: &io::Error) -> bool {
+    use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
+    matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
 }
 
 fn read(path: &Path) -> io::Result<String> {

@@ -175,8 +175,13 @@ impl Crew {
     // Permits.
 
     /// Waits until one call more may run.
-    pub(super) fn begin(self: &Arc<Self>, from_inside: bool) -> Result<(), Refusal> {
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        from_inside: bool,
+        waits: &dyn Fn(),
+    ) -> Result<(), Refusal> {
         if self.is_stopping() || !self.try_begin(from_inside) {
+            waits();
             self.begin_slowly(from_inside)?;
         }
         if from_inside && self.is_hungry() {

@@ -383,8 +383,8 @@ impl Host for Visit<'_> {
         self.0.crew.answered();
     }
 
-    fn begin(&self, from_inside: bool) -> Result<(), Refusal> {
-        self.0.crew.begin(from_inside)
+    fn begin(&self, from_inside: bool, waits: &dyn Fn()) -> Result<(), Refusal> {
+        self.0.crew.begin(from_inside, waits)
     }
 
     fn end(&self) {

@@ -177,11 +177,18 @@ fn repeat<O: Outcome, R: Representation>(
     error: CallError,
     mut body: Body<'_, O, R>,
 ) -> Result<O, CallError> {
+    let before = error.executed();
     let bound = binding.home.again(&binding.bound, gone, procedure, error, limit.deadline())?;
-    if bound.is_swapped() != R::SWAPPED {
-        return Err(turned_over());
-    }
-    attempt(&bound, limit, bound.number(procedure), &mut body)
+    let made = if bound.is_swapped() == R::SWAPPED {
+        attempt(&bound, limit, bound.number(procedure), &mut body)
+    } else {
+        Err(turned_over())
+    };
+    // What the first attempt left open, no other one closes but by a result.
+    made.map_err(|error| match before {
+        Executed::No => error,
+        Executed::Maybe => error.may_have_executed(),
+    })
 }
 
 /// Another machine serves now, of the other byte order: the call after this one knows.

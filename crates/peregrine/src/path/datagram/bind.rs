@@ -166,6 +166,24 @@ fn converse(
     }
 }
 
+/// What the server says to a caller that it knew, and does not know any more: whatever it is, the
+/// binding is of no use, and whoever bound decides what to do. What this side is short of stays what
+/// it is, and so does a call whose time is up.
+#[cold]
+pub(crate) fn lost(error: CallError, deadline: Option<Instant>) -> CallError {
+    let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+    match error.kind() {
+        Kind::TimedOut if late => error,
+        Kind::Exhausted | Kind::System | Kind::Unreachable | Kind::ServerGone | Kind::Withdrawn => {
+            error
+        }
+        _ => {
+            let text = "the server grants this binding nothing any more";
+            CallError::not_executed(Kind::ServerGone, Phase::Call, text).because(error.chain())
+        }
+    }
+}
+
 #[cold]
 fn denied(kind: u32, text: String) -> CallError {
     let kind = Kind::from_number(kind).unwrap_or(Kind::ProtocolMismatch);

@@ -17,7 +17,7 @@ use super::message::{Message, PARTS_MAX, Parts};
 use super::sharing::{ReceiveTurn, Shared};
 use super::{BUFFER_BYTES, moment};
 use crate::call::chain::WaitingInside;
-use crate::call::extensions::Extensions;
+use crate::call::extensions::{Extensions, no_time_left};
 use crate::call::{Answer, Call, CallPath, FrameLayout, Frames, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket, Until, Use};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -274,7 +274,7 @@ pub(crate) trait Renew: Send + Sync {
     ///
     /// # Errors
     /// If it is another one, or there are none.
-    fn renew(&self) -> Result<Granted, CallError>;
+    fn renew(&self, deadline: Option<Instant>) -> Result<Granted, CallError>;
 
     /// Something is owed: the keeper is to look after it.
     fn remind(&self);
@@ -345,11 +345,11 @@ impl<R: Renew> DatagramPath<R> {
     }
 
     /// A handle that nobody has used yet.
-    fn handle(&self) -> Result<Handle, CallError> {
+    fn handle(&self, deadline: Option<Instant>) -> Result<Handle, CallError> {
         if let Some(handle) = locked(&self.spare).pop() {
             return Ok(handle);
         }
-        let (grant, ..) = self.renew.renew()?;
+        let (grant, ..) = self.renew.renew(deadline)?;
         let mut spare = locked(&self.spare);
         spare.extend_from_slice(grant.handles());
         spare.pop().ok_or_else(|| {
@@ -365,12 +365,12 @@ impl<R: Renew> DatagramPath<R> {
     }
 
     /// The caller of a frame.
-    fn lane(&self, index: u32) -> Result<&Arc<Mutex<Lane>>, CallError> {
+    fn lane(&self, index: u32, deadline: Option<Instant>) -> Result<&Arc<Mutex<Lane>>, CallError> {
         let lane = &self.lanes[index as usize];
         if let Some(lane) = lane.get() {
             return Ok(lane);
         }
-        self.new_lane(index, lane)
+        self.new_lane(index, lane, deadline)
     }
 
     #[cold]
@@ -378,8 +378,9 @@ impl<R: Renew> DatagramPath<R> {
         &'a self,
         index: u32,
         lane: &'a OnceLock<Arc<Mutex<Lane>>>,
+        deadline: Option<Instant>,
     ) -> Result<&'a Arc<Mutex<Lane>>, CallError> {
-        let handle = self.handle()?;
+        let handle = self.handle(deadline)?;
         let way = self.way_of(index).inspect_err(|_| locked(&self.spare).push(handle))?;
         let caller = self.caller((handle, self.terms, self.round_trip), way);
         // Nobody else has the frame.
@@ -515,7 +516,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         }
         let deadline = call.limit.deadline();
         let index = call.frame.index();
-        let lane = self.lane(index)?;
+        let lane = self.lane(index, deadline)?;
         let mut lane_guard = locked(lane);
         let (inside, carried) = (inside(), &mut None);
         let extension = if inside.is_some() || deadline.is_some() {
@@ -568,7 +569,10 @@ impl<R: Renew> CallPath for DatagramPath<R> {
                 let gone = lane_guard.caller.handle_of();
                 // Who has the receive turn is not to wait for it.
                 drop(lane_guard);
-                let (grant, terms, round_trip) = self.renew.renew()?;
+                let (grant, terms, round_trip) = self.renew.renew(deadline)?;
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(no_time_left());
+                }
                 lane_guard = locked(lane);
                 if let Some((handle, rest)) = grant.handles().split_first() {
                     *locked(&self.spare) = rest.to_vec();

@@ -5,7 +5,9 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
+use super::bind::lost;
 use super::client::{DatagramPath, Renew};
 use crate::call::{Call, CallPath, PathKind, Returned};
 use crate::error::{CallError, Kind};
@@ -23,7 +25,7 @@ pub(crate) trait Fallback: Send + Sync {
     ///
     /// # Errors
     /// If it is gone, or another.
-    fn fall_back(&self) -> Result<DatagramPath<Self::Renew>, CallError>;
+    fn fall_back(&self, deadline: Option<Instant>) -> Result<DatagramPath<Self::Renew>, CallError>;
 
     /// What speaks on the link, in words.
     fn device(&self) -> String;
@@ -43,11 +45,11 @@ impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
         Self { link, udp: OnceLock::new(), silent: AtomicU32::new(0), fallback }
     }
 
-    fn udp(&self) -> Result<&DatagramPath<R>, CallError> {
+    fn udp(&self, deadline: Option<Instant>) -> Result<&DatagramPath<R>, CallError> {
         if let Some(udp) = self.udp.get() {
             return Ok(udp);
         }
-        let new = Arc::new(self.fallback.fall_back()?);
+        let new = Arc::new(self.fallback.fall_back(deadline)?);
         // Two callers may come here; what the second one has bound goes again.
         Ok(self.udp.get_or_init(|| new))
     }
@@ -61,7 +63,8 @@ impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
     /// A call after one that heard nothing.
     #[cold]
     fn transport_otherwise(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        match self.udp() {
+        let deadline = call.limit.deadline();
+        match self.udp(deadline) {
             Ok(udp) => udp.transport(call),
             Err(error) => {
                 // Perhaps the server was halted for a while: then the link is asked again next time.
@@ -69,7 +72,7 @@ impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
                 if error.kind() == Kind::TimedOut {
                     self.silent.store(0, Ordering::Relaxed);
                 }
-                Err(error)
+                Err(lost(error, deadline))
             }
         }
     }

@@ -15,7 +15,7 @@ mod server;
 mod sharing;
 mod turn;
 
-pub(crate) use bind::{Granted, bind, where_on_link};
+pub(crate) use bind::{Granted, bind, lost, where_on_link};
 pub(crate) use client::{Association, DatagramPath, OWED, Renew};
 pub(crate) use linked::{Fallback, LinkedPath};
 #[cfg(fuzzing)]

@@ -183,10 +183,19 @@ impl Incoming {
         const SUSPECTED: u32 = 32;
         let now = self.reader.load(Ordering::Acquire);
         let before = self.seen.swap(now, Ordering::Relaxed);
-        if now != before || now & WHO != RUNNING || !self.goes(now, QUEUED) {
+        if now != before || now & WHO != RUNNING {
             return;
         }
         self.suspected.store(SUSPECTED, Ordering::Relaxed);
+        self.hand_on(host);
+    }
+
+    /// Has others read on, while this thread has a call that does not end soon.
+    fn hand_on(&self, host: &dyn Host) {
+        let now = self.reader.load(Ordering::Acquire);
+        if now & WHO != RUNNING || !self.goes(now, QUEUED) {
+            return;
+        }
         if self.kept().bytes > 0 {
             // The next call is here already, and nothing more need come.
             host.read_on();
@@ -577,7 +586,8 @@ impl Incoming {
         let behind = Window::from(rest.get(..header.extensions as usize).unwrap_or(&[]));
         let came = (!behind.is_empty()).then(Instant::now);
         let inside = came.is_some() && extensions::is_from_inside(behind);
-        if let Err(refusal) = host.begin(inside) {
+        // Behind a call that waits there may stand that it is given up.
+        if let Err(refusal) = host.begin(inside, &|| self.hand_on(host)) {
             return self.refuse(number, &refusal, host);
         }
         let mut refusal = None;

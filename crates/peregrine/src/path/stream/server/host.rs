@@ -35,11 +35,11 @@ pub(crate) trait Host {
     /// It has been answered.
     fn answered(&self);
 
-    /// Waits until one procedure more may run.
+    /// Waits until one procedure more may run; is it to wait, `waits` is done first.
     ///
     /// # Errors
     /// Why the call is not run.
-    fn begin(&self, from_inside: bool) -> Result<(), Refusal>;
+    fn begin(&self, from_inside: bool, waits: &dyn Fn()) -> Result<(), Refusal>;
 
     /// A procedure has ended.
     fn end(&self);
