@@ -7,10 +7,14 @@ mod support;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
-use peregrine::{BindOptions, Executed, Kind, PathKind, Rebind, Server, interface};
+use peregrine::directory::Directory;
+use peregrine::{
+    Address, BindOptions, CallError, Executed, Kind, PathKind, Rebind, Server, interface,
+};
 use support::{GoOn, Part, alone, own_directory, part, until};
 
 /// The part that children play: `PORT`, to serve there too; in the test itself this does nothing.
@@ -222,4 +226,176 @@ fn many_callers_go_over_to_the_next_server_together() {
         assert!(returned > 500, "{returned}");
         server.kill();
     }
+}
+
+/// A server and the one that comes after it, which knows more.
+mod growing {
+    #[peregrine::interface(name = "Growing")]
+    pub(crate) trait Before {
+        #[idempotent]
+        fn version(&self) -> peregrine::Result<u32>;
+    }
+
+    #[peregrine::interface(name = "Growing")]
+    pub(crate) trait After {
+        fn more(&self) -> peregrine::Result<u32>;
+        #[idempotent]
+        fn version(&self) -> peregrine::Result<u32>;
+    }
+
+    /// A version, and what it waits for before it answers.
+    pub(crate) struct Version(pub(crate) u32, pub(crate) super::Door);
+
+    impl Before for Version {
+        fn version(&self) -> peregrine::Result<u32> {
+            self.1.pass();
+            Ok(self.0)
+        }
+    }
+
+    impl After for Version {
+        fn more(&self) -> peregrine::Result<u32> {
+            panic!("nobody can have called it")
+        }
+        fn version(&self) -> peregrine::Result<u32> {
+            Ok(self.0)
+        }
+    }
+}
+
+use growing::{AfterServer, Before, BeforeClient, BeforeServer, Version};
+
+/// Who comes is counted, and waits while it is shut.
+#[derive(Clone, Default)]
+struct Door(Arc<(AtomicBool, AtomicU64)>);
+
+impl Door {
+    fn pass(&self) {
+        self.0.1.fetch_add(1, Ordering::SeqCst);
+        let begun = std::time::Instant::now();
+        while self.0.0.load(Ordering::SeqCst) && begun.elapsed() < Duration::from_secs(40) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn shut(&self, shut: bool) {
+        self.0.0.store(shut, Ordering::SeqCst);
+    }
+
+    fn passed(&self) -> u64 {
+        self.0.1.load(Ordering::SeqCst)
+    }
+}
+
+/// Says where something is, which changes.
+#[derive(Clone, Debug, Default)]
+struct Moving(Arc<Mutex<String>>);
+
+impl Moving {
+    fn to(&self, address: String) {
+        *self.0.lock().unwrap() = address;
+    }
+}
+
+impl Directory for Moving {
+    fn offers(&self, _: &str) -> Result<Vec<Address>, CallError> {
+        Ok(vec![self.0.lock().unwrap().parse()?])
+    }
+    fn describe(&self) -> String {
+        "what moves".to_owned()
+    }
+}
+
+#[test]
+fn a_server_that_comes_back_with_more_is_called_as_before() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    for (address, _) in addresses("growing", port) {
+        let before = Server::new()
+            .export("growing", BeforeServer::new(Version(1, Door::default())))
+            .unwrap();
+        let before = before.listen(&listen).unwrap().spawn().unwrap();
+        let client = BeforeClient::bind(&address).unwrap();
+        assert_eq!(client.version().unwrap(), 1);
+        before.stop();
+        // A thread that is about to end may have the socket for a moment more.
+        until("the port is free", || std::net::UdpSocket::bind(("127.0.0.1", port)).is_ok());
+        let after =
+            Server::new().export("growing", AfterServer::new(Version(2, Door::default()))).unwrap();
+        let _after = after.listen(&listen).unwrap().spawn().unwrap();
+        until("it is found", || client.version().is_ok_and(|version| version == 2));
+    }
+}
+
+#[test]
+fn a_place_that_has_fallen_silent_is_left_for_another() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let moving = Moving::default();
+    let serve = |version| {
+        let server =
+            Server::new().export("growing", BeforeServer::new(Version(version, Door::default())));
+        server.unwrap().listen("udp:127.0.0.1:0").unwrap().spawn().unwrap()
+    };
+    let old = serve(1);
+    let place = old.addresses()[0].place().clone();
+    moving.to(format!("udp:growing@{place}"));
+    let options = BindOptions::default()
+        .directory(moving.clone())
+        .bind_timeout(Duration::from_secs(1))
+        .rebind(Rebind::WhenNotExecuted);
+    let client = BeforeClient::bind_with("udp:alias", &options).unwrap();
+    assert_eq!(client.version().unwrap(), 1);
+    old.stop();
+    let mut silent = None;
+    until("the port is free", || {
+        silent = std::net::UdpSocket::bind(("127.0.0.1", place.port())).ok();
+        silent.is_some()
+    });
+    let new = serve(2);
+    moving.to(format!("udp:growing@{}", new.addresses()[0].place()));
+    until("the other place is found", || client.version().is_ok_and(|version| version == 2));
+    drop(silent);
+}
+
+/// The first attempt may have run: that the second certainly did not changes nothing about it.
+#[test]
+fn what_one_attempt_left_open_no_other_closes() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let (moving, first, second) = (Moving::default(), Door::default(), Door::default());
+    let serve = |door: &Door, threads| {
+        door.shut(true);
+        let object = BeforeServer::new(Version(1, door.clone()));
+        let server = Server::new().threads(threads).queue(0).export("growing", object).unwrap();
+        server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap()
+    };
+    let one = serve(&first, 4);
+    moving.to(format!("tcp:growing@{}", one.addresses()[0].place()));
+    let options = BindOptions::default().directory(moving.clone()).rebind(Rebind::Idempotent);
+    let client = BeforeClient::bind_with("tcp:alias", &options).unwrap();
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| client.version());
+        until("it has begun", || first.passed() == 1);
+        // The next server is there before this one goes, and has no thread left.
+        one.withdraw("growing");
+        let other = serve(&second, 1);
+        let place = other.addresses()[0].place().clone();
+        let busy = BeforeClient::bind(&format!("tcp:growing@{place}")).unwrap();
+        let held = scope.spawn(move || busy.version());
+        until("it is busy", || second.passed() == 1);
+        moving.to(format!("tcp:growing@{place}"));
+        one.drain(Duration::from_millis(1));
+        let error = caller.join().unwrap().unwrap_err();
+        assert_eq!(
+            (error.kind(), error.executed()),
+            (Kind::Overloaded, Executed::Maybe),
+            "{error}"
+        );
+        first.shut(false);
+        second.shut(false);
+        assert_eq!(held.join().unwrap().unwrap(), 1);
+    });
 }
