@@ -4,7 +4,7 @@
 mod ledger;
 mod support;
 
-use std::net::TcpListener;
+use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::directory::Directory;
 use peregrine::{
-    Address, BindOptions, CallError, Executed, Kind, PathKind, Rebind, Server, interface,
+    Address, BindOptions, CallError, Executed, Kind, PathKind, Rebind, Running, Server, interface,
 };
 use support::{GoOn, Part, alone, own_directory, part, until};
 
@@ -68,9 +68,14 @@ fn start(port: u16, directory: &Path) -> Part {
     Part::start("child", &port.to_string(), directory)
 }
 
-/// A port at which nobody listens.
+/// A port at which nobody listens, nor will unless asked to: no client is given it by the system.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let free = |port: &u16| {
+        TcpListener::bind(("127.0.0.1", *port)).is_ok()
+            && UdpSocket::bind(("127.0.0.1", *port)).is_ok()
+    };
+    (first..first + 1000).find(free).expect("a free port")
 }
 
 fn addresses(name: &str, port: u16) -> [(String, PathKind); 3] {
@@ -306,6 +311,17 @@ impl Directory for Moving {
     }
 }
 
+/// A server where another one was: a thread of that one that is about to end may have the socket for a
+/// moment more.
+fn started(start: impl Fn() -> peregrine::Result<Running>) -> Running {
+    let mut running = None;
+    until("the server has started", || {
+        running = start().ok();
+        running.is_some()
+    });
+    running.expect("a server")
+}
+
 #[test]
 fn a_server_that_comes_back_with_more_is_called_as_before() {
     let _alone = alone();
@@ -313,18 +329,19 @@ fn a_server_that_comes_back_with_more_is_called_as_before() {
     let port = free_port();
     let listen = format!("127.0.0.1:{port}");
     for (address, _) in addresses("growing", port) {
-        let before = Server::new()
-            .export("growing", BeforeServer::new(Version(1, Door::default())))
-            .unwrap();
-        let before = before.listen(&listen).unwrap().spawn().unwrap();
+        let before = || {
+            let object = BeforeServer::new(Version(1, Door::default()));
+            Server::new().export("growing", object)?.listen(&listen)?.spawn()
+        };
+        let before = started(before);
         let client = BeforeClient::bind(&address).unwrap();
         assert_eq!(client.version().unwrap(), 1);
         before.stop();
-        // A thread that is about to end may have the socket for a moment more.
-        until("the port is free", || std::net::UdpSocket::bind(("127.0.0.1", port)).is_ok());
-        let after =
-            Server::new().export("growing", AfterServer::new(Version(2, Door::default()))).unwrap();
-        let _after = after.listen(&listen).unwrap().spawn().unwrap();
+        let after = || {
+            let object = AfterServer::new(Version(2, Door::default()));
+            Server::new().export("growing", object)?.listen(&listen)?.spawn()
+        };
+        let _after = started(after);
         until("it is found", || client.version().is_ok_and(|version| version == 2));
     }
 }
@@ -351,7 +368,7 @@ fn a_place_that_has_fallen_silent_is_left_for_another() {
     old.stop();
     let mut silent = None;
     until("the port is free", || {
-        silent = std::net::UdpSocket::bind(("127.0.0.1", place.port())).ok();
+        silent = UdpSocket::bind(("127.0.0.1", place.port())).ok();
         silent.is_some()
     });
     let new = serve(2);
