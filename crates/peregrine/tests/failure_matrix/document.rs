@@ -95,6 +95,11 @@ impl Row {
         Way::ALL.into_iter().zip(&self.cells)
     }
 
+    /// The line that its part begins with.
+    pub(crate) fn heading(&self) -> String {
+        format!("\n## {}\n", self.case.title)
+    }
+
     /// The lines of its table.
     pub(crate) fn lines(&self) -> Vec<String> {
         self.seen().filter_map(|(way, cell)| cell.line(way)).collect()
@@ -148,7 +153,7 @@ says why, behind what failed first.
 pub(crate) fn whole(rows: &[Row]) -> String {
     let mut text = HEAD.to_owned();
     for row in rows {
-        let _ = write!(text, "\n## {}\n\n{}\n", row.case.title, row.case.text);
+        let _ = write!(text, "{}\n{}\n", row.heading(), row.case.text);
         let _ = write!(text, "\n| path | the call | kind | what is told |\n|---|---|---|---|\n");
         row.lines().iter().for_each(|line| {
             let _ = writeln!(text, "{line}");

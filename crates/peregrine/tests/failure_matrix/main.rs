@@ -56,13 +56,16 @@ fn every_failure_is_what_the_document_says() {
         std::fs::write(&path, document::whole(&rows)).unwrap();
         return;
     }
+    let anew = "PEREGRINE_WRITE=1 writes it anew";
+    if skipped.is_none() {
+        assert!(written == document::whole(&rows), "{} differs: {anew}", path.display());
+    }
+    // What this machine can show stands under its own heading.
     for row in &rows {
+        let part = written.split(&row.heading()).nth(1).and_then(|rest| rest.split("\n## ").next());
+        let part = part.unwrap_or_default();
         for line in row.lines() {
-            assert!(
-                written.contains(&line),
-                "{} does not say\n{line}\nPEREGRINE_WRITE=1 writes it anew",
-                path.display()
-            );
+            assert!(part.contains(&line), "{} does not say\n{line}\n{anew}", path.display());
         }
     }
 }
