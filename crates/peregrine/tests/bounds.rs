@@ -215,25 +215,36 @@ fn results_that_nobody_acknowledges_have_a_bound_in_bytes() {
     assert_eq!(one.call(98, 1, GIVE).what, OK, "the one before was acknowledged by a call");
     assert_eq!(one.call(97, 1, GIVE).what, NOT_EXECUTED);
 
-    // Only so many hosts may have that much: then nobody's calls run any more.
-    let hosts: Vec<_> = (3..6).map(|last| Host::new(last, to, 100)).collect();
+    // Only so many hosts may have that much: then nobody's calls run any more. Addresses share
+    // their bounds with others by a secret hash: who has none of its own left is not counted.
     let all = limits::RETAINED_BYTES_MAX / limits::RETAINED_BYTES_PER_HOST;
-    assert_eq!(hosts.len() + 1, all);
-    for host in &hosts {
+    let mut hosts = Vec::new();
+    for last in 3..9 {
+        let host = Host::new(last, to, 100);
         let (filled, _) = host.fill(0..100);
+        if filled == 0 && honest.null().is_ok() {
+            continue;
+        }
         assert!(filled <= expected(bytes) && filled + 2 >= expected(bytes), "{filled}");
+        hosts.push(host);
+        if hosts.len() + 1 == all {
+            break;
+        }
     }
+    assert_eq!(hosts.len() + 1, all);
     let error = honest.null().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Why::Exhausted, Executed::No), "{error}");
     let grown = resident() - before;
     let bound = limits::RETAINED_BYTES_MAX + limits::SPARE_BYTES_MAX + (16 << 20);
     println!("{} MiB more are resident, of {} MiB", grown >> 20, bound >> 20);
     assert!(grown <= bound, "{grown} bytes");
-    // Who says goodbye gives everything back.
-    for caller in 0..100 {
-        hosts[0].send(hosts[0].header(caller, Kind::Bye, 1), &[]);
-    }
-    support::until("there is room again", || honest.give().is_ok());
+    // Who says goodbye gives everything back; a goodbye may be lost, as any packet.
+    support::until("there is room again", || {
+        for caller in 0..100 {
+            hosts[0].send(hosts[0].header(caller, Kind::Bye, 1), &[]);
+        }
+        honest.give().is_ok()
+    });
 }
 
 #[test]
