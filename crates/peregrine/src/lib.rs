@@ -98,7 +98,7 @@ pub mod __rt {
     pub use crate::call::{Limit, Refusal, Reply, Request, Serve, Served};
     pub use crate::error::CallError;
     pub use crate::interface::{
-        Body, Digest, Direction, Field, Interface, Named, Parameter, Procedure, Shape, Type,
+        Body, Digest, Direction, Field, Interface, Known, Named, Parameter, Procedure, Shape, Type,
         Variant,
     };
     pub use crate::stub::{Outcome, Stub, assign, call, call_swapped, is_native};

@@ -5,6 +5,8 @@
 //! described through function pointers, so a description is finite however types are linked.
 
 mod compare;
+mod described;
+mod known;
 mod text;
 
 use core::fmt::{self, Write as _};
@@ -13,10 +15,12 @@ use crate::digest::sha256;
 use crate::limits;
 
 pub use compare::numbers;
-pub use text::{
+pub use described::{
     Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant, TextError,
+    DescribedProcedure, DescribedType, DescribedVariant,
 };
+pub use known::Known;
+pub use text::TextError;
 
 /// An interface: what a server exports and a client is bound to.
 #[derive(Debug, Clone, Copy)]

@@ -200,7 +200,7 @@ fn turned_over() -> CallError {
 
 #[cold]
 fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
-    error.at(binding.address()).of(binding.bound.procedure_name(procedure))
+    error.at(binding.address()).of(binding.bound.procedure_name(procedure).to_owned())
 }
 
 #[cold]

@@ -95,6 +95,7 @@ fn pool() -> impl Strategy<Value = Pool> {
     let parameters = prop::collection::vec(parameter(), 0..4);
     let procedure = (name(), any::<bool>(), parameters, ty(), ty()).prop_map(
         |(name, idempotent, parameters, result, error)| DescribedProcedure {
+            docs: String::new(),
             name,
             idempotent,
             parameters,
@@ -132,7 +133,13 @@ impl Pool {
             all.into_iter().for_each(|field| number(&mut field.ty, &mut order));
             types.push(DescribedNamed { name: format!("T{}", one / 2), body });
         }
-        Described { name: "Made-up".into(), version: 7, procedures: self.procedures, types }
+        Described {
+            name: "Made-up".into(),
+            version: 7,
+            docs: String::new(),
+            procedures: self.procedures,
+            types,
+        }
     }
 }
 
