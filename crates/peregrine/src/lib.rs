@@ -89,7 +89,10 @@ pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use server::{ExportOptions, Losses, Running, Server, StopHandle};
-pub use value::{Full, Invalid, Lent, Out, Plain, Value};
+pub use stub::{
+    Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer,
+};
+pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 
 /// What generated code needs; no part of the public interface.
 #[doc(hidden)]

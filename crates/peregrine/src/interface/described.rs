@@ -195,6 +195,16 @@ impl Described {
         (0..).zip(&self.procedures).find(|(_, one)| one.name == name)
     }
 
+    /// Whether a type is that of a failed call, [`CallError`](crate::CallError).
+    pub fn is_call_error(&self, ty: &DescribedType) -> bool {
+        let DescribedType::Named(number) = ty else { return false };
+        let Some(DescribedNamed { name, body }) = self.types.get(*number) else { return false };
+        let DescribedBody::Struct(fields) = body else { return false };
+        let chain =
+            |field: &DescribedField| field.name == "chain" && field.ty == DescribedType::Text;
+        name == "CallError" && fields.len() == 1 && fields.iter().all(chain)
+    }
+
     /// As [`Interface::message_bytes`](super::Interface::message_bytes).
     pub fn message_bytes(&self) -> usize {
         self.procedures.iter().map(|one| self.procedure_bytes(one)).max().unwrap_or(0)

@@ -7,6 +7,8 @@
 mod compare;
 mod described;
 mod known;
+#[cfg(test)]
+pub(crate) mod made_up;
 mod text;
 
 use core::fmt::{self, Write as _};
@@ -93,6 +95,16 @@ pub struct Description {
     pub listens: Vec<String>,
     /// A number of the machine and network namespace in which these are.
     pub network: u64,
+}
+
+impl Description {
+    /// The interface, read from the text, with the documentation.
+    ///
+    /// # Errors
+    /// If the text is not that of any interface.
+    pub fn parsed(&self) -> Result<Described, TextError> {
+        Ok(Described::parse(&self.text)?.with_docs(&self.docs))
+    }
 }
 
 /// The direction of a parameter (Peregrine section 2, Firefly's VAR IN and VAR OUT).

@@ -82,7 +82,7 @@ impl Described {
 }
 
 /// Types without parts, by their names in the text.
-const SIMPLE: &[(&str, DescribedType)] = &[
+pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
     ("unit", DescribedType::Unit),
     ("bool", DescribedType::Bool),
     ("char", DescribedType::Char),
