@@ -108,7 +108,7 @@ impl GenericClient {
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let binding = Binding::bind(address, described.clone(), options)?;
-        Ok(Self::of(binding, described))
+        Ok(Self::over(binding, described))
     }
 
     /// Makes its calls to a generic server inside this process: for tests.
@@ -118,11 +118,12 @@ impl GenericClient {
     pub fn in_process(server: GenericServer) -> Self {
         let described = server.described().clone();
         let binding = Binding::in_process(Arc::new(server), &BindOptions::default());
-        Self::of(binding, described)
+        Self::over(binding, described)
     }
 
     /// A client that calls by this binding, which is of this interface.
-    pub(crate) fn of(binding: Binding, described: Described) -> Self {
+    #[doc(hidden)]
+    pub fn over(binding: Binding, described: Described) -> Self {
         let program = Program::flatten(&described);
         Self { binding, shared: Arc::new(Shared { described, program }) }
     }
@@ -523,10 +524,8 @@ fn take_back<R: Representation>(
                 program.take_all(one, count, head, &mut value, 0).map_err(unreadable)?;
                 values.push((i, value));
             }
-            (Form::Block(solid, op), Argument::InOut(value)) => {
-                if let Dynamic::Plain(bytes) = &mut **value {
-                    came::<R>(program, solid, op, bytes)?;
-                }
+            (Form::Block(solid, op), Argument::InOut(Dynamic::Plain(bytes))) => {
+                came::<R>(program, solid, op, bytes)?;
             }
             (Form::Block(solid, op), Argument::Out(out)) => {
                 let filled = out.filled();

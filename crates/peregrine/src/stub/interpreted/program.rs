@@ -573,7 +573,7 @@ impl<'a> Flattener<'a> {
         let mut wholes: Vec<Vec<u32>> = vec![Vec::new(); count];
         let mut left = vec![0usize; count];
         let mut found = Vec::new();
-        for op in 0..count {
+        for (op, left) in left.iter_mut().enumerate() {
             let parts: Vec<OpId> = match self.program.ops[op] {
                 Op::Nothing | Op::Array(_, 0) => Vec::new(),
                 Op::Array(one, _) => vec![one],
@@ -582,7 +582,7 @@ impl<'a> Flattener<'a> {
                 }
                 _ => continue,
             };
-            left[op] = parts.len();
+            *left = parts.len();
             if parts.is_empty() {
                 found.push(op);
             }
