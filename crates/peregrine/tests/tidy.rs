@@ -45,6 +45,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("stub", &["binding", "call", "error", "interface", "limits", "value"]),
+    ("json", &["interface", "limits", "stub", "value"]),
     (
         "server",
         &[
