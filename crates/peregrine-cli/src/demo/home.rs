@@ -10,10 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
-use crate::args::{Demo, Format};
+use crate::args::{Colour, Demo, Format};
+use crate::interrupt::{Interrupt, Terms};
 use crate::output::{During, Failure};
 
 /// How long a child has to stop in good order.
@@ -23,6 +22,7 @@ const STOP: Duration = Duration::from_secs(2);
 pub(super) struct Home {
     path: PathBuf,
     things: Arc<Mutex<Things>>,
+    interrupt: Interrupt,
 }
 
 struct Things {
@@ -32,7 +32,7 @@ struct Things {
 
 /// Starts this program again, in a fresh directory that is its `$PEREGRINE_DIR` from the first
 /// instruction on: the environment of a running process cannot be changed safely.
-pub(super) fn enter(demo: &Demo, format: Format) -> Result<(), Failure> {
+pub(super) fn enter(demo: &Demo, format: Format, colour: Colour) -> Result<(), Failure> {
     let home = tempfile::Builder::new().prefix("peregrine-demo-").tempdir();
     let home = home.during("making a temporary directory")?;
     let program = std::env::current_exe().during("finding this program")?;
@@ -47,16 +47,14 @@ pub(super) fn enter(demo: &Demo, format: Format) -> Result<(), Failure> {
     if demo.quick {
         again.arg("--quick");
     }
-    if format == Format::Json {
-        again.args(["--format", "json"]);
-    }
+    again.args(["--format", format.text(), "--color", colour.text()]);
     // Comes back only if it fails; then the directory goes.
     Err(again.env("PEREGRINE_DIR", home.path().join("run")).exec()).during("starting again")
 }
 
 impl Home {
     /// Takes charge of the directory that [`enter`] made.
-    pub(super) fn adopt(path: &Path) -> Result<Self, Failure> {
+    pub(super) fn adopt(path: &Path, format: Format) -> Result<Self, Failure> {
         let ours = path
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"peregrine-demo-"));
@@ -65,20 +63,15 @@ impl Home {
             return Err(Failure::local("this is no demonstration's directory", "leave out --home"));
         }
         let things = Things { path: path.to_owned(), children: Vec::new() };
-        let home = Self { path: path.to_owned(), things: Arc::new(Mutex::new(things)) };
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).during("minding signals")?;
-        let things = Arc::clone(&home.things);
-        let watch = move || {
-            if let Some(signal) = signals.forever().next() {
-                let mut things = lock(&things);
-                things.end();
-                // With the lock held: whoever fails now because of this has no time to say so.
-                std::process::exit(128 + signal);
-            }
+        let things = Arc::new(Mutex::new(things));
+        let terms = Terms { format, grace: Duration::ZERO, executed: "maybe" };
+        let all = Arc::clone(&things);
+        let last = move || {
+            lock(&all).end();
+            "the processes and files that were made are gone again".to_owned()
         };
-        let watcher = std::thread::Builder::new().name("demo-signals".into()).spawn(watch);
-        watcher.during("minding signals")?;
-        Ok(home)
+        let interrupt = Interrupt::mind(terms, || {}, last)?;
+        Ok(Self { path: path.to_owned(), things, interrupt })
     }
 
     /// A place in it.
@@ -158,12 +151,13 @@ impl Home {
     /// a signal that has reached a child is about to reach us.
     pub(super) fn settle(&self) {
         std::thread::sleep(Duration::from_millis(50));
-        drop(lock(&self.things));
+        self.interrupt.leave();
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
+        self.interrupt.leave();
         lock(&self.things).end();
     }
 }

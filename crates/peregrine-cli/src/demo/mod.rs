@@ -11,15 +11,13 @@ mod report;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-
 use self::directions::{Directions, DirectionsClient, Shown};
 use self::home::Home;
 use self::measure::Row;
 use self::report::Report;
-use crate::args::{Demo, Format};
+use crate::args::{Colour, Demo, Format};
 use crate::files::FilesClient;
-use crate::output::{During, Failure};
+use crate::output::{self, During, Failure};
 
 pub(crate) use self::directions::serve as serve_directions;
 pub(crate) use self::limit::echo;
@@ -30,12 +28,12 @@ const FILE_BYTES: u64 = 256 << 20;
 const QUICK_BYTES: u64 = 16 << 20;
 
 /// Runs the demonstration.
-pub(crate) fn run(demo: &Demo, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(demo: &Demo, format: Format, colour: Colour) -> Result<(), Failure> {
     let Some(home) = &demo.home else {
-        return home::enter(demo, format);
+        return home::enter(demo, format, colour);
     };
     let begun = Instant::now();
-    let home = Home::adopt(home)?;
+    let home = Home::adopt(home, format)?;
     let shown = show(&home, demo, format);
     if shown.is_err() {
         home.settle();
@@ -173,9 +171,8 @@ fn call_directions(home: &Home, format: Format) -> Result<Vec<Shown>, Failure> {
 }
 
 fn measure_rows(home: &Home, quick: bool) -> Result<Vec<Row>, Failure> {
-    let style = ProgressStyle::with_template("  measuring      {wide_bar} {pos:>10} of {len}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(measure::rows() as u64).with_style(style);
+    let template = "  {msg:14} {wide_bar} {pos:>10} of {len}";
+    let bar = output::bar(measure::rows() as u64, "measuring", template);
     let rows = measure::run(home, quick, || bar.inc(1));
     bar.finish_and_clear();
     rows
