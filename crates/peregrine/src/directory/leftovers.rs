@@ -262,13 +262,13 @@ mod tests {
                     }
                 });
             }
-            for _ in 0..2 {
+            for _ in 0..3 {
                 scope.spawn(|| {
-                    while started.load(Ordering::Relaxed) < 300 {
+                    while started.load(Ordering::Relaxed) < 1000 {
                         let published = publish_in(dir.path(), "files", Audience::Private);
                         let Ok(published) = published else { continue };
                         assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two have the name");
-                        std::thread::yield_now();
+                        std::thread::sleep(Duration::from_micros(200));
                         Seqpacket::connect(&dir.path().join("files")).expect("it is there");
                         started.fetch_add(1, Ordering::Relaxed);
                         holders.fetch_sub(1, Ordering::SeqCst);
