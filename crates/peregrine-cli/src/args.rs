@@ -147,6 +147,8 @@ pub(crate) enum Command {
     },
     /// Call the procedure that does nothing, and say how long it takes
     Ping(Ping),
+    /// Tell what this machine allows, what that costs a call, and how to mend it
+    Doctor(Doctor),
     /// Remove what dead servers have left in the runtime directories
     Clean(Clean),
     /// Print what makes a shell complete verbs, options and the names of exports
@@ -242,6 +244,14 @@ pub(crate) struct Ping {
     /// How to wait for each result
     #[arg(long, value_enum, default_value_t = WaitHow::Adaptive)]
     pub(crate) wait: WaitHow,
+}
+
+/// Options of `doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Measure nothing, and make no link of its own: only ask
+    #[arg(long)]
+    pub(crate) quick: bool,
 }
 
 /// Options of `clean`.

@@ -7,10 +7,13 @@ mod completions;
 mod copy;
 mod demo;
 mod describe;
+mod doctor;
 mod explain;
 mod files;
 mod header;
+mod home;
 mod interrupt;
+mod link;
 mod list;
 mod man;
 mod output;
@@ -50,6 +53,7 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Describe { name } => describe::run(&name, written),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
+        Command::Doctor(doctor) => doctor::run(&doctor, format),
         Command::Clean(clean) => clean::run(&clean, format),
         Command::Completions { shell } => completions::run(shell, format),
         Command::Man(man) => man::run(&man, format),

@@ -2,21 +2,21 @@
 
 mod copy;
 mod directions;
-mod home;
 mod limit;
-mod link;
 mod measure;
 mod report;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use self::copy::Copied;
 use self::directions::{Directions, DirectionsClient, Shown};
-use self::home::Home;
 use self::measure::Row;
 use self::report::Report;
 use crate::args::{Colour, Demo, Format};
 use crate::files::FilesClient;
+use crate::home::{self, Home};
+use crate::link::{self, Link};
 use crate::output::{self, During, Failure};
 
 pub(crate) use self::directions::serve as serve_directions;
@@ -70,14 +70,14 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
         right(copied.source == copied.copy, "the copy over a network path differs from the file")?;
         far.push((path, copied));
     }
-    match link::missing().map_or_else(|| link::Link::new(home), Err) {
+    match link::missing().map_or_else(|| Link::new(home), Err) {
         Err(why) => {
             report::skipped(format, "ethernet", &why)?;
             skipped = Some(why);
         }
         Ok(link) => {
             let target = home.path("copy-ethernet");
-            let (address, how, copied) = link.copy(home, (&source, &name), &target)?;
+            let (address, how, copied) = copy_over(&link, home, (&source, &name), &target)?;
             report::copied_far(format, &address, &how, &copied)?;
             right(
                 copied.source == copied.copy,
@@ -104,6 +104,25 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
         directions,
         rows,
     })
+}
+
+/// Copies a file from a server at the far end of a link: from which address, by which device, and what
+/// that came to.
+fn copy_over(
+    link: &Link,
+    home: &Home,
+    (source, name): (&Path, &str),
+    target: &Path,
+) -> Result<(String, String, Copied), Failure> {
+    let root = source.parent().and_then(Path::to_str).unwrap_or("/");
+    let addresses = link.serve(home, (root, "demo-link"), "eth:")?;
+    let address = addresses.into_iter().next().unwrap_or_default();
+    let (how, copied) = link.near(|| {
+        let client = FilesClient::bind(&address)?;
+        let copied = copy::copy(&client, name, source, target)?;
+        Ok((client.binding().explain().summary(), copied))
+    })?;
+    Ok((address, how, copied))
 }
 
 fn right(right: bool, otherwise: &str) -> Result<(), Failure> {

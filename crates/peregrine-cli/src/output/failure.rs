@@ -85,6 +85,13 @@ impl Failure {
         self
     }
 
+    /// In one line.
+    pub(crate) fn brief(self) -> String {
+        let Some(explained) = self.explain() else { return "nobody listens".to_owned() };
+        let whole = [explained.what].into_iter().chain(explained.causes);
+        whole.collect::<Vec<_>>().join(": ")
+    }
+
     /// The exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {

@@ -25,6 +25,8 @@ pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
 /// What is good.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
+/// What is slow, or not as it could be.
+pub(crate) const FAIR: Style = AnsiColor::Yellow.on_default().bold();
 /// What is not.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
