@@ -10,7 +10,7 @@ use clap::error::{Error, ErrorKind};
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::args::{Arguments, Colour, Command, Format, Written};
-use crate::output::Failure;
+use crate::output::{self, Failure};
 
 /// What the process is to do now.
 pub(crate) enum Read {
@@ -50,14 +50,14 @@ pub(crate) fn read() -> Read {
     };
     if !error.use_stderr() {
         // Whoever asks for help and does not read it has it.
-        let _ = error.print();
+        let _ = output::say(error.render().ansi().to_string().trim_end());
         return Read::Over(0);
     }
     let failure = failure(&error);
     if format.is_json() {
         return Read::Wrong(failure, format);
     }
-    let _ = error.print();
+    output::tell(error.render().ansi().to_string().trim_end());
     Read::Over(failure.code())
 }
 

@@ -17,7 +17,7 @@ use crate::args::Format;
 pub(crate) use self::failure::{During, Failure};
 pub(crate) use self::layout::table;
 pub(crate) use self::near::files as near_files;
-pub(crate) use self::progress::{bar, clear_bars};
+pub(crate) use self::progress::{Counted, bar, clear_bars};
 
 /// Emphasis.
 pub(crate) const BOLD: Style = Style::new().bold();
