@@ -170,11 +170,12 @@ mod tests {
 
     /// What a killed server leaves.
     fn kill(directory: &Path, name: &str) {
-        let [socket, aside, _] = paths(directory, name);
+        let [socket, aside, lock] = paths(directory, name);
         let published = publish_in(directory, name, Audience::Private).unwrap();
         fs::rename(&socket, directory.join("kept")).unwrap();
         drop(published);
         fs::rename(directory.join("kept"), &socket).unwrap();
+        fs::write(lock, "").unwrap();
         drop(std::os::unix::net::UnixListener::bind(&aside).unwrap());
     }
 
