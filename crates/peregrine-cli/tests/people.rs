@@ -322,7 +322,7 @@ fn a_shell_completes_verbs_options_and_names() {
     shell.args(["--norc", "--noprofile", "-i"]).env_clear();
     let dirs = program.parent().unwrap().display();
     shell.env("PATH", format!("{dirs}:/usr/bin:/bin")).env("PS1", "$ ");
-    shell.env("PEREGRINE_DIR", place.path("run")).env("HOME", place.path("tmp"));
+    shell.env("PEREGRINE_DIR", place.path("run")).env("HOME", place.0.path());
     shell.env("HISTFILE", "/dev/null").current_dir(place.0.path());
     let terminal = Terminal::start(shell, 40, 100);
     terminal.until("$ ");

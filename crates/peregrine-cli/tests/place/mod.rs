@@ -39,7 +39,7 @@ impl Place {
         command.args(arguments).stdin(Stdio::null());
         command.env("PEREGRINE_DIR", self.path("run")).env("TMPDIR", self.path("tmp"));
         // Nothing of whoever runs the test: neither exports, nor hosts files, nor taste.
-        command.env("HOME", self.path("tmp")).current_dir(self.0.path());
+        command.env("HOME", self.0.path()).current_dir(self.0.path());
         let others = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "PEREGRINE_HOSTS"];
         for name in others.iter().chain(&["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"]) {
             command.env_remove(name);
