@@ -368,6 +368,11 @@ impl Incoming {
                 Ok(0) => return Got::Closed,
                 Ok(bytes) => {
                     worker.to += bytes;
+                    if blocks {
+                        worker.counting.slept()
+                    } else {
+                        worker.counting.found()
+                    }
                     return Got::Some;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -378,7 +383,10 @@ impl Incoming {
                         return Got::Nothing;
                     }
                 }
-                Err(_) => std::thread::yield_now(),
+                Err(_) => {
+                    worker.counting.looked();
+                    std::thread::yield_now();
+                }
             }
         }
     }
@@ -391,12 +399,14 @@ impl Incoming {
         match header.kind {
             wire::Kind::Call => {
                 if !self.turn_to(header.binding, worker) {
+                    worker.counting.refused(None);
                     return Some(Some(Row::refusal(None)));
                 }
                 let row = worker.last.as_ref().map(|(_, _, row)| &**row);
                 if row.is_some_and(|row| row.admits(header.body)) {
                     return None;
                 }
+                worker.counting.refused(row.map(|row| &row.tally));
                 let refusal = Row::refusal(row);
                 // What was withdrawn is not kept alive by those who ask for it.
                 worker.last = None;
@@ -494,6 +504,11 @@ impl Incoming {
         self.closed.load(Ordering::Acquire) || self.calls.is_abandoned(number)
     }
 
+    /// Calls that have been given up and are not answered.
+    pub(crate) fn captured(&self) -> u64 {
+        self.calls.abandoned()
+    }
+
     // Calls.
 
     fn call(
@@ -575,9 +590,10 @@ impl Incoming {
         let number = header.number;
         if worker.room(row.message_bytes).is_err() {
             let text = "no memory for the result";
+            worker.counting.refused(Some(&row.tally));
             return self.refuse(number, &Refusal::new(Kind::Exhausted, text), host);
         }
-        let StreamWorker { input, reply, blocks, extended, largest, .. } = worker;
+        let StreamWorker { counting, input, reply, blocks, extended, largest, .. } = worker;
         let Some(reply) = reply.as_ref().map(Memory::space) else { return };
         let reply = reply.part(0, row.message_bytes).unwrap_or(Space::none());
         let memory = input.memory();
@@ -588,6 +604,7 @@ impl Incoming {
         let inside = came.is_some() && extensions::is_from_inside(behind);
         // Behind a call that waits there may stand that it is given up.
         if let Err(refusal) = host.begin(inside, &|| self.hand_on(host)) {
+            counting.refused(Some(&row.tally));
             return self.refuse(number, &refusal, host);
         }
         let mut refusal = None;
@@ -601,9 +618,11 @@ impl Incoming {
         }
         if let Some(refusal) = refusal {
             host.end();
+            counting.refused(Some(&row.tally));
             return self.refuse(number, &refusal, host);
         }
         serve_call(number.into());
+        let timed = counting.begin(&row.tally);
         let placed = Placed {
             procedure: header.procedure,
             message: message.get_mut(body).unwrap_or(&mut []),
@@ -621,6 +640,7 @@ impl Incoming {
             refuse(reply, &Refusal::panicked(panic))
         });
         if self.calls.is_abandoned(number) {
+            counting.end(&row.tally, timed, Answer::MayHaveExecuted, header.body.into(), 0);
             let text = "its caller has given up";
             let refusal = Refusal::abandoned(text);
             return self.refuse(number, &refusal, host);
@@ -628,6 +648,8 @@ impl Incoming {
         let outs = if answer == Answer::Ok { &**blocks } else { &[] };
         let gathered = Gathered::new(reply, outs, head_at as usize, head_bytes as usize);
         *largest = (*largest).max(gathered.extent);
+        let (bytes_in, bytes_out) = (header.body.into(), gathered.body as u64);
+        counting.end(&row.tally, timed, answer, bytes_in, bytes_out);
         let header = Header {
             body: gathered.body as u32,
             procedure: answer as u32,
