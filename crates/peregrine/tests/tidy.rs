@@ -113,6 +113,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/footprint.rs", "an allocator that counts"),
     ("crates/peregrine/tests/footprint_network.rs", "an allocator that counts"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
+    ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
     ("crates/peregrine/tests/support/", "stops and continues child processes"),
     ("crates/peregrine/tests/compile-fail/", "what the macro refuses"),
 ];

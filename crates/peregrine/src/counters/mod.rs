@@ -14,6 +14,8 @@ mod layout;
 mod page;
 mod reading;
 mod stat;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use counting::{Counting, ThreadKind};
 pub(crate) use layout::PAGE_BYTES;
