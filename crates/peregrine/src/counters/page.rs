@@ -15,7 +15,7 @@ use super::layout::{
     header, lane, lane_at, row, session, session_at, thread, thread_at,
 };
 use crate::call::{CallerInfo, PathKind};
-use crate::interface::Interface;
+use crate::interface::Known;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sys::{self, Memory};
 
@@ -212,7 +212,7 @@ pub(crate) struct ExportTold {
 }
 
 impl ExportTold {
-    pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &Interface) -> Self {
+    pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &Known) -> Self {
         let mut rows = page.rows();
         // The last row is of all that come then.
         let number = rows.exports.min(COUNTED_EXPORTS - 1);
@@ -221,12 +221,12 @@ impl ExportTold {
         let (at, name) = (export_at(number), if others { "" } else { name });
         let (name, name_bytes) = text_words(name, export::NAME);
         let (of, of_bytes) =
-            text_words(if others { "" } else { interface.name }, export::INTERFACE);
+            text_words(if others { "" } else { interface.name() }, export::INTERFACE);
         let digest = if others { [0; 16] } else { interface.digest().0 };
         let (halves, _) = digest.as_chunks::<8>();
         let mut words = vec![
             (export::SINCE, sys::boot_ns()),
-            (export::VERSION, if others { 0 } else { interface.version.into() }),
+            (export::VERSION, if others { 0 } else { interface.version().into() }),
             (export::DIGEST, u64::from_ne_bytes(halves[0])),
             (export::DIGEST + 1, u64::from_ne_bytes(halves[1])),
             (export::LENGTHS, of_bytes << 32 | name_bytes),

@@ -5,6 +5,10 @@
 //! described through function pointers, so a description is finite however types are linked.
 
 mod compare;
+mod described;
+mod known;
+#[cfg(test)]
+pub(crate) mod made_up;
 mod text;
 
 use core::fmt::{self, Write as _};
@@ -13,10 +17,12 @@ use crate::digest::sha256;
 use crate::limits;
 
 pub use compare::numbers;
-pub use text::{
+pub use described::{
     Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant, TextError,
+    DescribedProcedure, DescribedType, DescribedVariant,
 };
+pub use known::Known;
+pub use text::TextError;
 
 /// An interface: what a server exports and a client is bound to.
 #[derive(Debug, Clone, Copy)]
@@ -89,6 +95,16 @@ pub struct Description {
     pub listens: Vec<String>,
     /// A number of the machine and network namespace in which these are.
     pub network: u64,
+}
+
+impl Description {
+    /// The interface, read from the text, with the documentation.
+    ///
+    /// # Errors
+    /// If the text is not that of any interface.
+    pub fn parsed(&self) -> Result<Described, TextError> {
+        Ok(Described::parse(&self.text)?.with_docs(&self.docs))
+    }
 }
 
 /// The direction of a parameter (Peregrine section 2, Firefly's VAR IN and VAR OUT).
