@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, value_parser};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, value_parser};
+use clap_complete::engine::ArgValueCompleter;
 use peregrine::Wait;
+
+use crate::completions::{self, Shell};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -16,11 +18,12 @@ const STYLES: Styles = Styles::styled()
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  fine
-  1  the procedure itself said no
-  2  the command line makes no sense
-  3  it failed and nothing was executed: it may be repeated
-  4  it failed and may have been executed
+  0    fine
+  1    the procedure itself said no
+  2    the command line makes no sense
+  3    it failed and nothing was executed: it may be repeated
+  4    it failed and may have been executed
+  130  Ctrl-C (128 and the number of whatever signal ended it)
 
 Environment:
   PEREGRINE_DIR    where names are exported and looked up first
@@ -36,6 +39,9 @@ pub(crate) struct Arguments {
     /// How to answer; JSON, and a header in C (of `describe`), stand alone on standard output
     #[arg(long, global = true, value_enum, default_value_t = Written::Human)]
     pub(crate) format: Written,
+    /// When to use colours; `auto`: on a terminal, unless NO_COLOR is set or TERM is `dumb`
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -48,8 +54,21 @@ pub(crate) enum Written {
     Human,
     /// One JSON object
     Json,
+    /// A JSON object a line: one for each result of those that have several
+    Ndjson,
     /// A header for a program in C: only of `describe`
     C,
+}
+
+/// When there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal that has them
+    Auto,
+    /// Into files and pipes, too
+    Always,
+    /// Nowhere
+    Never,
 }
 
 /// How to answer.
@@ -59,25 +78,43 @@ pub(crate) enum Format {
     Human,
     /// One JSON object.
     Json,
+    /// A JSON object a line.
+    Ndjson,
+}
+
+impl Format {
+    /// Whether programs read it.
+    pub(crate) const fn is_json(self) -> bool {
+        matches!(self, Self::Json | Self::Ndjson)
+    }
+
+    /// As it is written on the command line.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Human => "human",
+            Self::Json => "json",
+            Self::Ndjson => "ndjson",
+        }
+    }
+}
+
+impl Colour {
+    /// As it is written on the command line.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
 }
 
 impl Arguments {
-    /// The command line as it stands; ends the process if it makes no sense.
-    pub(crate) fn checked() -> Self {
-        let arguments = Self::parse();
-        if arguments.format == Written::C
-            && !matches!(arguments.command, Some(Command::Describe { .. }))
-        {
-            let only = "`--format c` is a header of an interface: only `describe` has one";
-            Self::command().error(ErrorKind::ArgumentConflict, only).exit();
-        }
-        arguments
-    }
-
     /// How answers, and failures, are told.
-    pub(crate) fn answers(&self) -> Format {
+    pub(crate) const fn answers(&self) -> Format {
         match self.format {
             Written::Json => Format::Json,
+            Written::Ndjson => Format::Ndjson,
             Written::Human | Written::C => Format::Human,
         }
     }
@@ -98,16 +135,30 @@ pub(crate) enum Command {
     Describe {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
         /// eth:, udp: or tcp: in front
+        #[arg(add = ArgValueCompleter::new(completions::addresses))]
         name: String,
     },
     /// Tell which path a client would take, and why none of the others
     Explain {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
         /// eth:, udp: or tcp: in front
+        #[arg(add = ArgValueCompleter::new(completions::addresses))]
         address: String,
     },
     /// Call the procedure that does nothing, and say how long it takes
     Ping(Ping),
+    /// Tell what this machine allows, what that costs a call, and how to mend it
+    Doctor(Doctor),
+    /// Remove what dead servers have left in the runtime directories
+    Clean(Clean),
+    /// Print what makes a shell complete verbs, options and the names of exports
+    Completions {
+        /// Which shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the manual's page, or write all of them
+    Man(Man),
     /// The demonstration's server of every kind of parameter.
     #[command(hide = true)]
     DemoServer(DemoServer),
@@ -126,7 +177,7 @@ impl Default for Command {
 #[derive(Args, Debug, Default)]
 pub(crate) struct Demo {
     /// Copy this file rather than one that is made up
-    #[arg(long, value_name = "PATH", conflicts_with = "bytes")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "bytes")]
     pub(crate) file: Option<PathBuf>,
     /// Size of the file that is made up, such as 64M [default: 256M]
     #[arg(long, value_name = "N", value_parser = bytes)]
@@ -143,6 +194,7 @@ pub(crate) struct Demo {
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// Directory whose files are exported
+    #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
     /// Name of the export [default: the directory's own]
     #[arg(long)]
@@ -175,7 +227,7 @@ pub(crate) struct Copy {
     #[arg(value_name = "ADDRESS/PATH")]
     pub(crate) from: String,
     /// Where the copy goes: a file, or a directory
-    #[arg(value_name = "DEST")]
+    #[arg(value_name = "DEST", value_hint = ValueHint::AnyPath)]
     pub(crate) to: PathBuf,
 }
 
@@ -184,6 +236,7 @@ pub(crate) struct Copy {
 pub(crate) struct Ping {
     /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
     /// udp: or tcp: in front
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) name: String,
     /// How many calls
     #[arg(short, long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
@@ -191,6 +244,30 @@ pub(crate) struct Ping {
     /// How to wait for each result
     #[arg(long, value_enum, default_value_t = WaitHow::Adaptive)]
     pub(crate) wait: WaitHow,
+}
+
+/// Options of `doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Measure nothing, and make no link of its own: only ask
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+/// Options of `clean`.
+#[derive(Args, Debug)]
+pub(crate) struct Clean {
+    /// Only tell what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Options of `man`.
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// Write a page for each verb, and one for all, into this directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 /// Options of the demonstration's server.
@@ -264,6 +341,8 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]

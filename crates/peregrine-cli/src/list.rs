@@ -1,5 +1,7 @@
 //! `list`: the names that are exported on this machine, and what they say of themselves.
 
+use std::time::Instant;
+
 use peregrine::directory::{self, Entry};
 use peregrine::{CallError, Description, describe};
 use serde_json::{Value, json};
@@ -13,12 +15,15 @@ type Said = Option<Result<Description, CallError>>;
 /// Lists all names.
 pub(crate) fn run(format: Format) -> Result<(), Failure> {
     let entries = directory::list();
+    let begun = Instant::now();
     let said = ask(&entries);
+    let took = begun.elapsed();
     let all = entries.iter().zip(&said);
     match format {
-        Format::Json => {
-            let exports: Vec<Value> = all.map(|(entry, said)| to_json(entry, said)).collect();
-            output::print(json!({ "exports": exports }))
+        Format::Json | Format::Ndjson => {
+            let exports = all.map(|(entry, said)| to_json(entry, said)).collect();
+            let whole = json!({ "took_ns": output::whole_ns(took) });
+            output::print_all(format, "exports", exports, whole)
         }
         Format::Human if entries.is_empty() => {
             let path: Vec<_> =
@@ -30,7 +35,7 @@ pub(crate) fn run(format: Format) -> Result<(), Failure> {
             let header =
                 ["NAME", "STATE", "INTERFACE", "VERSION", "PROCESS", "AGE", "BINDINGS", "SOCKET"];
             let rows = all.map(|(entry, said)| to_row(entry, said)).collect();
-            output::print(output::table(&header, &[3, 4, 5, 6], rows))
+            output::say(output::table(&header, &[3, 4, 5, 6], rows))
         }
     }
 }

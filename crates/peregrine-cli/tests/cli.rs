@@ -237,11 +237,11 @@ fn a_live_name_is_not_taken_and_a_bad_one_is_refused() {
 #[test]
 fn signals_stop_a_server_and_remove_its_name() {
     let place = Place::new();
-    for signal in [Signal::TERM, Signal::INT] {
+    for (signal, code) in [(Signal::TERM, 0), (Signal::INT, 130)] {
         let mut server = place.serve(&[]);
         assert_eq!(place.list().len(), 1);
         server.signal(signal);
-        assert_eq!(server.wait().code(), Some(0));
+        assert_eq!(server.wait().code(), Some(code));
         assert!(place.list().is_empty());
     }
     let done = place.run(&["list"]);
