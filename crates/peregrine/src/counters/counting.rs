@@ -74,7 +74,7 @@ impl Counting {
         self.page.word(thread_at(self.thread), index).fetch_or(bits, Ordering::Relaxed);
     }
 
-    /// A call is about to run; what [`end`](Self::end) is to be told.
+    /// A call is about to run; when, if it is to be timed.
     #[inline]
     pub(crate) fn begin(&mut self, tally: &Tally) -> Option<u64> {
         let group = 1 << (tally.row as usize / GROUP);
@@ -90,12 +90,19 @@ impl Counting {
         Some(sys::boot_ns())
     }
 
+    /// How long a call took whose result is made just now, if it is timed: what [`end`](Self::end) is
+    /// to be told.
+    #[inline]
+    pub(crate) fn took(begun: Option<u64>) -> Option<u64> {
+        begun.map(|begun| sys::boot_ns().saturating_sub(begun))
+    }
+
     /// The call has ended, with messages of so many bytes each way.
     #[inline]
     pub(crate) fn end(
         &mut self,
         tally: &Tally,
-        begun: Option<u64>,
+        took: Option<u64>,
         answer: Answer,
         bytes_in: u64,
         bytes_out: u64,
@@ -107,8 +114,8 @@ impl Counting {
         self.add(&lane[lane::ENDED], 1);
         self.add(&lane[lane::IN], bytes_in);
         self.add(&lane[lane::OUT], bytes_out);
-        if let Some(begun) = begun {
-            self.timed(tally, sys::boot_ns().saturating_sub(begun));
+        if let Some(ns) = took {
+            self.timed(tally, ns);
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) mod header {
     /// Rows of sessions, and of bindings, from here on were never used.
     pub(crate) const SESSIONS: usize = 5;
     pub(crate) const BINDINGS: usize = 6;
-    /// Grows when the counts of a binding that has ended go to its export.
+    /// Odd while the counts of a binding that has ended go to its export.
     pub(crate) const SETTLED: usize = 7;
     /// Sessions, and bindings, that have no row.
     pub(crate) const SESSIONS_UNSHOWN: usize = 8;

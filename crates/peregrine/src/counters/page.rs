@@ -141,16 +141,22 @@ impl Page {
 
     /// Writes a row so that nobody takes half of it for the whole.
     fn write(&self, at: usize, state: u64, words: &[(usize, u64)]) {
-        let sequence = self.word(at, row::SEQUENCE);
-        let now = sequence.load(Ordering::Relaxed);
-        sequence.store(now.wrapping_add(1) | 1, Ordering::Relaxed);
-        // SYNC: row, in `reading::row`. What is written below is not seen before the odd number.
-        fence(Ordering::Release);
+        let sequence = self.begin_to_write(at);
         for (index, word) in words {
             self.word(at, *index).store(*word, Ordering::Relaxed);
         }
         self.word(at, row::STATE).store(state, Ordering::Relaxed);
-        sequence.store((now | 1).wrapping_add(1), Ordering::Release);
+        let odd = sequence.load(Ordering::Relaxed);
+        sequence.store(odd.wrapping_add(1), Ordering::Release);
+    }
+
+    /// From here on until it is [written](Self::write) a row is not believed.
+    fn begin_to_write(&self, at: usize) -> &AtomicU64 {
+        let sequence = self.word(at, row::SEQUENCE);
+        sequence.store(sequence.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+        // SYNC: row, in `reading::row`. What is written from here on is not seen before the odd number.
+        fence(Ordering::Release);
+        sequence
     }
 
     /// What was counted of a binding's row, ever.
@@ -442,6 +448,13 @@ impl Drop for Tally {
         let mut rows = page.rows();
         let total = page.total(self.row);
         let at = binding_at(self.row as usize);
+        let settled = page.word(0, header::SETTLED);
+        let before = settled.load(Ordering::Relaxed);
+        // SYNC: settled, in `reading::read`: who sees any of what is below sees an odd number, or
+        // another one than before.
+        settled.store(before.wrapping_add(1), Ordering::Relaxed);
+        // Who has seen what its export has now, counts the row no more.
+        self.page.begin_to_write(at);
         let mut words = [(0, 0); COUNTS];
         for (i, word) in words.iter_mut().enumerate() {
             let base = page.word(at, binding::BASE + i).load(Ordering::Relaxed);
@@ -451,8 +464,7 @@ impl Drop for Tally {
             *word = (binding::BASE + i, total[i]);
         }
         page.write(at, row::VACANT, &words);
-        // SYNC: settled, in `reading::read`: who sees what is above sees this number changed.
-        page.word(0, header::SETTLED).fetch_add(1, Ordering::Release);
+        settled.store(before.wrapping_add(2), Ordering::Release);
         rows.bindings.free.push(self.row);
     }
 }

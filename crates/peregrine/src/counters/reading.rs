@@ -21,8 +21,9 @@ use crate::sys::{self, Memory};
 
 /// How often a row that is just being written is read again.
 const TRIES: usize = 64;
-/// How often all is read again because bindings ended meanwhile.
-const PASSES: usize = 4;
+/// How often all is read again because bindings ended meanwhile. What ends during the last time may be
+/// missing in its export's counts: that is read before bindings are.
+const PASSES: usize = 32;
 
 /// Why a page is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +61,12 @@ pub(crate) fn read(memory: &Memory) -> Result<Stat, Unreadable> {
         let settled = word(header::SETTLED);
         let stat = read_once(memory, word)?;
         fence(Ordering::Acquire);
-        if word(header::SETTLED) == settled || pass == PASSES {
+        let is_whole = settled.is_multiple_of(2) && word(header::SETTLED) == settled;
+        if is_whole || pass == PASSES {
             return Ok(stat);
         }
         pass += 1;
+        std::thread::yield_now();
     }
 }
 

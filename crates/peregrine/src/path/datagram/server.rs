@@ -692,6 +692,7 @@ impl Service {
                 refuse(reply, &Refusal::panicked(panic))
             })
         };
+        let took = Counting::took(timed);
         enter(before);
         if extension > 0 {
             extensions::leave();
@@ -716,7 +717,7 @@ impl Service {
             self.say(inner, &mut hand.output, &hand.counting);
         }
         if counts {
-            hand.counting.end(&row.tally, timed, answer, bytes_in, total.into());
+            hand.counting.end(&row.tally, took, answer, bytes_in, total.into());
         }
         if total as usize > COPIED { moment() } else { ended }
     }

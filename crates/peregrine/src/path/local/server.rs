@@ -429,6 +429,7 @@ impl ServerRegion {
         };
         let begun = counting.begin(&row.tally);
         let ran = execute_whole(&*row.serve, &incoming, reply, estack);
+        let took = Counting::took(begun);
         if let Some(stream) = departs {
             stream.end();
         }
@@ -437,7 +438,7 @@ impl ServerRegion {
         self.post(astack, message, reply);
         // The caller has its result: what is counted from here on costs it nothing.
         let bytes_out = u64::from(head_bytes) + block_bytes as u64;
-        counting.end(&row.tally, begun, answer, header.total.into(), bytes_out);
+        counting.end(&row.tally, took, answer, header.total.into(), bytes_out);
         header.cpu
     }
 

@@ -4,6 +4,7 @@
 mod calls;
 mod gathered;
 mod host;
+mod unread;
 mod worker;
 
 pub(crate) use host::{Host, Terms};
@@ -17,11 +18,13 @@ use std::time::{Duration, Instant};
 
 use self::calls::InFlight;
 use self::gathered::Gathered;
-use super::sending::{Full, Sending};
+use self::unread::{Never, Unread};
+use super::sending::Sending;
 use super::turn::Turn;
 use crate::call::{
     Answer, EStack, Placed, Refusal, Wait, enter, execute_in_place, extensions, refuse, serve_call,
 };
+use crate::counters::Counting;
 use crate::device::tcp::{For, Stream};
 use crate::error::Kind;
 use crate::limits;
@@ -633,6 +636,7 @@ impl Incoming {
         // What a panic may leave broken is the object's own, as with a poisoned lock.
         let call = || execute_in_place(&*row.serve, placed, reply, blocks);
         let ran = catch_unwind(AssertUnwindSafe(call));
+        let took = Counting::took(timed);
         row.has_taken(begun.elapsed());
         host.end();
         let (answer, head_at, head_bytes) = ran.unwrap_or_else(|panic| {
@@ -640,7 +644,7 @@ impl Incoming {
             refuse(reply, &Refusal::panicked(panic))
         });
         if self.calls.is_abandoned(number) {
-            counting.end(&row.tally, timed, Answer::MayHaveExecuted, header.body.into(), 0);
+            counting.end(&row.tally, took, answer, header.body.into(), 0);
             let text = "its caller has given up";
             let refusal = Refusal::abandoned(text);
             return self.refuse(number, &refusal, host);
@@ -649,7 +653,7 @@ impl Incoming {
         let gathered = Gathered::new(reply, outs, head_at as usize, head_bytes as usize);
         *largest = (*largest).max(gathered.extent);
         let (bytes_in, bytes_out) = (header.body.into(), gathered.body as u64);
-        counting.end(&row.tally, timed, answer, bytes_in, bytes_out);
+        counting.end(&row.tally, took, answer, bytes_in, bytes_out);
         let header = Header {
             body: gathered.body as u32,
             procedure: answer as u32,
@@ -756,41 +760,6 @@ impl Incoming {
                     Err(_) => return,
                 },
                 _ => return,
-            }
-        }
-    }
-}
-
-/// What the socket does not take at once is not said.
-struct Never;
-
-impl Full for Never {
-    fn wait(&self) -> io::Result<()> {
-        Err(io::ErrorKind::WouldBlock.into())
-    }
-}
-
-/// A client that does not read its replies.
-struct Unread<'a> {
-    incoming: &'a Incoming,
-    host: &'a dyn Host,
-}
-
-impl Full for Unread<'_> {
-    #[cold]
-    fn wait(&self) -> io::Result<()> {
-        let [short, long] = limits::UNREAD_TIME;
-        let begun = Instant::now();
-        loop {
-            if self.incoming.closed.load(Ordering::Acquire) {
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
-            let look = Instant::now() + short;
-            if self.incoming.stream.wait(For::Writable, Some(look))?.writable {
-                return Ok(());
-            }
-            if self.host.is_hungry() || self.host.is_stopping() || begun.elapsed() >= long {
-                return Err(io::ErrorKind::TimedOut.into());
             }
         }
     }
