@@ -1,6 +1,7 @@
 //! What can be written on the command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
@@ -129,8 +130,12 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Copy a file from a server of `serve`, here or over a network
     Copy(Copy),
-    /// List the names that are exported on this machine
-    List,
+    /// List the names that are exported on this machine, or by a server elsewhere
+    List {
+        /// The server: @HOST or @HOST:PORT, perhaps with eth:, udp: or tcp: in front, or a name that
+        /// a hosts file has [default: all of this machine]
+        address: Option<String>,
+    },
     /// Show the interface of an export
     Describe {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
@@ -147,6 +152,8 @@ pub(crate) enum Command {
     },
     /// Call the procedure that does nothing, and say how long it takes
     Ping(Ping),
+    /// Show what a running server counts: calls, rates, latency, sessions, bindings
+    Stat(Stat),
     /// Tell what this machine allows, what that costs a call, and how to mend it
     Doctor(Doctor),
     /// Remove what dead servers have left in the runtime directories
@@ -246,6 +253,25 @@ pub(crate) struct Ping {
     pub(crate) wait: WaitHow,
 }
 
+/// Options of `stat`.
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// Any name of a server of this machine, or the address of one: @HOST or @HOST:PORT, perhaps with
+    /// eth:, udp: or tcp: in front [default: the only one here]
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) address: Option<String>,
+    /// How long to count for each result, such as 200ms, 1s or 1m
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    pub(crate) interval: Duration,
+    /// Show one interval after the other: on a terminal in place, until `q` or Ctrl-C; elsewhere in
+    /// lines
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// End after so many intervals [default: 1, or none with --watch]
+    #[arg(short, long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
 /// Options of `doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
@@ -327,6 +353,24 @@ impl From<WaitHow> for Wait {
     }
 }
 
+/// A time of 10 ms to a day, with its unit.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let ms: f64 = match &text[digits.len()..] {
+        "ms" => 1.0,
+        "s" | "" => 1e3,
+        "m" | "min" => 60e3,
+        "h" => 3600e3,
+        unit => return Err(format!("`{unit}` is no unit of time: ms, s, m or h")),
+    };
+    let number: f64 = digits.parse().map_err(|error| format!("{error}"))?;
+    let all = number * ms;
+    if !(10.0..=86_400e3).contains(&all) {
+        return Err("expected 10ms to 24h".to_owned());
+    }
+    Ok(Duration::from_secs_f64(all / 1e3))
+}
+
 /// A number of bytes, perhaps with K, M or G behind it (powers of 1024).
 fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
@@ -357,5 +401,15 @@ mod tests {
         assert_eq!(bytes("3G"), Ok(3 << 30));
         assert!(bytes("").is_err() && bytes("M").is_err() && bytes("é").is_err());
         assert!(bytes("99999999999G").is_err());
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, ms) in [("200ms", 200), ("1s", 1000), ("0.5", 500), ("2m", 120_000)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(ms)));
+        }
+        for text in ["", "s", "1ms", "25h", "-1s", "NaN", "inf", "1 s", "3d", "1é"] {
+            assert!(time(text).is_err(), "{text}");
+        }
     }
 }

@@ -19,6 +19,7 @@ mod man;
 mod output;
 mod ping;
 mod serve;
+mod stat;
 mod usage;
 
 use std::process::ExitCode;
@@ -49,10 +50,11 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Demo(demo) => demo::run(&demo, format, colour),
         Command::Serve(serve) => serve::run(&serve, format),
         Command::Copy(copy) => copy::run(&copy, format),
-        Command::List => list::run(format),
+        Command::List { address } => list::run(address.as_deref(), format),
         Command::Describe { name } => describe::run(&name, written),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
+        Command::Stat(stat) => stat::run(&stat, format),
         Command::Doctor(doctor) => doctor::run(&doctor, format),
         Command::Clean(clean) => clean::run(&clean, format),
         Command::Completions { shell } => completions::run(shell, format),

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::args::Format;
 
 pub(crate) use self::failure::{During, Failure};
-pub(crate) use self::layout::table;
+pub(crate) use self::layout::{fitted as table_fitted, fold, table, table_within};
 pub(crate) use self::near::files as near_files;
 pub(crate) use self::progress::{Counted, bar, clear_bars};
 
@@ -45,6 +45,11 @@ pub(crate) fn say(text: impl Display) -> Result<(), Failure> {
     print(folded(text.to_string(), layout::columns(io::stdout())))
 }
 
+/// Columns of the terminal that standard output leads to, if it leads to one.
+pub(crate) fn columns() -> Option<usize> {
+    layout::columns(io::stdout())
+}
+
 /// Talks to whoever watches: text for people on standard error. Where nobody listens there is
 /// nobody to tell.
 pub(crate) fn tell(text: impl Display) {
@@ -53,7 +58,7 @@ pub(crate) fn tell(text: impl Display) {
 }
 
 fn folded(text: String, columns: Option<usize>) -> String {
-    columns.map_or(text.clone(), |columns| layout::fold(&text, columns))
+    columns.map_or(text.clone(), |columns| fold(&text, columns))
 }
 
 /// Many results of one kind: in one object under `name`, with the other members of `whole`; or

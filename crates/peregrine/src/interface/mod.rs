@@ -507,6 +507,9 @@ impl NamedTypes {
     }
 }
 
+/// The name under which a server tells of itself: nobody can export it.
+pub(crate) const SERVER_NAME: &str = ".server";
+
 /// A name that may be exported: 1 to 64 letters, digits, `-`, `_` or `.`, not beginning with a dot.
 pub fn valid_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
