@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::cases::{Form, Step};
-use super::document::{self, Shown};
+use super::document::{self, Holds, Shown};
 use super::place::{Place, Process};
 use super::terminal::Terminal;
 
@@ -78,9 +78,13 @@ impl World {
     }
 
     /// Whether the document is to show the very same.
-    fn holds(&self, step: &Step) -> bool {
+    fn holds(&self, step: &Step) -> Holds {
         let verb = step.line.split(' ').next().unwrap_or_default();
-        step.held && !(self.crowded && OF_ALL.contains(&verb))
+        match step.held {
+            true if self.crowded && OF_ALL.contains(&verb) => Holds::Elsewhere,
+            true => Holds::Always,
+            false => Holds::Never,
+        }
     }
 
     fn command(&self, line: &str) -> Command {
@@ -120,7 +124,7 @@ impl World {
             true => document::plain(&text, &differs),
             false => document::placed(&text, &differs),
         };
-        Shown { line, text, is_held: self.holds(step) }
+        Shown { line, text, holds: self.holds(step) }
     }
 
     /// Runs a line through pipes, and checks what a program reads.
@@ -151,7 +155,7 @@ impl World {
             _ => document::pretty(one, &differs),
         });
         let text = text.collect::<Vec<_>>().join("\n");
-        Shown { line: document::plain(&line, &differs), text, is_held: self.holds(step) }
+        Shown { line: document::plain(&line, &differs), text, holds: self.holds(step) }
     }
 
     fn check(&self, step: &Step, objects: &[Value], line: &str, form: Form, path: &str) {
