@@ -222,6 +222,52 @@ fn ctrl_c_ends_a_ping_with_what_was_measured() {
     assert!(said["calls"].as_u64() > Some(0) && said["median_ns"].as_u64() > Some(0), "{said}");
 }
 
+#[test]
+fn ctrl_c_ends_a_ping_that_has_no_answer() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let ping = ["ping", "files", "-c", "10000000"];
+    let terminal = Terminal::start(place.command(&ping), 30, 100);
+    until("the binding stands", || place.list()[0]["bindings"] == 1);
+    server.signal(Signal::STOP);
+    std::thread::sleep(Duration::from_millis(50));
+    let begun = Instant::now();
+    terminal.interrupt();
+    let seen = terminal.end();
+    server.signal(Signal::CONT);
+    assert!(begun.elapsed() < Duration::from_secs(4), "a call may take 5 s");
+    assert_eq!(seen.code, 130, "{}", seen.text());
+    assert!(seen.text().contains("interrupted: a call had no answer yet"), "{}", seen.text());
+}
+
+#[test]
+fn what_others_say_steers_no_terminal() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    for (name, shown) in [
+        ("\u{1b}[41mred", "\\u{1b}[41mred"),
+        ("\u{1b}[2Jclear", "\\u{1b}[2Jclear"),
+        ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
+        ("over\rwritten", "over\\rwritten"),
+    ] {
+        let seen = seen(&place, &["copy", &format!("files/{name}"), "tmp/x"], 100);
+        assert_eq!(seen.code, 1, "{}", seen.text());
+        assert!(seen.text().contains(shown), "{}", seen.text());
+    }
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_not_said_to_have_executed_nothing() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    for format in ["human", "json"] {
+        let full = fs::File::create("/dev/full").unwrap();
+        let mut command = place.command(&["ping", "files", "-c", "3", "--format", format]);
+        let output = command.stdout(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(4));
+    }
+}
+
 /// A file that is much longer than anybody waits for, and takes no room.
 fn endless(place: &Place) {
     let file = fs::File::create(place.path("files/endless")).unwrap();
@@ -288,7 +334,9 @@ fn ctrl_c_ends_a_demonstration_with_all_that_it_made() {
     assert!(!text.contains("copying "), "{text}");
     assert!(place.is_tidy());
     for child in children {
-        assert!(!Path::new("/proc").join(&child).exists(), "process {child} is left");
+        until("its processes have ended, tools that just ran by themselves", || {
+            !Path::new("/proc").join(&child).exists()
+        });
     }
 }
 
@@ -309,7 +357,9 @@ fn ctrl_c_ends_a_doctor_with_all_that_it_made() {
     assert_eq!(seen.code, 130, "{}", seen.text());
     assert!(place.is_tidy());
     for child in children {
-        assert!(!Path::new("/proc").join(&child).exists(), "process {child} is left");
+        until("its processes have ended, tools that just ran by themselves", || {
+            !Path::new("/proc").join(&child).exists()
+        });
     }
 }
 

@@ -4,6 +4,7 @@ mod failure;
 mod layout;
 mod near;
 mod progress;
+mod visible;
 
 use core::fmt::Display;
 use std::io::{self, Write};
@@ -18,6 +19,7 @@ pub(crate) use self::failure::{During, Failure};
 pub(crate) use self::layout::table;
 pub(crate) use self::near::files as near_files;
 pub(crate) use self::progress::{Counted, bar, clear_bars};
+pub(crate) use self::visible::visible;
 
 /// Emphasis.
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -36,24 +38,28 @@ pub(crate) fn print(line: impl Display) -> Result<(), Failure> {
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
-        written => written.during("writing to standard output"),
+        written => written.map_err(Failure::Unwritten),
     }
 }
 
 /// Writes text for people to standard output, folded where the terminal ends.
 pub(crate) fn say(text: impl Display) -> Result<(), Failure> {
-    print(folded(text.to_string(), layout::columns(io::stdout())))
+    print(folded(&text.to_string(), layout::columns(io::stdout())))
 }
 
 /// Talks to whoever watches: text for people on standard error. Where nobody listens there is
 /// nobody to tell.
 pub(crate) fn tell(text: impl Display) {
-    let text = folded(text.to_string(), layout::columns(io::stderr()));
+    let text = folded(&text.to_string(), layout::columns(io::stderr()));
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-fn folded(text: String, columns: Option<usize>) -> String {
-    columns.map_or(text.clone(), |columns| layout::fold(&text, columns))
+fn folded(text: &str, columns: Option<usize>) -> String {
+    let text = visible::guarded(text);
+    match columns {
+        Some(columns) => layout::fold(&text, columns),
+        None => text,
+    }
 }
 
 /// Many results of one kind: in one object under `name`, with the other members of `whole`; or
