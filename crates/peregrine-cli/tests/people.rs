@@ -197,6 +197,35 @@ fn ctrl_c_stops_a_server_and_leaves_no_name() {
 }
 
 #[test]
+fn a_server_that_was_told_to_ignore_a_hangup_does() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_peregrine");
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let own = own.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let hangs_up = u64::from_str_radix(own.trim(), 16).unwrap() & 1 == 0;
+    for (ignored, code) in [("", 129), ("trap '' HUP;", 0)] {
+        if code == 129 && !hangs_up {
+            eprintln!("skipped: this test itself was started to ignore hangups");
+            continue;
+        }
+        let mut shell = Command::new("sh");
+        let serve = format!("{ignored} exec {program} serve files --format json");
+        shell.args(["-c", &serve]).current_dir(place.0.path());
+        shell.env("PEREGRINE_DIR", place.path("run")).stdin(Stdio::null());
+        let mut server = Process::start(&mut shell);
+        assert!(server.line().contains("\"ready\":true"));
+        server.signal(Signal::HUP);
+        if code == 0 {
+            std::thread::sleep(Duration::from_millis(100));
+            assert_eq!(place.run(&["ping", "files", "-c", "1"]).code, 0);
+            server.signal(Signal::TERM);
+        }
+        assert_eq!(server.wait().code(), Some(code));
+        assert!(place.list().is_empty());
+    }
+}
+
+#[test]
 fn ctrl_c_ends_a_ping_with_what_was_measured() {
     let place = Place::new();
     let _server = place.serve(&[]);
