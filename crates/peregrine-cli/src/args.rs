@@ -1,12 +1,14 @@
 //! What can be written on the command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, value_parser};
 use clap_complete::engine::ArgValueCompleter;
 use peregrine::Wait;
+use peregrine::json::Bytes;
 
 use crate::completions::{self, Shell};
 
@@ -129,15 +131,16 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Copy a file from a server of `serve`, here or over a network
     Copy(Copy),
-    /// List the names that are exported on this machine
-    List,
-    /// Show the interface of an export
-    Describe {
-        /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
-        /// eth:, udp: or tcp: in front
-        #[arg(add = ArgValueCompleter::new(completions::addresses))]
-        name: String,
+    /// List the names that are exported on this machine, or by a server elsewhere
+    List {
+        /// The server: @HOST or @HOST:PORT, perhaps with eth:, udp: or tcp: in front, or a name that
+        /// a hosts file has [default: all of this machine]
+        address: Option<String>,
     },
+    /// Show the interface of an export, as the trait that its server was written against
+    Describe(Describe),
+    /// Call a procedure of any server, with arguments as NAME=VALUE or JSON
+    Call(Call),
     /// Tell which path a client would take, and why none of the others
     Explain {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
@@ -147,6 +150,8 @@ pub(crate) enum Command {
     },
     /// Call the procedure that does nothing, and say how long it takes
     Ping(Ping),
+    /// Show what a running server counts: calls, rates, latency, sessions, bindings
+    Stat(Stat),
     /// Tell what this machine allows, what that costs a call, and how to mend it
     Doctor(Doctor),
     /// Remove what dead servers have left in the runtime directories
@@ -246,6 +251,99 @@ pub(crate) struct Ping {
     pub(crate) wait: WaitHow,
 }
 
+/// Options of `stat`.
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// Any name of a server of this machine, or the address of one: @HOST or @HOST:PORT, perhaps with
+    /// eth:, udp: or tcp: in front [default: the only one here]
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) address: Option<String>,
+    /// How long to count for each result, such as 200ms, 1s or 1m
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    pub(crate) interval: Duration,
+    /// Show one interval after the other: on a terminal in place, until `q` or Ctrl-C; elsewhere in
+    /// lines
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// End after so many intervals [default: 1, or none with --watch]
+    #[arg(short, long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
+/// Options of `describe`.
+#[derive(Args, Debug)]
+pub(crate) struct Describe {
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
+    /// udp: or tcp: in front
+    #[arg(add = ArgValueCompleter::new(completions::addresses), required_unless_present = "interface")]
+    pub(crate) address: Option<String>,
+    /// Show what was saved here, and ask nobody: JSON or a trait that `describe` has printed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "address")]
+    pub(crate) interface: Option<PathBuf>,
+}
+
+/// Options of `call`.
+#[derive(Args, Debug)]
+#[command(after_help = CALL_ARGUMENTS)]
+pub(crate) struct Call {
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
+    /// udp: or tcp: in front
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) address: String,
+    /// Which procedure: `describe` shows what there is
+    pub(crate) procedure: String,
+    /// NAME=VALUE, NAME:=JSON, NAME=@FILE, a JSON object or array, @FILE, or @- for standard input
+    #[arg(value_name = "ARGUMENT", allow_hyphen_values = false)]
+    pub(crate) arguments: Vec<String>,
+    /// Write what comes back in a buffer to a file, as it is; `-` is standard output
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) out: Vec<String>,
+    /// How bytes are shown
+    #[arg(long, value_enum, default_value_t = ShownBytes::Auto)]
+    pub(crate) bytes: ShownBytes,
+    /// Give up after so long, such as 500ms or 2s
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) timeout: Option<Duration>,
+    /// Call by this description, which was saved, rather than by what the server says
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) interface: Option<PathBuf>,
+}
+
+const CALL_ARGUMENTS: &str = "\
+Arguments:
+  path=hosts           a word: text as it is, numbers, enums and the rest as JSON
+  sizes:='[1, 2]'      JSON in any case
+  data=@photo.jpg      a file: its bytes or text, or the JSON in it
+  into=64K             room for so many elements of a buffer that comes back
+  '{\"path\": \"hosts\"}'  all of them by name; an array has them in order
+  @arguments.json, @-  the same from a file, or from standard input
+
+Numbers that are left out are 0, flags false, options none.";
+
+/// How bytes are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShownBytes {
+    /// As text if they are text, otherwise as hexadecimal digits
+    Auto,
+    /// As text, in which what is none is replaced
+    Text,
+    /// As hexadecimal digits
+    Hex,
+    /// As an array of numbers
+    Array,
+}
+
+impl From<ShownBytes> for Bytes {
+    fn from(shown: ShownBytes) -> Self {
+        match shown {
+            ShownBytes::Auto => Self::Auto,
+            ShownBytes::Text => Self::Text,
+            ShownBytes::Hex => Self::Hex,
+            ShownBytes::Array => Self::Array,
+        }
+    }
+}
+
 /// Options of `doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
@@ -327,8 +425,26 @@ impl From<WaitHow> for Wait {
     }
 }
 
+/// A time of 10 ms to a day, with its unit.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let ms: f64 = match &text[digits.len()..] {
+        "ms" => 1.0,
+        "s" | "" => 1e3,
+        "m" | "min" => 60e3,
+        "h" => 3600e3,
+        unit => return Err(format!("`{unit}` is no unit of time: ms, s, m or h")),
+    };
+    let number: f64 = digits.parse().map_err(|error| format!("{error}"))?;
+    let all = number * ms;
+    if !(10.0..=86_400e3).contains(&all) {
+        return Err("expected 10ms to 24h".to_owned());
+    }
+    Ok(Duration::from_secs_f64(all / 1e3))
+}
+
 /// A number of bytes, perhaps with K, M or G behind it (powers of 1024).
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 20),
@@ -357,5 +473,15 @@ mod tests {
         assert_eq!(bytes("3G"), Ok(3 << 30));
         assert!(bytes("").is_err() && bytes("M").is_err() && bytes("é").is_err());
         assert!(bytes("99999999999G").is_err());
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, ms) in [("200ms", 200), ("1s", 1000), ("0.5", 500), ("2m", 120_000)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(ms)));
+        }
+        for text in ["", "s", "1ms", "25h", "-1s", "NaN", "inf", "1 s", "3d", "1é"] {
+            assert!(time(text).is_err(), "{text}");
+        }
     }
 }

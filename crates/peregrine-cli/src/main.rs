@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod call;
 mod clean;
 mod completions;
 mod copy;
@@ -18,7 +19,9 @@ mod list;
 mod man;
 mod output;
 mod ping;
+mod saved;
 mod serve;
+mod stat;
 mod usage;
 
 use std::process::ExitCode;
@@ -49,10 +52,12 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Demo(demo) => demo::run(&demo, format, colour),
         Command::Serve(serve) => serve::run(&serve, format),
         Command::Copy(copy) => copy::run(&copy, format),
-        Command::List => list::run(format),
-        Command::Describe { name } => describe::run(&name, written),
+        Command::List { address } => list::run(address.as_deref(), format),
+        Command::Describe(describe) => describe::run(&describe, written),
+        Command::Call(call) => call::run(&call, format),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
+        Command::Stat(stat) => stat::run(&stat, format),
         Command::Doctor(doctor) => doctor::run(&doctor, format),
         Command::Clean(clean) => clean::run(&clean, format),
         Command::Completions { shell } => completions::run(shell, format),

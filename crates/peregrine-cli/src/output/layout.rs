@@ -22,7 +22,20 @@ pub(crate) fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) ->
     fitted(header, right, rows, columns(std::io::stdout()))
 }
 
-fn fitted(
+/// The same table if it is no wider than so many columns.
+pub(crate) fn table_within(
+    header: &[&str],
+    right: &[usize],
+    rows: &[Vec<String>],
+    columns: Option<usize>,
+) -> Option<String> {
+    let table = frameless(header, right, rows);
+    let fits = |line: &str| columns.is_none_or(|columns| width(line) <= columns);
+    table.lines().all(fits).then_some(table)
+}
+
+/// As [`table`], for a terminal of so many columns.
+pub(crate) fn fitted(
     header: &[&str],
     right: &[usize],
     rows: Vec<Vec<String>>,

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use crate::args::Format;
 
 pub(crate) use self::failure::{During, Failure};
-pub(crate) use self::layout::table;
-pub(crate) use self::near::files as near_files;
+pub(crate) use self::layout::{fitted as table_fitted, table, table_within};
+pub(crate) use self::near::{closest as near, files as near_files};
 pub(crate) use self::progress::{Counted, bar, clear_bars};
 pub(crate) use self::visible::visible;
 
@@ -42,9 +42,23 @@ pub(crate) fn print(line: impl Display) -> Result<(), Failure> {
     }
 }
 
+/// Writes bytes to standard output, as they are.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
+        written => written.map_err(Failure::Unwritten),
+    }
+}
+
 /// Writes text for people to standard output, folded where the terminal ends.
 pub(crate) fn say(text: impl Display) -> Result<(), Failure> {
     print(folded(&text.to_string(), layout::columns(io::stdout())))
+}
+
+/// Columns of the terminal that standard output leads to, if it leads to one.
+pub(crate) fn columns() -> Option<usize> {
+    layout::columns(io::stdout())
 }
 
 /// Talks to whoever watches: text for people on standard error. Where nobody listens there is
@@ -54,7 +68,8 @@ pub(crate) fn tell(text: impl Display) {
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-fn folded(text: &str, columns: Option<usize>) -> String {
+/// Text for people, in lines of so many columns; what is in it of others steers no terminal.
+pub(crate) fn folded(text: &str, columns: Option<usize>) -> String {
     let text = visible::guarded(text);
     match columns {
         Some(columns) => layout::fold(&text, columns),
