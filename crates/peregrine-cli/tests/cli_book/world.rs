@@ -87,8 +87,17 @@ impl World {
         }
     }
 
+    /// The command that a shell would start: blanks between single quotes separate nothing.
     fn command(&self, line: &str) -> Command {
-        self.place.command(&line.split(' ').collect::<Vec<_>>())
+        let (mut words, mut is_quoted) = (vec![String::new()], false);
+        for letter in line.chars() {
+            match letter {
+                '\'' => is_quoted = !is_quoted,
+                ' ' if !is_quoted => words.push(String::new()),
+                letter => words.last_mut().expect("one at least").push(letter),
+            }
+        }
+        self.place.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// What differs, with the numbers of a run's own.
