@@ -125,9 +125,9 @@ fn flags_stand_anywhere() {
     }
 }
 
-/// The members of a failure.
+/// The members of a failure, in their order.
 const MEMBERS: [&str; 8] =
-    ["address", "advice", "causes", "executed", "kind", "phase", "suggestions", "what"];
+    ["kind", "what", "executed", "address", "phase", "causes", "advice", "suggestions"];
 
 #[test]
 fn a_command_line_without_sense_is_told_like_any_failure() {
