@@ -273,6 +273,19 @@ fn ctrl_c_ends_a_ping_that_has_no_answer() {
 }
 
 #[test]
+fn near_names_are_those_of_the_server_that_was_asked() {
+    let place = Place::new();
+    let (_server, ready) = place.serve_files(&["--listen", "127.0.0.1:0"]);
+    for address in ready["addresses"].as_array().unwrap() {
+        let address = address.as_str().unwrap();
+        let wrong = address.replace("/files", "/fiels");
+        let (code, said) = place.json(&["ping", &wrong]);
+        assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()), "{said}");
+        assert_eq!(said["error"]["suggestions"], serde_json::json!([address]));
+    }
+}
+
+#[test]
 fn what_others_say_steers_no_terminal() {
     let place = Place::new();
     let _server = place.serve(&[]);
