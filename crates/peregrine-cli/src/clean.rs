@@ -42,8 +42,14 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
             directory::search_path().iter().map(|dir| dir.display().to_string()).collect();
         output::tell(format_args!("nothing is left of dead servers in {}", path.join(", ")));
     }
-    for one in &cleaned {
+    // Servers of earlier versions left a lock file of each name that they ever had.
+    let (locks, named): (Vec<_>, Vec<_>) = cleaned.iter().partition(|one| one.is_lock());
+    for one in named {
         output::say(one.to_text(clean.dry_run))?;
+    }
+    if let [first, ..] = &*locks {
+        let (count, verdict) = (locks.len(), first.verdict(clean.dry_run));
+        output::say(format_args!("{BOLD}lock files without a name{BOLD:#} {verdict}: {count}"))?;
     }
     if kept == 0 { Ok(()) } else { Err(failed()) }
 }
@@ -60,6 +66,12 @@ fn cleaned(leftover: Leftover, dry_run: bool) -> Option<Cleaned> {
 }
 
 impl Cleaned {
+    /// Whether nothing was left but the lock's file.
+    fn is_lock(&self) -> bool {
+        let locks = |file: &PathBuf| file.extension().is_some_and(|end| end == "lock");
+        self.kept.is_none() && self.files.len() == 1 && self.files.iter().all(locks)
+    }
+
     const fn verdict(&self, dry_run: bool) -> &'static str {
         match (&self.kept, dry_run) {
             (Some(_), _) => "kept",

@@ -14,15 +14,12 @@ use serde_json::json;
 use crate::args::{Copy, Format};
 use crate::files::{CHUNK_BYTES, Files as _, FilesClient};
 use crate::interrupt::{Interrupt, Terms};
-use crate::output::{self, BOLD, During, Failure};
+use crate::output::{self, BOLD, Counted, During, Failure};
 
 /// A call that takes longer than this has no server that works.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How long a chunk has to come to its end when the copy is interrupted.
 const GRACE: Duration = Duration::from_millis(200);
-
-const BAR: &str =
-    "  {msg} {wide_bar} {binary_bytes:>10} of {binary_total_bytes} {binary_bytes_per_sec}";
 
 /// Copies one file.
 pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
@@ -92,7 +89,7 @@ struct Progress {
 
 impl Progress {
     fn new(bytes: u64) -> Self {
-        Self { bytes, bar: output::bar(bytes, "copying", BAR), done: Arc::default() }
+        Self { bytes, bar: output::bar(bytes, "copying", Counted::Bytes), done: Arc::default() }
     }
 
     fn set(&self, bytes: u64) {

@@ -77,7 +77,10 @@ impl Home {
         let terms = Terms { format, grace: Duration::ZERO, executed: "maybe" };
         let all = Arc::clone(&things);
         let last = move || {
-            lock(&all).end();
+            let mut things = lock(&all);
+            things.end();
+            // Never unlocked: whoever would start another process now waits for the end.
+            core::mem::forget(things);
             "the processes and files that were made are gone again".to_owned()
         };
         let interrupt = Interrupt::mind(terms, || {}, last)?;
@@ -168,8 +171,9 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        self.interrupt.leave();
+        // Whoever ends everything because of a signal finds nothing left to do, and says so.
         lock(&self.things).end();
+        self.interrupt.leave();
     }
 }
 

@@ -12,7 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::Format;
-use crate::output::{self, During as _, Failure};
+use crate::output::{During as _, Failure};
 
 /// What a command says when it is interrupted: what was done, and what is left of it.
 type Last = Box<dyn FnOnce() -> String + Send>;
@@ -144,7 +144,6 @@ impl Shared {
         // With the lock held: whoever fails now because of this has no time to say so.
         let mut last = lock(&self.last);
         let signal = self.came.load(Ordering::SeqCst);
-        output::clear_bars();
         let Some(last) = last.take() else { std::process::exit(128 + signal) };
         let Terms { format, executed, .. } = self.terms;
         let failure = Failure::Interrupted { signal, what: last(), executed };

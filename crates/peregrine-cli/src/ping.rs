@@ -67,7 +67,7 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     }
     let bind = nanoseconds(bind.as_nanos() as f64);
     output::say(format_args!(
-        "{BOLD}{}{BOLD:#}: path {explain}, wait {}, bound in {bind}",
+        "{BOLD}{}{BOLD:#}: path {explain}\nwait {}, bound in {bind}",
         ping.name,
         ping.wait.text(),
     ))?;

@@ -10,7 +10,7 @@ use clap::error::{Error, ErrorKind};
 use clap::{CommandFactory as _, FromArgMatches as _};
 
 use crate::args::{Arguments, Colour, Command, Format, Written};
-use crate::output::Failure;
+use crate::output::{self, Failure};
 
 /// What the process is to do now.
 pub(crate) enum Read {
@@ -50,14 +50,14 @@ pub(crate) fn read() -> Read {
     };
     if !error.use_stderr() {
         // Whoever asks for help and does not read it has it.
-        let _ = error.print();
+        let _ = output::say(error.render().ansi().to_string().trim_end());
         return Read::Over(0);
     }
     let failure = failure(&error);
     if format.is_json() {
         return Read::Wrong(failure, format);
     }
-    let _ = error.print();
+    output::tell(error.render().ansi().to_string().trim_end());
     Read::Over(failure.code())
 }
 
@@ -92,9 +92,7 @@ fn asked<'a>(words: &'a [OsString], option: &str) -> Option<&'a OsStr> {
 
 /// What cannot be said of each option by itself.
 fn sensible(arguments: Arguments, command: &mut clap::Command) -> Result<Arguments, Error> {
-    if arguments.format == Written::C
-        && !matches!(arguments.command, Some(Command::Describe { .. }))
-    {
+    if arguments.format == Written::C && !matches!(arguments.command, Some(Command::Describe(_))) {
         let only = "`--format c` is a header of an interface: only `describe` has one";
         return Err(command.error(ErrorKind::ArgumentConflict, only));
     }

@@ -75,6 +75,9 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod interface;
+#[cfg(feature = "json")]
+#[cfg_attr(docsrs, doc(cfg(feature = "json")))]
+pub mod json;
 mod keeper;
 pub mod limits;
 mod path;

@@ -60,6 +60,7 @@ const EDGES: &[(&str, &[&str])] = &[
         ],
     ),
     ("stub", &["binding", "call", "error", "interface", "limits", "value"]),
+    ("json", &["interface", "limits", "stub", "value"]),
     (
         "server",
         &[

@@ -11,7 +11,7 @@ use peregrine::{Lent, Out};
 use sha2::{Digest, Sha256};
 
 use crate::files::{CHUNK_BYTES, Files};
-use crate::output::{self, During, Failure};
+use crate::output::{self, Counted, During, Failure};
 
 /// What a copy came to.
 pub(super) struct Copied {
@@ -133,5 +133,5 @@ fn hex(bytes: &[u8]) -> String {
 
 /// A bar of bytes.
 fn bar(bytes: u64, what: &'static str) -> ProgressBar {
-    output::bar(bytes, what, "  {msg:14} {wide_bar} {binary_bytes:>10} of {binary_total_bytes}")
+    output::bar(bytes, what, Counted::Bytes)
 }

@@ -17,7 +17,7 @@ use crate::args::{Colour, Demo, Format};
 use crate::files::FilesClient;
 use crate::home::{self, Home};
 use crate::link::{self, Link};
-use crate::output::{self, During, Failure};
+use crate::output::{self, Counted, During, Failure};
 
 pub(crate) use self::directions::serve as serve_directions;
 pub(crate) use self::limit::echo;
@@ -190,8 +190,7 @@ fn call_directions(home: &Home, format: Format) -> Result<Vec<Shown>, Failure> {
 }
 
 fn measure_rows(home: &Home, quick: bool) -> Result<Vec<Row>, Failure> {
-    let template = "  {msg:14} {wide_bar} {pos:>10} of {len}";
-    let bar = output::bar(measure::rows() as u64, "measuring", template);
+    let bar = output::bar(measure::rows() as u64, "measuring", Counted::Steps);
     let rows = measure::run(home, quick, || bar.inc(1));
     bar.finish_and_clear();
     rows

@@ -53,14 +53,22 @@ fn finding((path, how, ns): Called) -> Finding {
 
 fn called(format: Format) -> Result<Vec<Called>, Failure> {
     let home = Home::new(format)?;
+    let called = call_all(&home);
+    if called.is_err() {
+        home.settle();
+    }
+    called
+}
+
+fn call_all(home: &Home) -> Result<Vec<Called>, Failure> {
     let root = home.path("files");
     std::fs::create_dir(&root).during("making a directory")?;
     let root = root.to_str().unwrap_or("/").to_owned();
-    let link = Link::new(&home).map_err(|why| Failure::local(why, "see the cause"))?;
+    let link = Link::new(home).map_err(|why| Failure::local(why, "see the cause"))?;
     let mut all = Vec::new();
     for path in ["eth", "udp", "tcp"] {
         let name = format!("doctor-{path}");
-        let addresses = link.serve(&home, (&root, &name), &format!("{path}:"))?;
+        let addresses = link.serve(home, (&root, &name), &format!("{path}:"))?;
         let address = addresses.into_iter().next().unwrap_or_default();
         let (how, ns) = link.near(|| ping(&address))?;
         all.push((path, how, ns));

@@ -105,7 +105,7 @@ fn runtime_directory() -> Finding {
     if !about.is_dir() || !writable {
         return Finding::of(what, false, format!("{shown} is not this user's to write"))
             .costs("nothing can be exported there; what others export is found")
-            .fix("export PEREGRINE_DIR=$XDG_RUNTIME_DIR/peregrine");
+            .fix("mkdir -m 700 ~/.peregrine; export PEREGRINE_DIR=~/.peregrine");
     }
     if open {
         return Finding::new(what, Verdict::Slow, format!("{shown}, where others may write, too"))
@@ -132,5 +132,5 @@ fn future_directory(path: &Path) -> Finding {
     }
     Finding::of(what, false, format!("{shown} is not there, and this user cannot make it"))
         .costs("nothing can be exported")
-        .fix("export PEREGRINE_DIR=/tmp/peregrine-$(id -u)")
+        .fix("mkdir -m 700 ~/.peregrine; export PEREGRINE_DIR=~/.peregrine")
 }

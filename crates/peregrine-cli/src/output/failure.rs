@@ -2,7 +2,7 @@
 
 use core::fmt::Display;
 use std::error::Error;
-use std::io;
+use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use peregrine::{CallError, Executed, Kind};
@@ -111,7 +111,7 @@ impl Failure {
     /// Tells the user what failed after how long, and says with which code to exit.
     pub(crate) fn report(self, format: Format, took: Duration) -> u8 {
         let code = self.code();
-        super::clear_bars();
+        let cleared = super::clear_bars();
         let mut told = json!({});
         let mut failure = self;
         while let Self::With { told: more, failure: inner } = failure {
@@ -127,6 +127,10 @@ impl Failure {
             told["error"] = error.to_json();
             drop(super::print(told));
         } else {
+            // Behind the `^C` that the terminal wrote, unless it went with a bar.
+            if error.kind == "Interrupted" && !cleared && io::stderr().is_terminal() {
+                super::tell("");
+            }
             error.print();
         }
         code

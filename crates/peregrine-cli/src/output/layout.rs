@@ -85,12 +85,16 @@ fn records(header: &[&str], rows: &[Vec<String>], columns: usize) -> String {
     rows.iter().map(record).collect::<Vec<_>>().join("\n")
 }
 
-/// The text with lines that fit: longer ones go on in a new line, two columns further in than they
-/// begin.
+/// The text with lines that fit: longer ones go on in a new line, below what stands behind a gap of
+/// two blanks at least in their left half, or else two columns further in than they begin.
 pub(crate) fn fold(text: &str, columns: usize) -> String {
     let one = |line: &str| {
         let indent = line.len() - line.trim_start_matches(' ').len();
-        fold_line(line, columns, indent + 2)
+        let words = line.char_indices().filter(|(at, letter)| *at > indent && *letter != ' ');
+        let starts = words.filter(|(at, _)| line[..*at].ends_with("  "));
+        let starts = starts.map(|(at, _)| width(&line[..at]));
+        let last = starts.take_while(|column| *column <= columns / 2).last();
+        fold_line(line, columns, last.unwrap_or(indent + 2))
     };
     text.split('\n').map(one).collect::<Vec<_>>().join("\n")
 }
@@ -209,7 +213,8 @@ mod tests {
         assert_eq!(fold("one two three four five", 20), "one two three four\n  five");
         assert_eq!(fold("    one two three four", 20), "    one two three\n      four");
         assert_eq!(fold("a  b\n\nc", 20), "a  b\n\nc");
-        assert_eq!(fold("one  two three four   five", 20), "one  two three four\n  five");
+        assert_eq!(fold("one  two three four   five", 20), "one  two three four\n     five");
+        assert_eq!(fold("  a   bc   one two three", 20), "  a   bc   one two\n      three");
     }
 
     #[test]

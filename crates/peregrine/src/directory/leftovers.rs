@@ -170,11 +170,12 @@ mod tests {
 
     /// What a killed server leaves.
     fn kill(directory: &Path, name: &str) {
-        let [socket, aside, _] = paths(directory, name);
+        let [socket, aside, lock] = paths(directory, name);
         let published = publish_in(directory, name, Audience::Private).unwrap();
         fs::rename(&socket, directory.join("kept")).unwrap();
         drop(published);
         fs::rename(directory.join("kept"), &socket).unwrap();
+        fs::write(lock, "").unwrap();
         drop(std::os::unix::net::UnixListener::bind(&aside).unwrap());
     }
 
@@ -184,11 +185,12 @@ mod tests {
         kill(dir.path(), "dead");
         let alive = publish_in(dir.path(), "alive", Audience::Private).unwrap();
         drop(publish_in(dir.path(), "withdrawn", Audience::Private).unwrap());
+        fs::write(paths(dir.path(), "old")[2].clone(), "").unwrap();
         fs::write(dir.path().join("notes"), "no socket").unwrap();
         fs::write(dir.path().join(".processors"), "").unwrap();
         let found = leftovers_in(dir.path());
         let names: Vec<_> = found.iter().map(|one| (one.name(), one.files().len())).collect();
-        assert_eq!(names, [("dead", 3), ("withdrawn", 1)]);
+        assert_eq!(names, [("dead", 3), ("old", 1)]);
         for one in &found {
             assert_eq!(one.remove().unwrap(), one.files());
             // A second time nothing is left, not even the lock that this takes.

@@ -102,6 +102,7 @@ pub(crate) struct Published {
     path: PathBuf,
     /// Its lock says that the name is alive.
     lock: File,
+    lock_path: PathBuf,
     pid: u32,
     withdrawn: AtomicBool,
 }
@@ -111,8 +112,10 @@ impl Published {
     pub(crate) fn withdraw(&self) {
         // A forked child owns nothing of it, nor does whoever took it away before.
         if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
-            // First the name, then the lock: whoever gets the lock finds no name of ours.
+            // First the name, then the lock: whoever gets the lock finds no name of ours. Who has
+            // opened the lock's file already makes another one when it has no name any more.
             let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(&self.lock_path);
             let _ = flock(&self.lock, FlockOperation::Unlock);
         }
     }
@@ -167,7 +170,7 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
         .map_err(|error| failed("opening up", &aside, error))?;
     fs::rename(&aside, &path).map_err(|error| failed("naming", &path, error))?;
     let (pid, withdrawn) = (std::process::id(), AtomicBool::new(false));
-    Ok(Published { socket, path, lock, pid, withdrawn })
+    Ok(Published { socket, path, lock, lock_path, pid, withdrawn })
 }
 
 /// Words that the servers of the runtime directory share, in the file `.processors`.

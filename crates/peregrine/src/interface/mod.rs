@@ -9,6 +9,7 @@ mod described;
 mod known;
 #[cfg(test)]
 pub(crate) mod made_up;
+mod source;
 mod text;
 
 use core::fmt::{self, Write as _};
