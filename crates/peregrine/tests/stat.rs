@@ -13,6 +13,7 @@ use peregrine::counters::Stat;
 use peregrine::sys::Memory;
 use peregrine::tells::{Tells as _, TellsClient};
 use peregrine::{CallError, ExportOptions, Kind, Out, Running, Server, Told, interface, stat};
+use support::link::{ENDS, Link, at_far_end};
 use support::relay::Relay;
 use support::weather::Weather;
 use support::wire::{self, Line};
@@ -290,6 +291,40 @@ fn what_networks_are_told_is_what_they_may_know() {
         assert_eq!(peregrine::exports(&place).unwrap_err().kind(), Kind::NotFound, "{place}");
     }
     assert_eq!(stat("work").unwrap_err().kind(), Kind::Denied);
+}
+
+#[test]
+fn a_link_is_a_path_like_others() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let over_the_link = || {
+        link.enter();
+        let server = Server::new().tells(Told::All);
+        let server = server.export("work", WorkServer::new(Object(Arc::default()))).unwrap();
+        let at = format!("eth:{}:0", ENDS[1]);
+        let running =
+            at_far_end(|| server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap());
+        let address = running.addresses()[0].to_string();
+        let client = WorkClient::bind(&format!("{address}/work")).unwrap();
+        (0..500).for_each(|_| client.null().unwrap());
+        let place = address.replacen(':', ":@", 1);
+        let told = stat(&place).unwrap();
+        assert_eq!(told.export("work").unwrap().counts.calls, 500);
+        let binding = told.bindings.iter().find(|one| one.export == "work").unwrap();
+        assert_eq!(binding.counts.calls, 500);
+        let session = told.sessions.iter().find(|one| one.number == binding.session).unwrap();
+        assert_eq!((&*session.path, session.process), ("ethernet", 0));
+        assert_eq!(session.from.split(':').count(), 6, "{}", session.from);
+        assert_eq!(peregrine::exports(&place).unwrap()[0].name, "work");
+    };
+    std::thread::scope(|scope| {
+        let near = scope.spawn(over_the_link);
+        near.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
 #[test]
