@@ -223,6 +223,34 @@ fn calls_in_flight_and_calls_given_up_are_seen_while_they_last() {
 }
 
 #[test]
+fn calls_that_wait_are_seen() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let door = Arc::<Door>::default();
+    let server = Server::new().threads(1);
+    let server = server.export("work", WorkServer::new(Object(door.clone()))).unwrap();
+    let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
+    let running = server.spawn().unwrap();
+    let network = running.addresses().iter().map(|endpoint| format!("{endpoint}/work"));
+    let addresses: Vec<String> = ["work".to_owned()].into_iter().chain(network).collect();
+    std::thread::scope(|scope| {
+        for (number, address) in addresses.iter().enumerate() {
+            // On each path one runs, and two wait for it.
+            for _ in 0..3 {
+                let client = WorkClient::bind(address).unwrap();
+                scope.spawn(move || client.stay().unwrap());
+            }
+            let (runs, waits) = (number as u64 + 1, 2 * (number as u64 + 1));
+            let told = settled(|stat| stat.server.queued == waits);
+            assert_eq!(told.server.counts.in_flight, runs, "{address}");
+        }
+        door.open();
+    });
+    let told = settled(|stat| stat.server.counts.in_flight == 0 && stat.server.queued == 0);
+    assert_eq!((told.server.counts.calls, told.server.counts.refused), (9, 0));
+}
+
+#[test]
 fn refused_calls_are_counted_as_such() {
     let _alone = alone();
     let directory = support::own_directory();
