@@ -30,6 +30,7 @@ mod row;
 #[cfg(feature = "peers")]
 mod seqpacket;
 mod statistics;
+mod stubs;
 mod subject;
 mod swapped;
 mod throughput;
@@ -94,6 +95,8 @@ enum Experiment {
     /// soon a binding goes on once its server is back, how soon its death is noticed, and what calls to a
     /// server of the other byte order cost.
     Bind(Selection),
+    /// Stubs.
+    Stubs(Selection),
     /// How fast a caller learns that its server is gone: killed, or (needs root) cut off.
     Death(Deaths),
     /// The other process of a measurement.
@@ -247,6 +250,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             let allowed = machine::processors();
             ("swapped", selection.format, swapped::measure(&selection, &allowed, &progress)?)
         }
+        Experiment::Stubs(selection) => return stubs::run(&selection, &progress),
         Experiment::Account(selection) => return account::show(&selection, &progress),
         #[cfg(feature = "peers")]
         Experiment::OtherWay(options) => return peers::run(&options),

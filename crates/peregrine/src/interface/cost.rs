@@ -102,7 +102,7 @@ pub enum Symbol {
     Step,
     /// `α`: begins a message that has blocks.
     BlockStart,
-    /// `B`: sets up the interpreter.
+    /// `B`: sets up the interpreter, which is called for each message, and by itself for each record.
     Setup,
     /// `A`: sets up an array in the interpreter.
     ArraySetup,
@@ -577,7 +577,6 @@ impl Deriving<'_> {
         plain: Option<u64>,
     ) -> Parts {
         let mut parts = Parts::default();
-        parts.interpreting.add(Cost::symbol(Symbol::Call));
         parts.interpreting.add(Cost::symbol(Symbol::Setup));
         let mut count = 0;
         for (i, (name, ty)) in all.enumerate() {

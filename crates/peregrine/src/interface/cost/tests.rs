@@ -60,13 +60,13 @@ fn the_equations_of_one_item_and_of_the_structure() {
     let interpreted = equations(THREE, Design { control: Control::Interpreted, copying });
     assert_eq!(
         interpreted[2],
-        "7 L_i + p + 256 × (L_i + f) + 86 × (3 L_i + f) + b(f.s) + 86 × (p + B + 3 e) + 2 B + 2 A + 6 e"
+        "7 L_i + 256 × (L_i + f) + 86 × (3 L_i + f) + b(f.s) + 86 × (B + 3 e) + 2 B + 2 A + 6 e"
     );
     let copying = Copying::Block;
     let interpreted = equations(THREE, Design { control: Control::Interpreted, copying });
     assert_eq!(
         interpreted[2],
-        "7 L_i + p + b(1024) + 86 × (b(12) + f) + b(f.s) + 86 × (p + B + 3 e) + α + 2 B + 2 A + 6 e"
+        "7 L_i + b(1024) + 86 × (b(12) + f) + b(f.s) + 86 × (B + 3 e) + α + 2 B + 2 A + 6 e"
     );
 }
 
@@ -102,7 +102,8 @@ fn with_the_papers_parameters_they_give_the_papers_estimates() {
                 continue;
             }
             // To the digits that are printed there. How the paper reckons for blocks of one item, for several
-            // blocks and for an interpreter that calls itself it does not say.
+            // blocks and for an interpreter that calls itself it does not say: there it is within what its own
+            // estimates are off what it measured.
             let said = i < 2 || design.control == Control::Compiled;
             let exact = said && (design.copying != Copying::Block || i == 1);
             let within = if exact {
@@ -110,7 +111,7 @@ fn with_the_papers_parameters_they_give_the_papers_estimates() {
             } else if i == 0 {
                 0.10
             } else {
-                0.05
+                0.10
             };
             let off = us / 1000.0 / estimate - 1.0;
             assert!(off.abs() < within, "{design:?} {i}: {us} us, {off:.3}");
