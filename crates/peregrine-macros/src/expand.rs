@@ -383,8 +383,8 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
         where
             __Object: #ident + ::core::marker::Send + ::core::marker::Sync + 'static,
         {
-            fn interface(&self) -> &'static ::peregrine::__rt::Interface {
-                #client::INTERFACE
+            fn interface(&self) -> ::peregrine::__rt::Known {
+                ::peregrine::__rt::Known::from(#client::INTERFACE)
             }
 
             #[inline]

@@ -1,6 +1,7 @@
 //! `CallError`: what failed, where, in which phase, why, whether the call ran, and what to do.
 
 use core::fmt;
+use std::borrow::Cow;
 use std::error::Error;
 
 /// The result of a procedure that needs no error type of its own.
@@ -172,7 +173,7 @@ struct Inner {
     executed: Executed,
     phase: Phase,
     address: String,
-    procedure: &'static str,
+    procedure: Cow<'static, str>,
     detail: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -186,7 +187,7 @@ impl CallError {
             executed,
             phase: Phase::Call,
             address: String::new(),
-            procedure: "",
+            procedure: Cow::Borrowed(""),
             detail: detail.into(),
             source: None,
         }))
@@ -237,8 +238,8 @@ impl CallError {
         self
     }
 
-    pub(crate) fn of(mut self, procedure: &'static str) -> Self {
-        self.0.procedure = procedure;
+    pub(crate) fn of(mut self, procedure: impl Into<Cow<'static, str>>) -> Self {
+        self.0.procedure = procedure.into();
         self
     }
 
@@ -268,8 +269,8 @@ impl CallError {
     }
 
     /// The procedure that was called; empty when binding or exporting.
-    pub fn procedure(&self) -> &'static str {
-        self.0.procedure
+    pub fn procedure(&self) -> &str {
+        &self.0.procedure
     }
 
     /// What exactly was wrong; may be empty.

@@ -8,7 +8,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::binding::{BindOptions, Binding, Explanation, Leg, Verdict};
-use crate::interface::Interface;
+use crate::interface::Known;
 
 pub use crate::path::datagram::fuzzing::Datagrams;
 use crate::path::local::fuzzing::Scripted;
@@ -21,7 +21,7 @@ use crate::value::ByteOrder;
 /// # Errors
 /// If the kernel has no memory or descriptor left.
 pub fn scripted(
-    interface: &'static Interface,
+    interface: impl Into<Known>,
     bytes: usize,
     order: ByteOrder,
 ) -> io::Result<(Arc<Script>, Binding)> {
@@ -30,7 +30,7 @@ pub fn scripted(
     let options = BindOptions::default().astacks(1);
     let leg = Leg { path: Box::new(path), frames, order };
     let explanation = Explanation::all("script", Verdict::NotNeeded, "a script plays the server");
-    let binding = Binding::of_leg(leg, interface, explanation, &options);
+    let binding = Binding::of_leg(leg, interface.into(), explanation, &options);
     Ok((script, binding.map_err(io::Error::other)?))
 }
 

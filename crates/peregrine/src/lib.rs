@@ -89,7 +89,10 @@ pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
 pub use server::{ExportOptions, Losses, Running, Server, StopHandle};
-pub use value::{Full, Invalid, Lent, Out, Plain, Value};
+pub use stub::{
+    Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer,
+};
+pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 
 /// What generated code needs; no part of the public interface.
 #[doc(hidden)]
@@ -98,7 +101,7 @@ pub mod __rt {
     pub use crate::call::{Limit, Refusal, Reply, Request, Serve, Served};
     pub use crate::error::CallError;
     pub use crate::interface::{
-        Body, Digest, Direction, Field, Interface, Named, Parameter, Procedure, Shape, Type,
+        Body, Digest, Direction, Field, Interface, Known, Named, Parameter, Procedure, Shape, Type,
         Variant,
     };
     pub use crate::stub::{Outcome, Stub, assign, call, call_swapped, is_native};

@@ -21,6 +21,7 @@
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole; a connection that says nothing keeps no thread longer |
 //! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
+//! | [`INTERPRETED_DEPTH_MAX`] | 512 | interpreted stubs: as [`DEPTH_MAX`], every type counted |
 //! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | an interface's description is not read |
 //! | [`COST_TERMS_MAX`] | 65,536 | the rest of an interface's cost equations is variables |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
@@ -58,6 +59,10 @@ pub const EMPTY_VALUES_MAX: usize = 1 << 16;
 
 /// Bytes in the canonical text of an interface that somebody else describes.
 pub const CANONICAL_BYTES_MAX: usize = 1 << 20;
+
+/// Types within each other that an interpreted stub follows, of whatever kind: struct in struct, which
+/// takes compiled stubs no stack, takes it some.
+pub const INTERPRETED_DEPTH_MAX: u32 = 512;
 
 /// How deep the types of such a text may nest within one line. Reading and printing them recurses.
 pub const CANONICAL_DEPTH_MAX: usize = 64;

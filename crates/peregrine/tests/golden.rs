@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use document::{bytes, check, parse, pattern, vectors};
 use peregrine::call::{Answer, EStack, Incoming, Reply, Request, Serve, Served, execute};
-use peregrine::interface::{Interface, Type};
+use peregrine::interface::{Known, Type};
 use peregrine::value::{
     ByteOrder, Invalid, Native, Reader, Representation, Space, Swapped, Window, Writer,
 };
@@ -564,8 +564,8 @@ const BIG_CASES: &[&str] = &["add", "mixed", "lend", "read", "change", "fail", "
 struct Big;
 
 impl Serve for Big {
-    fn interface(&self) -> &'static Interface {
-        GoldenClient::INTERFACE
+    fn interface(&self) -> Known {
+        GoldenClient::INTERFACE.into()
     }
     fn byte_order(&self) -> ByteOrder {
         ByteOrder::Big

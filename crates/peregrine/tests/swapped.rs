@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use contract::{ContractServer, Object};
 use peregrine::call::{Refusal, Reply, Request, Serve, Served};
-use peregrine::interface::Interface;
+use peregrine::interface::Known;
 use peregrine::value::{ByteOrder, Native, Reader, Representation, Space, Swapped, Window, Writer};
 use peregrine::{
     BindOptions, Binding, Executed, Invalid, Kind, Lent, Out, PathKind, Plain, Running, Server,
@@ -260,8 +260,8 @@ trait Odd {
 struct Saying(&'static [u8], Option<&'static [u8]>);
 
 impl Serve for Saying {
-    fn interface(&self) -> &'static Interface {
-        OddClient::INTERFACE
+    fn interface(&self) -> Known {
+        OddClient::INTERFACE.into()
     }
     fn byte_order(&self) -> ByteOrder {
         ByteOrder::NATIVE.other()

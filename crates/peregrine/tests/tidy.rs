@@ -44,7 +44,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "value",
         ],
     ),
-    ("stub", &["binding", "call", "error", "value"]),
+    ("stub", &["binding", "call", "error", "interface", "limits", "value"]),
     (
         "server",
         &[

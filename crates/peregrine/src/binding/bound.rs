@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::explain::Explanation;
 use crate::call::{CallPath, Frames, Short};
 use crate::error::{CallError, Executed, Phase};
-use crate::interface::Interface;
+use crate::interface::Known;
 use crate::sys::ForkMark;
 use crate::value::ByteOrder;
 
@@ -23,7 +23,7 @@ pub(crate) struct Bound {
     pub(crate) path: Box<dyn CallPath>,
     pub(crate) frames: Arc<Frames>,
     pub(crate) short: Short,
-    pub(crate) interface: &'static Interface,
+    pub(crate) interface: Known,
     pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
     /// What is special about its calls; zero is straight through.
@@ -49,7 +49,7 @@ impl Bound {
     pub(crate) fn new(
         leg: Leg,
         numbers: Option<Box<[u32]>>,
-        interface: &'static Interface,
+        interface: Known,
         explanation: Explanation,
         short: Short,
     ) -> Result<Self, CallError> {
@@ -94,15 +94,14 @@ impl Bound {
     }
 
     /// The name of a procedure, for errors.
-    pub(crate) fn procedure_name(&self, number: u32) -> &'static str {
-        let procedure = self.interface.procedures.get(number as usize);
-        procedure.map_or("ping", |procedure| procedure.name)
+    pub(crate) fn procedure_name(&self, number: u32) -> &str {
+        self.interface.procedure_name(number).unwrap_or("ping")
     }
 
     /// Whether a procedure may run twice.
     fn is_idempotent(&self, number: u32) -> bool {
         // What every export has does nothing, or tells.
-        self.interface.procedures.get(number as usize).is_none_or(|one| one.idempotent)
+        self.interface.is_idempotent(number).unwrap_or(true)
     }
 
     /// Whether a call that failed may be made again: it did not run, or may run twice.

@@ -2,20 +2,17 @@
 //! they differ.
 
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{self, Described, Description, Interface};
+use crate::interface::{self, Described, Description, Known};
 
 /// The server's number of each procedure of ours; `None` if all are the same.
-pub(super) fn numbers(
-    ours: &Interface,
-    theirs: &Description,
-) -> Result<Option<Box<[u32]>>, CallError> {
+pub(super) fn numbers(ours: &Known, theirs: &Description) -> Result<Option<Box<[u32]>>, CallError> {
     let differs =
         |text: String| Err(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text));
     // Not what the server said before, but what it says now.
     if theirs.digest == ours.digest() {
         return Ok(None);
     }
-    let ours = match Described::parse(&ours.canonical_text()) {
+    let ours = match ours.described() {
         Ok(ours) => ours,
         Err(error) => return differs(format!("ours cannot be compared: {error}")),
     };

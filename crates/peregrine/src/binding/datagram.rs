@@ -17,7 +17,7 @@ use crate::call::{CallPath, Limit, Wait};
 use crate::device::udp::Udp;
 use crate::device::{Route, Station};
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{Description, Digest};
+use crate::interface::{Description, Digest, Known};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::datagram::{
@@ -298,11 +298,11 @@ pub(super) fn describe(
     options: &BindOptions,
     limit: Duration,
 ) -> Result<Description, CallError> {
-    let interface = &super::NO_INTERFACE;
+    let interface = &Known::none();
     let wanted = Wanted { name, interface, digest: None, options, until: until(limit) };
     let leg = bind(over, place, &wanted)?;
     let explanation = Explanation::all("", Verdict::Excluded, "");
-    let binding = Binding::of_leg(leg, interface, explanation, options)?;
+    let binding = Binding::of_leg(leg, interface.clone(), explanation, options)?;
     let binding = binding.with_limit(Limit::Within(limit));
     let bytes = crate::stub::ask(&binding, DESCRIBE)?;
     description_from_bytes(&bytes).ok_or_else(|| refused(0, "its answer is not readable".into()))

@@ -13,7 +13,7 @@ use crate::address::{Address, Place};
 use crate::call::PathKind;
 use crate::directory::{Directory, Hosts};
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{Description, Digest, Interface};
+use crate::interface::{Description, Digest, Known};
 use crate::limits;
 use crate::sys;
 
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
-    pub(super) interface: &'static Interface,
+    pub(super) interface: &'a Known,
     /// Which interface the server must have; any, if none is given.
     pub(super) digest: Option<Digest>,
     pub(super) options: &'a BindOptions,
@@ -69,7 +69,7 @@ pub(super) struct Climbed {
 /// Binds by the fastest path that works.
 pub(super) fn climb(
     address: &str,
-    interface: &'static Interface,
+    interface: &Known,
     digest: Option<Digest>,
     options: &BindOptions,
     until: Instant,
@@ -85,7 +85,7 @@ type Bound = (Leg, Option<Box<[u32]>>);
 
 fn try_all(
     address: &str,
-    interface: &'static Interface,
+    interface: &Known,
     digest: Option<Digest>,
     options: &BindOptions,
     until: Instant,
@@ -369,13 +369,8 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     for (i, way) in ways.iter().enumerate() {
         let until = if i + 1 < ways.len() { until.min(Instant::now() + PATIENCE) } else { until };
         let name = way.target.name();
-        let wanted = Wanted {
-            name,
-            interface: &super::NO_INTERFACE,
-            digest: None,
-            options: &options,
-            until,
-        };
+        let wanted =
+            Wanted { name, interface: &Known::none(), digest: None, options: &options, until };
         if let Some(place) = way.target.place().filter(|_| way.if_here)
             && is_here(place, &wanted).is_err()
         {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 use crate::call::{Limit, PathKind, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::interface::{Digest, Interface};
+use crate::interface::{Digest, Known};
 use crate::path::in_process::InProcess;
 pub use crate::path::local::Description;
 
@@ -38,7 +38,7 @@ pub use crate::path::local::Description;
 /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
 /// let echo = EchoClient::in_process(Same);
 /// let binding = echo.binding();
-/// assert_eq!(binding.interface().name, "Echo");
+/// assert_eq!(binding.interface().name(), "Echo");
 /// assert!(binding.is_alive());
 /// binding.ping()?;
 /// # Ok::<(), peregrine::CallError>(())
@@ -86,7 +86,7 @@ pub fn describe(address: &str) -> Result<Description, CallError> {
 /// assert_eq!(bound.is_ok(), explanation.chosen().is_some());
 /// ```
 pub fn explain(address: &str, options: &BindOptions) -> (Explanation, Result<(), CallError>) {
-    match Binding::try_bind(address, &NO_INTERFACE, None, options) {
+    match Binding::try_bind(address, Known::none(), None, options) {
         Ok(binding) => (binding.explain(), Ok(())),
         Err(unbound) => {
             let (error, explanation) = unbound.into_parts();
@@ -105,9 +105,10 @@ impl Binding {
     /// If there is no such export, it does not serve this user, or its interface differs.
     pub fn bind(
         address: &str,
-        interface: &'static Interface,
+        interface: impl Into<Known>,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
+        let interface = interface.into();
         let digest = Some(interface.digest());
         Ok(Self::try_bind(address, interface, digest, options)?)
     }
@@ -117,12 +118,12 @@ impl Binding {
     /// # Errors
     /// As [`Binding::bind`].
     pub fn bind_any(address: &str, options: &BindOptions) -> Result<Self, CallError> {
-        Ok(Self::try_bind(address, &NO_INTERFACE, None, options)?)
+        Ok(Self::try_bind(address, Known::none(), None, options)?)
     }
 
     fn try_bind(
         address: &str,
-        interface: &'static Interface,
+        interface: Known,
         digest: Option<Digest>,
         options: &BindOptions,
     ) -> Result<Self, Unbound> {
@@ -134,12 +135,12 @@ impl Binding {
     /// A binding by a way that was found otherwise, and that is not bound again.
     pub(crate) fn of_leg(
         leg: Leg,
-        interface: &'static Interface,
+        interface: Known,
         explanation: Explanation,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let options = options.clone().rebind(Rebind::Never);
-        let home = Home::new(explanation.address(), interface, None, &options);
+        let home = Home::new(explanation.address(), interface.clone(), None, &options);
         let bound = Bound::new(leg, None, interface, explanation, options.short)?;
         Ok(Self { bound: Arc::new(bound), home: Arc::new(home), limit: options.limit })
     }
@@ -156,7 +157,7 @@ impl Binding {
     #[doc(hidden)]
     pub fn in_process(serve: Arc<dyn Serve>, options: &BindOptions) -> Self {
         let interface = serve.interface();
-        let bytes = options.message_bytes_for(interface);
+        let bytes = options.message_bytes_for(&interface);
         let count = options.room_for(bytes);
         let frames =
             InProcess::frames(count, options.astacks, bytes).expect("memory for the frames");
@@ -202,8 +203,8 @@ impl Binding {
     }
 
     /// The interface that the client was compiled with.
-    pub fn interface(&self) -> &'static Interface {
-        self.home.interface
+    pub fn interface(&self) -> &Known {
+        &self.home.interface
     }
 
     /// The name or address that was bound.
@@ -230,14 +231,10 @@ impl Binding {
     }
 }
 
-/// The interface of a client that only knows what every export has.
-static NO_INTERFACE: Interface =
-    Interface { name: "", version: 0, docs: "", procedures: &[], digest: || Digest([0; 16]) };
-
 impl fmt::Debug for Binding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Binding")
-            .field("interface", &self.interface().name)
+            .field("interface", &self.interface().name())
             .field("address", &self.address())
             .field("path", &self.path())
             .finish_non_exhaustive()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Rebind;
 use crate::call::{Limit, Short, Wait};
 use crate::directory::Directory;
-use crate::interface::Interface;
+use crate::interface::Known;
 use crate::limits;
 use crate::path::local::RegionLayout;
 
@@ -180,7 +180,7 @@ impl BindOptions {
     }
 
     /// The size of A-stack that an interface needs under these options.
-    pub(crate) fn message_bytes_for(&self, interface: &Interface) -> usize {
+    pub(crate) fn message_bytes_for(&self, interface: &Known) -> usize {
         let wanted = self.message_bytes.unwrap_or(limits::MESSAGE_BYTES);
         wanted
             .max(interface.message_bytes())

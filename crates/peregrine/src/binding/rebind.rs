@@ -9,7 +9,7 @@ use super::bound::Bound;
 use super::ladder::{self, Climbed, Unbound};
 use super::session::{hold, until};
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{Digest, Interface};
+use crate::interface::{Digest, Known};
 
 /// What a binding does whose server has gone, when it is called.
 ///
@@ -41,7 +41,7 @@ const LONG: Duration = Duration::from_millis(500);
 /// What all that a binding is, was and will be have in common.
 pub(crate) struct Home {
     pub(super) address: String,
-    pub(super) interface: &'static Interface,
+    pub(super) interface: Known,
     digest: Option<Digest>,
     options: BindOptions,
     /// What it was bound to last, if it ever was bound again.
@@ -53,7 +53,7 @@ pub(crate) struct Home {
 impl Home {
     pub(super) fn new(
         address: &str,
-        interface: &'static Interface,
+        interface: Known,
         digest: Option<Digest>,
         options: &BindOptions,
     ) -> Self {
@@ -77,7 +77,7 @@ impl Home {
     fn bound(&self, climbed: Climbed) -> Result<Bound, Unbound> {
         let Climbed { leg, numbers, explanation } = climbed;
         let told = explanation.clone();
-        Bound::new(leg, numbers, self.interface, explanation, self.options.short)
+        Bound::new(leg, numbers, self.interface.clone(), explanation, self.options.short)
             .map_err(|error| Unbound::new(error.at(&self.address), told))
     }
 

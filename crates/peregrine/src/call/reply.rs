@@ -128,17 +128,30 @@ impl<'a> Reply<'a> {
         self.put_head(|head| error.encode(head))
     }
 
+    /// Puts a head that `write` makes, from its beginning each time it is asked: what it holds is as the
+    /// answer says.
+    ///
+    /// # Errors
+    /// If there is no room.
+    pub(crate) fn head(
+        &mut self,
+        answer: Answer,
+        write: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>,
+    ) -> Result<(), Refusal> {
+        self.answer = answer;
+        if answer != Answer::Ok {
+            (self.outs, self.next) = (0, 0);
+        }
+        self.put_head(write)
+    }
+
     /// Puts a head that is made already: what stands there is as the answer says.
     ///
     /// # Errors
     /// If there is no room.
     #[doc(hidden)]
     pub fn raw(&mut self, answer: Answer, head: &[u8]) -> Result<(), Refusal> {
-        self.answer = answer;
-        if answer != Answer::Ok {
-            (self.outs, self.next) = (0, 0);
-        }
-        self.put_head(|writer| writer.plain_all(head))
+        self.head(answer, |writer| writer.plain_all(head))
     }
 
     /// Into the rest of the first line if it fits there, otherwise behind the blocks.

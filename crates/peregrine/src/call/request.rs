@@ -3,7 +3,7 @@
 use core::ops::{Deref, DerefMut};
 
 use super::Reply;
-use crate::error::{Executed, Kind};
+use crate::error::{CallError, Executed, Kind};
 use crate::stats::{self, Copy};
 use crate::value::{
     Arriving, Departing, Invalid, Lent, Out, Overflow, Plain, Reader, Value, Window, Writer,
@@ -289,6 +289,24 @@ impl Refusal {
     #[cold]
     pub(crate) fn late() -> Self {
         Self::new(Kind::TimedOut, "its caller's time was up before it began")
+    }
+
+    /// The procedure ran, and failed in a call of its own.
+    #[cold]
+    pub(crate) fn relayed(error: &CallError) -> Self {
+        Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.chain() }
+    }
+
+    /// The procedure ran, and what it returned cannot be sent.
+    #[cold]
+    pub(crate) const fn bad_result(text: String) -> Self {
+        Self { kind: Kind::BadResult, executed: Executed::Maybe, text }
+    }
+
+    /// There is no room for the buffers of its result.
+    #[cold]
+    pub(crate) fn no_room() -> Self {
+        no_room()
     }
 
     /// There is no room for the call.

@@ -3,7 +3,7 @@
 use super::request::Refusal;
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
-use crate::interface::Interface;
+use crate::interface::Known;
 use crate::limits;
 use crate::value::{
     Arrives, Arriving, ByteOrder, Departs, FIRST_BYTES, Space, Window, bytes_of_blocks,
@@ -15,7 +15,7 @@ pub type Served = Result<(), Refusal>;
 /// A server stub: takes the arguments, calls the object, puts the result in its place.
 pub trait Serve: Send + Sync {
     /// What is served.
-    fn interface(&self) -> &'static Interface;
+    fn interface(&self) -> Known;
 
     /// The byte order of the values that it takes and gives, which clients are told when they bind.
     #[doc(hidden)]

@@ -6,6 +6,10 @@
 
 mod compare;
 mod cost;
+mod described;
+mod known;
+#[cfg(test)]
+pub(crate) mod made_up;
 mod text;
 
 use core::fmt::{self, Write as _};
@@ -15,10 +19,12 @@ use crate::limits;
 
 pub use compare::numbers;
 pub use cost::{Control, Copying, Cost, Design, Length, Parameters, Part, ProcedureCost, Symbol};
-pub use text::{
+pub use described::{
     Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant, TextError,
+    DescribedProcedure, DescribedType, DescribedVariant,
 };
+pub use known::Known;
+pub use text::TextError;
 
 /// An interface: what a server exports and a client is bound to.
 #[derive(Debug, Clone, Copy)]
@@ -91,6 +97,16 @@ pub struct Description {
     pub listens: Vec<String>,
     /// A number of the machine and network namespace in which these are.
     pub network: u64,
+}
+
+impl Description {
+    /// The interface, read from the text, with the documentation.
+    ///
+    /// # Errors
+    /// If the text is not that of any interface.
+    pub fn parsed(&self) -> Result<Described, TextError> {
+        Ok(Described::parse(&self.text)?.with_docs(&self.docs))
+    }
 }
 
 /// The direction of a parameter (Peregrine section 2, Firefly's VAR IN and VAR OUT).

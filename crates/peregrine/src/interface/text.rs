@@ -8,164 +8,12 @@ mod print;
 
 use core::fmt::{self, Display};
 
+use super::described::{
+    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
+    DescribedProcedure, DescribedType, DescribedVariant,
+};
 use super::{Direction, Shape};
 use crate::limits;
-
-/// An interface as a canonical text describes it.
-///
-/// ```
-/// use peregrine::interface::{Described, DescribedType};
-///
-/// let text = "interface Add version 0\nadd(in a: i32, in b: i32) -> i32 or text\n";
-/// let add = Described::parse(text)?;
-/// assert_eq!(add.procedures[0].parameters[1].ty, DescribedType::I32);
-/// assert_eq!(add.to_string(), text);
-/// # Ok::<(), peregrine::interface::TextError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Described {
-    /// Its name.
-    pub name: String,
-    /// Its version.
-    pub version: u32,
-    /// The procedures; their position is their number.
-    pub procedures: Vec<DescribedProcedure>,
-    /// The named types; their position is the number by which [`DescribedType::Named`] means them.
-    pub types: Vec<DescribedNamed>,
-}
-
-/// A procedure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribedProcedure {
-    /// Its name.
-    pub name: String,
-    /// Whether it may safely run twice.
-    pub idempotent: bool,
-    /// The parameters in order.
-    pub parameters: Vec<DescribedParameter>,
-    /// What `Ok` carries.
-    pub result: DescribedType,
-    /// What `Err` carries.
-    pub error: DescribedType,
-}
-
-/// A parameter of a procedure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribedParameter {
-    /// Its name.
-    pub name: String,
-    /// In which direction it travels.
-    pub direction: Direction,
-    /// Whether it is one value, a buffer of them, or text.
-    pub shape: Shape,
-    /// The type of the value, or of one element; [`DescribedType::Text`] for text.
-    pub ty: DescribedType,
-    /// The largest number of elements (bytes, for text).
-    pub max_len: Option<u32>,
-}
-
-/// The type of a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DescribedType {
-    /// `()`: no bytes.
-    Unit,
-    /// One byte, 0 or 1.
-    Bool,
-    /// A Unicode scalar value in four bytes.
-    Char,
-    /// UTF-8.
-    Text,
-    /// An unsigned byte.
-    U8,
-    /// Two bytes, unsigned.
-    U16,
-    /// Four bytes, unsigned.
-    U32,
-    /// Eight bytes, unsigned.
-    U64,
-    /// Sixteen bytes, unsigned.
-    U128,
-    /// A signed byte.
-    I8,
-    /// Two bytes, signed.
-    I16,
-    /// Four bytes, signed.
-    I32,
-    /// Eight bytes, signed.
-    I64,
-    /// Sixteen bytes, signed.
-    I128,
-    /// IEEE 754, four bytes.
-    F32,
-    /// IEEE 754, eight bytes.
-    F64,
-    /// So many of them.
-    Array(Box<Self>, u64),
-    /// A count and so many of them.
-    Sequence(Box<Self>),
-    /// Present or absent.
-    Option(Box<Self>),
-    /// Either.
-    Result(Box<Self>, Box<Self>),
-    /// One after the other.
-    Tuple(Vec<Self>),
-    /// That of this number in [`Described::types`].
-    Named(usize),
-}
-
-/// A named type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribedNamed {
-    /// Its name; others may have the same.
-    pub name: String,
-    /// What it is made of.
-    pub body: DescribedBody,
-}
-
-/// What a named type is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum DescribedBody {
-    /// Plain: its fields follow each other without a gap.
-    Plain {
-        /// Bytes it takes: those of its fields.
-        size: u64,
-        /// Its alignment in bytes: 1, 2, 4, 8 or 16.
-        align: u64,
-        /// Its fields, in memory order, all plain.
-        fields: Vec<DescribedField>,
-    },
-    /// Plain: an enumeration without payload.
-    PlainEnum {
-        /// The integer that holds the discriminant.
-        repr: DescribedType,
-        /// The allowed values.
-        variants: Vec<(String, i128)>,
-    },
-    /// Structured: its fields one after the other.
-    Struct(Vec<DescribedField>),
-    /// Structured: the number of the variant (u32), then its fields.
-    Enum(Vec<DescribedVariant>),
-}
-
-/// A field of a named type.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribedField {
-    /// Its name, or its number in a tuple.
-    pub name: String,
-    /// Its type.
-    pub ty: DescribedType,
-}
-
-/// A variant of a structured enumeration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribedVariant {
-    /// Its name.
-    pub name: String,
-    /// Its fields, perhaps none.
-    pub fields: Vec<DescribedField>,
-}
 
 /// Why a text is not the canonical text of any interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,110 +73,16 @@ impl Described {
         if let Some(name) = reader.mentioned.get(types.len()) {
             return fail(last, format!("`{name}#{}` is described nowhere", types.len()));
         }
-        let described = Self { name: name.into(), version, procedures, types };
+        let described = Self { name: name.into(), version, docs: String::new(), procedures, types };
         match described.impossible_plain() {
             Some((number, what)) => fail(described.procedures.len() + 2 + number, what),
             None => Ok(described),
         }
     }
-
-    /// Bytes that a plain value takes; `None` if values of the type are not plain.
-    pub fn plain_bytes(&self, ty: &DescribedType) -> Option<u64> {
-        Some(match ty {
-            DescribedType::Array(one, count) if *count > 0 => {
-                self.plain_bytes(one)?.checked_mul(*count)?
-            }
-            DescribedType::Named(number) => match &self.types.get(*number)?.body {
-                DescribedBody::Plain { size, .. } => *size,
-                DescribedBody::PlainEnum { repr, .. } => repr.primitive_bytes()?,
-                DescribedBody::Struct(_) | DescribedBody::Enum(_) => return None,
-            },
-            primitive => primitive.primitive_bytes()?,
-        })
-    }
-
-    /// The alignment of a plain value; `None` if values of the type are not plain.
-    pub fn plain_alignment(&self, ty: &DescribedType) -> Option<u64> {
-        Some(match ty {
-            DescribedType::Array(one, count) if *count > 0 => self.plain_alignment(one)?,
-            DescribedType::Named(number) => match &self.types.get(*number)?.body {
-                DescribedBody::Plain { align, .. } => *align,
-                DescribedBody::PlainEnum { repr, .. } => repr.primitive_bytes()?,
-                DescribedBody::Struct(_) | DescribedBody::Enum(_) => return None,
-            },
-            primitive => primitive.primitive_bytes()?,
-        })
-    }
-
-    /// The first plain type that cannot be as it is described, and why.
-    fn impossible_plain(&self) -> Option<(usize, String)> {
-        for (number, named) in self.types.iter().enumerate() {
-            match &named.body {
-                DescribedBody::Plain { size, align, fields } => {
-                    let what = self.impossible_fields(*size, *align, fields);
-                    if let Some(what) = what {
-                        return Some((number, what));
-                    }
-                }
-                DescribedBody::PlainEnum { repr, variants } => {
-                    let outside = variants.iter().find(|(_, value)| !repr.holds(*value));
-                    if let Some((name, _)) = outside {
-                        return Some((number, format!("`{name}` is outside of its integer")));
-                    }
-                }
-                DescribedBody::Struct(_) | DescribedBody::Enum(_) => {}
-            }
-        }
-        self.plain_in_itself().map(|number| (number, "a plain type contains itself".into()))
-    }
-
-    fn impossible_fields(
-        &self,
-        size: u64,
-        align: u64,
-        fields: &[DescribedField],
-    ) -> Option<String> {
-        let mut sum = 0u64;
-        for field in fields {
-            let Some(bytes) = self.plain_bytes(&field.ty) else {
-                return Some(format!("the field `{}` of a plain type is not plain", field.name));
-            };
-            sum = sum.saturating_add(bytes);
-        }
-        if sum != size || size == 0 {
-            return Some(format!("a plain type of {size} bytes has fields of {sum} bytes"));
-        }
-        let possible = align.is_power_of_two() && align <= 16 && size.is_multiple_of(align);
-        (!possible).then(|| format!("a type of {size} bytes is not aligned to {align}"))
-    }
-
-    /// A plain type that is a part of itself, if there is one. Types are taken away whose plain parts
-    /// are all gone; what is left goes in circles.
-    fn plain_in_itself(&self) -> Option<usize> {
-        let mut parts: Vec<usize> = vec![0; self.types.len()];
-        let mut wholes: Vec<Vec<usize>> = vec![Vec::new(); self.types.len()];
-        for (number, named) in self.types.iter().enumerate() {
-            let DescribedBody::Plain { fields, .. } = &named.body else { continue };
-            for part in fields.iter().filter_map(|field| field.ty.plain_part()) {
-                parts[number] += 1;
-                wholes[part].push(number);
-            }
-        }
-        let mut gone: Vec<usize> = (0..parts.len()).filter(|&one| parts[one] == 0).collect();
-        while let Some(part) = gone.pop() {
-            for whole in core::mem::take(&mut wholes[part]) {
-                parts[whole] -= 1;
-                if parts[whole] == 0 {
-                    gone.push(whole);
-                }
-            }
-        }
-        parts.iter().position(|&left| left > 0)
-    }
 }
 
 /// Types without parts, by their names in the text.
-const SIMPLE: &[(&str, DescribedType)] = &[
+pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
     ("unit", DescribedType::Unit),
     ("bool", DescribedType::Bool),
     ("char", DescribedType::Char),
@@ -346,51 +100,6 @@ const SIMPLE: &[(&str, DescribedType)] = &[
     ("f32", DescribedType::F32),
     ("f64", DescribedType::F64),
 ];
-
-impl DescribedType {
-    /// Bytes of a primitive type.
-    fn primitive_bytes(&self) -> Option<u64> {
-        Some(match self {
-            Self::Bool | Self::U8 | Self::I8 => 1,
-            Self::U16 | Self::I16 => 2,
-            Self::Char | Self::U32 | Self::I32 | Self::F32 => 4,
-            Self::U64 | Self::I64 | Self::F64 => 8,
-            Self::U128 | Self::I128 => 16,
-            _ => return None,
-        })
-    }
-
-    /// The named type in it, through arrays.
-    fn plain_part(&self) -> Option<usize> {
-        match self {
-            Self::Array(one, _) => one.plain_part(),
-            Self::Named(number) => Some(*number),
-            _ => None,
-        }
-    }
-
-    fn is_integer(&self) -> bool {
-        let (unsigned, signed) = self.signs();
-        unsigned || signed
-    }
-
-    /// Whether it is an unsigned integer, and whether a signed one.
-    fn signs(&self) -> (bool, bool) {
-        let unsigned = matches!(self, Self::U8 | Self::U16 | Self::U32 | Self::U64 | Self::U128);
-        let signed = matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64 | Self::I128);
-        (unsigned, signed)
-    }
-
-    /// Whether an integer of this type has the value.
-    fn holds(&self, value: i128) -> bool {
-        let bits = self.primitive_bytes().unwrap_or(0) * 8;
-        match self.signs() {
-            (true, _) => value >= 0 && (bits == 128 || value >> bits == 0),
-            (_, true) => bits == 128 || matches!(value >> (bits - 1), 0 | -1),
-            _ => false,
-        }
-    }
-}
 
 /// A line that describes a named type begins with `NAME#`.
 fn begins_a_type(line: &str) -> bool {
@@ -486,7 +195,7 @@ impl<'a> Reader<'a> {
         let result = self.ty(0)?;
         self.expect(" or ")?;
         let error = self.ty(0)?;
-        Ok(DescribedProcedure { name, idempotent, parameters, result, error })
+        Ok(DescribedProcedure { name, docs: String::new(), idempotent, parameters, result, error })
     }
 
     fn parameter(&mut self) -> Parsed<DescribedParameter> {

@@ -125,14 +125,12 @@ impl Export {
 
     pub(super) fn description(&self) -> Description {
         let interface = self.serve.interface();
-        let mut docs = vec![interface.docs.to_owned()];
-        docs.extend(interface.procedures.iter().map(|procedure| procedure.docs.to_owned()));
         Description {
-            interface: interface.name.to_owned(),
-            version: interface.version,
+            interface: interface.name().to_owned(),
+            version: interface.version(),
             digest: interface.digest(),
             text: interface.canonical_text(),
-            docs,
+            docs: interface.docs(),
             process: std::process::id(),
             age_ms: self.since.elapsed().as_millis() as u64,
             bindings: self.standing.load(Ordering::Relaxed),
@@ -167,7 +165,7 @@ impl Export {
         if let Some(digest) = digest
             && digest != interface.digest().0
         {
-            let text = format!("`{}` is version {}", interface.name, interface.version);
+            let text = format!("`{}` is version {}", interface.name(), interface.version());
             return Err((Kind::InterfaceMismatch, text));
         }
         let (bytes, most) =

@@ -104,8 +104,18 @@ pub fn call_swapped<O: Outcome>(
 fn make<O: Outcome, R: Representation>(
     binding: &Binding,
     procedure: u32,
-    mut body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
+    body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> O {
+    made(binding, procedure, body).unwrap_or_else(|error| O::from_result(Err(error.into())))
+}
+
+/// Makes a call whose outcome is of any kind; an error tells which procedure failed, and where.
+#[inline(always)]
+pub(super) fn made<O, R: Representation>(
+    binding: &Binding,
+    procedure: u32,
+    mut body: impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
+) -> Result<O, CallError> {
     let bound = &*binding.bound;
     // One moment for all that the call waits for.
     let limit = binding.limit.begun();
@@ -115,12 +125,12 @@ fn make<O: Outcome, R: Representation>(
         attempt(bound, limit, procedure, &mut body)
             .or_else(|error| repeat(binding, &binding.bound, limit, procedure, error, &mut body))
     };
-    made.unwrap_or_else(|error| O::from_result(Err(failed(binding, procedure, error).into())))
+    made.map_err(|error| failed(binding, procedure, error))
 }
 
 /// Tries to make a call by what was bound.
 #[inline(always)]
-fn attempt<O: Outcome, R: Representation>(
+fn attempt<O, R: Representation>(
     bound: &Bound,
     limit: Limit,
     number: u32,
@@ -152,7 +162,7 @@ type Body<'a, O, R> = &'a mut dyn FnMut(&mut Stub<'_, R>) -> Result<O, CallError
 /// values are of the other byte order.
 #[cold]
 #[inline(never)]
-fn make_special<O: Outcome, R: Representation>(
+fn make_special<O, R: Representation>(
     binding: &Binding,
     limit: Limit,
     procedure: u32,
@@ -169,7 +179,7 @@ fn make_special<O: Outcome, R: Representation>(
 /// A call failed: if it may be, and its server has gone, it is made once more by what can be bound now.
 #[cold]
 #[inline(never)]
-fn repeat<O: Outcome, R: Representation>(
+fn repeat<O, R: Representation>(
     binding: &Binding,
     gone: &Arc<Bound>,
     limit: Limit,
@@ -200,7 +210,7 @@ fn turned_over() -> CallError {
 
 #[cold]
 fn failed(binding: &Binding, procedure: u32, error: CallError) -> CallError {
-    error.at(binding.address()).of(binding.bound.procedure_name(procedure))
+    error.at(binding.address()).of(binding.bound.procedure_name(procedure).to_owned())
 }
 
 #[cold]
@@ -215,7 +225,7 @@ fn no_frame() -> CallError {
 }
 
 #[cold]
-fn does_not_fit(overflow: Overflow) -> CallError {
+pub(super) fn does_not_fit(overflow: Overflow) -> CallError {
     CallError::not_executed(Kind::TooLarge, Phase::Marshal, overflow.to_string())
 }
 
@@ -253,8 +263,14 @@ impl<'a, R: Representation> Stub<'a, R> {
         value.encode(&mut self.head).map_err(does_not_fit)
     }
 
+    /// Where values go.
     #[inline]
-    fn count(&mut self, count: usize, max_len: usize) -> Result<(), CallError> {
+    pub(super) const fn head(&mut self) -> &mut Writer<'a, R> {
+        &mut self.head
+    }
+
+    #[inline]
+    pub(super) fn count(&mut self, count: usize, max_len: usize) -> Result<(), CallError> {
         if count > max_len {
             return Err(too_long(count, max_len));
         }
@@ -378,11 +394,23 @@ pub struct Returned<'a, R: Representation = Native> {
 }
 
 #[cold]
-fn unreadable(invalid: Invalid) -> CallError {
+pub(super) fn unreadable(invalid: Invalid) -> CallError {
     CallError::bad_result(invalid.to_string())
 }
 
-impl<R: Representation> Returned<'_, R> {
+impl<'a, R: Representation> Returned<'a, R> {
+    /// What the head holds.
+    #[inline]
+    pub(super) const fn answer(&self) -> Answer {
+        self.answer
+    }
+
+    /// Where values come from.
+    #[inline]
+    pub(super) const fn head(&mut self) -> &mut Reader<'a, R> {
+        &mut self.head
+    }
+
     /// The method's result. Behind the value of `Ok` stand the in-out values.
     ///
     /// # Errors
@@ -408,7 +436,7 @@ impl<R: Representation> Returned<'_, R> {
     }
 
     /// Why the server answered without a result: little-endian whatever its values are.
-    fn refused(&mut self) -> CallError {
+    pub(super) fn refused(&mut self) -> CallError {
         let executed = match self.answer {
             Answer::NotExecuted => Executed::No,
             _ => Executed::Maybe,

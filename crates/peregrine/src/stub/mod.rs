@@ -1,6 +1,11 @@
-//! Client stubs: the runtime under the code that `#[interface]` generates.
+//! Stubs: the runtime under the code that `#[interface]` generates, and those that need none.
 
 mod compiled;
+mod interpreted;
 
 pub use compiled::{Failure, Outcome, Returned, Stub, assign, call, call_swapped, is_native};
 pub(crate) use compiled::{ask, ping};
+pub use interpreted::{
+    Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer, Program,
+    Unfit,
+};

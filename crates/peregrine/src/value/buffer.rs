@@ -264,6 +264,16 @@ unsafe fn grow_to<T>(vec: NonNull<()>, count: usize) {
 }
 
 impl Out<'_, u8> {
+    /// What was filled, to be changed; nothing if it lies where somebody else may write.
+    pub(crate) fn filled_mut(&mut self) -> &mut [u8] {
+        let filled = self.filled();
+        match &mut self.place {
+            Place::Slice(slice) => slice.get_mut(..filled).unwrap_or(&mut []),
+            Place::Vec(vec) => vec.get_mut(..filled).unwrap_or(&mut []),
+            Place::Space(_) => &mut [],
+        }
+    }
+
     /// Fills from `reader` until the buffer is full or the reader at its end; returns how many
     /// bytes were added.
     ///

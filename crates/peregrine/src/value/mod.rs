@@ -8,6 +8,7 @@
 mod arriving;
 mod buffer;
 mod departing;
+mod dynamic;
 mod head;
 mod plain;
 mod primitive;
@@ -23,6 +24,7 @@ mod writer;
 pub use arriving::{Arrives, Arriving};
 pub use buffer::{Full, Lent, Out, OutBlock};
 pub use departing::{Departing, Departs};
+pub use dynamic::Dynamic;
 pub use head::Head;
 pub(crate) use plain::bytes_of_blocks;
 pub use plain::{Plain, bytes_of, bytes_of_mut, common_unit, plain_mut, plain_slice};

@@ -126,6 +126,24 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(values)
     }
 
+    /// Takes so many bytes at a multiple of `align` into `bytes`, which had others before; turned if
+    /// `swap` says how.
+    pub(crate) fn bytes(
+        &mut self,
+        align: usize,
+        count: usize,
+        swap: Option<&'static Swap>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Invalid> {
+        let at = if count == 0 { self.at } else { self.at.next_multiple_of(align) };
+        let block = self.head.part(at, count).ok_or(Invalid::Short)?;
+        bytes.clear();
+        bytes.reserve(count);
+        super::buffer::fill_vec(bytes, block, swap);
+        self.at = at + count;
+        Ok(())
+    }
+
     /// Notes an element that took no bytes: of those there are only so many in one head, for with
     /// sequences of sequences a few bytes could claim any number.
     pub(super) const fn empty(&mut self) -> Result<(), Invalid> {

@@ -5,6 +5,15 @@ use crate::error::{CallError, Executed, Kind};
 use crate::interface::{Body, Field, Named, Type};
 use crate::limits;
 
+impl CallError {
+    /// What of it crosses a binding.
+    pub(crate) fn relayed_text(&self) -> String {
+        let mut chain = self.chain();
+        chain.truncate(chain.floor_char_boundary(limits::TEXT_BYTES_MAX));
+        chain
+    }
+}
+
 impl Value for CallError {
     const TYPE: Type = Type::Named(Named {
         name: "CallError",
@@ -13,8 +22,7 @@ impl Value for CallError {
     });
 
     fn encode<R: Representation>(&self, head: &mut Writer<'_, R>) -> Result<(), Overflow> {
-        let chain = self.chain();
-        chain[..chain.floor_char_boundary(limits::TEXT_BYTES_MAX)].to_owned().encode(head)
+        self.relayed_text().encode(head)
     }
 
     /// Whatever it was on the other side, here it is the failure of somebody else's call: what

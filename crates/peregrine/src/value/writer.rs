@@ -102,6 +102,20 @@ impl<'a, R: Representation> Writer<'a, R> {
         self.head.bytes(align_of::<T>(), bytes)
     }
 
+    /// Appends bytes at a multiple of `align`, in the order in which they lie, or turned as `swap` says.
+    #[inline]
+    pub(crate) fn bytes(
+        &mut self,
+        align: usize,
+        bytes: &[u8],
+        swap: Option<&'static Swap>,
+    ) -> Result<(), Overflow> {
+        match swap {
+            None => self.head.bytes(align, bytes),
+            Some(_) => self.head.piece(align, Block::new(Window::from(bytes), swap).whole()),
+        }
+    }
+
     /// Goes one structure deeper for as long as `inner` runs.
     #[inline]
     pub fn deeper(

@@ -418,6 +418,7 @@ impl Contract for Object {
 pub(crate) type Make<'a> = &'a dyn Fn(Object) -> ContractClient;
 
 /// Everything that holds on every path. Needs A-stacks of the default size.
+#[allow(dead_code)] // as above
 pub(crate) fn suite(make: Make<'_>) {
     suite_of_one_call(make);
     callers_and_nesting(make);
@@ -435,6 +436,19 @@ pub(crate) fn suite_of_one_call(make: Make<'_>) {
     panics_are_caught(make);
     bounds_hold(make);
     messages_that_do_not_fit(make);
+    many_threads(make);
+}
+
+/// What holds however many bridges lie between: those tell errors of calls as their own.
+#[allow(dead_code)] // as above
+pub(crate) fn suite_of_a_bridge(make: Make<'_>) {
+    values(make);
+    buffers_in(make);
+    buffers_out(make);
+    in_out(make);
+    all_directions_at_once(make);
+    errors_of_the_procedure(make);
+    bounds_hold(make);
     many_threads(make);
 }
 

@@ -4,7 +4,7 @@
 //! by walking over types, lets a server of this machine answer, and turns the reply.
 
 use peregrine::call::{Answer, EStack, Incoming, Refusal, Reply, Request, Serve, Served, execute};
-use peregrine::interface::{Body, Direction, Field, Interface, Procedure, Shape, Type};
+use peregrine::interface::{Body, Direction, Field, Known, Procedure, Shape, Type};
 use peregrine::value::{ByteOrder, Invalid, Space, Window, align_up};
 
 /// Answers as `S` does, with all values in the other byte order.
@@ -204,7 +204,7 @@ fn turn_result(procedure: &Procedure, head: &mut [u8]) -> Result<(), Invalid> {
 }
 
 impl<S: Serve> Serve for Turned<S> {
-    fn interface(&self) -> &'static Interface {
+    fn interface(&self) -> Known {
         self.0.interface()
     }
 
@@ -214,7 +214,8 @@ impl<S: Serve> Serve for Turned<S> {
 
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
         let number = request.procedure();
-        let procedure = self.interface().procedures.get(number as usize);
+        let interface = self.0.interface().compiled().expect("compiled stubs");
+        let procedure = interface.procedures.get(number as usize);
         let procedure = procedure.ok_or_else(|| Refusal::no_such_procedure(number))?;
         let raw = request.raw();
         let mut head = vec![0; raw.head.len()];

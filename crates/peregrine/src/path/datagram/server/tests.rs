@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU32;
 use super::*;
 use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
 use crate::device::udp::Udp;
-use crate::interface::{Digest, Interface};
+use crate::interface::Known;
 use crate::protocol::exchange::callee::{Standing, Terms};
 use crate::protocol::exchange::header::{Handle, Header, Kind};
 use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
@@ -14,8 +14,8 @@ use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 struct Nothing;
 
 impl Serve for Nothing {
-    fn interface(&self) -> &'static Interface {
-        &Interface { name: "", version: 0, docs: "", procedures: &[], digest: || Digest([0; 16]) }
+    fn interface(&self) -> Known {
+        Known::none()
     }
     fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
         Ok(())

@@ -1,0 +1,169 @@
+//! Made-up interfaces of every shape, for property tests.
+
+use proptest::prelude::*;
+
+use super::text::SIMPLE;
+use super::{
+    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
+    DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
+};
+
+/// The parts of a made-up interface, before its types are numbered as a text numbers them.
+#[derive(Clone, Debug)]
+pub(crate) struct Pool {
+    procedures: Vec<DescribedProcedure>,
+    bodies: Vec<DescribedBody>,
+}
+
+const POOL: usize = 6;
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof!["[a-z_][a-z0-9_]{0,6}", Just("größe".to_owned()), Just("str".to_owned())]
+}
+
+fn integer() -> impl Strategy<Value = DescribedType> {
+    let integers: Vec<_> =
+        SIMPLE.iter().map(|(_, ty)| ty.clone()).filter(DescribedType::is_integer).collect();
+    prop::sample::select(integers)
+}
+
+fn ty() -> impl Strategy<Value = DescribedType> {
+    let simple: Vec<_> = SIMPLE.iter().map(|(_, ty)| ty.clone()).collect();
+    let leaf = prop_oneof![prop::sample::select(simple), (0..POOL).prop_map(DescribedType::Named)];
+    leaf.prop_recursive(4, 12, 3, |inner| {
+        let boxed = inner.clone().prop_map(Box::new);
+        prop_oneof![
+            (boxed.clone(), any::<u64>()).prop_map(|(one, n)| DescribedType::Array(one, n)),
+            boxed.clone().prop_map(DescribedType::Sequence),
+            boxed.clone().prop_map(DescribedType::Option),
+            (boxed.clone(), boxed).prop_map(|(ok, err)| DescribedType::Result(ok, err)),
+            prop::collection::vec(inner, 1..4).prop_map(DescribedType::Tuple),
+        ]
+    })
+}
+
+fn field() -> impl Strategy<Value = DescribedField> {
+    (name(), ty()).prop_map(|(name, ty)| DescribedField { name, ty })
+}
+
+fn fields() -> impl Strategy<Value = Vec<DescribedField>> {
+    prop::collection::vec(field(), 0..4)
+}
+
+fn plain() -> impl Strategy<Value = DescribedBody> {
+    let field = (name(), integer(), 1..5u64).prop_map(|(name, ty, count)| {
+        let ty = if count > 1 { DescribedType::Array(Box::new(ty), count) } else { ty };
+        DescribedField { name, ty }
+    });
+    prop::collection::vec(field, 1..4).prop_map(|fields| {
+        let bytes = |field: &DescribedField| match &field.ty {
+            DescribedType::Array(one, count) => one.primitive_bytes().unwrap() * count,
+            one => one.primitive_bytes().unwrap(),
+        };
+        DescribedBody::Plain { size: fields.iter().map(bytes).sum(), align: 1, fields }
+    })
+}
+
+fn body() -> impl Strategy<Value = DescribedBody> {
+    let discriminants = prop::collection::vec((name(), any::<i128>()), 0..4);
+    let plain_enum = discriminants
+        .prop_map(|variants| DescribedBody::PlainEnum { repr: DescribedType::I128, variants });
+    let variant = (name(), fields()).prop_map(|(name, fields)| DescribedVariant { name, fields });
+    prop_oneof![
+        plain(),
+        plain_enum,
+        fields().prop_map(DescribedBody::Struct),
+        prop::collection::vec(variant, 0..4).prop_map(DescribedBody::Enum),
+    ]
+}
+
+fn parameter() -> impl Strategy<Value = DescribedParameter> {
+    let shapes = vec![
+        (Direction::In, Shape::One),
+        (Direction::In, Shape::Buffer),
+        (Direction::In, Shape::Text),
+        (Direction::Lent, Shape::Buffer),
+        (Direction::Out, Shape::Buffer),
+        (Direction::InOut, Shape::One),
+        (Direction::InOut, Shape::Buffer),
+    ];
+    (name(), prop::sample::select(shapes), ty(), any::<Option<u32>>()).prop_map(
+        |(name, (direction, shape), ty, max_len)| {
+            let ty = if shape == Shape::Text { DescribedType::Text } else { ty };
+            DescribedParameter { name, direction, shape, ty, max_len }
+        },
+    )
+}
+
+pub(crate) fn pool() -> impl Strategy<Value = Pool> {
+    let parameters = prop::collection::vec(parameter(), 0..4);
+    let procedure = (name(), any::<bool>(), parameters, ty(), ty()).prop_map(
+        |(name, idempotent, parameters, result, error)| DescribedProcedure {
+            docs: String::new(),
+            name,
+            idempotent,
+            parameters,
+            result,
+            error,
+        },
+    );
+    (prop::collection::vec(procedure, 0..4), prop::collection::vec(body(), POOL))
+        .prop_map(|(procedures, bodies)| Pool { procedures, bodies })
+}
+
+impl Pool {
+    /// The interface, its types numbered in the order in which its text mentions them.
+    pub(crate) fn described(mut self) -> Described {
+        let mut order = Vec::new();
+        for procedure in &mut self.procedures {
+            for parameter in &mut procedure.parameters {
+                number(&mut parameter.ty, &mut order);
+            }
+            number(&mut procedure.result, &mut order);
+            number(&mut procedure.error, &mut order);
+        }
+        let mut types = Vec::new();
+        while let Some(&one) = order.get(types.len()) {
+            let mut body = self.bodies[one].clone();
+            let all: Vec<&mut DescribedField> = match &mut body {
+                DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
+                    fields.iter_mut().collect()
+                }
+                DescribedBody::Enum(variants) => {
+                    variants.iter_mut().flat_map(|variant| &mut variant.fields).collect()
+                }
+                DescribedBody::PlainEnum { .. } => Vec::new(),
+            };
+            all.into_iter().for_each(|field| number(&mut field.ty, &mut order));
+            types.push(DescribedNamed { name: format!("T{}", one / 2), body });
+        }
+        Described {
+            name: "Made-up".into(),
+            version: 7,
+            docs: String::new(),
+            procedures: self.procedures,
+            types,
+        }
+    }
+}
+
+fn number(ty: &mut DescribedType, order: &mut Vec<usize>) {
+    match ty {
+        DescribedType::Named(one) => {
+            let known = order.iter().position(|known| known == one);
+            *one = known.unwrap_or_else(|| {
+                order.push(*one);
+                order.len() - 1
+            });
+        }
+        DescribedType::Array(one, _)
+        | DescribedType::Sequence(one)
+        | DescribedType::Option(one) => number(one, order),
+        DescribedType::Result(ok, err) => {
+            number(ok, order);
+            number(err, order);
+        }
+        DescribedType::Tuple(parts) => parts.iter_mut().for_each(|one| number(one, order)),
+        _ => {}
+    }
+}

@@ -1,0 +1,562 @@
+//! `GenericClient`: calls any procedure of any interface, by its description.
+
+use std::sync::Arc;
+
+use super::marshal::Stopped;
+use super::program::{Form, OpId, Program, Routine, Solid, Step, Unfit};
+use super::server::GenericServer;
+use super::solid::swap_of;
+use crate::binding::{BindOptions, Binding, describe};
+use crate::call::{Answer, Limit};
+use crate::error::{CallError, Executed, Kind, Phase};
+use crate::interface::{Described, Direction};
+use crate::stub::compiled::{Returned, Stub, does_not_fit, is_native, made, unreadable};
+use crate::value::{
+    Block, Dynamic, Invalid, Lent, Native, Out, OutBlock, Representation, Swapped, Window,
+    bytes_of_mut,
+};
+
+/// A client of whatever interface a server has (the *generic client* of Chung et al.): nothing of it is
+/// compiled into the program.
+///
+/// It binds as any client does, on every path, and calls with [`Dynamic`] values: byte for byte what a
+/// compiled stub sends. Cheap to clone; any number of threads call through one.
+///
+/// ```
+/// use peregrine::{Argument, Dynamic, GenericClient, Server, interface};
+///
+/// #[interface]
+/// trait Add {
+///     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
+/// }
+/// # struct Adder;
+/// # impl Add for Adder {
+/// #     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32> { Ok(a + b) }
+/// # }
+/// # let name = format!("doc-generic-{}", std::process::id());
+/// let running = Server::new().export(&name, AddServer::new(Adder))?.spawn()?;
+///
+/// // Here nobody knows the trait.
+/// let client = GenericClient::bind(&name)?;
+/// let (a, b) = (Dynamic::I32(2), Dynamic::I32(-5));
+/// let sum = client.call("add", &mut [Argument::In(&a), Argument::In(&b)])?;
+/// assert_eq!(sum, Ok(Dynamic::I32(-3)));
+/// # drop(running);
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct GenericClient {
+    binding: Binding,
+    shared: Arc<Shared>,
+}
+
+/// What all clones have in common.
+#[derive(Debug)]
+struct Shared {
+    described: Described,
+    program: Program,
+}
+
+/// An argument of a call by a [`GenericClient`], in the place of its parameter.
+#[derive(Debug)]
+pub enum Argument<'a> {
+    /// For a parameter that travels with the call: a value, or the elements of a buffer.
+    In(&'a Dynamic),
+    /// For a buffer that travels with the call, lent or not, and for text: plain values as they lie in
+    /// this machine's memory, which are not copied before they travel, nor looked at.
+    Bytes(Lent<'a, u8>),
+    /// For a parameter that travels both ways: assigned if the call returns `Ok`.
+    InOut(&'a mut Dynamic),
+    /// For a buffer that travels with the result. It counts in bytes, whatever its elements are: the
+    /// procedure may fill as many whole ones as there is room for.
+    Out(Out<'a, u8>),
+}
+
+/// Block arguments for which there is room without memory of their own.
+const FEW: usize = 8;
+
+impl GenericClient {
+    /// Binds to the export of this name or address, by the description that it gives of itself.
+    ///
+    /// # Errors
+    /// If nobody exports it, or its description is none.
+    pub fn bind(address: &str) -> Result<Self, CallError> {
+        Self::bind_with(address, &BindOptions::default())
+    }
+
+    /// Binds with options.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn bind_with(address: &str, options: &BindOptions) -> Result<Self, CallError> {
+        let said = describe(address)?;
+        let described = said.parsed().map_err(|error| {
+            let text = format!("what the server says of its interface is not readable: {error}");
+            CallError::not_executed(Kind::BadResult, Phase::Bind, text).at(address)
+        })?;
+        Self::bind_as(address, described, options)
+    }
+
+    /// Binds to an export of this interface, as a client does into which it was compiled: a server that
+    /// has more is fine, and one that differs is told apart.
+    ///
+    /// # Errors
+    /// If nobody exports it, or what is exported differs.
+    pub fn bind_as(
+        address: &str,
+        described: Described,
+        options: &BindOptions,
+    ) -> Result<Self, CallError> {
+        let binding = Binding::bind(address, described.clone(), options)?;
+        Ok(Self::over(binding, described))
+    }
+
+    /// Makes its calls to a generic server inside this process: for tests.
+    ///
+    /// # Panics
+    /// If there is no memory for its A-stacks.
+    pub fn in_process(server: GenericServer) -> Self {
+        let described = server.described().clone();
+        let binding = Binding::in_process(Arc::new(server), &BindOptions::default());
+        Self::over(binding, described)
+    }
+
+    /// A client that calls by this binding, which is of this interface.
+    #[doc(hidden)]
+    pub fn over(binding: Binding, described: Described) -> Self {
+        let program = Program::flatten(&described);
+        Self { binding, shared: Arc::new(Shared { described, program }) }
+    }
+
+    /// The interface.
+    pub fn described(&self) -> &Described {
+        &self.shared.described
+    }
+
+    /// What its calls execute.
+    pub fn program(&self) -> &Program {
+        &self.shared.program
+    }
+
+    /// The binding that the calls go through.
+    pub const fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    /// The same client, whose calls each wait no longer than this.
+    #[must_use]
+    pub fn with_limit(&self, limit: Limit) -> Self {
+        Self { binding: self.binding.with_limit(limit), shared: Arc::clone(&self.shared) }
+    }
+
+    /// Calls the procedure of that name: its result, or its own error.
+    ///
+    /// # Errors
+    /// If the call failed. An argument that is no value of its parameter's type is
+    /// [`Kind::BadArguments`], not executed, and the detail says where in it: `entries[3].name: expected
+    /// text, got a u8`.
+    pub fn call(
+        &self,
+        procedure: &str,
+        arguments: &mut [Argument<'_>],
+    ) -> Result<Result<Dynamic, Dynamic>, CallError> {
+        let known = self.shared.described.procedure(procedure);
+        let (number, _) = known.ok_or_else(|| self.no_such(procedure))?;
+        let mut result = Dynamic::Unit;
+        Ok(match self.call_into(number, arguments, &mut result)? {
+            true => Ok(result),
+            false => Err(result),
+        })
+    }
+
+    /// Calls the procedure of that number in [`described`](Self::described): true if it returned `Ok`.
+    /// The result, or the procedure's own error, takes the place of what was in `result`, and its
+    /// memory.
+    ///
+    /// # Errors
+    /// As [`call`](Self::call).
+    #[inline]
+    pub fn call_into(
+        &self,
+        procedure: u32,
+        arguments: &mut [Argument<'_>],
+        result: &mut Dynamic,
+    ) -> Result<bool, CallError> {
+        let program = &self.shared.program;
+        let Some(routine) = program.routines.get(procedure as usize) else {
+            return Err(self.no_such(&format!("number {procedure}")));
+        };
+        match is_native(&self.binding) {
+            true => made(&self.binding, procedure, |stub: &mut Stub<'_, Native>| {
+                interpret(program, routine, stub, arguments, result)
+            }),
+            false => self.call_swapped(procedure, routine, arguments, result),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn call_swapped(
+        &self,
+        procedure: u32,
+        routine: &Routine,
+        arguments: &mut [Argument<'_>],
+        result: &mut Dynamic,
+    ) -> Result<bool, CallError> {
+        made(&self.binding, procedure, |stub: &mut Stub<'_, Swapped>| {
+            interpret(&self.shared.program, routine, stub, arguments, result)
+        })
+    }
+
+    #[cold]
+    fn no_such(&self, procedure: &str) -> CallError {
+        let names: Vec<_> =
+            self.shared.described.procedures.iter().map(|one| format!("`{}`", one.name)).collect();
+        let text = format!("there is no `{procedure}`; there is {}", names.join(", "));
+        CallError::not_executed(Kind::NoSuchProcedure, Phase::Call, text).at(self.binding.address())
+    }
+}
+
+#[cold]
+fn unfit(unfit: &Unfit) -> CallError {
+    CallError::not_executed(Kind::BadArguments, Phase::Marshal, unfit.to_string())
+}
+
+#[cold]
+fn stopped(stopped: Stopped, step: &Step) -> CallError {
+    match stopped {
+        Stopped::Unfit(what) => unfit(&what.of(&step.name)),
+        Stopped::Overflow(overflow) => does_not_fit(overflow),
+    }
+}
+
+#[cold]
+fn another(step: &Step, wanted: &str) -> CallError {
+    unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
+}
+
+/// Things of which there are mostly few.
+struct Few<T> {
+    few: [T; FEW],
+    count: usize,
+    many: Vec<T>,
+}
+
+impl<T> Few<T> {
+    fn new(count: usize, none: impl Fn() -> T) -> Self {
+        let many = if count > FEW { Vec::with_capacity(count) } else { Vec::new() };
+        Self { few: core::array::from_fn(|_| none()), count: 0, many }
+    }
+
+    fn push(&mut self, one: T) {
+        if self.many.capacity() > 0 {
+            self.many.push(one);
+        } else if let Some(place) = self.few.get_mut(self.count) {
+            *place = one;
+            self.count += 1;
+        }
+    }
+
+    fn all(&mut self) -> &mut [T] {
+        if self.many.capacity() > 0 { &mut self.many } else { &mut self.few[..self.count] }
+    }
+}
+
+/// Makes one call: the body of every stub.
+#[inline]
+fn interpret<R: Representation>(
+    program: &Program,
+    routine: &Routine,
+    stub: &mut Stub<'_, R>,
+    arguments: &mut [Argument<'_>],
+    result: &mut Dynamic,
+) -> Result<bool, CallError> {
+    if arguments.len() != routine.parameters.len() {
+        return Err(wrong_count(routine, arguments.len()));
+    }
+    if routine.ins + routine.lent == 0 {
+        stub.head_only();
+    }
+    // What is not one block as it lies is put together before.
+    let mut packed: Vec<(usize, Vec<u8>)> = Vec::new();
+    for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
+        if let Form::Block(solid, op) = step.form
+            && let Some(block) = pack::<R>(program, step, solid, op, argument)?
+        {
+            packed.push((i, block));
+        }
+    }
+    let mut ready = packed.iter().peekable();
+    let mut ins = Few::new(routine.ins, Block::empty);
+    let mut lent = Few::new(routine.lent, Block::empty);
+    let mut outs = Few::new(routine.outs, OutBlock::none);
+    for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
+        let packed = ready.next_if(|(at, _)| *at == i).map(|(_, block)| block);
+        match step.form {
+            Form::One(op) => {
+                let value = value_of(step, argument)?;
+                program.put(op, value, stub.head()).map_err(|error| stopped(error, step))?;
+            }
+            Form::Text => ins.push(text_block(step, stub, argument)?),
+            Form::Head(one) => {
+                let value = value_of(step, argument)?;
+                let count =
+                    program.count(one, value).map_err(|error| unfit(&error.of(&step.name)))?;
+                stub.count(count, step.max_len)?;
+                super::marshal::nested(stub.head(), |head| program.put_all(one, value, head, 0))
+                    .map_err(|error| stopped(error, step))?;
+                ins.push(Block::empty());
+                if step.direction == Direction::InOut {
+                    outs.push(OutBlock::none());
+                }
+            }
+            Form::Block(solid, _) => {
+                let size = solid.bytes as usize;
+                // Numbers of one size are turned on their way; others were, or will be, here.
+                let swap = if R::SWAPPED { swap_of(solid.unit) } else { None };
+                match argument {
+                    Argument::Out(out) => {
+                        let capacity = (out.capacity() / size).min(step.max_len);
+                        stub.count(capacity, usize::MAX)?;
+                        outs.push(out.block_of(capacity * size).turned(swap));
+                    }
+                    Argument::InOut(value) => {
+                        let Dynamic::Plain(bytes) = &mut **value else {
+                            return Err(another(step, "plain data"));
+                        };
+                        stub.count(bytes.len() / size, step.max_len)?;
+                        let block = bytes_of_mut(bytes).turned(swap);
+                        ins.push(match packed {
+                            Some(packed) => Window::from(&packed[..]).into(),
+                            None => block.contents(),
+                        });
+                        outs.push(block);
+                    }
+                    Argument::In(_) | Argument::Bytes(_) => {
+                        let window = match (&packed, &*argument) {
+                            (Some(packed), _) => Window::from(&packed[..]),
+                            (_, Argument::In(Dynamic::Plain(bytes))) => Window::from(&bytes[..]),
+                            (_, Argument::Bytes(lent)) => window_of(lent)?,
+                            _ => Window::empty(),
+                        };
+                        stub.count(window.len() / size, step.max_len)?;
+                        let turned = packed.is_some() && R::SWAPPED && solid.unit == 0;
+                        let block = Block::new(window, if turned { None } else { swap });
+                        if step.direction == Direction::Lent { &mut lent } else { &mut ins }
+                            .push(block);
+                    }
+                }
+            }
+        }
+    }
+    let returned = stub.transport(ins.all(), lent.all(), outs.all())?;
+    drop((ins, lent, outs));
+    conclude(program, routine, returned, arguments, result)
+}
+
+#[cold]
+fn wrong_count(routine: &Routine, given: usize) -> CallError {
+    let names: Vec<_> = routine.parameters.iter().map(|step| &*step.name).collect();
+    let count = names.len();
+    let text = format!("expected {count} arguments ({}), got {given}", names.join(", "));
+    CallError::not_executed(Kind::BadArguments, Phase::Marshal, text)
+}
+
+fn value_of<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<&'v Dynamic, CallError> {
+    match (argument, step.direction) {
+        (Argument::In(value), Direction::In) => Ok(value),
+        (Argument::InOut(value), Direction::InOut) => Ok(value),
+        (_, Direction::InOut) => Err(another(step, "an argument that travels both ways")),
+        _ => Err(another(step, "a value")),
+    }
+}
+
+fn window_of<'v>(lent: &Lent<'v, u8>) -> Result<Window<'v>, CallError> {
+    lent.window().map_err(|stopped| {
+        CallError::not_executed(Kind::BadArguments, Phase::Marshal, stopped.to_string())
+    })
+}
+
+fn text_block<'v, R: Representation>(
+    step: &Step,
+    stub: &mut Stub<'_, R>,
+    argument: &'v Argument<'_>,
+) -> Result<Block<'v>, CallError> {
+    let window = match argument {
+        Argument::In(Dynamic::Text(text)) => Window::from(text.as_bytes()),
+        Argument::Bytes(lent) => window_of(lent)?,
+        _ => return Err(another(step, "text")),
+    };
+    stub.count(window.len(), step.max_len)?;
+    Ok(window.into())
+}
+
+/// The block of an argument, if it has to be put together or turned before it travels. Looks at the
+/// values too, save for those given as bytes.
+fn pack<R: Representation>(
+    program: &Program,
+    step: &Step,
+    solid: Solid,
+    op: OpId,
+    argument: &mut Argument<'_>,
+) -> Result<Option<Vec<u8>>, CallError> {
+    let size = solid.bytes as usize;
+    let mixed = R::SWAPPED && solid.unit == 0;
+    let value = match (&*argument, step.direction) {
+        (Argument::Out(_), Direction::Out) => return Ok(None),
+        (Argument::In(value), Direction::In | Direction::Lent) => value,
+        (Argument::InOut(value), Direction::InOut) => &**value,
+        (Argument::Bytes(lent), Direction::In | Direction::Lent) => {
+            let window = window_of(lent)?;
+            if !window.len().is_multiple_of(size) {
+                return Err(another(step, &format!("elements of {size} bytes")));
+            }
+            if !mixed {
+                return Ok(None);
+            }
+            let mut block = vec![0; window.len()];
+            let _ = window.read(0, &mut block);
+            program.turn(op, &mut block);
+            return Ok(Some(block));
+        }
+        (_, Direction::Out) => return Err(another(step, "a buffer for what comes back")),
+        (_, Direction::InOut) => return Err(another(step, "an argument that travels both ways")),
+        _ => return Err(another(step, "a value, or bytes")),
+    };
+    let located = |error: Unfit| unfit(&error.of(&step.name));
+    program.count(op, value).map_err(located)?;
+    let mut block = match value {
+        Dynamic::Plain(bytes) => {
+            program.check_all(op, size, bytes).map_err(located)?;
+            if !mixed {
+                return Ok(None);
+            }
+            bytes.clone()
+        }
+        Dynamic::List(values) => {
+            let mut block = Vec::with_capacity(values.len().saturating_mul(size).min(1 << 20));
+            for (i, value) in values.iter().enumerate() {
+                program.pack(op, value, &mut block).map_err(|error| located(error.at(i)))?;
+            }
+            block
+        }
+        _ => return Ok(None),
+    };
+    // What comes back takes the place of what was sent.
+    if let Argument::InOut(value @ Dynamic::List(_)) = argument {
+        **value = Dynamic::Plain(block.clone());
+    }
+    if mixed {
+        program.turn(op, &mut block);
+    }
+    Ok(Some(block))
+}
+
+/// Takes what came back.
+#[inline]
+fn conclude<R: Representation>(
+    program: &Program,
+    routine: &Routine,
+    mut returned: Returned<'_, R>,
+    arguments: &mut [Argument<'_>],
+    result: &mut Dynamic,
+) -> Result<bool, CallError> {
+    match returned.answer() {
+        Answer::Ok => {
+            program.take(routine.result, returned.head(), result).map_err(unreadable)?;
+            take_back(program, routine, &mut returned, arguments)?;
+            returned.finish()?;
+            Ok(true)
+        }
+        Answer::Err => {
+            program.take(routine.error, returned.head(), result).map_err(unreadable)?;
+            returned.finish()?;
+            if routine.fails_as_call {
+                return Err(relayed(result));
+            }
+            Ok(false)
+        }
+        _ => Err(returned.refused()),
+    }
+}
+
+/// The procedure failed in a call of its own.
+#[cold]
+fn relayed(error: &Dynamic) -> CallError {
+    let text = match error {
+        Dynamic::List(chain) => match chain.first() {
+            Some(Dynamic::Text(text)) => text.clone(),
+            _ => String::new(),
+        },
+        _ => String::new(),
+    };
+    CallError::new(Kind::Relayed, Executed::Maybe, text)
+}
+
+/// Takes what was changed, and looks at what was filled.
+fn take_back<R: Representation>(
+    program: &Program,
+    routine: &Routine,
+    returned: &mut Returned<'_, R>,
+    arguments: &mut [Argument<'_>],
+) -> Result<(), CallError> {
+    if routine.outs == 0
+        && !routine.parameters.iter().any(|step| step.direction == Direction::InOut)
+    {
+        return Ok(());
+    }
+    // In-out values are assigned together, once all of them were readable.
+    let mut values: Vec<(usize, Dynamic)> = Vec::new();
+    for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
+        match (step.form, argument) {
+            (Form::One(op), Argument::InOut(_)) => {
+                let mut value = Dynamic::Unit;
+                program.take(op, returned.head(), &mut value).map_err(unreadable)?;
+                values.push((i, value));
+            }
+            (Form::Head(one), Argument::InOut(sent)) => {
+                let head = returned.head();
+                let count = head.count().map_err(unreadable)?;
+                if program.count(one, sent).ok() != Some(count) {
+                    return Err(unreadable(Invalid::Block));
+                }
+                let mut value = Dynamic::Unit;
+                program.take_all(one, count, head, &mut value, 0).map_err(unreadable)?;
+                values.push((i, value));
+            }
+            (Form::Block(solid, op), Argument::InOut(Dynamic::Plain(bytes))) => {
+                came::<R>(program, solid, op, bytes)?;
+            }
+            (Form::Block(solid, op), Argument::Out(out)) => {
+                let filled = out.filled();
+                if !filled.is_multiple_of(solid.bytes as usize) {
+                    return Err(unreadable(Invalid::Block));
+                }
+                if solid.checked || R::SWAPPED && solid.unit == 0 {
+                    came::<R>(program, solid, op, out.filled_mut())?;
+                }
+            }
+            _ => {}
+        }
+    }
+    for (i, value) in values {
+        if let Some(Argument::InOut(place)) = arguments.get_mut(i) {
+            **place = value;
+        }
+    }
+    Ok(())
+}
+
+/// Turns what could not be turned on its way, and looks whether it is what it should be.
+fn came<R: Representation>(
+    program: &Program,
+    solid: Solid,
+    op: OpId,
+    bytes: &mut [u8],
+) -> Result<(), CallError> {
+    if R::SWAPPED && solid.unit == 0 {
+        program.turn(op, bytes);
+    }
+    let checked = program.check_all(op, solid.bytes as usize, bytes);
+    checked.map_err(|_| unreadable(Invalid::Bits))
+}

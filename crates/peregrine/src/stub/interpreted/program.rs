@@ -1,0 +1,673 @@
+//! `Program`: a description flattened into steps whose sizes are known.
+
+use core::fmt;
+use std::sync::Arc;
+
+use crate::interface::{
+    Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Direction, Shape,
+};
+
+/// What an interpreted stub executes: one step for each piece of data whose size is known.
+///
+/// A plain struct, an array of structs of numbers, a tuple that has no padding: each is one step, a
+/// block of so many bytes at such an alignment, whatever it is made of. Only what has no size of its own
+/// (text, sequences, options, enums with fields) is stepped through. There are as many steps as the
+/// description has types, so a program is no larger than a constant times its text, recursive types
+/// included.
+///
+/// ```
+/// use peregrine::interface::Described;
+/// use peregrine::stub::Program;
+///
+/// let text = "interface I version 0\nf(in a: [tuple<u32, u32, u32>; 86]) -> unit or text\n";
+/// let program = Program::flatten(&Described::parse(text)?);
+/// assert_eq!(program.to_string(), "f: solid(1032 bytes) -> nothing or text\n");
+/// # Ok::<(), peregrine::interface::TextError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub(super) ops: Vec<Op>,
+    pub(super) parts: Vec<Part>,
+    /// Allowed values of plain enums.
+    pub(super) discriminants: Vec<i128>,
+    pub(super) routines: Vec<Routine>,
+}
+
+/// The place of a step in a program.
+pub(super) type OpId = u32;
+
+/// A part of a record, or a variant.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) op: OpId,
+    /// For people who are told what is wrong.
+    pub(super) name: Box<str>,
+}
+
+/// A step: how one value is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    /// No bytes.
+    Nothing,
+    /// What is not interpreted: plain types that are nested too deeply, or too large, for any block.
+    Refused,
+    /// One number.
+    Number(Number),
+    /// The discriminant of a plain enum: one of `discriminants[first..][..count]`.
+    Choice { repr: Number, first: u32, count: u32 },
+    /// What is one block, whatever it is made of.
+    Solid(Solid, OpId),
+    /// A count and so many bytes.
+    Text,
+    /// A count and so many values.
+    Sequence(OpId),
+    /// So many values.
+    Array(OpId, u64),
+    /// A `bool`, and the value.
+    Option(OpId),
+    /// A `bool`, and one of both.
+    Result(OpId, OpId),
+    /// `parts[first..][..count]`, one behind the other.
+    Record { first: u32, count: u32 },
+    /// A number, and what stands at that place of `parts[first..][..count]`.
+    Enum { first: u32, count: u32 },
+}
+
+/// What is known of values that have no padding wherever they may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Solid {
+    pub(super) bytes: u32,
+    pub(super) align: u8,
+    /// Bytes of each number in it, 0 if they differ.
+    pub(super) unit: u8,
+    /// Whether there are bits that are no value.
+    pub(super) checked: bool,
+}
+
+/// The numbers, and what travels as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Number {
+    Bool,
+    Char,
+    U8,
+    U16,
+    U32,
+    U64,
+    U128,
+    I8,
+    I16,
+    I32,
+    I64,
+    I128,
+    F32,
+    F64,
+}
+
+impl Number {
+    const fn of(ty: &DescribedType) -> Option<Self> {
+        Some(match ty {
+            DescribedType::Bool => Self::Bool,
+            DescribedType::Char => Self::Char,
+            DescribedType::U8 => Self::U8,
+            DescribedType::U16 => Self::U16,
+            DescribedType::U32 => Self::U32,
+            DescribedType::U64 => Self::U64,
+            DescribedType::U128 => Self::U128,
+            DescribedType::I8 => Self::I8,
+            DescribedType::I16 => Self::I16,
+            DescribedType::I32 => Self::I32,
+            DescribedType::I64 => Self::I64,
+            DescribedType::I128 => Self::I128,
+            DescribedType::F32 => Self::F32,
+            DescribedType::F64 => Self::F64,
+            _ => return None,
+        })
+    }
+
+    /// Bytes it takes, which is its alignment too.
+    pub(super) const fn bytes(self) -> u8 {
+        match self {
+            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::Char | Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
+            Self::U128 | Self::I128 => 16,
+        }
+    }
+
+    pub(super) const fn solid(self) -> Solid {
+        let bytes = self.bytes();
+        let checked = matches!(self, Self::Bool | Self::Char);
+        Solid { bytes: bytes as u32, align: bytes, unit: bytes, checked }
+    }
+
+    /// As one reads it.
+    pub(super) const fn text(self) -> &'static str {
+        match self {
+            Self::Bool => "bool",
+            Self::Char => "char",
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::U128 => "u128",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::I128 => "i128",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        }
+    }
+}
+
+/// A procedure's steps.
+#[derive(Clone, Debug)]
+pub(super) struct Routine {
+    pub(super) name: Arc<str>,
+    pub(super) parameters: Vec<Step>,
+    pub(super) result: OpId,
+    pub(super) error: OpId,
+    /// Whether its error is that of a failed call, which is told as such.
+    pub(super) fails_as_call: bool,
+    /// How many blocks are copied, are lent, and come back.
+    pub(super) ins: usize,
+    pub(super) lent: usize,
+    pub(super) outs: usize,
+}
+
+/// A parameter's step.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    pub(super) name: Box<str>,
+    pub(super) direction: Direction,
+    pub(super) form: Form,
+    /// The largest count.
+    pub(super) max_len: usize,
+}
+
+/// How a parameter travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A value, in the head.
+    One(OpId),
+    /// A count in the head, and a block of text.
+    Text,
+    /// A count in the head, and a block of such elements.
+    Block(Solid, OpId),
+    /// A count in the head, and such elements behind it.
+    Head(OpId),
+}
+
+/// Why a value cannot be sent as what it should be: where in it, and what was expected there.
+///
+/// ```
+/// # use peregrine::{Dynamic, GenericServer, interface::Described};
+/// # use peregrine::Argument;
+/// # let text = "interface I version 0\nf(in a: sequence<tuple<u8, text>>) -> unit or text\n";
+/// # let served = GenericServer::new(Described::parse(text)?, |_| Ok(Ok(Dynamic::Unit)));
+/// # let client = peregrine::GenericClient::in_process(served);
+/// let entries = Dynamic::List(vec![Dynamic::List(vec![Dynamic::U8(1), Dynamic::U8(2)])]);
+/// let error = client.call("f", &mut [Argument::In(&entries)]).unwrap_err();
+/// assert_eq!(error.detail(), "a[0].1: expected text, got a u8");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfit {
+    path: String,
+    what: String,
+}
+
+impl Unfit {
+    #[cold]
+    pub(super) fn new(what: impl Into<String>) -> Self {
+        Self { path: String::new(), what: what.into() }
+    }
+
+    #[cold]
+    pub(super) fn expected(wanted: &str, got: &str) -> Self {
+        Self::new(format!("expected {wanted}, got {got}"))
+    }
+
+    /// Inside of the part of that name.
+    #[cold]
+    #[must_use]
+    pub(crate) fn of(mut self, name: &str) -> Self {
+        let behind = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
+        self.path = format!("{name}{behind}{}", self.path);
+        self
+    }
+
+    /// Inside of the element of that number.
+    #[cold]
+    #[must_use]
+    pub(crate) fn at(self, index: usize) -> Self {
+        self.of(&format!("[{index}]"))
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.path.is_empty() {
+            true => f.write_str(&self.what),
+            false => write!(f, "{}: {}", self.path, self.what),
+        }
+    }
+}
+
+impl core::error::Error for Unfit {}
+
+impl Program {
+    /// Flattens a description.
+    pub fn flatten(described: &Described) -> Self {
+        let mut flattener = Flattener::new(described);
+        for number in 0..described.types.len() {
+            flattener.body(number);
+        }
+        let routines = described.procedures.iter().map(|procedure| {
+            let parameters: Vec<_> =
+                procedure.parameters.iter().map(|one| flattener.step(one)).collect();
+            let count = |direction: &dyn Fn(Direction) -> bool| {
+                let slices = parameters.iter().filter(|one| !matches!(one.form, Form::One(_)));
+                slices.filter(|one| direction(one.direction)).count()
+            };
+            Routine {
+                name: procedure.name.as_str().into(),
+                ins: count(&|one| matches!(one, Direction::In | Direction::InOut)),
+                lent: count(&|one| one == Direction::Lent),
+                outs: count(&|one| matches!(one, Direction::Out | Direction::InOut)),
+                result: flattener.ty(&procedure.result),
+                error: flattener.ty(&procedure.error),
+                fails_as_call: described.is_call_error(&procedure.error),
+                parameters,
+            }
+        });
+        let mut routines: Vec<Routine> = routines.collect();
+        flattener.join();
+        let mut program = flattener.program;
+        // Which blocks are solid is known only now.
+        for step in routines.iter_mut().flat_map(|one| &mut one.parameters) {
+            if let Form::Block(solid, op) = &mut step.form {
+                step.form = match program.solid(*op) {
+                    Some(known) => Form::Block(Solid { align: solid.align, ..known }, *op),
+                    None => Form::One(program.refused()),
+                };
+            }
+        }
+        program.routines = routines;
+        program
+    }
+
+    fn refused(&mut self) -> OpId {
+        self.ops.push(Op::Refused);
+        (self.ops.len() - 1) as OpId
+    }
+
+    pub(super) fn op(&self, op: OpId) -> Op {
+        self.ops.get(op as usize).copied().unwrap_or(Op::Nothing)
+    }
+
+    pub(super) fn parts(&self, first: u32, count: u32) -> &[Part] {
+        &self.parts[first as usize..][..count as usize]
+    }
+
+    pub(super) fn discriminants(&self, first: u32, count: u32) -> &[i128] {
+        &self.discriminants[first as usize..][..count as usize]
+    }
+
+    /// What one value of the step is if it is one block.
+    pub(super) fn solid(&self, op: OpId) -> Option<Solid> {
+        match self.op(op) {
+            Op::Solid(solid, _) => Some(solid),
+            Op::Number(number) => Some(number.solid()),
+            Op::Choice { repr, .. } => Some(Solid { checked: true, ..repr.solid() }),
+            _ => None,
+        }
+    }
+
+    /// The same, if any number of them are one block too.
+    #[inline]
+    pub(super) fn solid_run(&self, op: OpId) -> Option<Solid> {
+        self.solid(op).filter(|one| one.bytes.is_multiple_of(u32::from(one.align)))
+    }
+
+    /// What a step expects, for people.
+    pub(super) fn expected(&self, op: OpId) -> String {
+        match self.op(op) {
+            Op::Nothing => "nothing".into(),
+            Op::Refused => "a type that is not interpreted, too large or too deep,".into(),
+            Op::Number(number) => number.text().into(),
+            Op::Choice { repr, .. } => format!("one of the enum's {}", repr.text()),
+            Op::Text => "text".into(),
+            Op::Solid(solid, op) => format!("{} of {} bytes", self.expected(op), solid.bytes),
+            Op::Sequence(_) => "a sequence".into(),
+            Op::Array(_, count) => format!("an array of {count}"),
+            Op::Option(_) => "an option".into(),
+            Op::Result(..) => "a result".into(),
+            Op::Record { count, .. } => format!("{count} fields"),
+            Op::Enum { .. } => "a variant".into(),
+        }
+    }
+
+    fn write(&self, op: OpId, f: &mut fmt::Formatter<'_>, depth: u32) -> fmt::Result {
+        if depth > 3 {
+            return f.write_str("..");
+        }
+        let list = |f: &mut fmt::Formatter<'_>, name: &str, parts: &[Part]| {
+            write!(f, "{name}(")?;
+            for (i, part) in parts.iter().enumerate() {
+                f.write_str(if i > 0 { ", " } else { "" })?;
+                self.write(part.op, f, depth + 1)?;
+            }
+            f.write_str(")")
+        };
+        match self.op(op) {
+            Op::Nothing => f.write_str("nothing"),
+            Op::Refused => f.write_str("refused"),
+            Op::Number(number) | Op::Choice { repr: number, .. } => f.write_str(number.text()),
+            Op::Solid(solid, _) => write!(f, "solid({} bytes)", solid.bytes),
+            Op::Text => f.write_str("text"),
+            Op::Sequence(one) | Op::Option(one) | Op::Array(one, _) => {
+                f.write_str(match self.op(op) {
+                    Op::Sequence(_) => "sequence(",
+                    Op::Option(_) => "option(",
+                    _ => "array(",
+                })?;
+                self.write(one, f, depth + 1)?;
+                f.write_str(")")
+            }
+            Op::Result(ok, err) => {
+                f.write_str("result(")?;
+                self.write(ok, f, depth + 1)?;
+                f.write_str(", ")?;
+                self.write(err, f, depth + 1)?;
+                f.write_str(")")
+            }
+            Op::Record { first, count } => list(f, "record", self.parts(first, count)),
+            Op::Enum { first, count } => list(f, "enum", self.parts(first, count)),
+        }
+    }
+}
+
+/// A line for each procedure: its steps.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for routine in &self.routines {
+            write!(f, "{}:", routine.name)?;
+            for step in &routine.parameters {
+                f.write_str(" ")?;
+                match step.form {
+                    Form::One(op) => self.write(op, f, 0)?,
+                    Form::Text => f.write_str("text block")?,
+                    Form::Block(solid, _) => write!(f, "block({} bytes each)", solid.bytes)?,
+                    Form::Head(op) => {
+                        f.write_str("sequence(")?;
+                        self.write(op, f, 1)?;
+                        f.write_str(")")?;
+                    }
+                }
+            }
+            f.write_str(" -> ")?;
+            self.write(routine.result, f, 0)?;
+            f.write_str(" or ")?;
+            self.write(routine.error, f, 0)?;
+            f.write_str("\n")?;
+        }
+        Ok(())
+    }
+}
+
+/// Nested types that are joined to one block; what is nested more deeply is stepped through.
+const JOINED_DEPTH_MAX: u32 = 64;
+
+struct Flattener<'a> {
+    described: &'a Described,
+    program: Program,
+    /// What each step is known to be, once that was looked at, and how deeply it is nested.
+    solids: Vec<Option<(Solid, u32)>>,
+    /// Which steps are those of a variant: their fields are told one by one.
+    variants: Vec<OpId>,
+}
+
+impl<'a> Flattener<'a> {
+    /// Named types have the first places, by their numbers.
+    fn new(described: &'a Described) -> Self {
+        let program = Program {
+            ops: vec![Op::Nothing; described.types.len()],
+            parts: Vec::new(),
+            discriminants: Vec::new(),
+            routines: Vec::new(),
+        };
+        Self { described, program, solids: Vec::new(), variants: Vec::new() }
+    }
+
+    fn push(&mut self, op: Op) -> OpId {
+        self.program.ops.push(op);
+        (self.program.ops.len() - 1) as OpId
+    }
+
+    fn record<'p>(&mut self, parts: impl Iterator<Item = (&'p str, &'p DescribedType)>) -> Op {
+        // Parts of parts come before: those of one record stand together.
+        let parts: Vec<Part> =
+            parts.map(|(name, ty)| Part { op: self.ty(ty), name: name.into() }).collect();
+        let (first, count) = self.stand(parts);
+        Op::Record { first, count }
+    }
+
+    fn stand(&mut self, parts: Vec<Part>) -> (u32, u32) {
+        let (first, count) = (self.program.parts.len() as u32, parts.len() as u32);
+        self.program.parts.extend(parts);
+        (first, count)
+    }
+
+    fn fields(&mut self, fields: &'a [DescribedField]) -> Op {
+        self.record(fields.iter().map(|field| (&*field.name, &field.ty)))
+    }
+
+    /// What a named type is made of. Types in it are meant by their numbers, so that this is no
+    /// deeper than one line of a text.
+    fn body(&mut self, number: usize) {
+        let op = match &self.described.types[number].body {
+            DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
+                self.fields(fields)
+            }
+            DescribedBody::PlainEnum { repr, variants } => {
+                let first = self.program.discriminants.len() as u32;
+                self.program.discriminants.extend(variants.iter().map(|(_, value)| *value));
+                let repr = Number::of(repr).unwrap_or(Number::U8);
+                Op::Choice { repr, first, count: variants.len() as u32 }
+            }
+            DescribedBody::Enum(variants) => {
+                let variants = variants.iter().map(|variant| {
+                    let op = self.fields(&variant.fields);
+                    let op = self.push(op);
+                    self.variants.push(op);
+                    Part { op, name: variant.name.as_str().into() }
+                });
+                let variants = variants.collect();
+                let (first, count) = self.stand(variants);
+                Op::Enum { first, count }
+            }
+        };
+        self.program.ops[number] = op;
+    }
+
+    /// The step of a type, made of steps that are not joined yet.
+    fn ty(&mut self, ty: &DescribedType) -> OpId {
+        if let Some(number) = Number::of(ty) {
+            return self.push(Op::Number(number));
+        }
+        let op = match ty {
+            DescribedType::Named(number) if *number < self.described.types.len() => {
+                return *number as OpId;
+            }
+            DescribedType::Text => Op::Text,
+            DescribedType::Array(one, count) => Op::Array(self.ty(one), *count),
+            DescribedType::Sequence(one) => Op::Sequence(self.ty(one)),
+            DescribedType::Option(one) => Op::Option(self.ty(one)),
+            DescribedType::Result(ok, err) => Op::Result(self.ty(ok), self.ty(err)),
+            DescribedType::Tuple(parts) => {
+                const NAMES: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
+                let names = NAMES.into_iter().chain(core::iter::repeat("…"));
+                self.record(names.zip(parts))
+            }
+            _ => Op::Nothing,
+        };
+        self.push(op)
+    }
+
+    fn step(&mut self, parameter: &DescribedParameter) -> Step {
+        let op = self.ty(&parameter.ty);
+        let form = match parameter.shape {
+            Shape::One => Form::One(op),
+            Shape::Text => Form::Text,
+            // Whether a slice is a block is a matter of the type, not of how it happens to lie.
+            Shape::Buffer => match self.described.plain_bytes(&parameter.ty) {
+                Some(bytes) => {
+                    let align = self.described.plain_alignment(&parameter.ty).unwrap_or(1) as u8;
+                    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+                    Form::Block(Solid { bytes, align, unit: 0, checked: true }, op)
+                }
+                None => Form::Head(op),
+            },
+        };
+        let max_len = parameter.max_len.map_or(usize::MAX, |max_len| max_len as usize);
+        let name = parameter.name.as_str().into();
+        Step { name, direction: parameter.direction, form, max_len }
+    }
+
+    /// Joins what lies in one piece.
+    fn join(&mut self) {
+        let count = self.program.ops.len();
+        self.solids = vec![None; count];
+        let mut looked = vec![false; count];
+        // Later ones first: a type is mostly mentioned before it is described.
+        for op in (0..count).rev() {
+            self.look(op as OpId, &mut looked, 0);
+        }
+        let nothing = self.nothing(count);
+        for (op, nothing) in (0..count).zip(nothing) {
+            let loose = self.program.ops[op];
+            let plain = matches!(
+                self.described.types.get(op).map(|named| &named.body),
+                Some(DescribedBody::Plain { .. })
+            );
+            if nothing {
+                self.program.ops[op] = Op::Nothing;
+            } else if let Some((solid, _)) = self.solids[op]
+                && matches!(loose, Op::Array(..) | Op::Record { .. })
+                && !self.variants.contains(&(op as OpId))
+            {
+                let loose = self.push(loose);
+                self.program.ops[op] = Op::Solid(solid, loose);
+            } else if plain {
+                self.program.ops[op] = Op::Refused;
+            }
+        }
+    }
+
+    /// Which steps never take a byte, found as others are: from below, until nothing changes.
+    fn nothing(&self, count: usize) -> Vec<bool> {
+        let mut nothing = vec![false; count];
+        let mut wholes: Vec<Vec<u32>> = vec![Vec::new(); count];
+        let mut left = vec![0usize; count];
+        let mut found = Vec::new();
+        for (op, left) in left.iter_mut().enumerate() {
+            let parts: Vec<OpId> = match self.program.ops[op] {
+                Op::Nothing | Op::Array(_, 0) => Vec::new(),
+                Op::Array(one, _) => vec![one],
+                Op::Record { first, count } => {
+                    self.program.parts(first, count).iter().map(|part| part.op).collect()
+                }
+                _ => continue,
+            };
+            *left = parts.len();
+            if parts.is_empty() {
+                found.push(op);
+            }
+            parts.into_iter().for_each(|part| wholes[part as usize].push(op as u32));
+        }
+        while let Some(one) = found.pop() {
+            nothing[one] = true;
+            for whole in core::mem::take(&mut wholes[one]) {
+                left[whole as usize] -= 1;
+                if left[whole as usize] == 0 {
+                    found.push(whole as usize);
+                }
+            }
+        }
+        nothing
+    }
+
+    /// Finds out whether a step is one block. One that is met while it is looked at contains itself,
+    /// and is none.
+    fn look(&mut self, op: OpId, looked: &mut [bool], depth: u32) -> Option<(Solid, u32)> {
+        let place = op as usize;
+        if core::mem::replace(&mut looked[place], true) {
+            return self.solids[place];
+        }
+        if depth > JOINED_DEPTH_MAX {
+            return None;
+        }
+        let found = match self.program.ops[place] {
+            Op::Number(number) => Some((number.solid(), 0)),
+            Op::Choice { repr, .. } => Some((Solid { checked: true, ..repr.solid() }, 0)),
+            Op::Array(one, count) => self
+                .look(one, looked, depth + 1)
+                .and_then(|(one, inside)| Some((many(one, count)?, inside + 1))),
+            Op::Record { first, count } => self.look_at_record(place, first, count, looked, depth),
+            _ => None,
+        };
+        let found = found.filter(|(_, inside)| *inside <= JOINED_DEPTH_MAX);
+        self.solids[place] = found;
+        found
+    }
+
+    fn look_at_record(
+        &mut self,
+        place: usize,
+        first: u32,
+        count: u32,
+        looked: &mut [bool],
+        depth: u32,
+    ) -> Option<(Solid, u32)> {
+        let mut whole: Option<Solid> = None;
+        let (mut gap, mut deepest) = (false, 0);
+        for i in first..first + count {
+            let part = self.program.parts[i as usize].op;
+            if matches!(self.program.ops[part as usize], Op::Nothing) {
+                continue;
+            }
+            let (part, inside) = self.look(part, looked, depth + 1)?;
+            deepest = deepest.max(inside + 1);
+            whole = Some(match whole {
+                None => part,
+                Some(before) => {
+                    // Wherever the first part may begin, this one follows without a gap.
+                    gap |= part.align > before.align
+                        || !before.bytes.is_multiple_of(u32::from(part.align));
+                    Solid {
+                        bytes: before.bytes.checked_add(part.bytes)?,
+                        align: before.align,
+                        unit: if before.unit == part.unit { part.unit } else { 0 },
+                        checked: before.checked || part.checked,
+                    }
+                }
+            });
+        }
+        // A plain type lies as it says itself.
+        let plain = self.described.types.get(place).map(|named| &named.body);
+        if let Some(DescribedBody::Plain { align, .. }) = plain {
+            return whole.map(|whole| (Solid { align: *align as u8, ..whole }, deepest));
+        }
+        whole.filter(|_| !gap).map(|whole| (whole, deepest))
+    }
+}
+
+/// So many values that lie one behind the other.
+fn many(one: Solid, count: u64) -> Option<Solid> {
+    let bytes = u32::try_from(count).ok()?.checked_mul(one.bytes)?;
+    let follow = count == 1 || one.bytes.is_multiple_of(u32::from(one.align));
+    (bytes > 0 && follow).then_some(Solid { bytes, ..one })
+}

@@ -1,0 +1,394 @@
+//! `GenericServer`: answers the calls of any interface with one closure, by its description.
+
+use core::fmt;
+
+use super::marshal::{Stopped, nested};
+use super::program::{Form, Program, Routine, Unfit};
+use crate::call::{Answer, RawRequest, Refusal, Reply, Request, Serve, Served};
+use crate::error::CallError;
+use crate::interface::{Described, DescribedProcedure, Direction, Known};
+use crate::value::{
+    Arriving, Departing, Dynamic, Invalid, Lent, Out, Overflow, Reader, Writer, align_up,
+};
+
+/// What a procedure of a [`GenericServer`] returns: its result, its own error, or why it could do
+/// neither, which its caller is told as [`Relayed`](crate::Kind::Relayed).
+pub type GenericOutcome = Result<Result<Dynamic, Dynamic>, CallError>;
+
+type Procedures = dyn Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync;
+
+/// A server of an interface that is known at run time only (the *generic server* of Chung et al.):
+/// one closure answers every procedure. For bridges, and for tests of clients.
+///
+/// It is exported as any other, on every path; whether a client is compiled or generic, neither knows of
+/// the other. Lent buffers are not copied, and out buffers are filled in place.
+///
+/// ```
+/// use peregrine::interface::Described;
+/// use peregrine::{Dynamic, GenericParameter, GenericServer, Server, interface};
+///
+/// let text = "interface Add version 0\nadd(in a: i32, in b: i32) -> i32 or text\n";
+/// let adder = GenericServer::new(Described::parse(text)?, |call| {
+///     let [GenericParameter::In(Dynamic::I32(a)), GenericParameter::In(Dynamic::I32(b))] =
+///         call.parameters()
+///     else {
+///         unreachable!("they are as the interface says");
+///     };
+///     Ok(Ok(Dynamic::I32(*a + *b)))
+/// });
+/// # let name = format!("doc-generic-server-{}", std::process::id());
+/// let running = Server::new().export(&name, adder)?.spawn()?;
+///
+/// #[interface]
+/// trait Add {
+///     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
+/// }
+/// assert_eq!(AddClient::bind(&name)?.add(2, -5)?, -3);
+/// # drop(running);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct GenericServer {
+    known: Known,
+    described: Described,
+    program: Program,
+    procedures: Box<Procedures>,
+}
+
+impl fmt::Debug for GenericServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GenericServer").field("interface", &self.known).finish_non_exhaustive()
+    }
+}
+
+/// A call that a [`GenericServer`] is to answer.
+#[derive(Debug)]
+pub struct GenericCall<'a> {
+    number: u32,
+    procedure: &'a DescribedProcedure,
+    parameters: Vec<GenericParameter<'a>>,
+}
+
+/// A parameter of a call as it came, or as it is to be filled.
+#[derive(Debug)]
+pub enum GenericParameter<'a> {
+    /// A value, or a copy of a buffer.
+    In(Dynamic),
+    /// A buffer that is not copied: bytes, whatever its elements are.
+    Lent(Lent<'a, u8>),
+    /// A buffer to be filled, in bytes: with whole elements.
+    Out(Out<'a, u8>),
+    /// A value that is sent back as it is left; a buffer must stay as long as it was.
+    InOut(Dynamic),
+}
+
+impl<'a> GenericCall<'a> {
+    /// The procedure's number.
+    pub const fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The procedure.
+    pub const fn procedure(&self) -> &'a DescribedProcedure {
+        self.procedure
+    }
+
+    /// The parameters in order, each of the kind that its direction says.
+    pub fn parameters(&mut self) -> &mut [GenericParameter<'a>] {
+        &mut self.parameters
+    }
+}
+
+impl GenericServer {
+    /// Answers calls of this interface with `procedures`, which runs in many threads at the same time.
+    pub fn new(
+        described: Described,
+        procedures: impl Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync + 'static,
+    ) -> Self {
+        let program = Program::flatten(&described);
+        let known = Known::from(described.clone());
+        Self { known, described, program, procedures: Box::new(procedures) }
+    }
+
+    /// The interface.
+    pub const fn described(&self) -> &Described {
+        &self.described
+    }
+}
+
+/// Takes blocks one after the other.
+struct Blocks<'a> {
+    copied: &'a mut [u8],
+    at: usize,
+    lent: Arriving<'a>,
+}
+
+impl<'a> Blocks<'a> {
+    fn copied(&mut self, bytes: usize) -> Result<&[u8], Invalid> {
+        let rest = self.copied.get(self.at..).ok_or(Invalid::Short)?;
+        let block = rest.get(..bytes).ok_or(Invalid::Short)?;
+        self.at = (self.at + align_up(bytes)).min(self.copied.len());
+        Ok(block)
+    }
+
+    fn lent(&mut self, bytes: usize) -> Result<Lent<'a, u8>, Invalid> {
+        let block = self.lent.part(0, bytes)?;
+        let next = align_up(bytes).min(self.lent.len());
+        self.lent = self.lent.part(next, self.lent.len() - next)?;
+        Ok(Lent::of_bytes(block))
+    }
+
+    fn finish(&self) -> Result<(), Invalid> {
+        let left = self.at < self.copied.len() || !self.lent.is_empty();
+        if left { Err(Invalid::Long) } else { Ok(()) }
+    }
+}
+
+impl Serve for GenericServer {
+    fn interface(&self) -> Known {
+        self.known.clone()
+    }
+
+    fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+        let number = request.procedure();
+        let program = &self.program;
+        let place = number as usize;
+        let (Some(routine), Some(procedure)) =
+            (program.routines.get(place), self.described.procedures.get(place))
+        else {
+            return Err(Refusal::no_such_procedure(number));
+        };
+        let RawRequest { head, copied, lent } = request.raw();
+        let mut head = Reader::new(head);
+        let mut blocks = Blocks { copied, at: 0, lent };
+        reply.expect(routine.outs);
+        // How much of each was filled; the blocks of in-out slices are kept for later.
+        let mut filled = vec![0usize; routine.outs];
+        let mut spaces: Vec<(Option<Departing<'_>>, usize)> = Vec::with_capacity(routine.outs);
+        let mut parameters = Vec::with_capacity(routine.parameters.len());
+        let mut counters = filled.iter_mut();
+        for step in &routine.parameters {
+            let mut count = || {
+                let count = head.count()?;
+                let within = count <= step.max_len || step.direction == Direction::Out;
+                if within { Ok(count) } else { Err(Invalid::TooLong) }
+            };
+            let value = match step.form {
+                Form::One(op) => {
+                    let mut value = Dynamic::Unit;
+                    program.take(op, &mut head, &mut value)?;
+                    value
+                }
+                Form::Text => {
+                    let bytes = count()?;
+                    let text = core::str::from_utf8(blocks.copied(bytes)?);
+                    Dynamic::from(text.map_err(|_| Invalid::Utf8)?)
+                }
+                Form::Head(one) => {
+                    let count = count()?;
+                    let mut value = Dynamic::Unit;
+                    program.take_all(one, count, &mut head, &mut value, 0)?;
+                    blocks.copied(0)?;
+                    if step.direction == Direction::InOut {
+                        let block = reply.block(0).ok_or_else(no_room)?;
+                        spaces.push((Some(block), 0));
+                        counters.next();
+                    }
+                    value
+                }
+                Form::Block(solid, op) => {
+                    let size = solid.bytes as usize;
+                    let count = count()?;
+                    let bytes = count.checked_mul(size).ok_or(Invalid::TooLong)?;
+                    match step.direction {
+                        Direction::Lent => {
+                            parameters.push(GenericParameter::Lent(blocks.lent(bytes)?));
+                            continue;
+                        }
+                        Direction::Out => {
+                            let block = reply.block(bytes).ok_or_else(no_room)?;
+                            // More room than the interface allows to fill is of no use.
+                            let usable = bytes.min(step.max_len.saturating_mul(size));
+                            let usable = block.beginning(usable).ok_or(Invalid::TooLong)?;
+                            let filled = counters.next().ok_or(Invalid::TooLong)?;
+                            spaces.push((None, size));
+                            parameters.push(GenericParameter::Out(Out::of_space(usable, filled)));
+                            continue;
+                        }
+                        Direction::In | Direction::InOut => {}
+                    }
+                    let block = blocks.copied(bytes)?;
+                    program.check_all(op, size, block).map_err(|_| Invalid::Bits)?;
+                    let value = Dynamic::Plain(block.to_vec());
+                    if step.direction == Direction::InOut {
+                        let block = reply.block(bytes).ok_or_else(no_room)?;
+                        spaces.push((Some(block), bytes));
+                        counters.next();
+                    }
+                    value
+                }
+            };
+            parameters.push(match step.direction {
+                Direction::InOut => GenericParameter::InOut(value),
+                _ => GenericParameter::In(value),
+            });
+        }
+        head.finish()?;
+        blocks.finish()?;
+        let mut call = GenericCall { number, procedure, parameters };
+        let outcome = match (self.procedures)(&mut call) {
+            Ok(outcome) => outcome,
+            Err(error) if routine.fails_as_call => {
+                Err(Dynamic::List(vec![Dynamic::Text(error.relayed_text())]))
+            }
+            Err(error) => return Err(Refusal::relayed(&error)),
+        };
+        let parameters: Vec<Dynamic> = call
+            .parameters
+            .into_iter()
+            .map(|one| match one {
+                GenericParameter::InOut(value) => value,
+                _ => Dynamic::Unit,
+            })
+            .collect();
+        match outcome {
+            Ok(result) => {
+                let sent = Sent { program, routine, parameters: &parameters, result: &result };
+                sent.blocks(&spaces, &filled, reply)?;
+                sent.head(reply)
+            }
+            Err(error) => {
+                put_head(reply, Answer::Err, |head| program.put(routine.error, &error, head))
+            }
+        }
+    }
+}
+
+/// What goes back after `Ok`.
+struct Sent<'a> {
+    program: &'a Program,
+    routine: &'a Routine,
+    parameters: &'a [Dynamic],
+    result: &'a Dynamic,
+}
+
+impl Sent<'_> {
+    fn blocks(
+        &self,
+        spaces: &[(Option<Departing<'_>>, usize)],
+        filled: &[usize],
+        reply: &mut Reply<'_>,
+    ) -> Served {
+        let outs = self.routine.parameters.iter().zip(self.parameters);
+        let outs = outs.filter(|(step, _)| {
+            !matches!(step.form, Form::One(_))
+                && matches!(step.direction, Direction::Out | Direction::InOut)
+        });
+        for (index, ((step, value), (space, bytes))) in outs.zip(spaces).enumerate() {
+            let unfit = |unfit: Unfit| wrong(&unfit.of(&step.name));
+            match (space, step.form) {
+                (Some(space), Form::Block(solid, op)) => {
+                    let packed;
+                    let block = match value {
+                        Dynamic::Plain(block) => {
+                            self.program
+                                .check_all(op, solid.bytes as usize, block)
+                                .map_err(unfit)?;
+                            block
+                        }
+                        Dynamic::List(values) => {
+                            let mut block = Vec::with_capacity(*bytes);
+                            for (i, value) in values.iter().enumerate() {
+                                self.program
+                                    .pack(op, value, &mut block)
+                                    .map_err(|error| unfit(error.at(i)))?;
+                            }
+                            packed = block;
+                            &packed
+                        }
+                        other => return Err(unfit(Unfit::expected("a buffer", other.kind()))),
+                    };
+                    if block.len() != *bytes {
+                        let got = format!("{} bytes", block.len());
+                        return Err(unfit(Unfit::expected(&format!("{bytes} bytes"), &got)));
+                    }
+                    space.write(0, block).ok_or_else(no_room)?;
+                    reply.filled(index, block.len())?;
+                }
+                (Some(_), _) => reply.filled(index, 0)?,
+                (None, _) => {
+                    let filled = filled.get(index).copied().unwrap_or(0);
+                    if !filled.is_multiple_of((*bytes).max(1)) {
+                        let got = format!("{filled} bytes");
+                        let wanted = format!("elements of {bytes} bytes");
+                        return Err(unfit(Unfit::expected(&wanted, &got)));
+                    }
+                    reply.filled(index, filled)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn head(&self, reply: &mut Reply<'_>) -> Served {
+        put_head(reply, Answer::Ok, |head| {
+            self.program.put(self.routine.result, self.result, head).map_err(|stopped| {
+                match stopped {
+                    Stopped::Unfit(unfit) => Stopped::Unfit(unfit.of("result")),
+                    overflow => overflow,
+                }
+            })?;
+            for (step, value) in self.routine.parameters.iter().zip(self.parameters) {
+                let located = |stopped| match stopped {
+                    Stopped::Unfit(unfit) => Stopped::Unfit(unfit.of(&step.name)),
+                    overflow => overflow,
+                };
+                match (step.direction, step.form) {
+                    (Direction::InOut, Form::One(op)) => {
+                        self.program.put(op, value, head).map_err(located)?;
+                    }
+                    (Direction::InOut, Form::Head(one)) => {
+                        let count = self.program.count(one, value);
+                        head.count(count.map_err(|unfit| located(unfit.into()))?)?;
+                        nested(head, |head| self.program.put_all(one, value, head, 0))
+                            .map_err(located)?;
+                    }
+                    _ => {}
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Puts a head of steps, which may have to be put once more where there is more room.
+fn put_head(
+    reply: &mut Reply<'_>,
+    answer: Answer,
+    put: impl Fn(&mut Writer<'_>) -> Result<(), Stopped>,
+) -> Served {
+    let unfit = core::cell::Cell::new(None);
+    let done = reply.head(answer, |head| {
+        put(head).map_err(|stopped| match stopped {
+            Stopped::Overflow(overflow) => overflow,
+            Stopped::Unfit(what) => {
+                unfit.set(Some(what));
+                Overflow::Full
+            }
+        })
+    });
+    match unfit.into_inner() {
+        Some(what) => Err(wrong(&what)),
+        None => done,
+    }
+}
+
+/// The procedure ran, and what it returned is not what its interface says.
+#[cold]
+fn wrong(unfit: &Unfit) -> Refusal {
+    Refusal::bad_result(format!("the procedure returned what its interface has not: {unfit}"))
+}
+
+#[cold]
+fn no_room() -> Refusal {
+    Refusal::no_room()
+}

@@ -1,0 +1,474 @@
+//! Programs against a plain twin, over made-up interfaces and values.
+//!
+//! The twin knows REPRESENTATION.md and nothing of blocks: it puts value by value, each at its own
+//! alignment, in either byte order.
+
+use proptest::prelude::*;
+
+use super::marshal::Stopped;
+use super::program::{Op, Program};
+use crate::interface::made_up::pool;
+use crate::interface::{Described, DescribedBody, DescribedField, DescribedType};
+use crate::value::{
+    Dynamic, Invalid, Native, Overflow, Reader, Representation, Space, Swapped, Window, Writer,
+};
+
+/// Numbers from a seed.
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Some value of a type, part by part; `None` if it has none that is small.
+fn some_value(
+    all: &Described,
+    ty: &DescribedType,
+    chance: &mut Chance,
+    depth: u32,
+) -> Option<Dynamic> {
+    if depth > 12 {
+        return None;
+    }
+    let wide = |chance: &mut Chance| u128::from(chance.next()) << 64 | u128::from(chance.next());
+    let many = |one: &DescribedType, count: u64, chance: &mut Chance| {
+        (0..count).map(|_| some_value(all, one, chance, depth + 1)).collect::<Option<Vec<_>>>()
+    };
+    Some(match ty {
+        DescribedType::Unit => Dynamic::Unit,
+        DescribedType::Bool => Dynamic::Bool(chance.below(2) == 1),
+        DescribedType::Char => {
+            Dynamic::Char(char::from_u32(chance.below(0x11_0000) as u32).unwrap_or('ß'))
+        }
+        DescribedType::Text => {
+            let letters =
+                (0..chance.below(5)).map(|_| ['a', 'ß', '水', '🦅'][chance.below(4) as usize]);
+            Dynamic::Text(letters.collect())
+        }
+        DescribedType::U8 => Dynamic::U8(chance.next() as u8),
+        DescribedType::U16 => Dynamic::U16(chance.next() as u16),
+        DescribedType::U32 => Dynamic::U32(chance.next() as u32),
+        DescribedType::U64 => Dynamic::U64(chance.next()),
+        DescribedType::U128 => Dynamic::U128(wide(chance)),
+        DescribedType::I8 => Dynamic::I8(chance.next() as i8),
+        DescribedType::I16 => Dynamic::I16(chance.next() as i16),
+        DescribedType::I32 => Dynamic::I32(chance.next() as i32),
+        DescribedType::I64 => Dynamic::I64(chance.next() as i64),
+        DescribedType::I128 => Dynamic::I128(wide(chance) as i128),
+        DescribedType::F32 => Dynamic::F32(chance.next() as i32 as f32),
+        DescribedType::F64 => Dynamic::F64(chance.next() as f64),
+        DescribedType::Array(_, count) if *count > 6 => return None,
+        DescribedType::Array(one, count) => Dynamic::List(many(one, *count, chance)?),
+        DescribedType::Sequence(one) => {
+            let count = chance.below(4);
+            Dynamic::List(many(one, count, chance).unwrap_or_default())
+        }
+        DescribedType::Option(one) => {
+            let value = (chance.below(2) == 1).then(|| some_value(all, one, chance, depth + 1));
+            Dynamic::Option(value.flatten().map(Box::new))
+        }
+        DescribedType::Result(ok, err) => {
+            let (ok, err) =
+                (some_value(all, ok, chance, depth + 1), some_value(all, err, chance, depth + 1));
+            let first = chance.below(2) == 1;
+            Dynamic::Result(match (ok, err) {
+                (Some(ok), None) => Ok(Box::new(ok)),
+                (Some(ok), _) if first => Ok(Box::new(ok)),
+                (_, err) => Err(Box::new(err?)),
+            })
+        }
+        DescribedType::Tuple(parts) => {
+            let parts = parts.iter().map(|one| some_value(all, one, chance, depth + 1));
+            Dynamic::List(parts.collect::<Option<_>>()?)
+        }
+        DescribedType::Named(number) => {
+            let fields = |fields: &[DescribedField], chance: &mut Chance| {
+                let values = fields.iter().map(|one| some_value(all, &one.ty, chance, depth + 1));
+                values.collect::<Option<Vec<_>>>()
+            };
+            match &all.types[*number].body {
+                DescribedBody::Plain { fields: all, .. } | DescribedBody::Struct(all) => {
+                    Dynamic::List(fields(all, chance)?)
+                }
+                DescribedBody::PlainEnum { variants, .. } => {
+                    let count = variants.len() as u64;
+                    // The made-up ones are all of this integer.
+                    Dynamic::I128(variants.get(chance.below(count.max(1)) as usize)?.1)
+                }
+                DescribedBody::Enum(variants) => {
+                    let number = chance.below(variants.len().max(1) as u64) as u32;
+                    let variant = variants.get(number as usize)?;
+                    Dynamic::Variant(number, fields(&variant.fields, chance)?)
+                }
+            }
+        }
+    })
+}
+
+/// The twin.
+struct Twin<'a> {
+    all: &'a Described,
+    head: Vec<u8>,
+    swapped: bool,
+}
+
+impl Twin<'_> {
+    fn number(&mut self, align: usize, bytes: &[u8]) {
+        self.head.resize(self.head.len().next_multiple_of(align), 0);
+        let mut bytes = bytes.to_vec();
+        if self.swapped {
+            bytes.reverse();
+        }
+        self.head.extend(bytes);
+    }
+
+    fn count(&mut self, count: usize) {
+        self.number(4, &(count as u32).to_ne_bytes());
+    }
+
+    fn each(&mut self, ty: &DescribedType, values: &[Dynamic]) {
+        values.iter().for_each(|value| self.value(ty, value));
+    }
+
+    fn fields(&mut self, fields: &[DescribedField], values: &[Dynamic]) {
+        assert_eq!(fields.len(), values.len());
+        fields.iter().zip(values).for_each(|(field, value)| self.value(&field.ty, value));
+    }
+
+    fn value(&mut self, ty: &DescribedType, value: &Dynamic) {
+        macro_rules! numbers {
+            ($($variant:ident $bytes:literal)*) => {
+                match value {
+                    $(Dynamic::$variant(number) => {
+                        return self.number($bytes, &number.to_ne_bytes());
+                    })*
+                    _ => {}
+                }
+            };
+        }
+        numbers!(U8 1 U16 2 U32 4 U64 8 U128 16 I8 1 I16 2 I32 4 I64 8 I128 16 F32 4 F64 8);
+        match (ty, value) {
+            (_, Dynamic::Unit) => {}
+            (_, Dynamic::Bool(value)) => self.number(1, &[u8::from(*value)]),
+            (_, Dynamic::Char(value)) => self.number(4, &u32::from(*value).to_ne_bytes()),
+            (_, Dynamic::Text(text)) => {
+                self.count(text.len());
+                self.head.extend(text.as_bytes());
+            }
+            (DescribedType::Array(one, _), Dynamic::List(values)) => self.each(one, values),
+            (DescribedType::Sequence(one), Dynamic::List(values)) => {
+                self.count(values.len());
+                self.each(one, values);
+            }
+            (DescribedType::Option(one), Dynamic::Option(value)) => {
+                self.number(1, &[u8::from(value.is_some())]);
+                value.iter().for_each(|value| self.value(one, value));
+            }
+            (DescribedType::Result(ok, err), Dynamic::Result(value)) => {
+                self.number(1, &[u8::from(value.is_err())]);
+                match value {
+                    Ok(value) => self.value(ok, value),
+                    Err(value) => self.value(err, value),
+                }
+            }
+            (DescribedType::Tuple(parts), Dynamic::List(values)) => {
+                parts.iter().zip(values).for_each(|(one, value)| self.value(one, value));
+            }
+            (DescribedType::Named(number), value) => {
+                match (&self.all.types[*number].body, value) {
+                    // Its alignment is what it says, not what its fields would have.
+                    (DescribedBody::Plain { fields, align, .. }, Dynamic::List(values)) => {
+                        self.head.resize(self.head.len().next_multiple_of(*align as usize), 0);
+                        let before = core::mem::take(&mut self.head);
+                        for (field, value) in fields.iter().zip(values) {
+                            let mut inner = Twin { all: self.all, head: Vec::new(), ..*self };
+                            inner.value(&field.ty, value);
+                            self.head.extend(inner.head);
+                        }
+                        self.head.splice(..0, before);
+                    }
+                    (DescribedBody::Struct(fields), Dynamic::List(values)) => {
+                        self.fields(fields, values);
+                    }
+                    (DescribedBody::Enum(variants), Dynamic::Variant(number, values)) => {
+                        self.number(4, &number.to_ne_bytes());
+                        self.fields(&variants[*number as usize].fields, values);
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn twin(all: &Described, ty: &DescribedType, value: &Dynamic, swapped: bool) -> Vec<u8> {
+    // One byte before, so that nothing is aligned by chance.
+    let mut twin = Twin { all, head: vec![7], swapped };
+    twin.value(ty, value);
+    twin.head
+}
+
+fn put<R: Representation>(program: &Program, op: u32, value: &Dynamic) -> Result<Vec<u8>, Stopped> {
+    let mut memory = vec![0xaa; 1 << 16];
+    let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory));
+    writer.plain(&7u8)?;
+    let done = program.put(op, value, &mut writer);
+    writer.flush();
+    let bytes = writer.len();
+    done?;
+    memory.truncate(bytes);
+    Ok(memory)
+}
+
+fn take<R: Representation>(
+    program: &Program,
+    op: u32,
+    head: &[u8],
+    into: &mut Dynamic,
+) -> Result<(), Invalid> {
+    let mut reader = Reader::<R>::represented(Window::from(head));
+    reader.plain::<u8>()?;
+    program.take(op, &mut reader, into)?;
+    reader.finish()
+}
+
+/// Types of results and errors: whatever may stand in a head.
+fn each_type(all: &Described, program: &Program) -> Vec<(DescribedType, u32)> {
+    let of = |(procedure, routine): (
+        &crate::interface::DescribedProcedure,
+        &super::program::Routine,
+    )| {
+        [(procedure.result.clone(), routine.result), (procedure.error.clone(), routine.error)]
+    };
+    all.procedures.iter().zip(&program.routines).flat_map(of).collect()
+}
+
+fn round_trip<R: Representation>(
+    all: &Described,
+    program: &Program,
+    ty: &DescribedType,
+    op: u32,
+    value: &Dynamic,
+) -> Result<(), TestCaseError> {
+    let expected = twin(all, ty, value, R::SWAPPED);
+    let head = put::<R>(program, op, value).map_err(|stopped| {
+        TestCaseError::fail(format!("{stopped:?}: {value:?} as {}", all.type_text(ty)))
+    })?;
+    prop_assert_eq!(&head, &expected, "{:?} as {}", value, all.type_text(ty));
+    // What comes is joined as far as it may be, and goes back the same.
+    let mut taken = Dynamic::Unit;
+    prop_assert_eq!(take::<R>(program, op, &head, &mut taken), Ok(()));
+    prop_assert_eq!(put::<R>(program, op, &taken).unwrap(), head.clone());
+    let first = taken.clone();
+    // Into whatever was there before.
+    prop_assert_eq!(take::<R>(program, op, &head, &mut taken), Ok(()));
+    prop_assert_eq!(format!("{taken:?}"), format!("{first:?}"));
+    for short in 1..head.len() {
+        prop_assert!(take::<R>(program, op, &head[..short], &mut taken).is_err());
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn bytes_are_those_of_the_plain_twin(pool in pool(), seed in any::<u64>()) {
+        let all = pool.described();
+        let program = Program::flatten(&all);
+        let mut chance = Chance(seed);
+        for (ty, op) in each_type(&all, &program) {
+            for _ in 0..4 {
+                let Some(value) = some_value(&all, &ty, &mut chance, 0) else { break };
+                round_trip::<Native>(&all, &program, &ty, op, &value)?;
+                round_trip::<Swapped>(&all, &program, &ty, op, &value)?;
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_comes_is_taken_or_refused(
+        pool in pool(),
+        head in prop::collection::vec(prop_oneof![Just(0u8), Just(1), any::<u8>()], 1..200),
+    ) {
+        let all = pool.described();
+        let program = Program::flatten(&all);
+        for (_, op) in each_type(&all, &program) {
+            let mut taken = Dynamic::Unit;
+            if take::<Native>(&program, op, &head, &mut taken).is_ok() {
+                // Padding may have been anything; the values are the same.
+                let again = put::<Native>(&program, op, &taken).unwrap();
+                let mut other = Dynamic::Unit;
+                take::<Native>(&program, op, &again, &mut other).unwrap();
+                prop_assert_eq!(format!("{other:?}"), format!("{taken:?}"));
+            }
+            let _ = take::<Swapped>(&program, op, &head, &mut taken);
+        }
+    }
+
+    #[test]
+    fn values_of_another_type_are_refused(pool in pool(), seed in any::<u64>()) {
+        let all = pool.described();
+        let program = Program::flatten(&all);
+        let mut chance = Chance(seed);
+        let types = each_type(&all, &program);
+        for (ty, _) in &types {
+            let Some(value) = some_value(&all, ty, &mut chance, 0) else { continue };
+            for (_, op) in &types {
+                if let Ok(head) = put::<Native>(&program, *op, &value) {
+                    let mut taken = Dynamic::Unit;
+                    prop_assert_eq!(take::<Native>(&program, *op, &head, &mut taken), Ok(()));
+                }
+            }
+        }
+    }
+}
+
+fn program(types: &str) -> (Described, Program) {
+    let all = Described::parse(&format!("interface I version 0\n{types}")).unwrap();
+    let program = Program::flatten(&all);
+    (all, program)
+}
+
+#[test]
+fn what_lies_in_one_piece_is_one_step() {
+    let (_, program) = program(
+        "f() -> tuple<u32, u32, u32> or [tuple<u32, u32>; 5]\n\
+         g() -> tuple<u8, u32> or sequence<tuple<u64, u32>>\n\
+         h() -> R#0 or tuple<u32, u8>\n\
+         R#0 = struct {a: u64, b: [P#1; 3], c: u16}\n\
+         P#1 = plain 8 align 4 {x: u32, y: [u8; 4]}\n",
+    );
+    assert_eq!(
+        program.to_string(),
+        "f: -> solid(12 bytes) or solid(40 bytes)\n\
+         g: -> record(u8, u32) or sequence(solid(12 bytes))\n\
+         h: -> solid(34 bytes) or solid(5 bytes)\n"
+    );
+    // A second one would begin elsewhere: these are no run.
+    let Op::Sequence(one) = program.op(program.routines[1].error) else { panic!() };
+    assert_eq!(program.solid_run(one), None);
+}
+
+#[test]
+fn types_without_end_and_without_bytes_end() {
+    let (_, program) = program(
+        "f() -> A#0 or E#1\n\
+         A#0 = struct {a: A#0}\n\
+         E#1 = struct {a: unit, b: [unit; 18446744073709551615], c: tuple<unit>}\n",
+    );
+    let mut taken = Dynamic::Unit;
+    let refused = take::<Native>(&program, program.routines[0].result, &[7; 9], &mut taken);
+    assert_eq!(refused, Err(Invalid::TooDeep));
+    let deep = (0..2000).fold(Dynamic::Unit, |inner, _| Dynamic::List(vec![inner]));
+    let put_deep = put::<Native>(&program, program.routines[0].result, &deep);
+    assert!(matches!(put_deep, Err(Stopped::Overflow(Overflow::TooDeep))), "{put_deep:?}");
+    take::<Native>(&program, program.routines[0].error, &[7], &mut taken).unwrap();
+    assert_eq!(taken, Dynamic::Unit);
+}
+
+#[test]
+fn a_claimed_count_takes_no_memory() {
+    let (_, program) = program(
+        "f() -> sequence<text> or sequence<u64>\n\
+         g() -> [text; 18446744073709551615] or [u64; 18446744073709551615]\n\
+         h() -> sequence<unit> or [option<u8>; 4294967295]\n",
+    );
+    let head = [7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+    let mut taken = Dynamic::Unit;
+    for routine in &program.routines[..2] {
+        for op in [routine.result, routine.error] {
+            assert!(take::<Native>(&program, op, &head, &mut taken).is_err());
+        }
+    }
+    let units = take::<Native>(&program, program.routines[2].result, &head[..8], &mut taken);
+    assert_eq!((units, taken), (Ok(()), Dynamic::Units(u32::MAX)));
+}
+
+#[test]
+fn a_long_chain_of_types_needs_no_stack() {
+    for (body, plain) in [("struct", ""), ("plain 1 align 1", "")] {
+        let mut text = format!("f(in a: [T#0]) -> T#0 or text{plain}\n");
+        for number in 0..10_000 {
+            text.push_str(&format!("T#{number} = {body} {{next: T#{}}}\n", number + 1));
+        }
+        text.push_str(&format!("T#10000 = {body} {{last: u8}}\n"));
+        let (all, program) = program(&text);
+        assert!(program.ops.len() < 50_000);
+        let op = program.routines[0].result;
+        let mut taken = Dynamic::Unit;
+        assert_eq!(take::<Native>(&program, op, &[7, 8], &mut taken), Err(Invalid::TooDeep));
+        assert!(all.message_bytes() > 0);
+    }
+}
+
+#[test]
+fn where_a_value_is_wrong_is_told() {
+    let (_, program) = program(
+        "f() -> struct_of#0 or text\n\
+         struct_of#0 = struct {entries: sequence<E#1>, sizes: [u16; 2], kind: K#2}\n\
+         E#1 = struct {name: text, flags: sequence<bool>}\n\
+         K#2 = enum Nothing {} Some {what: option<u8>}\n",
+    );
+    let text = |text: &str| Dynamic::from(text);
+    let entry = |name: Dynamic, flags: Dynamic| Dynamic::List(vec![name, flags]);
+    let value = |entry: Dynamic, sizes: Dynamic, kind: Dynamic| {
+        Dynamic::List(vec![Dynamic::List(vec![entry]), sizes, kind])
+    };
+    let flags = || Dynamic::plain(&[true, false]);
+    let sizes = || Dynamic::plain(&[1u16, 2]);
+    let kind = || Dynamic::Variant(0, Vec::new());
+    let good = value(entry(text("a"), flags()), sizes(), kind());
+    let op = program.routines[0].result;
+    put::<Native>(&program, op, &good).unwrap();
+    let some = |what: Dynamic| Dynamic::Variant(1, vec![Dynamic::Option(Some(Box::new(what)))]);
+    for (bad, said) in [
+        (
+            value(entry(Dynamic::U8(1), flags()), sizes(), kind()),
+            "entries[0].name: expected text, got a u8",
+        ),
+        (
+            value(entry(text(""), Dynamic::Plain(vec![1, 2])), sizes(), kind()),
+            "entries[0].flags[1]: expected bool, got other bits",
+        ),
+        (
+            value(entry(text(""), flags()), Dynamic::Plain(vec![1; 3]), kind()),
+            "sizes: expected an array of 2 of 4 bytes, got 3 bytes",
+        ),
+        (
+            value(
+                entry(text(""), flags()),
+                Dynamic::List(vec![Dynamic::U16(1), Dynamic::U32(1)]),
+                kind(),
+            ),
+            "sizes[1]: expected u16, got a u32",
+        ),
+        (
+            value(entry(text(""), flags()), sizes(), Dynamic::Variant(2, Vec::new())),
+            "kind: expected a variant below 2, got 2",
+        ),
+        (
+            value(entry(text(""), flags()), sizes(), some(text("x"))),
+            "kind.Some.what: expected u8, got text",
+        ),
+        (
+            value(entry(text(""), flags()), sizes(), Dynamic::Unit),
+            "kind: expected a variant, got nothing",
+        ),
+    ] {
+        match put::<Native>(&program, op, &bad) {
+            Err(Stopped::Unfit(unfit)) => assert_eq!(unfit.to_string(), said),
+            other => panic!("{other:?} rather than {said}"),
+        }
+    }
+}

@@ -1,0 +1,461 @@
+//! Interpreted stubs beside compiled ones: a bridge between them keeps the contract, and both send the
+//! same bytes.
+
+mod contract;
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use contract::{
+    Chain, Colour, Contract as _, ContractClient, ContractServer, Object, Person, Pixel, Place,
+    Point,
+};
+use peregrine::call::{Answer, EStack, Incoming, Refusal, Reply, Request, Serve, Served, execute};
+use peregrine::interface::{Described, Known};
+use peregrine::value::{ByteOrder, Space, Window, align_up};
+use peregrine::{
+    Argument, BindOptions, Binding, Dynamic, Executed, GenericCall, GenericClient, GenericOutcome,
+    GenericParameter, GenericServer, Kind, Lent, Out, Server, interface,
+};
+use proptest::prelude::*;
+use support::turned::Turned;
+
+fn described() -> Described {
+    Described::parse(&ContractClient::INTERFACE.canonical_text()).unwrap()
+}
+
+/// Makes the call that has come to another server: nothing of the interface is compiled into it.
+fn pass_on(client: &GenericClient, call: &mut GenericCall<'_>) -> GenericOutcome {
+    let number = call.number();
+    let mut arguments: Vec<Argument<'_>> = call
+        .parameters()
+        .iter_mut()
+        .map(|parameter| match parameter {
+            GenericParameter::In(value) => Argument::In(value),
+            GenericParameter::Lent(lent) => Argument::Bytes(*lent),
+            GenericParameter::Out(out) => Argument::Out(out.by_ref()),
+            GenericParameter::InOut(value) => Argument::InOut(value),
+        })
+        .collect();
+    let mut result = Dynamic::Unit;
+    let ok = client.call_into(number, &mut arguments, &mut result)?;
+    Ok(if ok { Ok(result) } else { Err(result) })
+}
+
+/// A compiled client of a generic server, which is a generic client of a compiled server.
+fn bridge(to: impl Serve + 'static) -> GenericServer {
+    let inner = Binding::in_process(Arc::new(to), &BindOptions::default());
+    let client = GenericClient::over(inner, described());
+    GenericServer::new(described(), move |call| pass_on(&client, call))
+}
+
+#[test]
+fn a_bridge_keeps_the_contract_within_a_process() {
+    let make = |server: GenericServer| {
+        contract::over(Binding::in_process(Arc::new(server), &BindOptions::default()))
+    };
+    contract::suite_of_a_bridge(&|object| make(bridge(ContractServer::new(object))));
+    contract::suite_of_a_bridge(&|object| make(bridge(Turned(ContractServer::new(object)))));
+}
+
+#[test]
+fn a_bridge_keeps_the_contract_on_every_path() {
+    let _directory = support::own_directory();
+    let next = std::sync::atomic::AtomicU32::new(0);
+    for (endpoint, scheme) in
+        [(None, ""), (Some("tcp:127.0.0.1:0"), "tcp"), (Some("udp:127.0.0.1:0"), "udp")]
+    {
+        let running = Mutex::new(Vec::new());
+        contract::suite_of_a_bridge(&|object| {
+            let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let name = format!("generic-{}-{number}", std::process::id());
+            // The object behind is served by a path of its own.
+            let behind = format!("{name}-behind");
+            let server = Server::new().export(&behind, ContractServer::new(object)).unwrap();
+            let server = match endpoint {
+                Some(endpoint) => server.listen(endpoint).unwrap(),
+                None => server,
+            };
+            let served = server.spawn().unwrap();
+            let at = |running: &peregrine::Running, name: &str| match scheme {
+                "" => name.to_owned(),
+                _ => format!("{}/{name}", running.addresses()[0]),
+            };
+            let client = GenericClient::bind(&at(&served, &behind)).unwrap();
+            assert_eq!(client.described().digest(), ContractClient::INTERFACE.digest());
+            let bridge = GenericServer::new(described(), move |call| pass_on(&client, call));
+            let server = Server::new().export(&name, bridge).unwrap();
+            let server = match endpoint {
+                Some(endpoint) => server.listen(endpoint).unwrap(),
+                None => server,
+            };
+            let bridged = server.spawn().unwrap();
+            let client = ContractClient::bind(&at(&bridged, &name)).unwrap();
+            running.lock().unwrap().extend([served, bridged]);
+            client
+        });
+    }
+}
+
+// The bytes.
+
+/// A message, as it came: procedure, head, copied blocks, lent blocks.
+type Message = (u32, Vec<u8>, Vec<u8>, Vec<u8>);
+
+/// Keeps what it is sent, and refuses it.
+#[derive(Clone)]
+struct Kept(Arc<Mutex<Vec<Message>>>, ByteOrder);
+
+impl Serve for Kept {
+    fn interface(&self) -> Known {
+        ContractClient::INTERFACE.into()
+    }
+    fn byte_order(&self) -> ByteOrder {
+        self.1
+    }
+    fn serve(&self, request: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
+        let number = request.procedure();
+        let raw = request.raw();
+        let mut head = vec![0; raw.head.len()];
+        raw.head.read(0, &mut head).unwrap();
+        let mut lent = vec![0; raw.lent.len()];
+        raw.lent.read(&mut lent)?;
+        self.0.lock().unwrap().push((number, head, raw.copied.to_vec(), lent));
+        Err(Refusal::no_such_procedure(number))
+    }
+}
+
+/// The message put together again.
+fn incoming(message: &Message) -> (Vec<u8>, usize, usize) {
+    let (number, head, copied, lent) = message;
+    let procedure = &described().procedures[*number as usize];
+    let slices = |lent: bool| {
+        use peregrine::interface::{Direction, Shape};
+        procedure.parameters.iter().any(|one| {
+            one.shape != Shape::One
+                && if lent {
+                    one.direction == Direction::Lent
+                } else {
+                    matches!(one.direction, Direction::In | Direction::InOut)
+                }
+        })
+    };
+    let mut whole = head.clone();
+    if slices(false) {
+        whole.resize(align_up(whole.len()), 0);
+        whole.extend(copied);
+    }
+    if slices(true) {
+        whole.resize(align_up(whole.len()), 0);
+    }
+    let at = whole.len();
+    whole.extend(lent);
+    (whole, head.len(), at)
+}
+
+/// What a server answers to a message: all of the reply's memory, and what is told beside it.
+fn answer(serve: &dyn Serve, message: &Message) -> (Answer, u32, u32, Vec<u8>) {
+    let (whole, head_bytes, copied) = incoming(message);
+    let incoming = Incoming {
+        procedure: message.0,
+        space: Window::from(&whole[..]),
+        head_bytes,
+        copied,
+        total: whole.len(),
+        arrives: None,
+        departs: None,
+    };
+    let mut memory = vec![0; 1 << 16];
+    let space = Space::of_mut(&mut memory);
+    let (answer, at, bytes) = execute(serve, &incoming, space, &mut EStack::default());
+    (answer, at, bytes, memory)
+}
+
+fn word() -> impl Strategy<Value = String> {
+    prop_oneof![Just(String::new()), "[a-zß水🦅]{1,9}"]
+}
+
+fn place() -> impl Strategy<Value = Place> {
+    prop_oneof![
+        Just(Place::Nowhere),
+        word().prop_map(Place::Named),
+        (any::<i32>(), colour())
+            .prop_map(|(x, colour)| Place::At { point: Point { x: x.into(), y: -0.5 }, colour }),
+    ]
+}
+
+fn colour() -> impl Strategy<Value = Colour> {
+    prop_oneof![Just(Colour::Red), Just(Colour::Green), Just(Colour::Blue)]
+}
+
+fn person() -> impl Strategy<Value = Person> {
+    let home = proptest::option::of(place().prop_map(Box::new));
+    let leaf = (word(), 0..99u8, home).prop_map(|(name, age, home)| Person {
+        name,
+        age,
+        friends: Vec::new(),
+        home,
+    });
+    leaf.prop_recursive(3, 8, 3, |inner| {
+        (word(), 0..99u8, proptest::collection::vec(inner, 0..3))
+            .prop_map(|(name, age, friends)| Person { name, age, friends, home: None })
+    })
+}
+
+fn some<T: std::fmt::Debug>(one: impl Strategy<Value = T>) -> impl Strategy<Value = Vec<T>> {
+    proptest::collection::vec(one, 0..4)
+}
+
+/// Arguments for every procedure.
+#[derive(Debug)]
+struct Arguments {
+    numbers: (u8, i64, u128, f32, bool, char, u32),
+    text: String,
+    words: Vec<u16>,
+    longs: Vec<u64>,
+    bits: Vec<bool>,
+    colours: Vec<Colour>,
+    people: Vec<Person>,
+    person: Person,
+    place: Place,
+    room: usize,
+    links: usize,
+}
+
+prop_compose! {
+    fn arguments()(
+        numbers in any::<(u8, i64, u128, i16, bool, char, u16)>(),
+        text in word(),
+        words in some(any::<u16>()),
+        longs in some(0..u64::MAX / 8),
+        bits in some(any::<bool>()),
+        colours in some(colour()),
+        people in some(person()),
+        person in person(),
+        place in place(),
+        room in 0..40usize,
+        links in 0..9usize,
+    ) -> Arguments {
+        let (a, b, c, d, e, f, g) = numbers;
+        // None so large that adding to it overflows.
+        let numbers = (a, b, c, f32::from(d), e, f, u32::from(g));
+        Arguments { numbers, text, words, longs, bits, colours, people, person, place, room, links }
+    }
+}
+
+impl Arguments {
+    /// Calls everything; what comes of it is of no matter.
+    fn call(&self, client: &ContractClient) {
+        let (a, b, c, d, yes, letter, word) = self.numbers;
+        let mut points = vec![Point::default(); self.room];
+        let mut bytes = vec![0u8; self.room];
+        let (mut words, mut total) = (self.words.clone(), word.into());
+        let (mut people, mut person) = (self.people.clone(), self.person.clone());
+        let (mut bits, mut colours) = (self.bits.clone(), self.colours.clone());
+        let _ = client.nothing();
+        let _ = client.numbers(a, b, c, d);
+        let _ = client.letters(yes, letter);
+        let _ = client.point(&Point { x: d.into(), y: 1.0 });
+        let _ = client.pixel(Pixel { at: word, colour: Colour::Blue, lit: yes, layer: 9 });
+        let _ = client.person(&self.person);
+        let _ = client.place(self.place.clone());
+        let _ = client.chain(Chain::of(self.links));
+        let _ = client.array(&[1, 2, 3, 4, u16::from(a)], [yes.then_some(word), None]);
+        let _ = client.owned(self.text.clone(), self.longs.clone());
+        let _ = client.shout(&self.text);
+        let _ = client.names(&self.people);
+        let lent = [Point { x: 1.0, y: 2.0 }; 3];
+        let _ = client.count_bytes(self.text.as_bytes().into(), Lent::from(&lent[..]));
+        let lent = self.text.as_bytes();
+        let _ = client.all_in(&self.text, a, &words, lent.into(), &self.people, &self.longs[..]);
+        let mut numbers = vec![0; self.room];
+        let _ = client.fill(5, Out::from(&mut numbers[..]));
+        let (mut three, mut letters) = ([Colour::Red; 3], ['a'; 7]);
+        let _ = client.colours(Out::from(&mut three), Out::from(&mut letters));
+        let _ = client.double(&mut word.clone());
+        let _ = client.rename(&mut person);
+        let _ = client.sort(&mut self.longs.clone());
+        let _ = client.invert(&mut bits, &mut colours);
+        let _ = client.birthday(&mut people, 1);
+        let mut first = vec![0; 5 + self.room];
+        let _ = client.mixed(
+            Out::from(&mut first[..]),
+            &mut words,
+            &mut total,
+            &mut people,
+            Out::from(&mut points[..]),
+            &mut person,
+            &mut bits,
+        );
+        let mut into = vec![0; self.text.len() + self.room];
+        for fail in [true, false] {
+            let out = Out::from(&mut into[..]);
+            let text = &self.text;
+            let _ = client.fails(fail, text, out, &mut word.clone(), &mut [1, 2], &mut people);
+        }
+        let _ = client.relays();
+        let _ = client.bounded("abc", &[1], &mut [1, 2], Lent::from(&[3u8][..]));
+        let _ = client.bounded_out(Out::from(&mut bytes[..]));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn compiled_and_interpreted_stubs_send_the_same_bytes(arguments in arguments()) {
+        for order in [ByteOrder::NATIVE, ByteOrder::NATIVE.other()] {
+            let compiled = Kept(Arc::default(), order);
+            let binding = Binding::in_process(Arc::new(compiled.clone()), &BindOptions::default());
+            arguments.call(&contract::over(binding));
+            let interpreted = Kept(Arc::default(), order);
+            let native = Kept(Arc::default(), ByteOrder::NATIVE);
+            let binding = Binding::in_process(Arc::new(native.clone()), &BindOptions::default());
+            arguments.call(&contract::over(binding));
+            let bridge = bridge(interpreted.clone());
+            for message in &*native.0.lock().unwrap() {
+                answer(&bridge, message);
+            }
+            let (compiled, interpreted) =
+                (compiled.0.lock().unwrap().clone(), interpreted.0.lock().unwrap().clone());
+            prop_assert!(compiled.len() > 25, "{}", compiled.len());
+            prop_assert_eq!(compiled, interpreted);
+        }
+    }
+
+    #[test]
+    fn compiled_and_interpreted_stubs_answer_with_the_same_bytes(arguments in arguments()) {
+        let kept = Kept(Arc::default(), ByteOrder::NATIVE);
+        let binding = Binding::in_process(Arc::new(kept.clone()), &BindOptions::default());
+        arguments.call(&contract::over(binding));
+        let compiled = ContractServer::new(Object::default());
+        let bridges = [
+            bridge(ContractServer::new(Object::default())),
+            bridge(Turned(ContractServer::new(Object::default()))),
+        ];
+        // Whom a bridge relays an error for, it says.
+        let relays = ContractClient::INTERFACE.procedures.iter().position(|one| one.name == "relays");
+        let kept = kept.0.lock().unwrap();
+        for message in kept.iter().filter(|message| Some(message.0 as usize) != relays) {
+            let (compiled, at, bytes, memory) = answer(&compiled, message);
+            for bridge in &bridges {
+                let (interpreted, at_too, bytes_too, memory_too) = answer(bridge, message);
+                prop_assert_eq!((compiled, at, bytes), (interpreted, at_too, bytes_too));
+                // What an error leaves behind its head is not specified.
+                let end = if compiled == Answer::Ok { memory.len() } else { bytes as usize };
+                prop_assert!(memory[..end] == memory_too[..end], "procedure {}", message.0);
+            }
+        }
+    }
+}
+
+// What a generic client is told.
+
+#[interface]
+trait Small {
+    fn greet(&self, #[max_len(8)] name: &str) -> peregrine::Result<String>;
+    #[idempotent]
+    fn sizes(&self, numbers: &[u32], into: Out<'_, u32>) -> peregrine::Result<()>;
+}
+
+struct Thing;
+
+impl Small for Thing {
+    fn greet(&self, name: &str) -> peregrine::Result<String> {
+        Ok(format!("hello {name}"))
+    }
+    fn sizes(&self, numbers: &[u32], mut into: Out<'_, u32>) -> peregrine::Result<()> {
+        into.put(&numbers[..numbers.len().min(into.capacity())]).unwrap();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_generic_client_learns_what_there_is_and_what_was_wrong() {
+    let _directory = support::own_directory();
+    let name = format!("generic-small-{}", std::process::id());
+    let running = Server::new().export(&name, SmallServer::new(Thing)).unwrap().spawn().unwrap();
+    let client = GenericClient::bind(&name).unwrap();
+    assert_eq!(client.described().procedures[1].name, "sizes");
+    assert_eq!(client.described().message_bytes(), SmallClient::INTERFACE.message_bytes());
+    let falcon = Dynamic::from("falcon");
+    let said = client.call("greet", &mut [Argument::In(&falcon)]).unwrap();
+    assert_eq!(said, Ok(Dynamic::from("hello falcon")));
+
+    let refused = |procedure: &str, arguments: &mut [Argument<'_>]| {
+        let error = client.call(procedure, arguments).unwrap_err();
+        assert_eq!(error.executed(), Executed::No);
+        (error.kind(), error.detail().to_owned())
+    };
+    assert_eq!(
+        refused("great", &mut []),
+        (Kind::NoSuchProcedure, "there is no `great`; there is `greet`, `sizes`".into())
+    );
+    assert_eq!(
+        refused("greet", &mut []),
+        (Kind::BadArguments, "expected 1 arguments (name), got 0".into())
+    );
+    assert_eq!(
+        refused("greet", &mut [Argument::In(&Dynamic::U8(1))]),
+        (Kind::BadArguments, "name: expected text".into())
+    );
+    let long = Dynamic::from("nine bytes");
+    assert_eq!(refused("greet", &mut [Argument::In(&long)]).0, Kind::TooLarge);
+    let odd = Dynamic::Plain(vec![0; 6]);
+    let mut memory = [0; 12];
+    assert_eq!(
+        refused("sizes", &mut [Argument::In(&odd), Argument::Out(Out::from(&mut memory))]),
+        (Kind::BadArguments, "numbers: expected elements of 4 bytes, got 6 bytes".into())
+    );
+    let list = Dynamic::List(vec![Dynamic::U32(1), Dynamic::I32(1)]);
+    assert_eq!(
+        refused("sizes", &mut [Argument::In(&list), Argument::Out(Out::from(&mut memory))]),
+        (Kind::BadArguments, "numbers[1]: expected u32, got an i32".into())
+    );
+    assert_eq!(
+        refused("sizes", &mut [Argument::In(&list), Argument::In(&list)]).1,
+        "numbers[1]: expected u32, got an i32"
+    );
+
+    // An odd byte of room is of no use, and what is filled is told in bytes.
+    let list = Dynamic::List((1..=5).map(Dynamic::U32).collect());
+    let mut memory = [0; 15];
+    let mut out = Out::from(&mut memory);
+    let done = client.call("sizes", &mut [Argument::In(&list), Argument::Out(out.by_ref())]);
+    assert_eq!((done.unwrap(), out.filled()), (Ok(Dynamic::Unit), 12));
+    assert_eq!(Dynamic::Plain(memory[..12].to_vec()).to_vec(), Some(vec![1u32, 2, 3]));
+
+    // A server with more than one knows fits; one with less does not.
+    let all = client.described().to_string();
+    let greet = all.lines().nth(1).unwrap();
+    let text = all.replace(&format!("{greet}\n"), "");
+    let part = Described::parse(&text).unwrap();
+    let options = BindOptions::default();
+    let some = GenericClient::bind_as(&name, part, &options).unwrap();
+    let mut out = Out::from(&mut memory);
+    some.call("sizes", &mut [Argument::In(&list), Argument::Out(out.by_ref())]).unwrap().unwrap();
+    let text = text.replace("u32", "u64");
+    let error = GenericClient::bind_as(&name, Described::parse(&text).unwrap(), &options);
+    let error = error.unwrap_err();
+    assert_eq!(error.kind(), Kind::InterfaceMismatch);
+    assert!(error.detail().contains("parameter `numbers`: ours is `u64`"), "{error}");
+    drop(running);
+}
+
+#[test]
+fn what_a_generic_server_returns_is_looked_at() {
+    let all = Described::parse(&SmallClient::INTERFACE.canonical_text()).unwrap();
+    let server = GenericServer::new(all, |call| {
+        if let [_, GenericParameter::Out(out)] = call.parameters() {
+            out.put(&[1, 2, 3]).unwrap();
+        }
+        Ok(Ok(Dynamic::List(vec![])))
+    });
+    let binding = Binding::in_process(Arc::new(server), &BindOptions::default());
+    let client = SmallClient { binding };
+    let error = client.greet("x").unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::BadResult, Executed::Maybe));
+    assert!(error.detail().ends_with("result: expected text, got a list"), "{error}");
+    let error = client.sizes(&[1], Out::from(&mut [0; 2])).unwrap_err();
+    assert!(error.detail().ends_with("into: expected elements of 4 bytes, got 3 bytes"), "{error}");
+}
