@@ -158,7 +158,10 @@ fn encode<T: Value, R: Representation>(value: &mut Box<Aligned<T>>, packet: &mut
 
 fn decode<T: Value, R: Representation>(value: &mut Box<Aligned<T>>, packet: &mut [u8]) -> Used {
     let mut head = Reader::<R>::represented(Window::from(&*packet));
-    value.0 = T::decode(&mut head).ok()?;
+    match T::decode(&mut head) {
+        Ok(decoded) => value.0 = decoded,
+        Err(_) => return None,
+    }
     Some(packet.len() - head.remaining())
 }
 
