@@ -20,6 +20,10 @@ impl Mark {
 
 /// Native values over a copy of as many bytes, each way.
 const OVER_COPY: [(Data, f64); 2] = [(Data::Array, 1.10), (Data::Structure, 1.50)];
+/// Interpreted calls over compiled ones.
+const OVER_COMPILED: [(Data, f64); 2] = [(Data::Array, 1.25), (Data::Structure, 2.00)];
+/// How many nanoseconds more an interpreted call of one integer may take.
+const MORE_NS: f64 = 30.0;
 /// The paper's own worst deviation of its model.
 const MODEL: f64 = 0.12;
 
@@ -33,6 +37,17 @@ pub(crate) fn of(study: &Study) -> Vec<Mark> {
                 marks.push(Mark { what, must, is: ours.ratio[1] });
             }
         }
+    }
+    for (data, must) in OVER_COMPILED {
+        if let Some(ours) = study.ours(Row::Interpreted, data, true) {
+            let what = format!("{}, interpreted client over compiled, whole call", data.name());
+            marks.push(Mark { what, must, is: ours.ratio[1] });
+        }
+    }
+    let ns = |row| study.ours(row, Data::One, true).map(|one| one.ns[1]);
+    if let (Some(interpreted), Some(compiled)) = (ns(Row::Interpreted), ns(Row::Compiled)) {
+        let what = format!("{}, interpreted client, ns more than compiled", Data::One.name());
+        marks.push(Mark { what, must: MORE_NS, is: interpreted - compiled });
     }
     let worst = |off: &dyn Fn(&super::study::Cell) -> f64| {
         study.cells.iter().map(|cell| off(cell).abs()).fold(0.0, f64::max)

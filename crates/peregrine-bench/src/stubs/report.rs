@@ -195,7 +195,11 @@ fn to_text(study: &Study) -> String {
     let header = ["effect", "what differs", "first ns", "second ns", "each (of)"];
     text += &table("What the model misses", &header, 2, rows.collect());
     let rows = study.ours.iter().map(|one| {
-        let ratio = if one.row == Row::Copy { "-".into() } else { format!("{:.2}", one.ratio[1]) };
+        let ratio = if one.row == Row::Copy || one.row == Row::Compiled {
+            "-".into()
+        } else {
+            format!("{:.2}", one.ratio[1])
+        };
         let spread = format!("{:.2}-{:.2}", one.ratio[0], one.ratio[2]);
         vec![
             one.data.name().to_owned(),
@@ -206,8 +210,13 @@ fn to_text(study: &Study) -> String {
             spread,
         ]
     });
-    let header = ["type", "way", "what", "ns", "over memcpy", "quartiles"];
-    text += &table("What Peregrine's stubs cost", &header, 3, rows.collect());
+    let header = ["type", "way", "what", "ns", "ratio", "quartiles"];
+    text += &table(
+        "What Peregrine's stubs cost: over memcpy, and interpreted over compiled",
+        &header,
+        3,
+        rows.collect(),
+    );
     let rows = marks::of(study).into_iter().map(|mark| {
         let met = if mark.is_met() { "met" } else { "missed" };
         vec![mark.what.clone(), format!("{:.2}", mark.must), format!("{:.2}", mark.is), met.into()]
@@ -228,6 +237,7 @@ fn principal(study: &Study, marshals: bool) -> String {
         if marshals {
             for (data, ms) in paper::MEASURED_MS[place].into_iter().enumerate() {
                 let doubtful = paper::DOUBTFUL.iter().any(|one| (one.0, one.1) == (place, data));
+                let ms = if ms.is_nan() { "-".to_owned() } else { ms.to_string() };
                 row.push(format!("{ms}{}", if doubtful { " ?" } else { "" }));
             }
         }
@@ -260,18 +270,12 @@ fn excess(of: f64, over: f64) -> f64 {
 /// Tables 3 and 4: what interpretation and procedure calls make out, here and there.
 fn shares(study: &Study) -> String {
     let here = |design, data| study.cell(design, data, true).map_or(f64::NAN, |cell| cell.ns[1]);
-    let there = |design, data: Data| {
-        let place = Design::ALL.iter().position(|one| *one == design).unwrap_or(0);
-        paper::MEASURED_MS[place][data as usize]
-    };
-    let line = |design: Design, without: Design| {
+    let line = |design: Design, without: Design, there: [u32; 3]| {
         let mut row = vec![control(design.control).to_owned(), copying(design.copying).to_owned()];
         row.extend(Data::ALL.map(|data| {
             format!("{:.0} %", 100.0 * excess(here(design, data), here(without, data)))
         }));
-        row.extend(Data::ALL.map(|data| {
-            format!("{:.0} %", 100.0 * excess(there(design, data), there(without, data)))
-        }));
+        row.extend(there.map(|percent| format!("{percent} %")));
         row
     };
     let names = Data::ALL.map(Data::name);
@@ -279,19 +283,21 @@ fn shares(study: &Study) -> String {
     let mut header = vec!["stub", "copying"];
     header.extend(names);
     header.extend(there_names.iter().map(String::as_str));
-    let interpreted = Copying::ALL.map(|copying| {
-        let of = |control| Design { control, copying };
-        line(of(Control::Interpreted), of(Control::Compiled))
-    });
-    let calls = [Control::Interpreted, Control::Compiled].into_iter().flat_map(|control| {
+    let interpreted =
+        Copying::ALL.into_iter().zip(paper::INTERPRETATION).map(|(copying, there)| {
+            let of = |control| Design { control, copying };
+            line(of(Control::Interpreted), of(Control::Compiled), there)
+        });
+    let controls = [Control::Interpreted, Control::Compiled];
+    let calls = controls.into_iter().zip(paper::CALLS).flat_map(|(control, there)| {
         let of = |copying| Design { control, copying };
         [
-            line(of(Copying::ProceduralByte), of(Copying::InlineByte)),
-            line(of(Copying::ProceduralItem), of(Copying::InlineItem)),
+            line(of(Copying::ProceduralByte), of(Copying::InlineByte), there[0]),
+            line(of(Copying::ProceduralItem), of(Copying::InlineItem), there[1]),
         ]
     });
     let title = "Percent of marshalling time due to interpretation (Table 3)";
-    let text = table(title, &header, 2, interpreted.into());
+    let text = table(title, &header, 2, interpreted.collect());
     let title = "Percent of marshalling time due to procedure calls (Table 4)";
     text + &table(title, &header, 2, calls.collect())
 }

@@ -4,14 +4,13 @@
 //! |---|---|
 //! | `value` | `Value::encode` and `Value::decode` of the type, as an argument by value: arrays of fixed lengths |
 //! | `stub` | all that a generated stub does: the client's, up to a message that is complete in its frame; and the server's, from there to the procedure (copying the arguments, as a path does) and back |
-//!
-//! Interpreted stubs have their place in [`Row::ALL`], and in [`programs`].
+//! | `call` | a whole call within this process, by the compiled client and by the interpreted one, to the same compiled server |
 
 use peregrine::call::{Call, EStack, FrameLayout, Frames, Incoming, Limit, execute};
 use peregrine::interface::Described;
 use peregrine::sys::Memory;
 use peregrine::value::{Block, Native, Reader, Representation, Space, Swapped, Window, Writer};
-use peregrine::{Plain, Short, Value, interface};
+use peregrine::{Argument, Dynamic, GenericClient, Plain, Short, Value, interface};
 use std::hint::black_box;
 use std::sync::Arc;
 
@@ -127,10 +126,28 @@ pub(crate) enum Row {
     Swapped,
     /// The generated stub, native.
     Stub,
+    /// A call by the compiled client, within this process.
+    Compiled,
+    /// The same by the interpreted one.
+    Interpreted,
 }
 
 impl Row {
-    pub(crate) const ALL: [Self; 4] = [Self::Copy, Self::Value, Self::Swapped, Self::Stub];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Copy, Self::Value, Self::Swapped, Self::Stub, Self::Compiled, Self::Interpreted];
+
+    /// What it is held against.
+    pub(crate) const fn base(self) -> Self {
+        match self {
+            Self::Interpreted => Self::Compiled,
+            _ => Self::Copy,
+        }
+    }
+
+    /// Whether there is one of each way, and not one for both.
+    pub(crate) const fn has_ways(self) -> bool {
+        !matches!(self, Self::Compiled | Self::Interpreted)
+    }
 
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -138,6 +155,8 @@ impl Row {
             Self::Value => "value, native",
             Self::Swapped => "value, swapped",
             Self::Stub => "stub, native",
+            Self::Compiled => "call, compiled client",
+            Self::Interpreted => "call, interpreted client",
         }
     }
 }
@@ -301,6 +320,75 @@ impl Server {
     }
 }
 
+/// Calls within this process, by either client of the same server.
+struct Calling {
+    compiled: ThreeClient,
+    interpreted: GenericClient,
+    user: User,
+    records: Box<Aligned<[Triple; RECORDS]>>,
+    labelled: Labelled,
+    /// The same values, for the interpreted client.
+    one: Dynamic,
+    numbers: [Dynamic; 3],
+    array: Dynamic,
+    record_values: Dynamic,
+    label: Dynamic,
+    result: Dynamic,
+}
+
+impl Calling {
+    fn new() -> Self {
+        let user = User::full();
+        let Structure { e, f, .. } = Structure::of(&user);
+        let compiled = ThreeClient::in_process(Object);
+        let interpreted = GenericClient::over(compiled.binding().clone(), description());
+        Self {
+            compiled,
+            interpreted,
+            one: user.one.into(),
+            numbers: [user.first.into(), user.second.into(), user.third.into()],
+            array: Dynamic::plain(&user.array[..]),
+            record_values: Dynamic::plain(&e),
+            label: Dynamic::List(vec![f.n.into(), f.s.clone().into()]),
+            result: Dynamic::Unit,
+            records: Box::new(Aligned(e)),
+            labelled: f,
+            user,
+        }
+    }
+
+    fn compiled(&self, data: Data) -> peregrine::Result<()> {
+        let Self { compiled, user, records, labelled, .. } = self;
+        match data {
+            Data::One => compiled.one(user.one),
+            Data::Array => compiled.array(&user.array[..]),
+            Data::Structure => compiled.structure(
+                user.first,
+                user.second,
+                user.third,
+                &user.array[..],
+                &records[..],
+                labelled,
+            ),
+        }
+    }
+
+    fn interpreted(&mut self, data: Data) -> peregrine::Result<bool> {
+        let Self { interpreted, one, numbers, array, record_values, label, result, .. } = self;
+        let [a, b, c] = numbers;
+        let number = data as u32;
+        match data {
+            Data::One => interpreted.call_into(number, &mut [Argument::In(one)], result),
+            Data::Array => interpreted.call_into(number, &mut [Argument::In(array)], result),
+            Data::Structure => {
+                let all = [a, b, c, array, record_values, label];
+                let mut all = all.map(|value| Argument::In(value));
+                interpreted.call_into(number, &mut all, result)
+            }
+        }
+    }
+}
+
 /// A row's program.
 pub(crate) fn program(row: Row, data: Data, marshals: bool) -> Result<Program, Failure> {
     let user = User::full();
@@ -326,6 +414,19 @@ pub(crate) fn program(row: Row, data: Data, marshals: bool) -> Result<Program, F
         }
         Row::Value => value(false),
         Row::Swapped => value(true),
+        Row::Compiled => {
+            let calling = Calling::new();
+            Program::new(move |times| {
+                (0..times).fold(true, |fine, _| fine & black_box(&calling).compiled(data).is_ok())
+            })
+        }
+        Row::Interpreted => {
+            let mut calling = Calling::new();
+            Program::new(move |times| {
+                let mut one = || matches!(black_box(&mut calling).interpreted(data), Ok(true));
+                (0..times).fold(true, |fine, _| fine & one())
+            })
+        }
         Row::Stub if marshals => {
             let caller = Caller::new()?;
             Program::new(move |times| caller.run(data, times).is_some())

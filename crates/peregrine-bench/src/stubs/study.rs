@@ -38,7 +38,7 @@ pub(crate) struct Ours {
     pub(crate) data: Data,
     pub(crate) marshals: bool,
     pub(crate) ns: [f64; 3],
-    /// Over the copy: quartiles of the rounds' ratios.
+    /// Over what it is held against: quartiles of the rounds' ratios.
     pub(crate) ratio: [f64; 3],
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Stud
     let mut ours = Vec::new();
     for marshals in WAYS {
         for data in Data::ALL {
-            for row in Row::ALL {
+            for row in Row::ALL.into_iter().filter(|row| marshals || row.has_ways()) {
                 let at = programs.add([shipped::program(row, data, marshals)?]);
                 ours.push((row, data, marshals, at.start));
             }
@@ -132,12 +132,12 @@ pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Stud
         Difference { effect, with, without }
     });
     let differences = differences.collect();
-    let copies: Vec<_> = ours.iter().filter(|one| one.0 == Row::Copy).copied().collect();
+    let bases = ours.clone();
     let ours = ours.into_iter().map(|(row, data, marshals, at)| {
-        let copy = copies.iter().find(|copy| (copy.1, copy.2) == (data, marshals));
-        let copy = &programs.samples[copy.map_or(at, |copy| copy.3)];
+        let base = bases.iter().find(|one| (one.0, one.1, one.2) == (row.base(), data, marshals));
+        let base = &programs.samples[base.map_or(at, |base| base.3)];
         let samples = &programs.samples[at];
-        let ratios: Vec<f64> = samples.iter().zip(copy).map(|(ours, copy)| ours / copy).collect();
+        let ratios: Vec<f64> = samples.iter().zip(base).map(|(ours, base)| ours / base).collect();
         Ours { row, data, marshals, ns: quartiles(samples), ratio: quartiles(&ratios) }
     });
     let ours = ours.collect();

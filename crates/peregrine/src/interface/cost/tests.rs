@@ -82,7 +82,7 @@ const ESTIMATES: [[f64; 3]; 10] = [
     [0.010, 3.34, 9.32],
     [0.040, 11.0, 27.1],
     [0.035, 9.73, 24.5],
-    // It says 0.035 there, and Table 3 that it is 14 % of 0.079.
+    // Our copy says 0.035 there; but interpreted it is 0.079, of which B + e are 0.068.
     [0.011, 0.432, 3.87],
 ];
 
