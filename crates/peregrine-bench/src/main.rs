@@ -261,6 +261,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             let mut rows = Vec::new();
             if !network_only {
                 rows = peers::measure(&selection, &progress)?;
+                if selection.cases.is_empty() {
+                    rows.extend(stubs::encodings::measure(&selection, &progress)?);
+                }
             }
             rows.extend(network::others(&selection, &progress)?);
             ("peers", selection.format, rows)

@@ -1,12 +1,15 @@
 //! What can be written on the command line.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::Styles;
 use clap::builder::styling::AnsiColor;
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, value_parser};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, value_parser};
+use clap_complete::engine::ArgValueCompleter;
 use peregrine::Wait;
+
+use crate::completions::{self, Shell};
 
 const STYLES: Styles = Styles::styled()
     .header(AnsiColor::Green.on_default().bold())
@@ -16,11 +19,12 @@ const STYLES: Styles = Styles::styled()
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  fine
-  1  the procedure itself said no
-  2  the command line makes no sense
-  3  it failed and nothing was executed: it may be repeated
-  4  it failed and may have been executed
+  0    fine
+  1    the procedure itself said no
+  2    the command line makes no sense
+  3    it failed and nothing was executed: it may be repeated
+  4    it failed and may have been executed
+  130  Ctrl-C (128 and the number of whatever signal ended it)
 
 Environment:
   PEREGRINE_DIR    where names are exported and looked up first
@@ -36,6 +40,9 @@ pub(crate) struct Arguments {
     /// How to answer; JSON, and a header in C (of `describe`), stand alone on standard output
     #[arg(long, global = true, value_enum, default_value_t = Written::Human)]
     pub(crate) format: Written,
+    /// When to use colours; `auto`: on a terminal, unless NO_COLOR is set or TERM is `dumb`
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
+    pub(crate) color: Colour,
     /// What to do.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -48,8 +55,21 @@ pub(crate) enum Written {
     Human,
     /// One JSON object
     Json,
+    /// A JSON object a line: one for each result of those that have several
+    Ndjson,
     /// A header for a program in C: only of `describe`
     C,
+}
+
+/// When there are colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On a terminal that has them
+    Auto,
+    /// Into files and pipes, too
+    Always,
+    /// Nowhere
+    Never,
 }
 
 /// How to answer.
@@ -59,25 +79,43 @@ pub(crate) enum Format {
     Human,
     /// One JSON object.
     Json,
+    /// A JSON object a line.
+    Ndjson,
+}
+
+impl Format {
+    /// Whether programs read it.
+    pub(crate) const fn is_json(self) -> bool {
+        matches!(self, Self::Json | Self::Ndjson)
+    }
+
+    /// As it is written on the command line.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Human => "human",
+            Self::Json => "json",
+            Self::Ndjson => "ndjson",
+        }
+    }
+}
+
+impl Colour {
+    /// As it is written on the command line.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
 }
 
 impl Arguments {
-    /// The command line as it stands; ends the process if it makes no sense.
-    pub(crate) fn checked() -> Self {
-        let arguments = Self::parse();
-        if arguments.format == Written::C
-            && !matches!(arguments.command, Some(Command::Describe { .. }))
-        {
-            let only = "`--format c` is a header of an interface: only `describe` has one";
-            Self::command().error(ErrorKind::ArgumentConflict, only).exit();
-        }
-        arguments
-    }
-
     /// How answers, and failures, are told.
-    pub(crate) fn answers(&self) -> Format {
+    pub(crate) const fn answers(&self) -> Format {
         match self.format {
             Written::Json => Format::Json,
+            Written::Ndjson => Format::Ndjson,
             Written::Human | Written::C => Format::Human,
         }
     }
@@ -92,22 +130,42 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Copy a file from a server of `serve`, here or over a network
     Copy(Copy),
-    /// List the names that are exported on this machine
-    List,
+    /// List the names that are exported on this machine, or by a server elsewhere
+    List {
+        /// The server: @HOST or @HOST:PORT, perhaps with eth:, udp: or tcp: in front, or a name that
+        /// a hosts file has [default: all of this machine]
+        address: Option<String>,
+    },
     /// Show the interface of an export
     Describe {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
         /// eth:, udp: or tcp: in front
+        #[arg(add = ArgValueCompleter::new(completions::addresses))]
         name: String,
     },
     /// Tell which path a client would take, and why none of the others
     Explain {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
         /// eth:, udp: or tcp: in front
+        #[arg(add = ArgValueCompleter::new(completions::addresses))]
         address: String,
     },
     /// Call the procedure that does nothing, and say how long it takes
     Ping(Ping),
+    /// Show what a running server counts: calls, rates, latency, sessions, bindings
+    Stat(Stat),
+    /// Tell what this machine allows, what that costs a call, and how to mend it
+    Doctor(Doctor),
+    /// Remove what dead servers have left in the runtime directories
+    Clean(Clean),
+    /// Print what makes a shell complete verbs, options and the names of exports
+    Completions {
+        /// Which shell
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Print the manual's page, or write all of them
+    Man(Man),
     /// The demonstration's server of every kind of parameter.
     #[command(hide = true)]
     DemoServer(DemoServer),
@@ -126,7 +184,7 @@ impl Default for Command {
 #[derive(Args, Debug, Default)]
 pub(crate) struct Demo {
     /// Copy this file rather than one that is made up
-    #[arg(long, value_name = "PATH", conflicts_with = "bytes")]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "bytes")]
     pub(crate) file: Option<PathBuf>,
     /// Size of the file that is made up, such as 64M [default: 256M]
     #[arg(long, value_name = "N", value_parser = bytes)]
@@ -143,6 +201,7 @@ pub(crate) struct Demo {
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// Directory whose files are exported
+    #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
     /// Name of the export [default: the directory's own]
     #[arg(long)]
@@ -175,7 +234,7 @@ pub(crate) struct Copy {
     #[arg(value_name = "ADDRESS/PATH")]
     pub(crate) from: String,
     /// Where the copy goes: a file, or a directory
-    #[arg(value_name = "DEST")]
+    #[arg(value_name = "DEST", value_hint = ValueHint::AnyPath)]
     pub(crate) to: PathBuf,
 }
 
@@ -184,6 +243,7 @@ pub(crate) struct Copy {
 pub(crate) struct Ping {
     /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
     /// udp: or tcp: in front
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) name: String,
     /// How many calls
     #[arg(short, long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
@@ -191,6 +251,49 @@ pub(crate) struct Ping {
     /// How to wait for each result
     #[arg(long, value_enum, default_value_t = WaitHow::Adaptive)]
     pub(crate) wait: WaitHow,
+}
+
+/// Options of `stat`.
+#[derive(Args, Debug)]
+pub(crate) struct Stat {
+    /// Any name of a server of this machine, or the address of one: @HOST or @HOST:PORT, perhaps with
+    /// eth:, udp: or tcp: in front [default: the only one here]
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) address: Option<String>,
+    /// How long to count for each result, such as 200ms, 1s or 1m
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
+    pub(crate) interval: Duration,
+    /// Show one interval after the other: on a terminal in place, until `q` or Ctrl-C; elsewhere in
+    /// lines
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+    /// End after so many intervals [default: 1, or none with --watch]
+    #[arg(short, long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+}
+
+/// Options of `doctor`.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Measure nothing, and make no link of its own: only ask
+    #[arg(long)]
+    pub(crate) quick: bool,
+}
+
+/// Options of `clean`.
+#[derive(Args, Debug)]
+pub(crate) struct Clean {
+    /// Only tell what would be removed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Options of `man`.
+#[derive(Args, Debug)]
+pub(crate) struct Man {
+    /// Write a page for each verb, and one for all, into this directory
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 /// Options of the demonstration's server.
@@ -250,6 +353,24 @@ impl From<WaitHow> for Wait {
     }
 }
 
+/// A time of 10 ms to a day, with its unit.
+fn time(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let ms: f64 = match &text[digits.len()..] {
+        "ms" => 1.0,
+        "s" | "" => 1e3,
+        "m" | "min" => 60e3,
+        "h" => 3600e3,
+        unit => return Err(format!("`{unit}` is no unit of time: ms, s, m or h")),
+    };
+    let number: f64 = digits.parse().map_err(|error| format!("{error}"))?;
+    let all = number * ms;
+    if !(10.0..=86_400e3).contains(&all) {
+        return Err("expected 10ms to 24h".to_owned());
+    }
+    Ok(Duration::from_secs_f64(all / 1e3))
+}
+
 /// A number of bytes, perhaps with K, M or G behind it (powers of 1024).
 fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
@@ -264,6 +385,8 @@ fn bytes(text: &str) -> Result<u64, String> {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
 
     #[test]
@@ -278,5 +401,15 @@ mod tests {
         assert_eq!(bytes("3G"), Ok(3 << 30));
         assert!(bytes("").is_err() && bytes("M").is_err() && bytes("é").is_err());
         assert!(bytes("99999999999G").is_err());
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, ms) in [("200ms", 200), ("1s", 1000), ("0.5", 500), ("2m", 120_000)] {
+            assert_eq!(time(text), Ok(Duration::from_millis(ms)));
+        }
+        for text in ["", "s", "1ms", "25h", "-1s", "NaN", "inf", "1 s", "3d", "1é"] {
+            assert!(time(text).is_err(), "{text}");
+        }
     }
 }

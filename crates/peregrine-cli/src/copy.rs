@@ -3,18 +3,23 @@
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use peregrine::{Address, Out};
 use serde_json::json;
 
 use crate::args::{Copy, Format};
 use crate::files::{CHUNK_BYTES, Files as _, FilesClient};
-use crate::output::{self, BOLD, During, Failure};
+use crate::interrupt::{Interrupt, Terms};
+use crate::output::{self, BOLD, Counted, During, Failure};
 
 /// A call that takes longer than this has no server that works.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How long a chunk has to come to its end when the copy is interrupted.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// Copies one file.
 pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
@@ -32,28 +37,33 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
     let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = directory.unwrap_or(Path::new("."));
     let mut made = tempfile::NamedTempFile::new_in(directory).during(what())?;
-    let copied = fetch(&files, path, bytes, made.as_file_mut(), &what)?;
+    let progress = Progress::new(bytes);
+    let interrupt = progress.mind(format, made.path().to_owned())?;
+    let copied = fetch(&files, path, &progress, &interrupt, made.as_file_mut(), &what)?;
     make_readable(made.as_file()).during(what())?;
+    interrupt.check(|| progress.interrupted())?;
+    interrupt.leave();
     made.persist(&target).map_err(|error| error.error).during(what())?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let per_s = copied as f64 / seconds.max(1e-9);
+    let took = begun.elapsed();
+    let per_s = copied as f64 / took.as_secs_f64().max(1e-9);
     let way = files.binding().path().to_string();
-    match format {
-        Format::Json => output::print(json!({
+    if format.is_json() {
+        return output::print(json!({
             "from": copy.from,
             "to": target.display().to_string(),
             "path": way,
             "bytes": copied,
-            "seconds": seconds,
+            "seconds": took.as_secs_f64(),
             "bytes_per_s": per_s,
-        })),
-        Format::Human => output::print(format_args!(
-            "{copied} bytes of {BOLD}{}{BOLD:#} to {BOLD}{}{BOLD:#}, path {way}: {:.2} GB/s",
-            copy.from,
-            target.display(),
-            per_s / 1e9
-        )),
+            "took_ns": output::whole_ns(took),
+        }));
     }
+    output::say(format_args!(
+        "{copied} bytes of {BOLD}{}{BOLD:#} to {BOLD}{}{BOLD:#}, path {way}: {:.2} GB/s",
+        copy.from,
+        target.display(),
+        per_s / 1e9
+    ))
 }
 
 /// Where the copy goes: in a directory it has the file's own name.
@@ -70,18 +80,51 @@ fn make_readable(file: &File) -> std::io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(0o644))
 }
 
+/// How far the copy is, for who watches.
+struct Progress {
+    bytes: u64,
+    bar: ProgressBar,
+    done: Arc<AtomicU64>,
+}
+
+impl Progress {
+    fn new(bytes: u64) -> Self {
+        Self { bytes, bar: output::bar(bytes, "copying", Counted::Bytes), done: Arc::default() }
+    }
+
+    fn set(&self, bytes: u64) {
+        self.done.store(bytes, Ordering::Relaxed);
+        self.bar.set_position(bytes);
+    }
+
+    fn interrupted(&self) -> String {
+        interrupted(self.done.load(Ordering::Relaxed), self.bytes)
+    }
+
+    /// Minds signals: what was begun at `part` goes, if the copy does not end by itself.
+    fn mind(&self, format: Format, part: PathBuf) -> Result<Interrupt, Failure> {
+        let terms = Terms { format, grace: GRACE, executed: "maybe" };
+        let (bytes, done) = (self.bytes, Arc::clone(&self.done));
+        let last = move || {
+            let _ = std::fs::remove_file(part);
+            interrupted(done.load(Ordering::Relaxed), bytes)
+        };
+        Interrupt::mind(terms, || {}, last)
+    }
+}
+
+fn interrupted(done: u64, bytes: u64) -> String {
+    format!("{done} of {bytes} bytes were copied, and are removed again")
+}
+
 fn fetch(
     files: &FilesClient,
     path: &str,
-    bytes: u64,
+    progress: &Progress,
+    interrupt: &Interrupt,
     made: &mut File,
     what: &dyn Fn() -> String,
 ) -> Result<u64, Failure> {
-    let style =
-        "  {msg} {wide_bar} {binary_bytes:>10} of {binary_total_bytes} {binary_bytes_per_sec}";
-    let style =
-        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(bytes).with_style(style).with_message("copying");
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut at = 0;
     loop {
@@ -93,10 +136,11 @@ fn fetch(
         }
         made.write_all(&chunk[..filled]).during(what())?;
         at += filled as u64;
-        bar.set_position(at);
+        progress.set(at);
+        interrupt.check(|| progress.interrupted())?;
     }
-    bar.finish_and_clear();
-    if at < bytes {
+    progress.bar.finish_and_clear();
+    if at < progress.bytes {
         return Err(Failure::Said(format!("`{path}` has become shorter")));
     }
     Ok(at)

@@ -1,6 +1,7 @@
 //! `describe`: the interface of an export, as it tells it itself.
 
 use core::fmt::Write;
+use std::time::{Duration, Instant};
 
 use peregrine::Description;
 use serde_json::{Value, json};
@@ -11,17 +12,20 @@ use crate::output::{self, BOLD, DIM, Failure};
 
 /// Describes one export.
 pub(crate) fn run(name: &str, format: Written) -> Result<(), Failure> {
+    let begun = Instant::now();
     let said = peregrine::describe(name)?;
+    let took = begun.elapsed();
     let parts = Parts::of(&said);
     match format {
-        Written::Json => output::print(to_json(name, &said, &parts)),
-        Written::Human => output::print(to_text(name, &said, &parts)),
+        Written::Json | Written::Ndjson => output::print(to_json(name, &said, &parts, took)),
+        Written::Human => output::say(to_text(name, &said, &parts)),
         Written::C => match header::of(&said) {
             Ok(header) => output::print(header.trim_end()),
             Err(error) => Err(Failure::Local {
                 what: format!("reading what {name} says of its interface"),
                 causes: vec![error.to_string()],
                 advice: "the server may be of another version of Peregrine",
+                suggestions: Vec::new(),
             }),
         },
     }
@@ -54,7 +58,7 @@ fn signature(line: &str) -> (bool, &str) {
     line.strip_prefix("idempotent ").map_or((false, line), |rest| (true, rest))
 }
 
-fn to_json(name: &str, said: &Description, parts: &Parts<'_>) -> Value {
+fn to_json(name: &str, said: &Description, parts: &Parts<'_>, took: Duration) -> Value {
     let procedures: Vec<Value> = parts
         .procedures
         .iter()
@@ -76,6 +80,7 @@ fn to_json(name: &str, said: &Description, parts: &Parts<'_>) -> Value {
         "process": said.process,
         "age_ms": said.age_ms,
         "bindings": said.bindings,
+        "took_ns": output::whole_ns(took),
     })
 }
 

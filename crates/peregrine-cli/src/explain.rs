@@ -1,5 +1,7 @@
 //! `explain`: which path binding to an address takes, and why none of the others.
 
+use std::time::{Duration, Instant};
+
 use peregrine::{BindOptions, Explanation, Rung, Verdict};
 use serde_json::{Value, json};
 
@@ -8,22 +10,22 @@ use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD};
 
 /// Explains one address. Where no path works that is told too, and then why the command failed.
 pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
+    let begun = Instant::now();
     let (explanation, bound) = peregrine::explain(address, &BindOptions::default());
-    match format {
-        Format::Json => {
-            // One object, which says both.
-            let error = match bound {
-                Ok(()) => return output::print(to_json(&explanation)),
-                Err(error) => error,
-            };
-            return Err(Failure::Explained { explanation: to_json(&explanation), error });
-        }
-        Format::Human => output::print(to_text(&explanation))?,
+    let took = begun.elapsed();
+    if format.is_json() {
+        // One object, which says both.
+        let told = to_json(&explanation, took);
+        return match bound {
+            Ok(()) => output::print(told),
+            Err(error) => Err(Failure::from(error).with(told)),
+        };
     }
+    output::say(to_text(&explanation))?;
     Ok(bound?)
 }
 
-fn to_json(explanation: &Explanation) -> Value {
+fn to_json(explanation: &Explanation, took: Duration) -> Value {
     let rungs = explanation.rungs().iter().map(|Rung { path, verdict, reason }| {
         json!({ "path": path.to_string(), "verdict": verdict.to_string(), "reason": reason })
     });
@@ -31,6 +33,7 @@ fn to_json(explanation: &Explanation) -> Value {
         "address": explanation.address(),
         "path": explanation.chosen().map(|path| path.to_string()),
         "paths": rungs.collect::<Vec<_>>(),
+        "took_ns": output::whole_ns(took),
     })
 }
 

@@ -1,6 +1,11 @@
-//! `list`: the names that are exported on this machine, and what they say of themselves.
+//! `list`: the names that are exported on this machine, or by a server elsewhere, and what they say of
+//! themselves.
+
+use std::time::Instant;
 
 use peregrine::directory::{self, Entry};
+use peregrine::interface::Digest;
+use peregrine::tells::Exported;
 use peregrine::{CallError, Description, describe};
 use serde_json::{Value, json};
 
@@ -10,15 +15,74 @@ use crate::output::{self, Failure};
 /// What is known of a name; only those that clients would find are asked.
 type Said = Option<Result<Description, CallError>>;
 
-/// Lists all names.
-pub(crate) fn run(format: Format) -> Result<(), Failure> {
+/// Lists all names of this machine, or those of a server.
+pub(crate) fn run(address: Option<&str>, format: Format) -> Result<(), Failure> {
+    match address {
+        Some(address) => of_server(address, format),
+        None => of_machine(format),
+    }
+}
+
+/// Lists what the server at an address exports.
+fn of_server(address: &str, format: Format) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let exports = peregrine::exports(address)?;
+    let took = begun.elapsed();
+    if format.is_json() {
+        let exports = exports.iter().map(exported_to_json).collect();
+        let whole = json!({ "address": address, "took_ns": output::whole_ns(took) });
+        return output::print_all(format, "exports", exports, whole);
+    }
+    if exports.is_empty() {
+        output::tell(format_args!("{address} exports nothing to networks"));
+        return Ok(());
+    }
+    let header =
+        ["NAME", "INTERFACE", "VERSION", "DIGEST", "PROCESS", "AGE", "BINDINGS", "LISTENS"];
+    let rows = exports.iter().map(exported_to_row).collect();
+    output::say(output::table(&header, &[2, 4, 5, 6], rows))
+}
+
+fn exported_to_row(one: &Exported) -> Vec<String> {
+    // What others say is not let loose on a terminal.
+    let printable = |text: &str| text.replace(char::is_control, "?");
+    vec![
+        printable(&one.name),
+        printable(&one.interface),
+        one.version.to_string(),
+        Digest(one.digest).to_string(),
+        one.process.to_string(),
+        output::age(one.age_ms),
+        one.bindings.to_string(),
+        printable(&one.listens.join(" ")),
+    ]
+}
+
+fn exported_to_json(one: &Exported) -> Value {
+    json!({
+        "name": one.name,
+        "interface": one.interface,
+        "version": one.version,
+        "digest": Digest(one.digest).to_string(),
+        "process": one.process,
+        "age_ms": one.age_ms,
+        "bindings": one.bindings,
+        "listens": one.listens,
+    })
+}
+
+/// Lists all names of this machine.
+fn of_machine(format: Format) -> Result<(), Failure> {
     let entries = directory::list();
+    let begun = Instant::now();
     let said = ask(&entries);
+    let took = begun.elapsed();
     let all = entries.iter().zip(&said);
     match format {
-        Format::Json => {
-            let exports: Vec<Value> = all.map(|(entry, said)| to_json(entry, said)).collect();
-            output::print(json!({ "exports": exports }))
+        Format::Json | Format::Ndjson => {
+            let exports = all.map(|(entry, said)| to_json(entry, said)).collect();
+            let whole = json!({ "took_ns": output::whole_ns(took) });
+            output::print_all(format, "exports", exports, whole)
         }
         Format::Human if entries.is_empty() => {
             let path: Vec<_> =
@@ -30,7 +94,7 @@ pub(crate) fn run(format: Format) -> Result<(), Failure> {
             let header =
                 ["NAME", "STATE", "INTERFACE", "VERSION", "PROCESS", "AGE", "BINDINGS", "SOCKET"];
             let rows = all.map(|(entry, said)| to_row(entry, said)).collect();
-            output::print(output::table(&header, &[3, 4, 5, 6], rows))
+            output::say(output::table(&header, &[3, 4, 5, 6], rows))
         }
     }
 }
@@ -91,6 +155,7 @@ fn to_json(entry: &Entry, said: &Said) -> Value {
             one["process"] = json!(said.process);
             one["age_ms"] = json!(said.age_ms);
             one["bindings"] = json!(said.bindings);
+            one["listens"] = json!(said.listens);
         }
         Some(Err(error)) => one["error"] = json!(error.chain()),
         None => {}

@@ -2,38 +2,64 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod clean;
+mod completions;
 mod copy;
 mod demo;
 mod describe;
+mod doctor;
 mod explain;
 mod files;
 mod header;
+mod home;
+mod interrupt;
+mod link;
 mod list;
+mod man;
 mod output;
 mod ping;
 mod serve;
+mod stat;
+mod usage;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
-use args::{Arguments, Command};
+use args::{Arguments, Command, Format};
+use output::Failure;
+use usage::Read;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::checked();
+    let begun = Instant::now();
+    completions::answer();
+    let arguments = match usage::read() {
+        Read::Command(arguments) => arguments,
+        Read::Over(code) => return code.into(),
+        Read::Wrong(failure, format) => return failure.report(format, begun.elapsed()).into(),
+    };
     let format = arguments.answers();
-    let Arguments { format: written, command } = arguments;
-    let done = match command.unwrap_or_default() {
-        Command::Demo(demo) => demo::run(&demo, format),
+    match run(arguments, format) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(format, begun.elapsed()).into(),
+    }
+}
+
+fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
+    let Arguments { format: written, color: colour, command } = arguments;
+    match command.unwrap_or_default() {
+        Command::Demo(demo) => demo::run(&demo, format, colour),
         Command::Serve(serve) => serve::run(&serve, format),
         Command::Copy(copy) => copy::run(&copy, format),
-        Command::List => list::run(format),
+        Command::List { address } => list::run(address.as_deref(), format),
         Command::Describe { name } => describe::run(&name, written),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
+        Command::Stat(stat) => stat::run(&stat, format),
+        Command::Doctor(doctor) => doctor::run(&doctor, format),
+        Command::Clean(clean) => clean::run(&clean, format),
+        Command::Completions { shell } => completions::run(shell, format),
+        Command::Man(man) => man::run(&man, format),
         Command::DemoServer(part) => demo::serve_directions(&part),
         Command::DemoEcho(part) => demo::echo(&part),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(format),
     }
 }

@@ -3,13 +3,18 @@
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Binding};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::{Format, Ping};
-use crate::output::{self, BOLD, Failure, nanoseconds};
+use crate::interrupt::{Interrupt, Terms};
+use crate::output::{self, BOLD, Failure, nanoseconds, whole_ns};
 
 /// A call that takes longer than this has no server that works.
 const LIMIT: Duration = Duration::from_secs(5);
+/// How often one is told how it goes, if a line can be told.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// How long a call has to come to its end when it is interrupted.
+const GRACE: Duration = Duration::from_millis(200);
 
 /// Pings one export.
 pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
@@ -17,47 +22,130 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let binding = Binding::bind_any(&ping.name, &options)?;
     let bind = begun.elapsed();
+    let terms = Terms { format, grace: GRACE, executed: "maybe" };
+    let interrupt = Interrupt::mind(terms, || {}, || "a call had no answer yet".to_owned())?;
     let mut times = Vec::with_capacity(ping.count as usize);
     let begun = Instant::now();
+    let mut interval = Interval { since: begun, first: 0 };
+    let mut ended = Ok(());
     for _ in 0..ping.count {
         let begun = Instant::now();
-        binding.ping()?;
-        times.push(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
-    }
-    let per_s = f64::from(ping.count) / begun.elapsed().as_secs_f64();
-    times.sort_unstable();
-    let percentile = |percent: usize| times[(times.len() - 1) * percent / 100];
-    let (min, median, p99, max) = (percentile(0), percentile(50), percentile(99), percentile(100));
-    match format {
-        Format::Json => output::print(json!({
-            "name": ping.name,
-            "path": binding.path().to_string(),
-            "explain": binding.explain().summary(),
-            "wait": ping.wait.text(),
-            "calls": ping.count,
-            "bind_ns": u64::try_from(bind.as_nanos()).unwrap_or(u64::MAX),
-            "min_ns": min,
-            "median_ns": median,
-            "p99_ns": p99,
-            "max_ns": max,
-            "per_s": per_s,
-        })),
-        Format::Human => {
-            let path = binding.explain().summary();
-            let text = |ns: u64| nanoseconds(ns as f64);
-            let bind = nanoseconds(bind.as_nanos() as f64);
-            let calls = if ping.count == 1 { "call" } else { "calls" };
-            output::print(format_args!(
-                "{BOLD}{}{BOLD:#}: path {path}, wait {}, bound in {bind}\n\
-                 {} {calls}: min {}  median {BOLD}{}{BOLD:#}  p99 {}  max {}  ({per_s:.0} per s)",
-                ping.name,
-                ping.wait.text(),
-                ping.count,
-                text(min),
-                text(median),
-                text(p99),
-                text(max),
-            ))
+        if let Err(error) = binding.ping() {
+            ended = Err(Failure::from(error));
+            break;
         }
+        let after = Instant::now();
+        times.push(u64::try_from((after - begun).as_nanos()).unwrap_or(u64::MAX));
+        if format == Format::Ndjson && after - interval.since >= INTERVAL {
+            interval.tell(&times, after)?;
+        }
+        if interrupt.signal().is_some() {
+            break;
+        }
+    }
+    let took = begun.elapsed();
+    let path = binding.path().to_string();
+    let explain = binding.explain().summary();
+    // What was measured until it failed is worth as much.
+    let times = Times::of(&times, took);
+    let ended = ended.and_then(|()| interrupt.check(|| times.stopped(ping.count)));
+    interrupt.leave();
+    if format.is_json() {
+        let mut told = times.to_json();
+        told["name"] = json!(ping.name);
+        told["path"] = json!(path);
+        told["explain"] = json!(explain);
+        told["wait"] = json!(ping.wait.text());
+        told["bind_ns"] = whole_ns(bind);
+        if format == Format::Ndjson {
+            told["row"] = json!("all");
+        }
+        return match ended {
+            Ok(()) => output::print(told),
+            Err(failure) => Err(failure.with(told)),
+        };
+    }
+    let bind = nanoseconds(bind.as_nanos() as f64);
+    output::say(format_args!(
+        "{BOLD}{}{BOLD:#}: path {explain}\nwait {}, bound in {bind}",
+        ping.name,
+        ping.wait.text(),
+    ))?;
+    output::say(times.to_text())?;
+    ended
+}
+
+/// Calls of about a second that are told of while others follow.
+struct Interval {
+    since: Instant,
+    /// The first of them.
+    first: usize,
+}
+
+impl Interval {
+    fn tell(&mut self, times: &[u64], now: Instant) -> Result<(), Failure> {
+        let mut told = Times::of(&times[self.first..], now - self.since).to_json();
+        told["row"] = json!("interval");
+        (self.since, self.first) = (now, times.len());
+        output::print(told)
+    }
+}
+
+/// How long calls took, in nanoseconds.
+struct Times {
+    calls: usize,
+    min: u64,
+    median: u64,
+    p90: u64,
+    p99: u64,
+    max: u64,
+    took: Duration,
+}
+
+impl Times {
+    fn of(times: &[u64], took: Duration) -> Self {
+        let mut sorted = times.to_vec();
+        sorted.sort_unstable();
+        let percentile = |percent: usize| {
+            let last = sorted.len().saturating_sub(1);
+            sorted.get(last * percent / 100).copied().unwrap_or(0)
+        };
+        let [min, median, p90, p99, max] = [0, 50, 90, 99, 100].map(percentile);
+        Self { calls: times.len(), min, median, p90, p99, max, took }
+    }
+
+    fn per_s(&self) -> f64 {
+        self.calls as f64 / self.took.as_secs_f64().max(1e-9)
+    }
+
+    fn stopped(&self, wanted: u32) -> String {
+        format!("{} of {wanted} calls were made", self.calls)
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "calls": self.calls,
+            "min_ns": self.min,
+            "median_ns": self.median,
+            "p90_ns": self.p90,
+            "p99_ns": self.p99,
+            "max_ns": self.max,
+            "per_s": self.per_s(),
+            "took_ns": whole_ns(self.took),
+        })
+    }
+
+    fn to_text(&self) -> String {
+        let text = |ns: u64| nanoseconds(ns as f64);
+        let calls = if self.calls == 1 { "call" } else { "calls" };
+        format!(
+            "{} {calls}: min {}  median {BOLD}{}{BOLD:#}  p99 {}  max {}  ({:.0} per s)",
+            self.calls,
+            text(self.min),
+            text(self.median),
+            text(self.p99),
+            text(self.max),
+            self.per_s(),
+        )
     }
 }

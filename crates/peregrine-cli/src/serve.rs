@@ -1,20 +1,33 @@
 //! `serve`: exports a directory's files until it is told to stop.
 
-use peregrine::{ExportOptions, Server, directory};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use peregrine::{ExportOptions, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
+use signal_hook::consts::SIGTERM;
 
 use crate::args::{Format, Serve};
 use crate::files::{Directory, FilesServer};
+use crate::interrupt::{Interrupt, Terms};
 use crate::output::{self, BOLD, DIM, During, Failure};
+
+/// How long a server has to stop: more than it gives to procedures that run.
+const GRACE: Duration = Duration::from_secs(6);
 
 /// Serves one directory.
 pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     if let Some(parent) = serve.parent {
         end_with(parent, Signal::TERM)?;
     }
+    // Before the name is there, which is to go again.
+    let begun = Instant::now();
+    let stop: Arc<OnceLock<StopHandle>> = Arc::default();
+    let interrupt = mind(format, Arc::clone(&stop))?;
     let shown = serve.dir.display();
-    let dir = serve.dir.canonicalize().during(format_args!("serving {shown}"))?;
+    let dir = serve.dir.canonicalize().during(format_args!("serving {shown}"));
+    let dir = dir.map_err(|failure| failure.or_meant(output::near_files(&serve.dir)))?;
     let own = || dir.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = serve.name.clone().or_else(own).ok_or_else(|| {
         Failure::local(format!("{shown} has no name of its own"), "give it one with --name")
@@ -24,7 +37,7 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     if serve.public {
         options = options.public();
     }
-    let mut server = Server::new().threads(serve.threads.into()).stop_on_signals();
+    let mut server = Server::new().threads(serve.threads.into());
     for endpoint in &serve.listen {
         server = match serve.beyond_this_machine {
             true => server.listen_beyond_this_machine(endpoint)?,
@@ -32,11 +45,15 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
         };
     }
     let server = server.export_with(&name, FilesServer::new(files), options)?.spawn()?;
+    let _ = stop.set(server.stop_handle());
+    if interrupt.signal().is_some() {
+        server.stop_handle().stop();
+    }
     let addresses = server.addresses().iter().map(|endpoint| format!("{endpoint}/{name}"));
     let addresses: Vec<String> = addresses.collect();
     let process = std::process::id();
     match format {
-        Format::Json => output::print(json!({
+        Format::Json | Format::Ndjson => output::print(json!({
             "ready": true,
             "name": name,
             "directory": dir.display().to_string(),
@@ -62,10 +79,28 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
         }
     }
     server.wait();
-    if format == Format::Human {
-        output::tell(format_args!("{name} is no longer served"));
+    let time = output::age(begun.elapsed().as_millis() as u64);
+    let over = || format!("`{name}` was served for {time}; its name is removed");
+    if interrupt.signal() == Some(SIGTERM) {
+        // Whoever runs servers stops them so: all is well.
+        interrupt.leave();
+        if format == Format::Human {
+            output::tell(over());
+        }
+        return Ok(());
     }
-    Ok(())
+    interrupt.check(over)
+}
+
+/// Lets signals stop the server, once there is one.
+fn mind(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Interrupt, Failure> {
+    let terms = Terms { format, grace: GRACE, executed: "no" };
+    let first = move || {
+        if let Some(stop) = stop.get() {
+            stop.stop();
+        }
+    };
+    Interrupt::mind(terms, first, || "procedures still ran, and were not waited for".to_owned())
 }
 
 /// Where the name stands.

@@ -1,143 +1,15 @@
 //! The command end to end: real processes, each test in a runtime directory of its own.
 
+mod place;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Stdio;
 
-use rustix::process::{Pid, Signal, kill_process};
+use place::{Done, Place, Process, until};
+use rustix::process::Signal;
 use serde_json::Value;
-use tempfile::TempDir;
-
-/// How long anything may take here.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A runtime directory, a directory to serve, and one for temporary files.
-struct Place(TempDir);
-
-impl Place {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        for name in ["run", "files", "tmp"] {
-            fs::create_dir(dir.path().join(name)).unwrap();
-        }
-        fs::write(dir.path().join("files/hello"), "hello").unwrap();
-        Self(dir)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.path().join(name).to_str().unwrap().to_owned()
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-        command.args(arguments).stdin(Stdio::null());
-        command.env("PEREGRINE_DIR", self.path("run")).env("TMPDIR", self.path("tmp"));
-        command.env_remove("XDG_RUNTIME_DIR").env_remove("CLICOLOR_FORCE");
-        command
-    }
-
-    fn run(&self, arguments: &[&str]) -> Done {
-        Done::of(&self.command(arguments).output().unwrap())
-    }
-
-    /// Runs with `--format json`, which must leave one JSON object alone on standard output.
-    fn json(&self, arguments: &[&str]) -> (i32, Value) {
-        let done = self.run(&[arguments, &["--format", "json"]].concat());
-        let value = serde_json::from_str(&done.out);
-        (done.code, value.unwrap_or_else(|error| panic!("{error} in {done:?}")))
-    }
-
-    fn serve(&self, arguments: &[&str]) -> Process {
-        let files = self.path("files");
-        let arguments = [&["serve", &files, "--format", "json"], arguments].concat();
-        let mut process = Process::start(&mut self.command(&arguments));
-        let mut line = String::new();
-        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let ready: Value = serde_json::from_str(&line).unwrap();
-        assert_eq!(ready["ready"], true);
-        assert_eq!(ready["process"], process.0.id());
-        process
-    }
-
-    /// What is listed of this place: others may export in the machine's own directory.
-    fn list(&self) -> Vec<Value> {
-        let (code, listed) = self.json(&["list"]);
-        assert_eq!(code, 0);
-        let run = self.path("run");
-        let here = |one: &&Value| one["socket"].as_str().unwrap().starts_with(&run);
-        listed["exports"].as_array().unwrap().iter().filter(here).cloned().collect()
-    }
-
-    fn is_tidy(&self) -> bool {
-        fs::read_dir(self.path("tmp")).unwrap().next().is_none()
-    }
-}
-
-/// What a command left behind.
-#[derive(Debug)]
-struct Done {
-    code: i32,
-    out: String,
-    err: String,
-}
-
-impl Done {
-    fn of(output: &Output) -> Self {
-        let text = |bytes: &[u8]| {
-            let text = String::from_utf8(bytes.to_vec()).unwrap();
-            assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
-            text
-        };
-        let code = output.status.code().expect("ended by itself");
-        Self { code, out: text(&output.stdout), err: text(&output.stderr) }
-    }
-}
-
-/// A process that does not outlive its test.
-struct Process(Child);
-
-impl Process {
-    fn start(command: &mut Command) -> Self {
-        Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(self.0.id().cast_signed()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    fn wait(&mut self) -> ExitStatus {
-        let mut ended = None;
-        until("the process ends", || {
-            ended = self.0.try_wait().unwrap();
-            ended.is_some()
-        });
-        ended.unwrap()
-    }
-
-    fn children(&self) -> Vec<String> {
-        let id = self.0.id();
-        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
-        children.unwrap_or_default().split_whitespace().map(str::to_owned).collect()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let limit = Instant::now() + PATIENCE;
-    while !done() {
-        assert!(Instant::now() < limit, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 #[test]
 fn what_is_served_is_listed_described_and_pinged() {
@@ -237,11 +109,11 @@ fn a_live_name_is_not_taken_and_a_bad_one_is_refused() {
 #[test]
 fn signals_stop_a_server_and_remove_its_name() {
     let place = Place::new();
-    for signal in [Signal::TERM, Signal::INT] {
+    for (signal, code) in [(Signal::TERM, 0), (Signal::INT, 130)] {
         let mut server = place.serve(&[]);
         assert_eq!(place.list().len(), 1);
         server.signal(signal);
-        assert_eq!(server.wait().code(), Some(0));
+        assert_eq!(server.wait().code(), Some(code));
         assert!(place.list().is_empty());
     }
     let done = place.run(&["list"]);

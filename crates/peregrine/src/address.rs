@@ -4,6 +4,7 @@
 //! address  = [scheme ":"] target
 //! scheme   = "local" | "eth" | "udp" | "tcp"
 //! target   = name ["@" host [":" port]]
+//!          | "@" host [":" port]                 (not after "local:": the server itself)
 //!          | host ":" port "/" name              (not after "local:")
 //! host     = host name | IPv4 address | "[" IPv6 address "]"
 //! ```
@@ -17,7 +18,7 @@ use std::net::{SocketAddr, ToSocketAddrs as _};
 
 use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::valid_name;
+use crate::interface::{SERVER_NAME, valid_name};
 
 /// A machine and a port on it.
 ///
@@ -44,6 +45,7 @@ pub struct Place {
 /// | `files@fs.example.org:7000` | the same at another port |
 /// | `local:files` | on this machine, by shared memory and nothing else |
 /// | `tcp:files@fs.example.org:7000`, `tcp:fs.example.org:7000/files` | by TCP and nothing else |
+/// | `@fs.example.org`, `@fs.example.org:7000` | the server there, which [tells](crate::tells) of itself |
 /// | `udp:`..., `eth:`... | the same by UDP, and by raw Ethernet to a server that tells at that UDP address where it is on the link |
 ///
 /// ```
@@ -211,6 +213,10 @@ impl<'a> Cursor<'a> {
             }
             return Ok(Address { path, name: self.name()?, place });
         }
+        if path != Some(PathKind::Local) && self.rest().starts_with('@') {
+            let (name, place) = (SERVER_NAME.to_owned(), Some(self.place_of_name()?));
+            return Ok(Address { path, name, place });
+        }
         let begin = self.at;
         let name = self.name()?;
         let place = match self.rest().as_bytes().first() {
@@ -278,7 +284,8 @@ impl Place {
 }
 
 impl Address {
-    /// The name under which the server exports.
+    /// The name under which the server exports; [`SERVER_NAME`](crate::tells::SERVER_NAME) if the
+    /// server itself is meant.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -291,6 +298,11 @@ impl Address {
     /// On which machine and at which port; `None` if directories are to be asked.
     pub const fn place(&self) -> Option<&Place> {
         self.place.as_ref()
+    }
+
+    /// The server itself, at the same place.
+    pub(crate) fn of_server(&self) -> Self {
+        Self { name: SERVER_NAME.to_owned(), ..self.clone() }
     }
 
     /// An address, and what stands behind the slash that follows it: nothing if there is no slash.
@@ -394,6 +406,7 @@ impl fmt::Display for Address {
             _ => "",
         })?;
         match &self.place {
+            Some(place) if self.name == SERVER_NAME => write!(f, "@{place}"),
             Some(place) => write!(f, "{}@{place}", self.name),
             None => f.write_str(&self.name),
         }
@@ -425,6 +438,8 @@ mod tests {
             "tcp:a.b@192.0.2.1:1",
             "udp:files@[::1]:65535",
             "eth:x@[fe80::1%eth0]:7",
+            "@fs.example.org:7000",
+            "udp:@[::1]:9",
         ] {
             assert_eq!(address(text).to_string(), text);
         }
@@ -435,6 +450,10 @@ mod tests {
         assert_eq!(one.path(), Some(PathKind::Tcp));
         assert_eq!(address("files@fs").place().unwrap().port(), Place::DEFAULT_PORT);
         assert_eq!(address("local").name(), "local");
+        let server = address("@fs");
+        assert_eq!((server.name(), server.path()), (SERVER_NAME, None));
+        assert_eq!(server.place().unwrap().port(), Place::DEFAULT_PORT);
+        assert_eq!(address("tcp:files@fs:7").of_server(), address("tcp:@fs:7"));
         assert_eq!((address("files").path(), address("files").place()), (None, None));
     }
 
@@ -467,6 +486,11 @@ mod tests {
             ("http://x", &format!("{SCHEMES} at `http://x` (column 1)")),
             ("ipc:x", &format!("{SCHEMES} at `ipc:x` (column 1)")),
             ("files@", "expected a host at the end (column 7)"),
+            ("@", "expected a host at the end (column 2)"),
+            ("@h:x", "expected a port from 0 to 65535 at `x` (column 4)"),
+            ("@h/x", "expected nothing more at `/x` (column 3)"),
+            ("local:@h", "expected a name at `@h` (column 7)"),
+            (".server@h", "expected a name at `.server@h` (column 1)"),
             ("files@h:", "expected a port from 0 to 65535 at the end (column 9)"),
             ("files@h:7x", "expected nothing more at `x` (column 10)"),
             ("a@b@c", "expected nothing more at `@c` (column 4)"),

@@ -52,16 +52,21 @@
 //! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`], [`Short`]: what is behind a client.
 //! * [`CallError`], [`Kind`], [`Executed`]: what failed, and whether the call ran.
 //! * [`caller`]: who calls the procedure that runs.
-//! * [`directory`], [`describe`](fn@describe): what is exported here.
+//! * [`directory`], [`describe`](fn@describe), [`exports`](fn@exports): what is exported, here and elsewhere.
+//! * [`stat`](fn@stat), [`counters::Stat`], [`tells`], [`Told`]: what servers count and tell of themselves.
 //! * [`limits`]: every bound.
 //!
 //! The modules [`call`], [`stub`], [`value`] and [`sys`] are for generated code and for programs that
 //! bring their own stubs or measure.
 #![deny(unsafe_code)]
 
+// What the macros write names it so.
+extern crate self as peregrine;
+
 mod address;
 mod binding;
 pub mod call;
+pub mod counters;
 mod device;
 pub mod digest;
 pub mod directory;
@@ -70,6 +75,9 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod interface;
+#[cfg(feature = "json")]
+#[cfg_attr(docsrs, doc(cfg(feature = "json")))]
+pub mod json;
 mod keeper;
 pub mod limits;
 mod path;
@@ -78,17 +86,18 @@ mod server;
 pub mod stats;
 pub mod stub;
 pub mod sys;
+pub mod tells;
 pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
     BindOptions, Binding, Description, EthernetDevice, Explanation, Rebind, Rung, Verdict,
-    describe, explain,
+    describe, explain, exports, stat,
 };
 pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
-pub use server::{ExportOptions, Losses, Running, Server, StopHandle};
+pub use server::{ExportOptions, Losses, Running, Server, StopHandle, Told};
 pub use stub::{
     Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer,
 };

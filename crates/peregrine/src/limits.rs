@@ -36,6 +36,10 @@
 //! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that takes no reply is closed: at once if others wait, else after the longer time |
 //! | [`SILENCE`] | 10 s | over TCP: a peer of which nothing is heard is gone |
 //! | [`CALL_SILENCE`] | 2.3 s | over TCP: the same, for a client with calls in flight |
+//! | [`COUNTED_THREADS`] | 128 | further threads count together, in one line, with locked instructions |
+//! | [`COUNTED_EXPORTS`] | 64 | further exports are counted as one |
+//! | [`COUNTED_SESSIONS`], [`COUNTED_BINDINGS`] | 8,192 each | `stat` does not show further ones, but says how many they are; their calls are counted with their export's |
+//! | [`TOLD_ROWS`] | 1,024 | over networks `stat` shows no more sessions, and no more bindings |
 //! | [`TEXT_BYTES_MAX`] | 2048 | error texts that cross a binding are cut |
 
 /// How deep structures may nest (`Vec`, `Option`, `Result`, `Box`), when sent and when received.
@@ -213,3 +217,18 @@ pub const SILENCE: core::time::Duration = core::time::Duration::from_secs(10);
 ///
 /// Of a way that is cut for a second one hears again before that.
 pub const CALL_SILENCE: core::time::Duration = core::time::Duration::from_millis(2300);
+
+/// Threads of a server that count in lines of their own.
+pub const COUNTED_THREADS: usize = 128;
+
+/// Exports of a server that have counters of their own.
+pub const COUNTED_EXPORTS: usize = 64;
+
+/// Sessions, connections and associations of a server that are shown.
+pub const COUNTED_SESSIONS: usize = 8192;
+
+/// Bindings of a server that are shown, [`COUNTED_EXPORTS`] among them, which stand for all others.
+pub const COUNTED_BINDINGS: usize = 8192;
+
+/// Sessions, and bindings, that a server shows over a network.
+pub const TOLD_ROWS: usize = 1024;

@@ -271,7 +271,7 @@ fn damage_that_no_checksum_sees_is_seen_with_payload_checks() {
     // Small and large ones, both ways: what is damaged is sent again.
     for bytes in [1000, 200_000] {
         let sent: Vec<u8> = (0..bytes).map(|at| (at * 7) as u8).collect();
-        let sum = sent.iter().copied().map(u64::from).sum();
+        let sum: u64 = sent.iter().copied().map(u64::from).sum();
         let mut into = vec![0; bytes];
         for times in [1, 3] {
             let [_, calls, _] = relay.seen.counted();

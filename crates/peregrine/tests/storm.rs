@@ -312,7 +312,7 @@ fn servers_killed_at_any_moment_leave_nothing_and_no_lie() {
     assert!(listed.iter().any(|entry| entry.name == "ledger" && entry.alive));
     drop(LedgerClient::bind("ledger").unwrap());
     running.stop();
-    assert_eq!(files(directory.path()), named(&[".ledger.lock"]));
+    assert_eq!(files(directory.path()), named(&[]));
     let mut after = before;
     let back = eventually(LIMIT, || {
         after = Vitals::of(std::process::id());

@@ -7,12 +7,15 @@
 //! | `parameters`, `model` | the paper's parameters, measured; its equations with them |
 //! | `effects` | what the model misses |
 //! | `shipped` | Peregrine's own stubs |
+//! | `encodings` | the same types in the encodings of others, for the experiment `peers` |
 //! | `programs`, `study` | how all of it is measured |
 //! | `paper`, `marks`, `report` | what it is held against, and how it is shown |
 
 mod compiled;
 mod copying;
 mod effects;
+#[cfg(feature = "peers")]
+pub(crate) mod encodings;
 mod interpreted;
 mod marks;
 mod model;

@@ -6,12 +6,12 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use peregrine::{Lent, Out};
 use sha2::{Digest, Sha256};
 
 use crate::files::{CHUNK_BYTES, Files};
-use crate::output::{During, Failure};
+use crate::output::{self, Counted, During, Failure};
 
 /// What a copy came to.
 pub(super) struct Copied {
@@ -131,10 +131,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A bar on standard error, shown only on a terminal.
+/// A bar of bytes.
 fn bar(bytes: u64, what: &'static str) -> ProgressBar {
-    let style = "  {msg:14} {wide_bar} {binary_bytes:>10} of {binary_total_bytes}";
-    let style =
-        ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
-    ProgressBar::new(bytes).with_style(style).with_message(what)
+    output::bar(bytes, what, Counted::Bytes)
 }

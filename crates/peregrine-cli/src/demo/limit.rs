@@ -16,8 +16,8 @@ use peregrine::sys::{Memory, futex_wait, futex_wake};
 use rustix::process::Signal;
 use serde_json::json;
 
-use super::home::Home;
 use crate::args::DemoEcho;
+use crate::home::Home;
 use crate::output::{self, During, Failure};
 use crate::serve::end_with;
 

@@ -9,9 +9,9 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 
 use super::directions::{Directions, DirectionsClient};
-use super::home::{Home, signal};
 use super::limit::{Limit, Terms};
 use crate::args::WaitHow;
+use crate::home::{Home, signal};
 use crate::output::{During, Failure};
 
 /// A way to place and to wait.

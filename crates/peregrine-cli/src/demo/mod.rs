@@ -2,24 +2,22 @@
 
 mod copy;
 mod directions;
-mod home;
 mod limit;
-mod link;
 mod measure;
 mod report;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressStyle};
-
+use self::copy::Copied;
 use self::directions::{Directions, DirectionsClient, Shown};
-use self::home::Home;
 use self::measure::Row;
 use self::report::Report;
-use crate::args::{Demo, Format};
+use crate::args::{Colour, Demo, Format};
 use crate::files::FilesClient;
-use crate::output::{During, Failure};
+use crate::home::{self, Home};
+use crate::link::{self, Link};
+use crate::output::{self, Counted, During, Failure};
 
 pub(crate) use self::directions::serve as serve_directions;
 pub(crate) use self::limit::echo;
@@ -30,12 +28,12 @@ const FILE_BYTES: u64 = 256 << 20;
 const QUICK_BYTES: u64 = 16 << 20;
 
 /// Runs the demonstration.
-pub(crate) fn run(demo: &Demo, format: Format) -> Result<(), Failure> {
+pub(crate) fn run(demo: &Demo, format: Format, colour: Colour) -> Result<(), Failure> {
     let Some(home) = &demo.home else {
-        return home::enter(demo, format);
+        return home::enter(demo, format, colour);
     };
     let begun = Instant::now();
-    let home = Home::adopt(home)?;
+    let home = Home::adopt(home, format)?;
     let shown = show(&home, demo, format);
     if shown.is_err() {
         home.settle();
@@ -72,14 +70,14 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
         right(copied.source == copied.copy, "the copy over a network path differs from the file")?;
         far.push((path, copied));
     }
-    match link::missing().map_or_else(|| link::Link::new(home), Err) {
+    match link::missing().map_or_else(|| Link::new(home), Err) {
         Err(why) => {
             report::skipped(format, "ethernet", &why)?;
             skipped = Some(why);
         }
         Ok(link) => {
             let target = home.path("copy-ethernet");
-            let (address, how, copied) = link.copy(home, (&source, &name), &target)?;
+            let (address, how, copied) = copy_over(&link, home, (&source, &name), &target)?;
             report::copied_far(format, &address, &how, &copied)?;
             right(
                 copied.source == copied.copy,
@@ -106,6 +104,25 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
         directions,
         rows,
     })
+}
+
+/// Copies a file from a server at the far end of a link: from which address, by which device, and what
+/// that came to.
+fn copy_over(
+    link: &Link,
+    home: &Home,
+    (source, name): (&Path, &str),
+    target: &Path,
+) -> Result<(String, String, Copied), Failure> {
+    let root = source.parent().and_then(Path::to_str).unwrap_or("/");
+    let addresses = link.serve(home, (root, "demo-link"), "eth:")?;
+    let address = addresses.into_iter().next().unwrap_or_default();
+    let (how, copied) = link.near(|| {
+        let client = FilesClient::bind(&address)?;
+        let copied = copy::copy(&client, name, source, target)?;
+        Ok((client.binding().explain().summary(), copied))
+    })?;
+    Ok((address, how, copied))
 }
 
 fn right(right: bool, otherwise: &str) -> Result<(), Failure> {
@@ -173,9 +190,7 @@ fn call_directions(home: &Home, format: Format) -> Result<Vec<Shown>, Failure> {
 }
 
 fn measure_rows(home: &Home, quick: bool) -> Result<Vec<Row>, Failure> {
-    let style = ProgressStyle::with_template("  measuring      {wide_bar} {pos:>10} of {len}");
-    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-    let bar = ProgressBar::new(measure::rows() as u64).with_style(style);
+    let bar = output::bar(measure::rows() as u64, "measuring", Counted::Steps);
     let rows = measure::run(home, quick, || bar.inc(1));
     bar.finish_and_clear();
     rows

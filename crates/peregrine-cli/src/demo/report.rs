@@ -40,10 +40,10 @@ impl Report {
     /// The end, when all is gone again.
     pub(super) fn finish(&self, took: Duration, format: Format) -> Result<(), Failure> {
         let seconds = took.as_secs_f64();
-        if format == Format::Json {
+        if format.is_json() {
             return print(self.to_json(seconds));
         }
-        print(format_args!(
+        output::say(format_args!(
             "\nAll of it in {seconds:.1} s; the processes and files it made are gone again.\n\
              Next: {BOLD}peregrine serve DIR{BOLD:#}, then {BOLD}peregrine describe NAME{BOLD:#} \
              or {BOLD}peregrine ping NAME{BOLD:#}"
@@ -76,7 +76,7 @@ impl Report {
 
 /// A line for people; programs get all at the end.
 fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
-    if format == Format::Human { print(line) } else { Ok(()) }
+    if format == Format::Human { output::say(line) } else { Ok(()) }
 }
 
 /// What this is.

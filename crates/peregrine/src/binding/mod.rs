@@ -9,10 +9,12 @@ mod options;
 mod rebind;
 mod session;
 mod stream;
+mod told;
 
 pub use explain::{Explanation, Rung, Verdict};
 pub use options::{BindOptions, EthernetDevice};
 pub use rebind::Rebind;
+pub use told::{exports, stat};
 
 pub(crate) use self::bound::{Bound, Leg};
 use self::ladder::Unbound;

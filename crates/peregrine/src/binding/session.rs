@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
@@ -333,6 +333,19 @@ pub(crate) fn describe(name: &str, limit: Duration) -> Result<Description, CallE
         Ok((Answer::Refused { kind, text }, _)) => Err(refused(kind, text)),
         Ok(_) => Err(refused(0, "an answer to another question".into())),
         Err(error) => Err(error),
+    }
+}
+
+/// The counters of the server that exports a name: how many bytes they have, and what to map.
+pub(super) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), CallError> {
+    let socket = directory::resolve(name, until)?;
+    socket.admit_files(true);
+    let (answer, mut received) = ask(&socket, &Request::Count, until)?;
+    let file = received.files.pop().filter(|_| received.files.is_empty());
+    match (answer, file) {
+        (Answer::Counters(bytes), Some(file)) => Ok((bytes, file)),
+        (Answer::Refused { kind, text }, _) => Err(refused(kind, text)),
+        _ => Err(refused(0, "an answer to another question".into())),
     }
 }
 

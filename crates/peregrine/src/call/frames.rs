@@ -438,13 +438,13 @@ mod tests {
         let last = taken.pop();
         taken.clear();
         // Marked, and then used: not given back.
-        assert_eq!(frames.shrunk(), []);
+        assert!(frames.shrunk().is_empty());
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         drop(again);
-        assert_eq!(frames.shrunk(), []);
+        assert!(frames.shrunk().is_empty());
         // The last one is used, so all stay active, but the memory of the others goes, once.
         assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3], 5));
-        assert_eq!(frames.shrunk(), []);
+        assert!(frames.shrunk().is_empty());
         // They can be taken all the same.
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         assert!(again.iter().any(|taken| taken.index() == 3));
@@ -462,7 +462,7 @@ mod tests {
         let frames = strict(2, 1);
         let (first, second) = (frames.more(), frames.more());
         drop(second);
-        assert_eq!(frames.shrunk(), []);
+        assert!(frames.shrunk().is_empty());
         thread::scope(|scope| {
             frames.shrink(&|index| {
                 assert_eq!(index, 1);

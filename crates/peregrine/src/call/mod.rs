@@ -22,7 +22,7 @@ pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Serve, Served, execute};
-pub(crate) use serve::{Placed, execute_in_place, refuse};
+pub(crate) use serve::{Placed, Ran, execute_in_place, execute_whole, refuse};
 
 use core::time::Duration;
 use std::time::Instant;

@@ -18,6 +18,8 @@ pub struct Reply<'a> {
     pub(super) answer: Answer,
     pub(super) head_at: usize,
     pub(super) head_bytes: usize,
+    /// Bytes of blocks that were filled.
+    pub(super) block_bytes: usize,
     /// Told what of the blocks is in place; `None` if nobody reads them before the reply is whole.
     departs: Option<&'a dyn Departs>,
 }
@@ -32,6 +34,7 @@ impl<'a> Reply<'a> {
             answer: Answer::Ok,
             head_at: 0,
             head_bytes: 0,
+            block_bytes: 0,
             departs,
         }
     }
@@ -94,6 +97,7 @@ impl<'a> Reply<'a> {
     /// If there is no room for the table.
     #[inline]
     pub fn filled(&mut self, index: usize, bytes: usize) -> Result<(), Refusal> {
+        self.block_bytes += bytes;
         let filled = u32::try_from(bytes).ok();
         let noted =
             filled.and_then(|filled| self.head.staged().write_plain(4 * index, &filled.to_le()));
@@ -124,7 +128,7 @@ impl<'a> Reply<'a> {
     #[inline]
     pub fn err<E: Value>(&mut self, error: &E) -> Result<(), Refusal> {
         self.answer = Answer::Err;
-        (self.outs, self.next) = (0, 0);
+        (self.outs, self.next, self.block_bytes) = (0, 0, 0);
         self.put_head(|head| error.encode(head))
     }
 
@@ -140,7 +144,7 @@ impl<'a> Reply<'a> {
     ) -> Result<(), Refusal> {
         self.answer = answer;
         if answer != Answer::Ok {
-            (self.outs, self.next) = (0, 0);
+            (self.outs, self.next, self.block_bytes) = (0, 0, 0);
         }
         self.put_head(write)
     }

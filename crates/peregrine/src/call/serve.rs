@@ -141,6 +141,32 @@ pub fn execute<'a>(
     reply: Space<'a>,
     estack: &'a mut EStack,
 ) -> (Answer, u32, u32) {
+    let Ran { answer, head_at, head_bytes, .. } = execute_whole(serve, incoming, reply, estack);
+    (answer, head_at, head_bytes)
+}
+
+/// What became of a call that was run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ran {
+    pub(crate) answer: Answer,
+    /// Where the head of the reply is, and how long.
+    pub(crate) head_at: u32,
+    pub(crate) head_bytes: u32,
+    /// Bytes of out blocks that were filled.
+    pub(crate) block_bytes: usize,
+}
+
+/// As [`execute`].
+///
+/// # Panics
+/// As [`execute`].
+#[inline(always)]
+pub(crate) fn execute_whole<'a>(
+    serve: &dyn Serve,
+    incoming: &Incoming<'a>,
+    reply: Space<'a>,
+    estack: &'a mut EStack,
+) -> Ran {
     run(serve, Reply::new(reply, incoming.departs), || incoming.fetch(estack))
 }
 
@@ -155,7 +181,8 @@ pub(crate) fn execute_in_place<'a>(
     reply: Space<'a>,
     blocks: &'a mut Vec<u32>,
 ) -> (Answer, u32, u32) {
-    run(serve, Reply::noting(reply, blocks), || placed.request())
+    let ran = run(serve, Reply::noting(reply, blocks), || placed.request());
+    (ran.answer, ran.head_at, ran.head_bytes)
 }
 
 #[inline(always)]
@@ -163,7 +190,7 @@ fn run<'a>(
     serve: &dyn Serve,
     mut reply: Reply<'a>,
     request: impl FnOnce() -> Result<Option<Request<'a>>, Undone>,
-) -> (Answer, u32, u32) {
+) -> Ran {
     let ran = match request() {
         Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
         // Nothing is to be done but to answer.
@@ -177,7 +204,8 @@ fn run<'a>(
     }
     reply.flush();
     // Both lie within an A-stack, whose size fits 32 bits.
-    (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
+    let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
+    Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }
 
 /// Answers without running anything.

@@ -12,10 +12,13 @@
 //! A server exports in the first of them, a client searches all in that order.
 //! Beside each socket stands a lock file; while its lock is held the name is alive. A dead
 //! server's leftovers are replaced: bound aside, then renamed, so that a name is never half there.
+//! [`leftovers`] finds those that nobody replaces, and removes them.
 
 mod hosts;
+mod leftovers;
 
 pub use hosts::Hosts;
+pub use leftovers::{Leftover, leftovers};
 
 use core::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -99,6 +102,7 @@ pub(crate) struct Published {
     path: PathBuf,
     /// Its lock says that the name is alive.
     lock: File,
+    lock_path: PathBuf,
     pid: u32,
     withdrawn: AtomicBool,
 }
@@ -108,8 +112,10 @@ impl Published {
     pub(crate) fn withdraw(&self) {
         // A forked child owns nothing of it, nor does whoever took it away before.
         if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
-            // First the name, then the lock: whoever gets the lock finds no name of ours.
+            // First the name, then the lock: whoever gets the lock finds no name of ours. Who has
+            // opened the lock's file already makes another one when it has no name any more.
             let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_file(&self.lock_path);
             let _ = flock(&self.lock, FlockOperation::Unlock);
         }
     }
@@ -147,32 +153,24 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
         .mode(mode)
         .create(dir)
         .map_err(|error| failed("creating", dir, error))?;
-    let lock_path = dir.join(format!(".{name}.lock"));
+    let [path, aside, lock_path] = leftovers::paths(dir, name);
     // Whoever may see the name may also see whether it is alive.
     let lock_mode = if audience == Audience::Public { 0o644 } else { 0o600 };
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(lock_mode)
-        .open(&lock_path)
-        .map_err(|error| failed("opening", &lock_path, error))?;
-    let _ = lock.set_permissions(fs::Permissions::from_mode(lock_mode));
-    if !hold(&lock) {
+    let lock = leftovers::take(&lock_path, lock_mode);
+    let Some(lock) = lock.map_err(|error| failed("opening", &lock_path, error))? else {
         let text = format!("a live server holds {}", lock_path.display());
         return Err(CallError::not_executed(Kind::NameTaken, Phase::Export, text));
-    }
+    };
+    let _ = lock.set_permissions(fs::Permissions::from_mode(lock_mode));
     // Only the holder of the lock binds here, so what lies aside is a dead server's.
-    let aside = dir.join(format!(".{name}.new"));
     let _ = fs::remove_file(&aside);
     let socket = Seqpacket::listen(&aside).map_err(|error| failed("binding", &aside, error))?;
     let mode = if audience == Audience::Public { 0o666 } else { 0o600 };
     fs::set_permissions(&aside, fs::Permissions::from_mode(mode))
         .map_err(|error| failed("opening up", &aside, error))?;
-    let path = dir.join(name);
     fs::rename(&aside, &path).map_err(|error| failed("naming", &path, error))?;
     let (pid, withdrawn) = (std::process::id(), AtomicBool::new(false));
-    Ok(Published { socket, path, lock, pid, withdrawn })
+    Ok(Published { socket, path, lock, lock_path, pid, withdrawn })
 }
 
 /// Words that the servers of the runtime directory share, in the file `.processors`.

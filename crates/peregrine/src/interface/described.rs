@@ -369,7 +369,7 @@ impl DescribedType {
     }
 
     /// The named type in it, through arrays.
-    fn plain_part(&self) -> Option<usize> {
+    pub(super) fn plain_part(&self) -> Option<usize> {
         match self {
             Self::Array(one, _) => one.plain_part(),
             Self::Named(number) => Some(*number),

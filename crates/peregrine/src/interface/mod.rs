@@ -10,6 +10,7 @@ mod described;
 mod known;
 #[cfg(test)]
 pub(crate) mod made_up;
+mod source;
 mod text;
 
 use core::fmt::{self, Write as _};
@@ -507,6 +508,9 @@ impl NamedTypes {
         text.push('>');
     }
 }
+
+/// The name under which a server tells of itself: nobody can export it.
+pub(crate) const SERVER_NAME: &str = ".server";
 
 /// A name that may be exported: 1 to 64 letters, digits, `-`, `_` or `.`, not beginning with a dot.
 pub fn valid_name(name: &str) -> bool {

@@ -23,6 +23,10 @@ pub struct TextError {
 }
 
 impl TextError {
+    pub(super) const fn new(line: usize, what: String) -> Self {
+        Self { line, what }
+    }
+
     /// The line that is wrong, the first being 1.
     pub const fn line(&self) -> usize {
         self.line

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::call::{CallerInfo, Refusal, Serve};
+use crate::counters::Tally;
 use crate::error::Kind;
 use crate::limits;
 
@@ -21,6 +22,8 @@ pub(crate) struct Row {
     took_us: AtomicU32,
     /// How many rows of the export stand, this one among them once it was added.
     standing: Arc<AtomicU32>,
+    /// Where its calls are counted.
+    pub(crate) tally: Tally,
 }
 
 impl Row {
@@ -30,9 +33,10 @@ impl Row {
         caller: Arc<CallerInfo>,
         message_bytes: usize,
         standing: Arc<AtomicU32>,
+        tally: Tally,
     ) -> Self {
         let (revoked, took_us) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { export, serve, caller, message_bytes, revoked, took_us, standing }
+        Self { export, serve, caller, message_bytes, revoked, took_us, standing, tally }
     }
 
     /// How long its next procedure is thought to take.
@@ -62,6 +66,7 @@ impl Row {
     pub(crate) fn revoke(&self) {
         if !self.revoked.swap(true, Ordering::AcqRel) {
             self.standing.fetch_sub(1, Ordering::Relaxed);
+            self.tally.end();
         }
     }
 
@@ -185,7 +190,14 @@ mod tests {
             from: None,
             hardware: None,
         };
-        Arc::new(Row::new(0, Arc::new(Nothing), Arc::new(caller), 100, Arc::default()))
+        Arc::new(Row::new(
+            0,
+            Arc::new(Nothing),
+            Arc::new(caller),
+            100,
+            Arc::default(),
+            Tally::unseen(),
+        ))
     }
 
     #[test]
@@ -213,7 +225,7 @@ mod tests {
         let one = || {
             let Row { serve, caller, .. } = &*row();
             let (serve, caller) = (Arc::clone(serve), Arc::clone(caller));
-            Arc::new(Row::new(0, serve, caller, 100, Arc::clone(&standing)))
+            Arc::new(Row::new(0, serve, caller, 100, Arc::clone(&standing), Tally::unseen()))
         };
         let never = one();
         let first = rows.add(one()).unwrap();

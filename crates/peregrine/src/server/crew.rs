@@ -14,6 +14,7 @@ use super::network::Line;
 use super::pool::stopping;
 use crate::call::chain::waiting_inside;
 use crate::call::{Refusal, Wait};
+use crate::counters::{Counting, Page, ThreadKind};
 use crate::error::Kind;
 use crate::path::stream::{Attended, StreamWorker};
 
@@ -41,6 +42,7 @@ pub(super) struct Crew {
     running_max: usize,
     waiting_max: usize,
     pub(super) wait: Wait,
+    page: Arc<Page>,
 }
 
 #[derive(Default)]
@@ -52,7 +54,12 @@ struct State {
 }
 
 impl Crew {
-    pub(super) fn new(running_max: usize, waiting_max: usize, wait: Wait) -> Arc<Self> {
+    pub(super) fn new(
+        running_max: usize,
+        waiting_max: usize,
+        wait: Wait,
+        page: Arc<Page>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
             came: Condvar::new(),
@@ -65,6 +72,7 @@ impl Crew {
             running_max,
             waiting_max,
             wait,
+            page,
         })
     }
 
@@ -122,7 +130,8 @@ impl Crew {
     }
 
     fn run(self: &Arc<Self>) {
-        let mut worker = StreamWorker::new();
+        let counting = Counting::new(&self.page, ThreadKind::Stream);
+        let mut worker = StreamWorker::new(counting);
         while let Some(line) = self.next(&mut worker) {
             if Line::attend(&line, &mut worker) == Attended::Ended {
                 line.end();

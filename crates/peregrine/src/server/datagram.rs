@@ -10,6 +10,7 @@ use super::export::Export;
 use super::network::{Exports, offered};
 use super::receivers::{Got, How, Post, Receivers};
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
+use crate::counters::{Page, Visitor};
 use crate::device::udp::Udp;
 use crate::device::{self, Ethernet, Node, Station, Use};
 use crate::error::Kind;
@@ -23,6 +24,7 @@ pub(super) struct Datagrams {
     sockets: Mutex<Vec<Arc<Receivers<Socket>>>>,
     offers: Arc<Offers>,
     incarnation: OnceLock<u64>,
+    page: Arc<Page>,
 }
 
 /// Datagrams that a server has lost, since it began to listen.
@@ -52,9 +54,9 @@ struct Socket {
 }
 
 impl Datagrams {
-    pub(super) fn new(exports: Exports) -> Self {
+    pub(super) fn new(exports: Exports, page: Arc<Page>) -> Self {
         let offers = Arc::new(Offers { exports, stopping: AtomicBool::new(false) });
-        Self { sockets: Mutex::default(), offers, incarnation: OnceLock::new() }
+        Self { sockets: Mutex::default(), offers, incarnation: OnceLock::new(), page }
     }
 
     /// A number that tells this server from others that listen, or will, where it does.
@@ -128,7 +130,8 @@ impl Datagrams {
         queue_max: usize,
     ) -> io::Result<()> {
         let host = Arc::clone(&self.offers) as Arc<dyn Host>;
-        let service = Service::new(socket, link, self.incarnation()?, host)?;
+        let page = Arc::clone(&self.page);
+        let service = Service::new(socket, link, self.incarnation()?, host, page)?;
         let receivers =
             Receivers::start(Socket { service, queue_max, bound }, wait, bound, queue_max)?;
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(receivers);
@@ -150,6 +153,11 @@ impl Datagrams {
                 rejected: losses.rejected + rejected,
             }
         })
+    }
+
+    /// Calls that run although their callers have given them up.
+    pub(super) fn captured(&self) -> u64 {
+        self.all().iter().map(|socket| socket.post().service.captured()).sum()
     }
 
     /// Threads that there are.
@@ -204,7 +212,8 @@ impl Host for Offers {
             hardware: from.link().map(|(hardware, _)| hardware),
         };
         let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
-        Ok(Arc::new(Row::new(export.number, serve, Arc::new(caller), bytes, standing)))
+        let tally = export.told.tally_of(&Visitor::of(&caller));
+        Ok(Arc::new(Row::new(export.number, serve, Arc::new(caller), bytes, standing, tally)))
     }
 
     fn describe(&self, row: &Row) -> Option<Description> {
@@ -227,7 +236,10 @@ impl Post for Socket {
     }
 
     fn receive(&self, hand: &mut Hand, how: How, alone: bool) -> Got<Work> {
-        match self.service.receive(hand, how == How::Sleep, alone) {
+        let asleep = how == How::Sleep;
+        let got = self.service.receive(hand, asleep, alone);
+        hand.waited(!matches!(got, path::Got::Nothing), asleep);
+        match got {
             path::Got::Nothing => Got::Nothing,
             path::Got::Settled => Got::Settled,
             path::Got::Work(work) => Got::Work(work),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use super::ExportOptions;
 use super::session::Sessions;
 use crate::call::Serve;
+use crate::counters::ExportTold;
 use crate::directory::Published;
 use crate::error::Kind;
 use crate::keeper::{Next, Watch, Watched};
@@ -22,7 +23,8 @@ pub(super) struct Export {
     pub(super) number: u64,
     pub(super) serve: Arc<dyn Serve>,
     options: ExportOptions,
-    published: Published,
+    /// Its place in the runtime directory; none for what a server tells of itself.
+    published: Option<Published>,
     sessions: Arc<Sessions>,
     since: Instant,
     watch: Mutex<Option<Watch>>,
@@ -31,6 +33,8 @@ pub(super) struct Export {
     /// Bindings that stand. Counted as they come and go: whoever asks for a description could
     /// otherwise make the keeper walk through a quarter of a million for twelve bytes.
     pub(super) standing: Arc<AtomicU32>,
+    /// Its counters.
+    pub(super) told: ExportTold,
 }
 
 impl Export {
@@ -39,9 +43,10 @@ impl Export {
         number: u64,
         serve: Arc<dyn Serve>,
         options: ExportOptions,
-        published: Published,
+        published: Option<Published>,
         sessions: Arc<Sessions>,
     ) -> Arc<Self> {
+        let told = ExportTold::new(&sessions.told.page, &name, &serve.interface());
         let (since, watch, standing) = (Instant::now(), Mutex::default(), Arc::default());
         let closed = AtomicBool::new(false);
         Arc::new(Self {
@@ -55,11 +60,15 @@ impl Export {
             watch,
             closed,
             standing,
+            told,
         })
     }
 
     /// Begins to let clients in.
     pub(super) fn open(self: &Arc<Self>) -> std::io::Result<()> {
+        if self.published.is_none() {
+            return Ok(());
+        }
         let watch = self.sessions.keeper.watch(Arc::clone(self) as Arc<dyn Watched>)?;
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
         Ok(())
@@ -70,12 +79,14 @@ impl Export {
         /// More than there can be who have connected and were not let in yet.
         const COME: usize = 1 << 16;
         self.closed.store(true, Ordering::SeqCst);
-        self.published.withdraw();
+        self.told.end();
+        let Some(published) = &self.published else { return };
+        published.withdraw();
         drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
         // Who has come meanwhile would wait for an answer for as long as we wait for calls to end.
         let refusal = Answer::refused(Kind::Withdrawn, self.withdrawn()).to_bytes();
         for _ in 0..COME {
-            let Ok(socket) = self.published.socket.accept() else { break };
+            let Ok(socket) = published.socket.accept() else { break };
             let _ = socket.send(&refusal, None);
         }
     }
@@ -84,6 +95,11 @@ impl Export {
     pub(super) fn withdraw(&self) {
         self.close();
         self.sessions.revoke(self.number);
+    }
+
+    /// Whether it has a name of its own, which people gave it.
+    pub(super) const fn is_published(&self) -> bool {
+        self.published.is_some()
     }
 
     /// Whether nobody may bind any more; who has added a binding looks here afterwards, for those
@@ -180,13 +196,14 @@ impl Export {
 
 impl Watched for Export {
     fn fd(&self) -> BorrowedFd<'_> {
-        self.published.socket.as_fd()
+        // Only what is published is watched.
+        self.published.as_ref().expect("a socket").socket.as_fd()
     }
 
     fn ready(self: Arc<Self>) -> Next {
         /// How long clients wait when the machine is short of something.
         const SHORT: Duration = Duration::from_millis(50);
-        let listener = &self.published.socket;
+        let Some(Published { socket: listener, .. }) = &self.published else { return Next::Forget };
         // As many as may come at once; the keeper has others to look after too.
         for _ in 0..64 {
             let come = listener.accept();

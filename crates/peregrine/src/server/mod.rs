@@ -7,6 +7,7 @@ mod network;
 mod pool;
 mod receivers;
 mod session;
+mod told;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -20,9 +21,12 @@ use self::export::Export;
 use self::network::{Exports, Listening, Network};
 use self::pool::Pool;
 use self::session::Sessions;
+pub use self::told::Told;
+use self::told::{Teller, server_export};
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
 use crate::call::{Serve, Wait};
+use crate::counters::Page;
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -53,6 +57,7 @@ pub struct Server {
     listeners: Vec<Listening>,
     congestion: Option<String>,
     ethernet: EthernetDevice,
+    tells: Told,
 }
 
 /// What a server may choose for each export.
@@ -162,6 +167,7 @@ impl Server {
             listeners: Vec::new(),
             congestion: None,
             ethernet: EthernetDevice::Any,
+            tells: Told::Totals,
         }
     }
 
@@ -263,6 +269,22 @@ impl Server {
         self
     }
 
+    /// What it tells of itself, and to whom: [`Told::Totals`] unless set.
+    ///
+    /// ```no_run
+    /// # use peregrine::{interface, Server, Told};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let server = Server::new().export("echo", EchoServer::new(Same))?;
+    /// server.listen("127.0.0.1:7000")?.tells(Told::Nothing).run()?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub const fn tells(mut self, what: Told) -> Self {
+        self.tells = what;
+        self
+    }
+
     /// Procedures that run at one time: 64 unless set. So many for calls of this machine, and so many
     /// for calls over networks, for which as many threads again (16 at least) may wait.
     pub fn threads(mut self, most: usize) -> Self {
@@ -309,7 +331,9 @@ impl Server {
             .or_else(|_| Memory::private(PROCESSORS_BYTES))
             .map_err(|error| failed("no memory for words", error))?;
         let processors = Processors::new(processors);
-        let pool = Pool::new(self.threads, self.queue, self.wait, processors);
+        let page = Page::new().map_err(|error| failed("no memory for counters", error))?;
+        let count = || Arc::clone(&page);
+        let pool = Pool::new(self.threads, self.queue, self.wait, processors, count());
         // Measured before the first call rather than in it.
         crate::path::local::block_cost();
         let stop = Arc::new(Stop::default());
@@ -320,16 +344,23 @@ impl Server {
             let watch = keeper.watch(signals);
             watches.push(watch.map_err(|error| failed("minding signals", error))?);
         }
-        let sessions = Sessions::new(pool, Arc::clone(&keeper));
+        let teller = Teller::new(count(), self.tells);
+        let sessions = Sessions::new(pool, Arc::clone(&keeper), teller);
         let exports = (0..).zip(self.exports).map(|(number, (name, serve, options, published))| {
+            let published = Some(published);
             Export::new(name, number, serve, options, published, Arc::clone(&sessions))
         });
         let exports: Exports = Arc::new(Mutex::new(exports.collect()));
-        let crew = Crew::new(self.threads, self.queue, self.wait);
-        let network = Network::new(Arc::clone(&exports), crew, keeper, self.congestion);
+        if !self.listeners.is_empty() && self.tells != Told::Nothing {
+            let own = server_export(&sessions, &exports);
+            exports.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+        }
+        let crew = Crew::new(self.threads, self.queue, self.wait, count());
+        let network = Network::new(Arc::clone(&exports), crew, keeper, self.congestion, count());
         let (addresses, pid) = (Vec::new(), std::process::id());
         // From here on dropping it closes those that are open already.
-        let datagrams = Datagrams::new(Arc::clone(&exports));
+        let datagrams = Arc::new(Datagrams::new(Arc::clone(&exports), count()));
+        sessions.told.asks(&sessions.pool, &network, &datagrams);
         let mut running =
             Running { stop, sessions, network, datagrams, exports, addresses, watches, pid };
         for listening in self.listeners {
@@ -392,7 +423,7 @@ pub struct Running {
     stop: Arc<Stop>,
     sessions: Arc<Sessions>,
     network: Arc<Network>,
-    datagrams: Datagrams,
+    datagrams: Arc<Datagrams>,
     exports: Exports,
     addresses: Vec<Endpoint>,
     watches: Vec<Watch>,
@@ -441,7 +472,8 @@ impl Running {
     /// such name.
     pub fn withdraw(&self, name: &str) -> bool {
         let mut exports = self.exports();
-        let Some(at) = exports.iter().position(|export| export.name == name) else { return false };
+        let named = |export: &Arc<Export>| export.name == name && export.is_published();
+        let Some(at) = exports.iter().position(named) else { return false };
         let export = exports.remove(at);
         drop(exports);
         export.withdraw();
@@ -478,7 +510,9 @@ impl Running {
 
     /// The names under which it serves.
     pub fn names(&self) -> Vec<String> {
-        self.exports().iter().map(|export| export.name.clone()).collect()
+        let exports = self.exports();
+        let published = exports.iter().filter(|export| export.is_published());
+        published.map(|export| export.name.clone()).collect()
     }
 
     /// Where it listens for calls over networks, with the ports that it was given.

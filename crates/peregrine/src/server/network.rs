@@ -15,6 +15,7 @@ use super::export::Export;
 use super::session::epoch;
 use crate::address::Endpoint;
 use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait, serve_calls_of};
+use crate::counters::{Page, SessionTold, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::device::udp::Udp;
 use crate::error::{CallError, Kind, Phase};
@@ -46,6 +47,7 @@ pub(super) struct Network {
     /// Bytes kept of messages that have not come whole.
     partial: AtomicUsize,
     congestion: Option<String>,
+    page: Arc<Page>,
 }
 
 #[derive(Default)]
@@ -73,6 +75,7 @@ impl Network {
         crew: Arc<Crew>,
         keeper: Arc<Keeper>,
         congestion: Option<String>,
+        page: Arc<Page>,
     ) -> Arc<Self> {
         Arc::new(Self {
             table: Mutex::default(),
@@ -83,6 +86,7 @@ impl Network {
             epoch: epoch(),
             partial: AtomicUsize::new(0),
             congestion,
+            page,
         })
     }
 
@@ -118,11 +122,20 @@ impl Network {
             return Ok(());
         }
         let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let visitor = Visitor {
+            path: PathKind::Tcp,
+            process: 0,
+            user: CallerInfo::NOBODY,
+            group: CallerInfo::NOBODY,
+            from: Some(from),
+            hardware: None,
+        };
         let line = Arc::new(Line {
             key,
             host,
             from,
             incoming,
+            told: SessionTold::new(&self.page, &visitor),
             since: Instant::now(),
             looks: AtomicU64::new(0),
             watch: OnceLock::new(),
@@ -174,9 +187,15 @@ impl Network {
         let until = Instant::now() + FAREWELL;
         for line in lines {
             line.incoming.hear_out(until);
+            line.told.end();
             line.incoming.rows().revoke_all();
             line.incoming.close();
         }
+    }
+
+    /// Calls that run although their callers have given them up.
+    pub(super) fn captured(&self) -> u64 {
+        self.lines().iter().map(|line| line.incoming.captured()).sum()
     }
 
     fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
@@ -238,6 +257,8 @@ pub(super) struct Line {
     host: IpAddr,
     from: SocketAddr,
     incoming: Incoming,
+    /// Its row among the counters.
+    told: SessionTold,
     since: Instant,
     /// How often the keeper has looked since it was last woken.
     looks: AtomicU64,
@@ -258,6 +279,7 @@ impl Line {
 
     /// It has ended: it is forgotten.
     pub(super) fn end(&self) {
+        self.told.end();
         self.incoming.close();
         self.incoming.rows().revoke_all();
         self.unwatch();
@@ -356,7 +378,8 @@ impl Host for Visit<'_> {
             hardware: None,
         };
         let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
-        let row = Row::new(export.number, serve, Arc::new(caller), bytes, standing);
+        let tally = export.told.tally(self.0.told.number());
+        let row = Row::new(export.number, serve, Arc::new(caller), bytes, standing, tally);
         let terms = Terms { epoch: network.epoch, count_max: export.astacks_max() };
         Ok((Arc::new(row), terms))
     }

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use crate::call::chain::waiting_inside;
 use crate::call::{Refusal, Wait};
+use crate::counters::{Counting, Page, ThreadKind};
 use crate::error::Kind;
 use crate::path::local::{Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion};
 use crate::sys;
@@ -31,6 +32,7 @@ pub(super) struct Pool {
     queue_max: usize,
     wait: Wait,
     processors: Arc<Processors>,
+    page: Arc<Page>,
 }
 
 /// What a look into the queue brought.
@@ -56,6 +58,7 @@ impl Pool {
         queue_max: usize,
         wait: Wait,
         processors: Processors,
+        page: Arc<Page>,
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
@@ -65,6 +68,7 @@ impl Pool {
             queue_max,
             wait,
             processors: Arc::new(processors),
+            page,
         })
     }
 
@@ -187,7 +191,9 @@ impl Pool {
     fn start_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let pool = Arc::clone(self);
         let desk = Arc::new(Desk::new(state.next_desk));
-        let seat = Seat::new(Arc::clone(&desk), self.wait, Arc::clone(&self.processors));
+        let counting = Counting::new(&self.page, ThreadKind::Local);
+        let processors = Arc::clone(&self.processors);
+        let seat = Seat::new(Arc::clone(&desk), self.wait, processors, counting);
         let thread = std::thread::Builder::new().name("peregrine-worker".into());
         thread.spawn(move || pool.run(seat))?;
         state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
@@ -338,6 +344,13 @@ impl Pool {
     /// Rows were taken away: no thread remembers them for longer than the call that it runs.
     pub(super) fn forget_rows(&self) {
         self.state().desks.iter().for_each(|desk| desk.forget_rows());
+    }
+
+    /// Calls that run although their callers have given them up, and A-stacks that wait.
+    pub(super) fn captured(&self) -> [u64; 2] {
+        let state = self.state();
+        let captured = state.desks.iter().filter(|desk| desk.is_captured()).count();
+        [captured as u64, state.queue.len() as u64]
     }
 
     /// Threads that there are.

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use super::export::Export;
 use super::pool::{Pool, stopping};
+use super::told::{Teller, Told};
 use crate::call::{CallerInfo, PathKind};
+use crate::counters::{PAGE_BYTES, SessionTold, Visitor};
 use crate::error::{Kind, limit_reached};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
@@ -29,6 +31,7 @@ pub(super) struct Sessions {
     pub(super) listens: OnceLock<Vec<String>>,
     pub(super) pool: Arc<Pool>,
     pub(super) keeper: Arc<Keeper>,
+    pub(super) told: Teller,
     /// Closed for a moment to let in, and turn away, one client when descriptors have run out.
     reserve: Mutex<Option<Seqpacket>>,
 }
@@ -53,7 +56,7 @@ pub(super) fn epoch() -> u64 {
 }
 
 impl Sessions {
-    pub(super) fn new(pool: Arc<Pool>, keeper: Arc<Keeper>) -> Arc<Self> {
+    pub(super) fn new(pool: Arc<Pool>, keeper: Arc<Keeper>, told: Teller) -> Arc<Self> {
         let epoch = epoch();
         let sessions = Self {
             table: Mutex::default(),
@@ -62,6 +65,7 @@ impl Sessions {
             listens: OnceLock::new(),
             pool,
             keeper,
+            told,
             reserve: Mutex::default(),
         };
         sessions.make_reserve();
@@ -140,6 +144,7 @@ impl Sessions {
             process: OnceLock::new(),
             export: Arc::downgrade(&export),
             region: OnceLock::new(),
+            told: OnceLock::new(),
             joined: AtomicBool::new(false),
             relieved: Mutex::new(None),
             all: Arc::clone(self),
@@ -190,6 +195,7 @@ impl Sessions {
         for (_, Entry { session, watches }) in entries {
             drop(watches);
             let Some(region) = session.region.get() else { continue };
+            session.is_over();
             region.close();
             if !region.is_attended() {
                 for index in 0..region.count() {
@@ -232,6 +238,8 @@ pub(super) struct Session {
     /// Where it came in; an export that is withdrawn does not live on because of a session.
     export: Weak<Export>,
     region: OnceLock<Arc<ServerRegion>>,
+    /// Its row among the counters, once it has a region.
+    told: OnceLock<SessionTold>,
     /// It has bound in another session, which was all that it was for.
     joined: AtomicBool,
     /// When an A-stack was last taken away from a busy thread for it.
@@ -264,6 +272,7 @@ impl Session {
                     Some(export) => self.say(&Answer::Description(export.description()))?,
                     None => self.say(&Answer::refused(Kind::Withdrawn, "it was withdrawn"))?,
                 },
+                Ok(Request::Count) => self.count()?,
                 Ok(Request::Bind(bind)) => self.bind(&bind)?,
                 Err((kind, text)) => {
                     self.say(&Answer::refused(kind, text));
@@ -289,6 +298,26 @@ impl Session {
         }
         self.all.pool.rung(region, index);
         Some(())
+    }
+
+    /// The server's own user, and root, may look at its counters.
+    fn count(&self) -> Option<()> {
+        let told = &self.all.told;
+        let own = rustix::process::geteuid().as_raw();
+        let refusal = if self.peer.uid != own && self.peer.uid != 0 {
+            let text = format!("the counters are user {own}'s, and user {} asks", self.peer.uid);
+            Answer::refused(Kind::Denied, text)
+        } else if told.tells == Told::Nothing {
+            Answer::refused(Kind::Denied, "the server tells nothing of itself")
+        } else if let Some(file) = told.page.file() {
+            told.refresh();
+            let answer = Answer::Counters(PAGE_BYTES as u64).to_bytes();
+            return self.socket.send(&answer, Some(file)).ok();
+        } else {
+            let text = "its kernel cannot show memory that others must not write (Linux 5.1 can)";
+            Answer::refused(Kind::Denied, text)
+        };
+        self.say(&refusal)
     }
 
     /// A client that does not read its answers has no further use for the session.
@@ -341,25 +370,30 @@ impl Session {
             from: None,
             hardware: None,
         };
-        let row = Row::new(
-            export.number,
-            Arc::clone(&export.serve),
-            Arc::new(caller),
-            export.message_bytes_max(),
-            Arc::clone(&export.standing),
-        );
-        let representation = row.serve.byte_order().number();
+        let row = |session: &SessionTold| {
+            Row::new(
+                export.number,
+                Arc::clone(&export.serve),
+                Arc::new(caller),
+                export.message_bytes_max(),
+                Arc::clone(&export.standing),
+                export.told.tally(session.number()),
+            )
+        };
+        let representation = export.serve.byte_order().number();
         let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);
         let has_room = |session: &Arc<Self>| {
             session.region.get().is_some_and(|region| region.layout().bytes >= bytes)
         };
         let known = self.all.session_of(&bind.sessions, &self.peer).filter(has_room);
-        if let Some(region) = known.as_ref().and_then(|session| session.region.get()) {
+        if let Some((region, told)) =
+            known.as_ref().and_then(|session| session.region.get().zip(session.told.get()))
+        {
             let session = bind.sessions.iter().find(|token| {
                 self.all.table().tokens.get(*token) == known.as_ref().map(|known| &known.key)
             });
             if let Some(session) = session {
-                let binding = add(region, row)?;
+                let binding = add(region, row(told))?;
                 self.joined.store(true, Ordering::Relaxed);
                 let RegionLayout { count, bytes, .. } = region.layout();
                 let epoch = self.all.epoch;
@@ -370,14 +404,15 @@ impl Session {
             }
         }
         let count = bind.count.clamp(1, export.astacks_max());
-        self.become_session(count, message_bytes, row)
+        self.become_session(count, message_bytes, representation, row)
     }
 
     fn become_session(
         self: &Arc<Self>,
         count: u32,
         message_bytes: usize,
-        row: Row,
+        representation: u32,
+        row: impl FnOnce(&SessionTold) -> Row,
     ) -> Result<NewBinding, (Kind, String)> {
         let exhausted = |what| move |error| (Kind::Exhausted, cause(what, &error));
         // Sparse: what is never touched costs nothing, and later bindings may need more.
@@ -391,13 +426,17 @@ impl Session {
         let _ = self.process.set(process);
         let death = Arc::new(Death(Arc::clone(self)));
         let watch = self.all.keeper.watch(death).map_err(exhausted("watching the client"))?;
-        let representation = row.serve.byte_order().number();
-        let binding = add(&region, row)?;
+        let Credentials { pid: process, uid: user, gid: group } = self.peer;
+        let (path, from, hardware) = (PathKind::Local, None, None);
+        let visitor = Visitor { path, process, user, group, from, hardware };
+        let told = SessionTold::new(&self.all.told.page, &visitor);
+        let binding = add(&region, row(&told))?;
         let mut table = self.all.table();
         let Some(entry) = table.open.get_mut(&self.key) else {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
         entry.watches.push(watch);
+        let _ = self.told.set(told);
         let _ = self.region.set(Arc::clone(&region));
         table.tokens.insert(session, self.key);
         let (count, bytes) = (layout.count, layout.bytes as u64);
@@ -406,8 +445,16 @@ impl Session {
         Ok(NewBinding { region, bound, file: Some(file) })
     }
 
+    /// It is among the counters no more.
+    fn is_over(&self) {
+        if let Some(told) = self.told.get() {
+            told.end();
+        }
+    }
+
     /// The client has gone: its threads leave, and it is forgotten.
     fn end(&self) -> Next {
+        self.is_over();
         if let Some(region) = self.region.get() {
             region.close();
             region.rows().revoke_all();

@@ -5,6 +5,8 @@ mod interpreted;
 
 pub use compiled::{Failure, Outcome, Returned, Stub, assign, call, call_swapped, is_native};
 pub(crate) use compiled::{ask, ping};
+#[cfg(all(test, feature = "json"))]
+pub(crate) use interpreted::made_up;
 pub use interpreted::{
     Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer, Program,
     Unfit,

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -37,6 +37,23 @@ fn sealed() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
 
+/// Whether it has so many bytes and can neither shrink nor grow.
+fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
+    let wrong = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
+    let seals = fcntl_get_seals(file).map_err(|_| wrong("the region is no memfd"))?;
+    if !seals.contains(sealed()) {
+        return Err(wrong("the region is not sealed"));
+    }
+    // Huge pages come from a pool, and who touches one when it is empty faults.
+    if fstatfs(file)?.f_type != libc::TMPFS_MAGIC {
+        return Err(wrong("the region is not of ordinary memory"));
+    }
+    if u64::try_from(fstat(file)?.st_size).ok() != Some(bytes as u64) || bytes == 0 {
+        return Err(wrong("the region has another size than announced"));
+    }
+    Ok(())
+}
+
 impl Memory {
     /// Private zeroed memory of `bytes` bytes; pages are taken when first touched.
     ///
@@ -62,24 +79,37 @@ impl Memory {
         Ok((Self::map(file.as_fd(), bytes)?, file))
     }
 
+    /// Zeroed memory to show: as [`shared`](Self::shared), and whoever gets the descriptor can map it
+    /// for reading only. Needs Linux 5.1.
+    ///
+    /// # Errors
+    /// If the kernel has no memory or descriptor left, or no such seal.
+    pub(crate) fn shown(bytes: usize) -> io::Result<(Self, OwnedFd)> {
+        let file = memfd_create(c"peregrine", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        ftruncate(&file, bytes as u64)?;
+        let memory = Self::map(file.as_fd(), bytes)?;
+        fcntl_add_seals(&file, SealFlags::FUTURE_WRITE)?;
+        fcntl_add_seals(&file, sealed())?;
+        Ok((memory, file))
+    }
+
+    /// Maps what a peer shows, for reading: an attempt to write there would fault. Checked as in
+    /// [`received`](Self::received).
+    ///
+    /// # Errors
+    /// If it is no sealed memfd of that size.
+    pub(crate) fn seen(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
+        check(file, bytes)?;
+        Self::map_for(file, bytes, ProtFlags::READ)
+    }
+
     /// Maps what a peer sent, after checking that it has `bytes` bytes and can neither shrink
     /// nor grow, so that no later access can fault.
     ///
     /// # Errors
     /// If it is no sealed memfd of that size.
     pub fn received(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        let wrong = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
-        let seals = fcntl_get_seals(file).map_err(|_| wrong("the region is no memfd"))?;
-        if !seals.contains(sealed()) {
-            return Err(wrong("the region is not sealed"));
-        }
-        // Huge pages come from a pool, and who touches one when it is empty faults.
-        if fstatfs(file)?.f_type != libc::TMPFS_MAGIC {
-            return Err(wrong("the region is not of ordinary memory"));
-        }
-        if u64::try_from(fstat(file)?.st_size).ok() != Some(bytes as u64) || bytes == 0 {
-            return Err(wrong("the region has another size than announced"));
-        }
+        check(file, bytes)?;
         Self::map(file, bytes)
     }
 
@@ -96,7 +126,10 @@ impl Memory {
     }
 
     fn map(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        Self::map_for(file, bytes, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn map_for(file: BorrowedFd<'_>, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
         // SAFETY: a fresh mapping replaces nothing; sealed, so it stays backed by memory.
         let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) };
         let memory = Self::mapped(base?, bytes, true)?;
@@ -162,6 +195,26 @@ impl Memory {
         // SAFETY: valid for as long as `self`; our side accesses it only as an atomic or
         // through windows, whose copies may see any value.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
+    }
+
+    /// The `N` words of 64 bits at byte `at`, a multiple of eight.
+    ///
+    /// # Panics
+    /// If there are no such words.
+    #[inline]
+    pub(crate) fn longs<const N: usize>(&self, at: usize) -> &[AtomicU64; N] {
+        let fits = self.bytes.checked_sub(8 * N).is_some_and(|last| at <= last);
+        assert!(at.is_multiple_of(8) && fits, "no {N} words at {at}");
+        // SAFETY: inside the mapping, which is page-aligned, so the words are aligned.
+        let words = unsafe { self.base.add(at) };
+        // SAFETY: valid for as long as `self`; both sides access it only as atomics or through
+        // windows, whose copies may see any value. Where it is mapped for reading it is only loaded.
+        unsafe { words.cast().as_ref() }
+    }
+
+    /// Whether it is this process that mapped it: a forked child has nothing there.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.pid == std::process::id()
     }
 }
 

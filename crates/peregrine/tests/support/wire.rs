@@ -20,11 +20,13 @@ pub(crate) const BIND: u32 = 1;
 pub(crate) const DESCRIBE: u32 = 2;
 pub(crate) const RING: u32 = 3;
 pub(crate) const UNBIND: u32 = 4;
+pub(crate) const COUNT: u32 = 5;
 pub(crate) const BOUND: u32 = 101;
 pub(crate) const REFUSED: u32 = 102;
 pub(crate) const DESCRIPTION: u32 = 103;
 pub(crate) const GOODBYE: u32 = 104;
 pub(crate) const REVOKED: u32 = 105;
+pub(crate) const COUNTERS: u32 = 106;
 /// The procedure that every export has.
 pub(crate) const PING: u32 = u32::MAX;
 /// What a test waits for an answer.

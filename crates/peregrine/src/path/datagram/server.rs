@@ -29,6 +29,7 @@ use crate::call::{
     Answer, Calls, EStack, Placed, Refusal, enter, execute_in_place, extensions, refuse,
     serve_call, serve_calls_of,
 };
+use crate::counters::{Counting, Page, ThreadKind};
 use crate::device::{Arrival, BYTES_MAX, Node, Socket, Train, Until, datagrams};
 use crate::error::Kind as Why;
 use crate::limits;
@@ -36,7 +37,7 @@ use crate::path::rows::Row;
 use crate::protocol::exchange::bind::{Cookies, OnLink};
 use crate::protocol::exchange::callee::{Callee, Retain, Then};
 use crate::protocol::exchange::caller::Dropped;
-use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Header};
+use crate::protocol::exchange::header::{self, CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Header};
 use crate::protocol::exchange::message::Shape;
 use crate::protocol::exchange::table::Table;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
@@ -97,6 +98,7 @@ pub(crate) struct Service {
     swept: AtomicU64,
     /// Datagrams that were not understood.
     dropped: AtomicU64,
+    page: Arc<Page>,
 }
 
 /// What a thread that receives has of its own.
@@ -112,6 +114,7 @@ pub(crate) struct Hand {
     blocks: Vec<u32>,
     /// Whether it is noted that the thread's calls are those of this service.
     serves: bool,
+    counting: Counting,
 }
 
 /// A call that is to be run.
@@ -179,6 +182,7 @@ impl Service {
         link: Option<Node>,
         incarnation: u64,
         host: Arc<dyn Host>,
+        page: Arc<Page>,
     ) -> io::Result<Self> {
         let buffer = socket.size_buffers(BUFFER_BYTES)?;
         let origin = origin(&socket.local()?);
@@ -202,6 +206,7 @@ impl Service {
             results: Results::new(),
             swept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            page,
         })
     }
 
@@ -225,6 +230,7 @@ impl Service {
             spare: Spare::default(),
             blocks: Vec::new(),
             serves: false,
+            counting: Counting::new(&self.page, ThreadKind::Datagram),
         })
     }
 
@@ -324,7 +330,7 @@ impl Service {
             if header.kind.binds() {
                 // That locks records itself.
                 if let Some((_, before)) = held.take() {
-                    self.say(before, &mut hand.output);
+                    self.say(before, &mut hand.output, &hand.counting);
                 }
                 let body = memory[payload].to_vec();
                 self.bind(now, &header, &body, &hand.from);
@@ -332,7 +338,7 @@ impl Service {
             }
             if held.as_ref().is_none_or(|(locked, _)| *locked != place) {
                 if let Some((_, before)) = held.take() {
-                    self.say(before, &mut hand.output);
+                    self.say(before, &mut hand.output, &hand.counting);
                 }
                 let Some(record) = self.record(place) else {
                     let nobody = Callee::vacant(place, self.since);
@@ -361,7 +367,7 @@ impl Service {
                         hand.rest = Some((arrival, number + 1));
                     }
                     if let Some((_, inner)) = held {
-                        self.say(inner, &mut hand.output);
+                        self.say(inner, &mut hand.output, &hand.counting);
                     }
                     return Some(work);
                 }
@@ -375,7 +381,7 @@ impl Service {
             if alone {
                 self.expect(hand, &mut inner);
             }
-            self.say(inner, &mut hand.output);
+            self.say(inner, &mut hand.output, &hand.counting);
         }
         None
     }
@@ -406,6 +412,7 @@ impl Service {
             self.results.release(&mut hand.spare, inner.group, result);
         }
         match received.then {
+            Then::Dropped(Dropped::Again) => hand.counting.came_again(),
             Then::Nothing | Then::Dropped(_) => {}
             Then::Begin(range) => {
                 if !self.socket.merges() {
@@ -419,6 +426,7 @@ impl Service {
                     None => {
                         let text = "too many calls of several packets have begun";
                         let refusal = Refusal::exhausted(text);
+                        hand.counting.refused(inner.row.as_ref().map(|row| &row.tally));
                         self.reply_no(hand, inner, &refusal);
                     }
                 }
@@ -451,11 +459,12 @@ impl Service {
     }
 
     /// Sends what a record has to send.
-    fn say(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8]) {
+    fn say(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8], counting: &Counting) {
         let Inner { callee, to, result, checked, .. } = &mut *record;
         let (space, total) = result.as_mut().map_or((Space::none(), 0), Retained::space);
         let mut out = [0; CONTROL_BYTES_MAX];
         let Some(send) = callee.poll_send(&mut out) else { return };
+        let mut resent = u64::from(header::is_resent(&out));
         let whole = space.part(0, HEADER_BYTES + send.range.len());
         if send.range.len() as u32 == total
             && send.bytes == HEADER_BYTES
@@ -466,6 +475,7 @@ impl Service {
                 checks::seal(header, &[payload.window()]);
             }
             let _ = whole.write(0, header);
+            counting.resent(resent);
             // All in one packet. If it is lost the client asks for it.
             let bytes = whole.window().len();
             if bytes > COPIED {
@@ -494,7 +504,9 @@ impl Service {
                 train.push(&out[..send.bytes], &payload);
             }
             next = callee.poll_send(&mut out);
+            resent += u64::from(next.is_some() && header::is_resent(&out));
         }
+        counting.resent(resent);
         let _ = train.send(&self.socket, Some(to));
     }
 
@@ -578,13 +590,14 @@ impl Service {
     /// Answers a call that is not run.
     #[cold]
     pub(crate) fn refuse_work(&self, hand: &mut Hand, work: Work, refusal: &Refusal) {
+        hand.counting.refused(Some(&work.row.tally));
         if let Where::Own(estack, bytes) = work.message {
             self.done_with(work.group, estack, bytes);
         }
         let Some(record) = self.record(work.place) else { return };
         let mut inner = locked(&record.0);
         self.reply_no(hand, &mut inner, refusal);
-        self.say(inner, &mut hand.output);
+        self.say(inner, &mut hand.output, &hand.counting);
     }
 
     /// Replies with a refusal.
@@ -660,6 +673,8 @@ impl Service {
         }
         serve_call(name_of(place, sequence));
         let before = enter(Some(Arc::clone(&row.caller)));
+        let (counts, bytes_in) = (shape.what != DESCRIBE, u64::from(shape.total));
+        let timed = if counts { hand.counting.begin(&row.tally) } else { None };
         let (answer, head_at, head_bytes) = if shape.what == DESCRIBE {
             blocks.clear();
             self.describe(&row, reply)
@@ -677,6 +692,7 @@ impl Service {
                 refuse(reply, &Refusal::panicked(panic))
             })
         };
+        let took = Counting::took(timed);
         enter(before);
         if extension > 0 {
             extensions::leave();
@@ -698,7 +714,10 @@ impl Service {
         if let Some(record) = self.record(place) {
             let mut inner = locked(&record.0);
             self.keep(hand, &mut inner, result, frame);
-            self.say(inner, &mut hand.output);
+            self.say(inner, &mut hand.output, &hand.counting);
+        }
+        if counts {
+            hand.counting.end(&row.tally, took, answer, bytes_in, total.into());
         }
         if total as usize > COPIED { moment() } else { ended }
     }

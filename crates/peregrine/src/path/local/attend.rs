@@ -21,6 +21,7 @@ use super::server::{Attendance, ServerRegion, Worker};
 use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS, block_cost};
 use super::word::{Look, SLEEP};
 use crate::call::{Refusal, Wait};
+use crate::counters::Counting;
 use crate::sys::{self, FutexSet};
 
 /// A-stacks that one thread looks at: a look at all of them takes less than a line takes to come
@@ -96,6 +97,13 @@ impl Desk {
         self.up.load(Ordering::SeqCst)
     }
 
+    /// Whether the call that its thread runs was given up by its caller, as far as that is known.
+    pub(crate) fn is_captured(&self) -> bool {
+        let current = self.current.load(Ordering::SeqCst);
+        let runs = |place: &&Place| current != 0 && place.key() == current;
+        self.set().iter().find(runs).is_some_and(|place| place.region.is_captured(place.index))
+    }
+
     /// Wakes its thread, if it sleeps.
     pub(crate) fn ring(&self) {
         self.up.store(true, Ordering::SeqCst);
@@ -156,8 +164,13 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    pub(crate) fn new(desk: Arc<Desk>, how: Wait, processors: Arc<Processors>) -> Self {
-        let worker = Worker::new();
+    pub(crate) fn new(
+        desk: Arc<Desk>,
+        how: Wait,
+        processors: Arc<Processors>,
+        counting: Counting,
+    ) -> Self {
+        let worker = Worker::new(counting);
         let hot = Vec::with_capacity(HOT_MAX);
         Self {
             desk,
@@ -269,6 +282,7 @@ impl Seat {
                 Ok(pause) => return pause,
                 Err(panic) => {
                     let refusal = Refusal::panicked(panic);
+                    self.worker.panicked();
                     let key = self.desk.current.load(Ordering::Relaxed);
                     if let Some(hot) = self.hot.iter().find(|hot| hot.key == key) {
                         hot.place.region.post_panic(hot.place.index, &refusal);
@@ -287,7 +301,10 @@ impl Seat {
             let together = self.caller_cpu == self.worker.cpu;
             let looks = if together || self.how == Wait::Block { 1 } else { FIRST_LOOKS };
             match self.serve_posted() {
-                Served::None => quiet += 1,
+                Served::None => {
+                    quiet += 1;
+                    self.worker.counting.looked();
+                }
                 Served::Some => quiet = 0,
                 Served::Changed => return Pause::Changed,
                 Served::Closed => return Pause::Quiet,
@@ -321,6 +338,7 @@ impl Seat {
                 return Served::Changed;
             }
             self.caller_cpu = region.answer(*index, message, &mut self.worker);
+            self.worker.counting.found();
             hot.called = self.worker.served;
             self.desk.current.store(0, Ordering::Release);
             if region.is_closed() {
@@ -421,6 +439,7 @@ impl Seat {
     /// Sleeps until a call comes to any of its A-stacks, the bell rings, or `limit` has passed;
     /// whether the bell rang.
     pub(crate) fn sleep(&mut self, bell: u32, limit: Option<Duration>) -> bool {
+        self.worker.counting.slept();
         if self.hot.is_empty() {
             sys::futex_wait(&self.desk.bell, bell, limit);
         } else {

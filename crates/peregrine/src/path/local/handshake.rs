@@ -27,6 +27,8 @@ pub(crate) enum Request {
     Describe,
     /// A call is posted on this A-stack, and nobody looks.
     Ring(u32),
+    /// Show me what you have counted.
+    Count,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,8 @@ pub(crate) enum Answer {
     Goodbye,
     /// The export of this binding was withdrawn: its calls are refused from now on.
     Revoked(u32),
+    /// The server's counters, in so many bytes of memory that come beside it, to be read only.
+    Counters(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,11 +78,13 @@ const BIND: u32 = 1;
 const DESCRIBE: u32 = 2;
 const RING: u32 = 3;
 const UNBIND: u32 = 4;
+const COUNT: u32 = 5;
 const BOUND: u32 = 101;
 const REFUSED: u32 = 102;
 const DESCRIPTION: u32 = 103;
 const GOODBYE: u32 = 104;
 const REVOKED: u32 = 105;
+const COUNTERS: u32 = 106;
 
 /// Writes one message into a buffer of [`limits::HANDSHAKE_BYTES_MAX`] bytes.
 fn message(write: impl FnOnce(&mut Writer<'_>) -> Result<(), Overflow>) -> Option<Vec<u8>> {
@@ -107,6 +113,7 @@ impl Request {
                     head.plain(binding)
                 }
                 Self::Describe => head.plain(&DESCRIBE),
+                Self::Count => head.plain(&COUNT),
                 Self::Ring(index) => {
                     head.plain(&RING)?;
                     head.plain(index)
@@ -139,6 +146,7 @@ impl Request {
             }
             UNBIND => Self::Unbind(head.plain().map_err(unreadable)?),
             DESCRIBE => Self::Describe,
+            COUNT => Self::Count,
             RING => Self::Ring(head.plain().map_err(unreadable)?),
             kind => return Err((Kind::ProtocolMismatch, format!("unknown request {kind}"))),
         };
@@ -173,6 +181,10 @@ impl Answer {
                 head.plain(&REVOKED)?;
                 head.plain(binding)
             }
+            Self::Counters(bytes) => {
+                head.plain(&COUNTERS)?;
+                bytes.encode(head)
+            }
         });
         let long = || Self::refused(Kind::TooLarge, "the description is too long to be told");
         written.unwrap_or_else(|| long().to_bytes())
@@ -200,6 +212,7 @@ impl Answer {
                 DESCRIPTION => Self::Description(Description::decode(head)?),
                 GOODBYE => Self::Goodbye,
                 REVOKED => Self::Revoked(head.plain()?),
+                COUNTERS => Self::Counters(Value::decode(head)?),
                 _ => return Err(Invalid::Bits),
             };
             head.finish()?;
@@ -255,7 +268,9 @@ mod tests {
     fn messages_round_trip_and_foreign_ones_are_refused() {
         let sessions = vec![[1; 16], [2; 16]];
         let bind = Request::Bind(Bind { digest: Some([7; 16]), count: 8, bytes: 16384, sessions });
-        for request in [bind, Request::Describe, Request::Ring(3), Request::Unbind(9)] {
+        for request in
+            [bind, Request::Describe, Request::Count, Request::Ring(3), Request::Unbind(9)]
+        {
             let bytes = request.to_bytes();
             assert_eq!(Request::from_bytes(&bytes), Ok(request));
             for short in 0..bytes.len() {
@@ -283,7 +298,7 @@ mod tests {
         let bound = Bound { epoch: 1, session: [3; 16], binding, count, bytes, representation };
         let (bound, revoked) = (Answer::Bound(bound), Answer::Revoked(4));
         let refused = Answer::refused(Kind::Denied, "no");
-        for answer in [bound, refused, description, Answer::Goodbye, revoked] {
+        for answer in [bound, refused, description, Answer::Goodbye, revoked, Answer::Counters(8)] {
             let bytes = answer.to_bytes();
             assert_eq!(Answer::from_bytes(&bytes).unwrap(), answer);
             for short in 0..bytes.len() {

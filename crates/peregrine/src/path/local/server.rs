@@ -12,9 +12,10 @@ use super::region::{CallHeader, HEADER_BYTES, Manner, RegionLayout, ReplyHeader}
 use super::stream::{Pace, Stream};
 use super::word::{self, Look, Owed};
 use crate::call::{
-    Calls, EStack, Incoming, Refusal, enter, execute, extensions, refuse, serve_call,
-    serve_calls_of,
+    Answer, Calls, EStack, Incoming, Ran, Refusal, enter, execute_whole, extensions, refuse,
+    serve_call, serve_calls_of,
 };
+use crate::counters::Counting;
 use crate::limits;
 use crate::path::rows::{Row, Rows};
 use crate::stats::{Moment, stamp};
@@ -78,6 +79,7 @@ struct Known {
 /// What a thread that serves calls has of its own.
 pub(crate) struct Worker {
     estack: EStack,
+    pub(super) counting: Counting,
     /// Whose call it ran last, as `caller()` tells it.
     last: Option<Known>,
     /// The region that calls are of, as `caller()` is told.
@@ -95,9 +97,10 @@ pub(crate) struct Worker {
 impl Worker {
     const KNOWN: usize = 16;
 
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(counting: Counting) -> Self {
         Self {
             estack: EStack::default(),
+            counting,
             last: None,
             region: None,
             known: [const { None }; Self::KNOWN],
@@ -121,6 +124,14 @@ impl Worker {
         if self.region != Some(region.number) {
             self.region = Some(region.number);
             serve_calls_of(Some(Arc::clone(region) as Arc<dyn Calls>));
+        }
+    }
+
+    /// The procedure of the call that it ran last has panicked.
+    #[cold]
+    pub(super) fn panicked(&mut self) {
+        if let Some(last) = &self.last {
+            self.counting.end(&last.row.tally, None, Answer::MayHaveExecuted, 0, 0);
         }
     }
 
@@ -281,6 +292,11 @@ impl ServerRegion {
         Duration::from_nanos(if queued { waited() } else { 0 })
     }
 
+    /// Whether the client says that it has given up the call that was taken last on an A-stack.
+    pub(super) fn is_captured(&self, index: u32) -> bool {
+        self.was_given_up(index, self.astacks[index as usize].seen.load(Ordering::Relaxed))
+    }
+
     /// Whether the client says that it has given a call up.
     fn was_given_up(&self, index: u32, message: u32) -> bool {
         self.memory.word(self.layout.given_up_word(index)).load(Ordering::Relaxed) == message
@@ -366,11 +382,12 @@ impl ServerRegion {
             worker.turn_to(self, header.binding);
         }
         serve_call(u64::from(index) << 32 | u64::from(message));
-        let Worker { estack, last, extended, cpu, .. } = worker;
+        let Worker { estack, counting, last, extended, cpu, .. } = worker;
         let row = match last {
             Some(last) if last.row.admits(header.total) => &*last.row,
             _ => {
                 let row = last.as_ref().map(|last| &*last.row);
+                counting.refused(row.map(|row| &row.tally));
                 self.post_refusal(astack, message, &Row::refusal(row));
                 return header.cpu;
             }
@@ -383,6 +400,7 @@ impl ServerRegion {
             if manner.extensions() != 0 || *extended {
                 *extended = manner.extensions() != 0;
                 if let Err(refusal) = self.enter(index, message, space, &header) {
+                    counting.refused(Some(&row.tally));
                     self.post_refusal(astack, message, &refusal);
                     return header.cpu;
                 }
@@ -409,12 +427,18 @@ impl ServerRegion {
             arrives,
             departs: departs.map(|stream| stream as _),
         };
-        let (answer, head_at, head_bytes) = execute(&*row.serve, &incoming, reply, estack);
+        let begun = counting.begin(&row.tally);
+        let ran = execute_whole(&*row.serve, &incoming, reply, estack);
+        let took = Counting::took(begun);
         if let Some(stream) = departs {
             stream.end();
         }
-        let answer = answer as u32;
-        self.post(astack, message, ReplyHeader { answer, cpu: *cpu, head_at, head_bytes });
+        let Ran { answer, head_at, head_bytes, block_bytes } = ran;
+        let reply = ReplyHeader { answer: answer as u32, cpu: *cpu, head_at, head_bytes };
+        self.post(astack, message, reply);
+        // The caller has its result: what is counted from here on costs it nothing.
+        let bytes_out = u64::from(head_bytes) + block_bytes as u64;
+        counting.end(&row.tally, took, answer, header.total.into(), bytes_out);
         header.cpu
     }
 
@@ -463,6 +487,9 @@ impl ServerRegion {
         for _ in 0..POSTED_MEANWHILE {
             if let Look::Posted(message) = self.look(index) {
                 astack.seen.store(message, Ordering::Relaxed);
+                if let Some(row) = self.rows().get(self.header(astack).binding) {
+                    row.tally.refused();
+                }
                 self.post_refusal(astack, message, refusal);
             }
             if self.leave(index) {

@@ -4,6 +4,7 @@
 mod calls;
 mod gathered;
 mod host;
+mod unread;
 mod worker;
 
 pub(crate) use host::{Host, Terms};
@@ -17,11 +18,13 @@ use std::time::{Duration, Instant};
 
 use self::calls::InFlight;
 use self::gathered::Gathered;
-use super::sending::{Full, Sending};
+use self::unread::{Never, Unread};
+use super::sending::Sending;
 use super::turn::Turn;
 use crate::call::{
     Answer, EStack, Placed, Refusal, Wait, enter, execute_in_place, extensions, refuse, serve_call,
 };
+use crate::counters::Counting;
 use crate::device::tcp::{For, Stream};
 use crate::error::Kind;
 use crate::limits;
@@ -368,6 +371,11 @@ impl Incoming {
                 Ok(0) => return Got::Closed,
                 Ok(bytes) => {
                     worker.to += bytes;
+                    if blocks {
+                        worker.counting.slept()
+                    } else {
+                        worker.counting.found()
+                    }
                     return Got::Some;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -378,7 +386,10 @@ impl Incoming {
                         return Got::Nothing;
                     }
                 }
-                Err(_) => std::thread::yield_now(),
+                Err(_) => {
+                    worker.counting.looked();
+                    std::thread::yield_now();
+                }
             }
         }
     }
@@ -391,12 +402,14 @@ impl Incoming {
         match header.kind {
             wire::Kind::Call => {
                 if !self.turn_to(header.binding, worker) {
+                    worker.counting.refused(None);
                     return Some(Some(Row::refusal(None)));
                 }
                 let row = worker.last.as_ref().map(|(_, _, row)| &**row);
                 if row.is_some_and(|row| row.admits(header.body)) {
                     return None;
                 }
+                worker.counting.refused(row.map(|row| &row.tally));
                 let refusal = Row::refusal(row);
                 // What was withdrawn is not kept alive by those who ask for it.
                 worker.last = None;
@@ -494,6 +507,11 @@ impl Incoming {
         self.closed.load(Ordering::Acquire) || self.calls.is_abandoned(number)
     }
 
+    /// Calls that have been given up and are not answered.
+    pub(crate) fn captured(&self) -> u64 {
+        self.calls.abandoned()
+    }
+
     // Calls.
 
     fn call(
@@ -575,9 +593,10 @@ impl Incoming {
         let number = header.number;
         if worker.room(row.message_bytes).is_err() {
             let text = "no memory for the result";
+            worker.counting.refused(Some(&row.tally));
             return self.refuse(number, &Refusal::new(Kind::Exhausted, text), host);
         }
-        let StreamWorker { input, reply, blocks, extended, largest, .. } = worker;
+        let StreamWorker { counting, input, reply, blocks, extended, largest, .. } = worker;
         let Some(reply) = reply.as_ref().map(Memory::space) else { return };
         let reply = reply.part(0, row.message_bytes).unwrap_or(Space::none());
         let memory = input.memory();
@@ -588,6 +607,7 @@ impl Incoming {
         let inside = came.is_some() && extensions::is_from_inside(behind);
         // Behind a call that waits there may stand that it is given up.
         if let Err(refusal) = host.begin(inside, &|| self.hand_on(host)) {
+            counting.refused(Some(&row.tally));
             return self.refuse(number, &refusal, host);
         }
         let mut refusal = None;
@@ -601,9 +621,11 @@ impl Incoming {
         }
         if let Some(refusal) = refusal {
             host.end();
+            counting.refused(Some(&row.tally));
             return self.refuse(number, &refusal, host);
         }
         serve_call(number.into());
+        let timed = counting.begin(&row.tally);
         let placed = Placed {
             procedure: header.procedure,
             message: message.get_mut(body).unwrap_or(&mut []),
@@ -614,6 +636,7 @@ impl Incoming {
         // What a panic may leave broken is the object's own, as with a poisoned lock.
         let call = || execute_in_place(&*row.serve, placed, reply, blocks);
         let ran = catch_unwind(AssertUnwindSafe(call));
+        let took = Counting::took(timed);
         row.has_taken(begun.elapsed());
         host.end();
         let (answer, head_at, head_bytes) = ran.unwrap_or_else(|panic| {
@@ -621,6 +644,7 @@ impl Incoming {
             refuse(reply, &Refusal::panicked(panic))
         });
         if self.calls.is_abandoned(number) {
+            counting.end(&row.tally, took, answer, header.body.into(), 0);
             let text = "its caller has given up";
             let refusal = Refusal::abandoned(text);
             return self.refuse(number, &refusal, host);
@@ -628,6 +652,8 @@ impl Incoming {
         let outs = if answer == Answer::Ok { &**blocks } else { &[] };
         let gathered = Gathered::new(reply, outs, head_at as usize, head_bytes as usize);
         *largest = (*largest).max(gathered.extent);
+        let (bytes_in, bytes_out) = (header.body.into(), gathered.body as u64);
+        counting.end(&row.tally, took, answer, bytes_in, bytes_out);
         let header = Header {
             body: gathered.body as u32,
             procedure: answer as u32,
@@ -734,41 +760,6 @@ impl Incoming {
                     Err(_) => return,
                 },
                 _ => return,
-            }
-        }
-    }
-}
-
-/// What the socket does not take at once is not said.
-struct Never;
-
-impl Full for Never {
-    fn wait(&self) -> io::Result<()> {
-        Err(io::ErrorKind::WouldBlock.into())
-    }
-}
-
-/// A client that does not read its replies.
-struct Unread<'a> {
-    incoming: &'a Incoming,
-    host: &'a dyn Host,
-}
-
-impl Full for Unread<'_> {
-    #[cold]
-    fn wait(&self) -> io::Result<()> {
-        let [short, long] = limits::UNREAD_TIME;
-        let begun = Instant::now();
-        loop {
-            if self.incoming.closed.load(Ordering::Acquire) {
-                return Err(io::ErrorKind::ConnectionAborted.into());
-            }
-            let look = Instant::now() + short;
-            if self.incoming.stream.wait(For::Writable, Some(look))?.writable {
-                return Ok(());
-            }
-            if self.host.is_hungry() || self.host.is_stopping() || begun.elapsed() >= long {
-                return Err(io::ErrorKind::TimedOut.into());
             }
         }
     }

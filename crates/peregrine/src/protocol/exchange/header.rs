@@ -372,6 +372,12 @@ pub(crate) const fn carries(header: &[u8; HEADER_BYTES]) -> bool {
     header[3] == Kind::Call as u8 || header[3] == Kind::Result as u8
 }
 
+/// Whether a header that was written says that its piece was sent before.
+#[inline]
+pub(crate) fn is_resent(header: &[u8; CONTROL_BYTES_MAX]) -> bool {
+    u16::from(header[28]) & Flags::RESENT.0 != 0 && header[3] == Kind::Result as u8
+}
+
 /// Adds the check of what stands behind it to a header that was written already.
 ///
 /// For drivers whose handle is bound with payload checks: only they see the payload.

@@ -16,6 +16,8 @@ mod solid;
 mod unmarshal;
 
 #[cfg(test)]
+pub(crate) mod made_up;
+#[cfg(test)]
 mod tests;
 
 pub use client::{Argument, GenericClient};

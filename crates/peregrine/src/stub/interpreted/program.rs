@@ -221,12 +221,12 @@ pub struct Unfit {
 
 impl Unfit {
     #[cold]
-    pub(super) fn new(what: impl Into<String>) -> Self {
+    pub(crate) fn new(what: impl Into<String>) -> Self {
         Self { path: String::new(), what: what.into() }
     }
 
     #[cold]
-    pub(super) fn expected(wanted: &str, got: &str) -> Self {
+    pub(crate) fn expected(wanted: &str, got: &str) -> Self {
         Self::new(format!("expected {wanted}, got {got}"))
     }
 

@@ -168,7 +168,7 @@ impl Service {
         if whole.is_none() {
             self.expect(hand, &mut inner);
         }
-        self.say(inner, &mut hand.output);
+        self.say(inner, &mut hand.output, &hand.counting);
         Some(heard)
     }
 }

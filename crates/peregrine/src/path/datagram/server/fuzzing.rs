@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use super::{Address, Arrival, Hand, Host, Service, Spare, locked, moment};
 use crate::call::{CallerInfo, PathKind, Refusal, Serve};
+use crate::counters::{Page, Tally};
 use crate::device::Socket;
 use crate::device::udp::Udp;
 use crate::error::Kind as Why;
@@ -44,7 +45,14 @@ impl Host for Only {
             hardware: None,
         };
         let standing = Arc::new(AtomicU32::new(0));
-        Ok(Arc::new(Row::new(1, Arc::clone(&self.0), Arc::new(caller), BYTES, standing)))
+        Ok(Arc::new(Row::new(
+            1,
+            Arc::clone(&self.0),
+            Arc::new(caller),
+            BYTES,
+            standing,
+            Tally::unseen(),
+        )))
     }
 
     fn describe(&self, _: &Row) -> Option<Description> {
@@ -79,6 +87,7 @@ impl Datagrams {
             None,
             1,
             Arc::new(Only(serve)),
+            Page::new()?,
         )?;
         let hand = service.hand()?;
         Ok(Self { service, hand, nobody: "127.0.0.1:9".parse().expect("an address") })

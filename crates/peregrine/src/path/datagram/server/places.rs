@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Inner, SWEEP, Service, Why, locked, try_locked};
+use super::records::Record;
+use super::{Hand, Inner, SWEEP, Service, Why, locked, try_locked};
 use crate::call::extensions;
 use crate::limits;
 use crate::path::datagram::credits;
@@ -21,6 +22,13 @@ use crate::sys::{self, Address};
 use crate::value::{ByteOrder, Window};
 
 impl Service {
+    /// Calls that run although their callers have given them up.
+    pub(crate) fn captured(&self) -> u64 {
+        let given_up =
+            |record: &Record| try_locked(&record.0).is_some_and(|inner| inner.callee.is_given_up());
+        self.records.all().filter(|record| given_up(record)).count() as u64
+    }
+
     /// Answers what belongs to binding.
     pub(super) fn bind(&self, now: Moment, header: &Header, body: &[u8], from: &Address) {
         let text = format!("{from:?}");
@@ -166,6 +174,19 @@ impl Service {
         if inner.callee.knows(header, peer) && inner.callee.standing() == Standing::Idle {
             self.forget(&mut inner, spare, now);
             table.release(header.handle.place);
+        }
+    }
+}
+
+impl Hand {
+    /// The thread has looked for a datagram, or slept until one came.
+    #[inline]
+    pub(crate) fn waited(&mut self, found: bool, asleep: bool) {
+        match (found, asleep) {
+            (true, true) => self.counting.slept(),
+            (true, false) => self.counting.found(),
+            (false, false) => self.counting.looked(),
+            (false, true) => {}
         }
     }
 }

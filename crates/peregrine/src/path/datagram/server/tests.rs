@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicU32;
 
 use super::*;
 use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
+use crate::counters::Tally;
 use crate::device::udp::Udp;
 use crate::interface::Known;
 use crate::protocol::exchange::callee::{Standing, Terms};
@@ -39,8 +40,14 @@ impl Host for Nothing {
             from: from.ip(),
             hardware: None,
         };
-        let row =
-            Row::new(0, Arc::new(Self), Arc::new(caller), 1 << 20, Arc::<AtomicU32>::default());
+        let row = Row::new(
+            0,
+            Arc::new(Self),
+            Arc::new(caller),
+            1 << 20,
+            Arc::<AtomicU32>::default(),
+            Tally::unseen(),
+        );
         Ok(Arc::new(row))
     }
     fn describe(&self, _: &Row) -> Option<crate::interface::Description> {
@@ -53,7 +60,7 @@ impl Host for Nothing {
 
 fn service() -> Service {
     let socket = Udp::bound("127.0.0.1:0".parse().unwrap()).unwrap();
-    Service::new(Socket::Udp(socket), None, 1, Arc::new(Nothing)).unwrap()
+    Service::new(Socket::Udp(socket), None, 1, Arc::new(Nothing), Page::new().unwrap()).unwrap()
 }
 
 const FROM: &str = "127.0.0.9:9";

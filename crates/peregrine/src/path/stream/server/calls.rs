@@ -37,6 +37,11 @@ impl InFlight {
         self.calls().contains(&(number, true))
     }
 
+    /// How many have been given up and are not answered.
+    pub(super) fn abandoned(&self) -> u64 {
+        self.calls().iter().filter(|(_, given_up)| *given_up).count() as u64
+    }
+
     /// Whether there is any.
     pub(super) fn any(&self) -> bool {
         !self.calls().is_empty()

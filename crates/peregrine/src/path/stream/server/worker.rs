@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::call::{EStack, enter, extensions};
+use crate::counters::Counting;
 use crate::limits;
 use crate::path::rows::Row;
 use crate::protocol::stream::{HEADER_BYTES, Header, Kind, Unreadable};
@@ -11,6 +12,7 @@ use crate::sys::Memory;
 
 /// What a thread that serves connections has of its own.
 pub(crate) struct StreamWorker {
+    pub(super) counting: Counting,
     pub(super) input: EStack,
     pub(super) from: usize,
     pub(super) to: usize,
@@ -27,8 +29,9 @@ pub(crate) struct StreamWorker {
 }
 
 impl StreamWorker {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(counting: Counting) -> Self {
         Self {
+            counting,
             input: EStack::default(),
             from: 0,
             to: 0,

@@ -1,17 +1,14 @@
-//! A link of the demonstration's own: two network namespaces, joined by a pair of interfaces, with a
+//! A link of our own: two network namespaces, joined by a pair of interfaces, with a
 //! server at the far end. Raw Ethernet needs one, for on this machine nothing is at the other end.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::copy::{self, Copied};
-use super::home::Home;
-use crate::files::FilesClient;
+use crate::home::Home;
 use crate::output::{During, Failure};
 
 /// Both ends of it.
@@ -19,12 +16,12 @@ const ENDS: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const TOOLS: [&str; 3] = ["ip", "nsenter", "unshare"];
 
 /// Two namespaces that live as long as the processes that hold them.
-pub(super) struct Link {
+pub(crate) struct Link {
     holders: [u32; 2],
 }
 
 /// Why there can be none here.
-pub(super) fn missing() -> Option<String> {
+pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces of its own take root".to_owned());
     }
@@ -37,7 +34,7 @@ pub(super) fn missing() -> Option<String> {
 
 impl Link {
     /// Makes the namespaces and joins them.
-    pub(super) fn new(home: &Home) -> Result<Self, String> {
+    pub(crate) fn new(home: &Home) -> Result<Self, String> {
         let hold = || {
             let mut command = Command::new("unshare");
             // It says when it is in its namespace, and ends with whoever holds its input.
@@ -57,37 +54,41 @@ impl Link {
         Ok(link)
     }
 
-    /// Starts a server at the far end and copies a file from it at the near one: what that came to,
-    /// from which address, and by which device.
-    pub(super) fn copy(
+    /// Serves a directory at the far end, at an endpoint with that end's host and port 0, such as
+    /// `eth:`: its addresses.
+    pub(crate) fn serve(
         &self,
         home: &Home,
-        (source, name): (&Path, &str),
-        target: &Path,
-    ) -> Result<(String, String, Copied), Failure> {
-        let root = source.parent().and_then(Path::to_str).unwrap_or("/");
+        (root, name): (&str, &str),
+        scheme: &str,
+    ) -> Result<Vec<String>, Failure> {
         let far = self.holders[1].to_string();
-        let at = format!("eth:{}:0", ENDS[1]);
+        let at = format!("{scheme}{}:0", ENDS[1]);
         let (_, said) = home.spawn_in(
             &["nsenter", "--net", "--target", &far],
-            &["serve", root, "--name", "demo-link", "--listen", &at, "--beyond-this-machine"],
+            &["serve", root, "--name", name, "--listen", &at, "--beyond-this-machine"],
         )?;
-        let address = said["addresses"][0].as_str().unwrap_or_default().to_owned();
+        let addresses = said["addresses"].as_array().into_iter().flatten();
+        Ok(addresses.filter_map(|one| one.as_str().map(str::to_owned)).collect())
+    }
+
+    /// Does something at the near end.
+    pub(crate) fn near<T: Send>(
+        &self,
+        act: impl FnOnce() -> Result<T, Failure> + Send,
+    ) -> Result<T, Failure> {
         let near = format!("/proc/{}/ns/net", self.holders[0]);
-        let fetch = || -> Result<_, Failure> {
+        let there = || {
             let namespace = File::open(&near).during("opening a network namespace")?;
             let kind = Some(LinkNameSpaceType::Network);
             let entered = move_into_link_name_space(namespace.as_fd(), kind);
             entered.map_err(io::Error::from).during("entering a network namespace")?;
-            let client = FilesClient::bind(&address)?;
-            let copied = copy::copy(&client, name, source, target)?;
-            Ok((client.binding().explain().summary(), copied))
+            act()
         };
         // A thread of its own, for it stays where it has gone.
-        let (how, copied) = std::thread::scope(|scope| {
-            scope.spawn(fetch).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })?;
-        Ok((address, how, copied))
+        std::thread::scope(|scope| {
+            scope.spawn(there).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 }
 

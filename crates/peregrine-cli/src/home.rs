@@ -1,4 +1,4 @@
-//! Everything that a demonstration starts and makes, and its end: also by Ctrl-C or an error.
+//! Everything that a verb starts and makes beside itself, and its end: also by Ctrl-C or an error.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
-use crate::args::{Demo, Format};
+use crate::args::{Colour, Demo, Format};
+use crate::interrupt::{Interrupt, Terms};
 use crate::output::{During, Failure};
 
 /// How long a child has to stop in good order.
 const STOP: Duration = Duration::from_secs(2);
 
 /// A private directory and the processes that live in it; gone when this is dropped.
-pub(super) struct Home {
+pub(crate) struct Home {
     path: PathBuf,
     things: Arc<Mutex<Things>>,
+    interrupt: Interrupt,
 }
 
 struct Things {
@@ -32,7 +32,7 @@ struct Things {
 
 /// Starts this program again, in a fresh directory that is its `$PEREGRINE_DIR` from the first
 /// instruction on: the environment of a running process cannot be changed safely.
-pub(super) fn enter(demo: &Demo, format: Format) -> Result<(), Failure> {
+pub(crate) fn enter(demo: &Demo, format: Format, colour: Colour) -> Result<(), Failure> {
     let home = tempfile::Builder::new().prefix("peregrine-demo-").tempdir();
     let home = home.during("making a temporary directory")?;
     let program = std::env::current_exe().during("finding this program")?;
@@ -47,16 +47,14 @@ pub(super) fn enter(demo: &Demo, format: Format) -> Result<(), Failure> {
     if demo.quick {
         again.arg("--quick");
     }
-    if format == Format::Json {
-        again.args(["--format", "json"]);
-    }
+    again.args(["--format", format.text(), "--color", colour.text()]);
     // Comes back only if it fails; then the directory goes.
     Err(again.env("PEREGRINE_DIR", home.path().join("run")).exec()).during("starting again")
 }
 
 impl Home {
     /// Takes charge of the directory that [`enter`] made.
-    pub(super) fn adopt(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn adopt(path: &Path, format: Format) -> Result<Self, Failure> {
         let ours = path
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"peregrine-demo-"));
@@ -64,35 +62,43 @@ impl Home {
         if !ours || !run {
             return Err(Failure::local("this is no demonstration's directory", "leave out --home"));
         }
-        let things = Things { path: path.to_owned(), children: Vec::new() };
-        let home = Self { path: path.to_owned(), things: Arc::new(Mutex::new(things)) };
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).during("minding signals")?;
-        let things = Arc::clone(&home.things);
-        let watch = move || {
-            if let Some(signal) = signals.forever().next() {
-                let mut things = lock(&things);
-                things.end();
-                // With the lock held: whoever fails now because of this has no time to say so.
-                std::process::exit(128 + signal);
-            }
+        Self::of(path.to_owned(), format)
+    }
+
+    /// A fresh directory, in which children export.
+    pub(crate) fn new(format: Format) -> Result<Self, Failure> {
+        let home = tempfile::Builder::new().prefix("peregrine-").tempdir();
+        Self::of(home.during("making a temporary directory")?.keep(), format)
+    }
+
+    fn of(path: PathBuf, format: Format) -> Result<Self, Failure> {
+        let things = Things { path: path.clone(), children: Vec::new() };
+        let things = Arc::new(Mutex::new(things));
+        let terms = Terms { format, grace: Duration::ZERO, executed: "maybe" };
+        let all = Arc::clone(&things);
+        let last = move || {
+            let mut things = lock(&all);
+            things.end();
+            // Never unlocked: whoever would start another process now waits for the end.
+            core::mem::forget(things);
+            "the processes and files that were made are gone again".to_owned()
         };
-        let watcher = std::thread::Builder::new().name("demo-signals".into()).spawn(watch);
-        watcher.during("minding signals")?;
-        Ok(home)
+        let interrupt = Interrupt::mind(terms, || {}, last)?;
+        Ok(Self { path, things, interrupt })
     }
 
     /// A place in it.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
     /// Starts this program as a child; returns its id and what it said when it was ready.
-    pub(super) fn spawn(&self, arguments: &[&str]) -> Result<(u32, Value), Failure> {
+    pub(crate) fn spawn(&self, arguments: &[&str]) -> Result<(u32, Value), Failure> {
         self.spawn_in(&[], arguments)
     }
 
     /// The same by another program, which runs this one in its own place.
-    pub(super) fn spawn_in(
+    pub(crate) fn spawn_in(
         &self,
         by: &[&str],
         arguments: &[&str],
@@ -107,6 +113,7 @@ impl Home {
             }
         };
         command.args(arguments).args(["--parent", &std::process::id().to_string()]);
+        command.env("PEREGRINE_DIR", self.path.join("run"));
         command.args(["--format", "json"]).stdin(Stdio::null()).stdout(Stdio::piped());
         let (process, output) = {
             let mut things = lock(&self.things);
@@ -130,7 +137,7 @@ impl Home {
     }
 
     /// Starts a process that says one line when it is ready, and then nothing.
-    pub(super) fn hold(&self, mut command: Command) -> io::Result<u32> {
+    pub(crate) fn hold(&self, mut command: Command) -> io::Result<u32> {
         let (process, output) = {
             let mut things = lock(&self.things);
             let mut child = command.spawn()?;
@@ -146,7 +153,7 @@ impl Home {
     }
 
     /// Stops one child and waits for its end.
-    pub(super) fn stop(&self, process: u32) {
+    pub(crate) fn stop(&self, process: u32) {
         let mut things = lock(&self.things);
         let found = things.children.iter().position(|child| child.id() == process);
         if let Some(mut child) = found.map(|found| things.children.swap_remove(found)) {
@@ -156,15 +163,17 @@ impl Home {
 
     /// Waits if a signal is just ending everything: what failed then failed because of it, and
     /// a signal that has reached a child is about to reach us.
-    pub(super) fn settle(&self) {
+    pub(crate) fn settle(&self) {
         std::thread::sleep(Duration::from_millis(50));
-        drop(lock(&self.things));
+        self.interrupt.leave();
     }
 }
 
 impl Drop for Home {
     fn drop(&mut self) {
+        // Whoever ends everything because of a signal finds nothing left to do, and says so.
         lock(&self.things).end();
+        self.interrupt.leave();
     }
 }
 
@@ -193,7 +202,7 @@ fn end(children: &mut [Child]) {
 }
 
 /// Sends a signal to a child that has not been waited for.
-pub(super) fn signal(process: u32, signal: Signal) {
+pub(crate) fn signal(process: u32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(process.cast_signed()) {
         let _ = kill_process(pid, signal);
     }

@@ -1,0 +1,111 @@
+//! `clean`: removes what dead servers have left in the runtime directories.
+
+use std::io;
+use std::path::PathBuf;
+
+use peregrine::directory::{self, Leftover};
+use serde_json::{Value, json};
+
+use crate::args::{Clean, Format};
+use crate::output::{self, BAD, BOLD, DIM, Failure};
+
+/// What became of a leftover.
+struct Cleaned {
+    leftover: Leftover,
+    files: Vec<PathBuf>,
+    /// Why it was kept.
+    kept: Option<String>,
+}
+
+/// Removes all leftovers, or tells which there are.
+pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
+    let cleaned: Vec<Cleaned> =
+        directory::leftovers().into_iter().filter_map(|one| cleaned(one, clean.dry_run)).collect();
+    let kept = cleaned.iter().filter(|one| one.kept.is_some()).count();
+    let failed = || {
+        let what = format!("{kept} of {} dead names could not be removed", cleaned.len());
+        Failure::local(what, "see why beside each; the owner of the directory may remove them")
+    };
+    if format.is_json() {
+        let all = cleaned.iter().map(|one| one.to_json(clean.dry_run)).collect();
+        let mut whole = json!({ "dry_run": clean.dry_run });
+        if kept > 0 && format == Format::Json {
+            // One object, which says both.
+            whole["leftovers"] = json!(all);
+            return Err(failed().with(whole));
+        }
+        output::print_all(format, "leftovers", all, whole)?;
+        return if kept == 0 { Ok(()) } else { Err(failed()) };
+    }
+    if cleaned.is_empty() {
+        let path: Vec<_> =
+            directory::search_path().iter().map(|dir| dir.display().to_string()).collect();
+        output::tell(format_args!("nothing is left of dead servers in {}", path.join(", ")));
+    }
+    // Servers of earlier versions left a lock file of each name that they ever had.
+    let (locks, named): (Vec<_>, Vec<_>) = cleaned.iter().partition(|one| one.is_lock());
+    for one in named {
+        output::say(one.to_text(clean.dry_run))?;
+    }
+    if let [first, ..] = &*locks {
+        let (count, verdict) = (locks.len(), first.verdict(clean.dry_run));
+        output::say(format_args!("{BOLD}lock files without a name{BOLD:#} {verdict}: {count}"))?;
+    }
+    if kept == 0 { Ok(()) } else { Err(failed()) }
+}
+
+/// What became of one; nothing if its server was started again meanwhile.
+fn cleaned(leftover: Leftover, dry_run: bool) -> Option<Cleaned> {
+    let removed = if dry_run { Ok(leftover.files().to_vec()) } else { leftover.remove() };
+    let (files, kept) = match removed {
+        Ok(files) => (files, None),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+        Err(error) => (Vec::new(), Some(error.to_string())),
+    };
+    Some(Cleaned { leftover, files, kept })
+}
+
+impl Cleaned {
+    /// Whether nothing was left but the lock's file.
+    fn is_lock(&self) -> bool {
+        let locks = |file: &PathBuf| file.extension().is_some_and(|end| end == "lock");
+        self.kept.is_none() && self.files.len() == 1 && self.files.iter().all(locks)
+    }
+
+    const fn verdict(&self, dry_run: bool) -> &'static str {
+        match (&self.kept, dry_run) {
+            (Some(_), _) => "kept",
+            (None, true) => "would be removed",
+            (None, false) => "removed",
+        }
+    }
+
+    fn files(&self) -> Vec<String> {
+        self.files.iter().map(|file| file.display().to_string()).collect()
+    }
+
+    fn to_json(&self, dry_run: bool) -> Value {
+        json!({
+            "name": self.leftover.name(),
+            "directory": self.leftover.directory().display().to_string(),
+            "files": self.files(),
+            "removed": self.kept.is_none() && !dry_run,
+            "why": self.kept,
+        })
+    }
+
+    fn to_text(&self, dry_run: bool) -> String {
+        let name = self.leftover.name();
+        let verdict = self.verdict(dry_run);
+        match &self.kept {
+            Some(why) => {
+                let dir = self.leftover.directory().display();
+                format!("{BOLD}{name}{BOLD:#} {BAD}{verdict}{BAD:#} in {dir}: {why}")
+            }
+            None => {
+                let files = self.files().join("\n  ");
+                format!("{BOLD}{name}{BOLD:#} {verdict}\n  {DIM}{files}{DIM:#}")
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! What one may have meant: names, paths and files that are near to what was written.
+
+use std::path::Path;
+
+use peregrine::Address;
+
+/// Suggestions that are made at most.
+const MOST: usize = 3;
+
+/// Those of `candidates` that are near to `word`, nearest first; the word itself is none of them.
+pub(super) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
+    let within = (word.chars().count() / 3).max(2);
+    let mut near: Vec<(usize, String)> = candidates
+        .into_iter()
+        .filter(|candidate| candidate != word)
+        // A name without any letter in common is near to every short word.
+        .filter(|candidate| word.chars().any(|letter| candidate.contains(letter)))
+        .map(|candidate| (distance(word, &candidate), candidate))
+        .filter(|(distance, _)| *distance <= within)
+        .collect();
+    near.sort();
+    near.dedup();
+    near.into_iter().take(MOST).map(|(_, candidate)| candidate).collect()
+}
+
+/// Live names of this machine that one may have meant with an address.
+pub(super) fn names(address: &str) -> Vec<String> {
+    let Ok(address) = address.parse::<Address>() else { return Vec::new() };
+    // What other machines have is not known here.
+    let name = if address.place().is_none() { address.name() } else { return Vec::new() };
+    let entries = peregrine::directory::list().into_iter();
+    closest(name, entries.filter(|entry| entry.alive).map(|entry| entry.name))
+}
+
+/// The address with a path that exists, if it was written with one that does not.
+pub(super) fn paths(address: &str) -> Vec<String> {
+    let Some((path, rest)) = address.split_once(':') else { return Vec::new() };
+    let paths = ["local", "eth", "udp", "tcp"];
+    if paths.contains(&path) || path.contains(['@', '/', '[']) {
+        return Vec::new();
+    }
+    let near = match path {
+        "shm" | "ipc" | "unix" => vec!["local".to_owned()],
+        "ethernet" => vec!["eth".to_owned()],
+        _ => closest(path, paths.map(str::to_owned)),
+    };
+    let whole = near.into_iter().map(|path| format!("{path}:{rest}"));
+    whole.filter(|address| address.parse::<Address>().is_ok()).collect()
+}
+
+/// What lies beside a path that does not exist, and has a name near to it.
+pub(crate) fn files(path: &Path) -> Vec<String> {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(beside) = std::fs::read_dir(parent.unwrap_or(Path::new("."))) else {
+        return Vec::new();
+    };
+    // A directory of a million files is not worth a suggestion.
+    let names = beside.take(10_000).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let whole = |name: String| match parent {
+        Some(parent) => parent.join(name).display().to_string(),
+        None => name,
+    };
+    closest(name, names).into_iter().map(whole).collect()
+}
+
+/// Letters to insert, leave out or exchange to get from one word to the other (Levenshtein).
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let exchanged = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = exchanged.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_a_distance() {
+        for (a, b, steps) in [("", "abc", 3), ("files", "files", 0), ("fiels", "files", 2)] {
+            assert_eq!(distance(a, b), steps);
+            assert_eq!(distance(b, a), steps);
+        }
+    }
+
+    #[test]
+    fn the_nearest_come_first_and_the_word_itself_does_not() {
+        let names = ["files", "field", "miles", "archive", "fiels"].map(str::to_owned);
+        assert_eq!(closest("fiels", names.clone()), ["field", "files"]);
+        assert!(closest("xy", ["ab".to_owned()]).is_empty());
+        assert!(closest("", names).is_empty());
+    }
+
+    #[test]
+    fn a_path_that_does_not_exist_has_near_ones() {
+        assert_eq!(paths("udo:files"), ["udp:files"]);
+        assert_eq!(paths("shm:files"), ["local:files"]);
+        assert_eq!(paths("upd:files@host:7"), ["udp:files@host:7"]);
+        for address in ["udp:files", "files", "host:7000/files", "a@b:7", "quite-other:files"] {
+            assert!(paths(address).is_empty(), "{address}");
+        }
+    }
+
+    #[test]
+    fn files_that_lie_beside_are_near() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("archive"), "").unwrap();
+        let near = files(&dir.path().join("archvie"));
+        assert_eq!(near, [dir.path().join("archive").display().to_string()]);
+        assert!(files(&dir.path().join("nowhere/archvie")).is_empty());
+    }
+}

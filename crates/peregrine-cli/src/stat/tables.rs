@@ -1,0 +1,288 @@
+//! An interval as tables for people, as wide as there is room; or as one line.
+
+use core::fmt::Write as _;
+
+use peregrine::counters::{BindingStat, Counts, Latency, SessionStat};
+
+use super::Interval;
+use crate::output::{self, BOLD, DIM, age, nanoseconds};
+
+/// What a session had counted before.
+pub(super) fn session_before(interval: &Interval, now: &SessionStat) -> Counts {
+    let before = interval.before.sessions.iter().find(|one| one.number == now.number);
+    before.map(|one| one.counts).unwrap_or_default()
+}
+
+/// What a binding had counted before.
+pub(super) fn binding_before(interval: &Interval, now: &BindingStat) -> Counts {
+    let same = |one: &&BindingStat| (one.number, one.began_ns) == (now.number, now.began_ns);
+    interval.before.bindings.iter().find(same).map(|one| one.counts).unwrap_or_default()
+}
+
+/// A column: its header, whether it holds numbers, and how much it matters; 0 the most.
+struct Column(&'static str, bool, u8);
+
+/// Everything, for so many columns of a terminal.
+pub(super) fn whole(interval: &Interval, columns: Option<usize>) -> String {
+    let mut text = head(interval);
+    for (title, table) in [
+        ("exports", exports(interval, columns)),
+        ("sessions", sessions(interval, columns)),
+        ("bindings", bindings(interval, columns)),
+    ] {
+        if let Some(table) = table {
+            let _ = write!(text, "\n\n{BOLD}{title}{BOLD:#}\n{table}");
+        }
+    }
+    let (sessions, bindings) = (interval.now.server.sessions, interval.now.server.bindings);
+    if sessions > 0 && interval.now.sessions.is_empty() {
+        let _ = write!(
+            text,
+            "\n\n{DIM}{sessions} sessions and {bindings} bindings, of which it tells no more{DIM:#}"
+        );
+    }
+    text
+}
+
+/// One line for one interval.
+pub(super) fn line(interval: &Interval, number: u64) -> String {
+    let (before, now) = (&interval.before.server, &interval.now.server);
+    let since = interval.now.latency().since(&interval.before.latency());
+    let of = |part| time(&since, part);
+    format!(
+        "{number:>4}  {} calls/s  in flight {}  refused {}  failed {}  p50 {}  p99 {}  in {}/s  out {}/s",
+        rate(interval.rate(before.counts.calls, now.counts.calls)),
+        now.counts.in_flight,
+        now.counts.refused.saturating_sub(before.counts.refused),
+        now.counts.failed.saturating_sub(before.counts.failed),
+        of(0.5),
+        of(0.99),
+        bytes(interval.rate(before.counts.bytes_in, now.counts.bytes_in)),
+        bytes(interval.rate(before.counts.bytes_out, now.counts.bytes_out)),
+    )
+}
+
+fn head(interval: &Interval) -> String {
+    let (before, now) = (&interval.before.server, &interval.now.server);
+    let [local, tcp, datagrams] = now.threads;
+    let since = interval.now.latency().since(&interval.before.latency());
+    let captured: u64 = now.captured.iter().fold(0, |sum, one| sum.saturating_add(*one));
+    let rates = [before.counts.calls, now.counts.calls];
+    let spun = now.waits.spun.saturating_sub(before.waits.spun);
+    let slept = now.waits.slept.saturating_sub(before.waits.slept);
+    format!(
+        "{BOLD}{}{BOLD:#}  process {}, up {}; threads: {local} local, {tcp} tcp, {datagrams} datagrams\n\
+         {BOLD}{}{BOLD:#} calls/s  p50 {}  p99 {}  max {}  {DIM}over {}{DIM:#}\n\
+         {} calls: {} in flight, {} failed, {} refused; {} queued, {captured} captured\n\
+         waits: {spun} spun, {slept} slept; packets: {} sent again, {} came again",
+        interval.address,
+        now.process,
+        age(now.age_ms),
+        rate(interval.rate(rates[0], rates[1])),
+        time(&since, 0.5),
+        time(&since, 0.99),
+        time(&since, 1.0),
+        nanoseconds(interval.seconds() * 1e9),
+        now.counts.calls,
+        now.counts.in_flight,
+        now.counts.failed,
+        now.counts.refused,
+        now.queued,
+        now.resent,
+        now.came_again,
+    )
+}
+
+fn exports(interval: &Interval, columns: Option<usize>) -> Option<String> {
+    let header = [
+        Column("EXPORT", false, 0),
+        Column("INTERFACE", false, 2),
+        Column("CALLS/S", true, 0),
+        Column("P50", true, 1),
+        Column("P99", true, 0),
+        Column("MAX", true, 2),
+        Column("IN FLIGHT", true, 0),
+        Column("CALLS", true, 1),
+        Column("FAILED", true, 2),
+        Column("REFUSED", true, 1),
+        Column("IN/S", true, 2),
+        Column("OUT/S", true, 2),
+        Column("BINDINGS", true, 2),
+    ];
+    let rows = interval.now.exports.iter().map(|now| {
+        let before = interval.before.export(&now.name).cloned().unwrap_or_default();
+        let since = now.latency.since(&before.latency);
+        let (then, counts) = (&before.counts, &now.counts);
+        vec![
+            if now.name.is_empty() { "(others)".to_owned() } else { now.name.clone() },
+            now.interface.clone(),
+            rate(interval.rate(then.calls, counts.calls)),
+            time(&since, 0.5),
+            time(&since, 0.99),
+            time(&since, 1.0),
+            counts.in_flight.to_string(),
+            counts.calls.to_string(),
+            counts.failed.to_string(),
+            counts.refused.to_string(),
+            bytes(interval.rate(then.bytes_in, counts.bytes_in)),
+            bytes(interval.rate(then.bytes_out, counts.bytes_out)),
+            now.bindings.to_string(),
+        ]
+    });
+    table(&header, rows.collect(), columns)
+}
+
+fn sessions(interval: &Interval, columns: Option<usize>) -> Option<String> {
+    let header = [
+        Column("SESSION", true, 0),
+        Column("PATH", false, 1),
+        Column("WHO", false, 0),
+        Column("AGE", true, 2),
+        Column("BINDINGS", true, 2),
+        Column("CALLS/S", true, 0),
+        Column("IN FLIGHT", true, 1),
+        Column("CALLS", true, 1),
+    ];
+    let rows = interval.now.sessions.iter().map(|now| {
+        let before = session_before(interval, now);
+        vec![
+            now.number.to_string(),
+            printable(&now.path),
+            who(now),
+            age(now.age_ms),
+            now.bindings.to_string(),
+            rate(interval.rate(before.calls, now.counts.calls)),
+            now.counts.in_flight.to_string(),
+            now.counts.calls.to_string(),
+        ]
+    });
+    table(&header, rows.collect(), columns)
+}
+
+fn bindings(interval: &Interval, columns: Option<usize>) -> Option<String> {
+    let header = [
+        Column("SESSION", true, 0),
+        Column("EXPORT", false, 0),
+        Column("AGE", true, 2),
+        Column("CALLS/S", true, 0),
+        Column("IN FLIGHT", true, 1),
+        Column("CALLS", true, 1),
+        Column("FAILED", true, 2),
+        Column("REFUSED", true, 2),
+        Column("IN/S", true, 2),
+        Column("OUT/S", true, 2),
+    ];
+    let rows = interval.now.bindings.iter().map(|now| {
+        let before = binding_before(interval, now);
+        vec![
+            if now.session == 0 { "-".to_owned() } else { now.session.to_string() },
+            printable(&now.export),
+            age(now.age_ms),
+            rate(interval.rate(before.calls, now.counts.calls)),
+            now.counts.in_flight.to_string(),
+            now.counts.calls.to_string(),
+            now.counts.failed.to_string(),
+            now.counts.refused.to_string(),
+            bytes(interval.rate(before.bytes_in, now.counts.bytes_in)),
+            bytes(interval.rate(before.bytes_out, now.counts.bytes_out)),
+        ]
+    });
+    table(&header, rows.collect(), columns)
+}
+
+fn who(session: &SessionStat) -> String {
+    if session.from.is_empty() {
+        format!("process {}, user {}", session.process, session.user)
+    } else {
+        printable(&session.from)
+    }
+}
+
+/// What a server says of others is not let loose on a terminal.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+/// A table of as many columns as there is room for, the least important left out first.
+fn table(header: &[Column], rows: Vec<Vec<String>>, columns: Option<usize>) -> Option<String> {
+    if rows.is_empty() {
+        return None;
+    }
+    let shown = |most: u8| {
+        let kept: Vec<usize> = (0..header.len()).filter(|at| header[*at].2 <= most).collect();
+        let names: Vec<&str> = kept.iter().map(|at| header[*at].0).collect();
+        let right: Vec<usize> = (0..kept.len()).filter(|at| header[kept[*at]].1).collect();
+        let cells = |row: &Vec<String>| kept.iter().map(|at| printable(&row[*at])).collect();
+        (names, right, rows.iter().map(cells).collect::<Vec<_>>())
+    };
+    for most in [2, 1] {
+        let (names, right, rows) = shown(most);
+        if let Some(table) = output::table_within(&names, &right, &rows, columns) {
+            return Some(table);
+        }
+    }
+    let (names, right, rows) = shown(0);
+    Some(output::table_fitted(&names, &right, rows, columns))
+}
+
+/// `N` with three digits and its unit.
+fn scaled(value: f64, units: &[&str], step: f64) -> String {
+    let (mut value, mut at) = (value, 0);
+    while value >= step && at + 1 < units.len() {
+        value /= step;
+        at += 1;
+    }
+    let unit = units[at];
+    match value {
+        value if at == 0 && (value.fract() == 0.0 || value >= 100.0) => format!("{value:.0}{unit}"),
+        value if value < 10.0 => format!("{value:.2}{unit}"),
+        value if value < 100.0 => format!("{value:.1}{unit}"),
+        value => format!("{value:.0}{unit}"),
+    }
+}
+
+fn rate(per_s: f64) -> String {
+    scaled(per_s, &["", "k", "M", "G"], 1000.0)
+}
+
+fn bytes(bytes: f64) -> String {
+    scaled(bytes, &[" B", " KiB", " MiB", " GiB"], 1024.0)
+}
+
+fn time(latency: &Latency, part: f64) -> String {
+    let time = latency.percentile(part);
+    time.map_or_else(|| "-".to_owned(), |time| nanoseconds(time.as_nanos() as f64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (0.5, "0.50"),
+            (7.0, "7"),
+            (123.4, "123"),
+            (1234.0, "1.23k"),
+            (56_789.0, "56.8k"),
+            (9_876_543.0, "9.88M"),
+        ] {
+            assert_eq!(rate(value), text);
+        }
+        assert_eq!(bytes(2048.0), "2.00 KiB");
+        assert_eq!(printable("a\u{1b}[2Jb"), "a?[2Jb");
+    }
+
+    #[test]
+    fn narrow_terminals_have_fewer_columns() {
+        let header = [Column("NAME", false, 0), Column("MORE", true, 1), Column("MOST", true, 2)];
+        let row = || vec![vec!["n".repeat(10), "1".repeat(10), "2".repeat(10)]];
+        let lines = |columns| table(&header, row(), Some(columns)).unwrap();
+        assert!(lines(60).contains("MOST"));
+        assert!(lines(30).contains("MORE") && !lines(30).contains("MOST"));
+        assert!(!lines(20).contains("MORE") && lines(20).contains("NAME"));
+        assert_eq!(table(&header, Vec::new(), Some(60)), None);
+    }
+}

@@ -1,0 +1,179 @@
+//! A command line that makes no sense, told like any other failure.
+
+use std::error::Error as _;
+use std::ffi::{OsStr, OsString};
+
+use anstream::ColorChoice;
+use clap::error::ContextKind as Part;
+use clap::error::ContextValue as Said;
+use clap::error::{Error, ErrorKind};
+use clap::{CommandFactory as _, FromArgMatches as _};
+
+use crate::args::{Arguments, Colour, Command, Format, Written};
+use crate::output::{self, Failure};
+
+/// What the process is to do now.
+pub(crate) enum Read {
+    /// A command.
+    Command(Arguments),
+    /// Nothing more: help or the version was printed, or what is wrong, for people.
+    Over(u8),
+    /// Tell what is wrong, in this format.
+    Wrong(Failure, Format),
+}
+
+/// Reads the command line.
+pub(crate) fn read() -> Read {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    // Both also rule how it is told that the rest makes no sense.
+    let format = match asked(&words, "--format").and_then(OsStr::to_str) {
+        Some("json") => Format::Json,
+        Some("ndjson") => Format::Ndjson,
+        _ => Format::Human,
+    };
+    let colour = match asked(&words, "--color").and_then(OsStr::to_str) {
+        Some("always") => Colour::Always,
+        Some("never") => Colour::Never,
+        _ => Colour::Auto,
+    };
+    colour.choose();
+    let mut command = Arguments::command().color(match colour {
+        Colour::Auto => clap::ColorChoice::Auto,
+        Colour::Always => clap::ColorChoice::Always,
+        Colour::Never => clap::ColorChoice::Never,
+    });
+    let matches = command.try_get_matches_from_mut(words);
+    let read = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
+    let error = match read.and_then(|arguments| sensible(arguments, &mut command)) {
+        Ok(arguments) => return Read::Command(arguments),
+        Err(error) => error,
+    };
+    if !error.use_stderr() {
+        // Whoever asks for help and does not read it has it.
+        let _ = output::say(error.render().ansi().to_string().trim_end());
+        return Read::Over(0);
+    }
+    let failure = failure(&error);
+    if format.is_json() {
+        return Read::Wrong(failure, format);
+    }
+    output::tell(error.render().ansi().to_string().trim_end());
+    Read::Over(failure.code())
+}
+
+impl Colour {
+    /// Rules all that is printed from now on.
+    fn choose(self) {
+        let choice = match self {
+            Self::Auto => return,
+            Self::Always => ColorChoice::Always,
+            Self::Never => ColorChoice::Never,
+        };
+        choice.write_global();
+    }
+}
+
+/// The value of an option, wherever it stands, as far as that can be known before the command line
+/// is understood.
+fn asked<'a>(words: &'a [OsString], option: &str) -> Option<&'a OsStr> {
+    let mut words = words.iter().skip(1).take_while(|word| *word != "--");
+    let mut value = None;
+    while let Some(word) = words.next() {
+        if word == option {
+            value = words.next().map(OsString::as_os_str);
+        } else if let Some(rest) = word.to_str().and_then(|word| word.strip_prefix(option))
+            && let Some(rest) = rest.strip_prefix('=')
+        {
+            value = Some(OsStr::new(rest));
+        }
+    }
+    value
+}
+
+/// What cannot be said of each option by itself.
+fn sensible(arguments: Arguments, command: &mut clap::Command) -> Result<Arguments, Error> {
+    if arguments.format == Written::C
+        && !matches!(arguments.command, Some(Command::Describe { .. }))
+    {
+        let only = "`--format c` is a header of an interface: only `describe` has one";
+        return Err(command.error(ErrorKind::ArgumentConflict, only));
+    }
+    Ok(arguments)
+}
+
+/// What is wrong, in the members that all failures have.
+fn failure(error: &Error) -> Failure {
+    let text = error.to_string();
+    let told = text.split("\n\n").next().unwrap_or(&text);
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let what = words.join(" ");
+    let what = what.strip_prefix("error: ").unwrap_or(&what).to_owned();
+    let mut suggestions = Vec::new();
+    for part in [Part::SuggestedSubcommand, Part::SuggestedArg, Part::SuggestedValue] {
+        match error.get(part) {
+            Some(Said::String(one)) => suggestions.push(one.clone()),
+            Some(Said::Strings(all)) => suggestions.extend(all.iter().cloned()),
+            _ => {}
+        }
+    }
+    let usage = match error.get(Part::Usage) {
+        Some(Said::StyledStr(usage)) => usage.to_string(),
+        _ => String::new(),
+    };
+    let usage: Vec<&str> = usage.split_whitespace().collect();
+    let usage = usage.join(" ");
+    let advice = match usage.strip_prefix("Usage: ") {
+        Some(usage) => format!("write `{usage}`; `--help` says more"),
+        None => "`--help` says what can be written".to_owned(),
+    };
+    let causes = error.source().map(ToString::to_string).into_iter().collect();
+    Failure::Usage { what, causes, advice, suggestions }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split(' ').map(OsString::from).collect()
+    }
+
+    #[test]
+    fn an_option_is_found_wherever_it_stands() {
+        for (text, found) in [
+            ("peregrine --format json pong", Some("json")),
+            ("peregrine pong --format=ndjson x", Some("ndjson")),
+            ("peregrine pong --format json --format human", Some("human")),
+            ("peregrine pong -- --format json", None),
+            ("peregrine pong --format", None),
+            ("peregrine pong --formatted json", None),
+        ] {
+            assert_eq!(asked(&words(text), "--format"), found.map(OsStr::new), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_has_the_members_of_a_failure() {
+        let wrong = |text: &str| {
+            let error = Arguments::command().try_get_matches_from(words(text)).unwrap_err();
+            match failure(&error) {
+                Failure::Usage { what, causes, advice, suggestions } => {
+                    (what, causes, advice, suggestions)
+                }
+                other => panic!("{other:?}"),
+            }
+        };
+        let (what, _, advice, suggestions) = wrong("peregrine pign files");
+        assert_eq!(what, "unrecognized subcommand 'pign'");
+        assert_eq!(suggestions, ["ping"]);
+        assert!(advice.starts_with("write `peregrine "), "{advice}");
+        let (what, causes, ..) = wrong("peregrine ping files -c many");
+        assert!(what.contains("'many'") && causes.len() == 1, "{what} {causes:?}");
+        let (what, ..) = wrong("peregrine ping");
+        assert!(what.contains("not provided: <") && !what.contains('\n'), "{what}");
+        let (.., suggestions) = wrong("peregrine ping files --wait spni");
+        assert_eq!(suggestions, ["spin"]);
+        let (.., suggestions) = wrong("peregrine ping files --cuont 3");
+        assert_eq!(suggestions, ["--count"]);
+    }
+}

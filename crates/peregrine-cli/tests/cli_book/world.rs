@@ -1,0 +1,182 @@
+//! The place in which the book's command lines run, with a server of `files` on every path.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::Command;
+
+use peregrine::directory;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::cases::{Form, Step};
+use super::document::{self, Shown};
+use super::place::{Place, Process};
+use super::terminal::Terminal;
+
+/// Rows enough for whatever a verb has to say.
+const ROWS: u16 = 300;
+/// Verbs that tell of all runtime directories of the machine, of which one is not ours.
+const OF_ALL: [&str; 2] = ["list", "clean"];
+/// The members of a failure.
+const MEMBERS: [&str; 8] =
+    ["address", "advice", "causes", "executed", "kind", "phase", "suggestions", "what"];
+
+/// A server, and where it is.
+pub(crate) struct World {
+    place: Place,
+    /// Runs for as long as the world.
+    _server: Process,
+    /// Where `files` is, by path.
+    at: Vec<(&'static str, String)>,
+    /// What differs from run to run, and what is shown for it.
+    differs: Vec<(String, String)>,
+    /// Whether others export on this machine, where every user looks.
+    crowded: bool,
+}
+
+/// Nothing is to be done before.
+pub(crate) const fn nothing(_: &World) {}
+
+/// A server that was killed leaves its name.
+pub(crate) fn leave_something_dead(world: &World) {
+    let server = world.place.serve(&["--name", "old"]);
+    server.signal(Signal::KILL);
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let crowded = !directory::list().is_empty() || !directory::leftovers().is_empty();
+        if crowded {
+            eprintln!("skipped: holding what is listed and cleaned, for others export here, too");
+        }
+        let place = Place::new();
+        std::fs::create_dir(place.path("photos")).unwrap();
+        let listen = ["--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"];
+        let (server, ready) = place.serve_files(&listen);
+        let root = place.path("").trim_end_matches('/').to_owned();
+        let mut differs = vec![
+            (place.path("run"), "/run/user/1000/peregrine".to_owned()),
+            (root, "/home/ada".to_owned()),
+            (server.0.id().to_string(), "4711".to_owned()),
+            (env!("CARGO_BIN_EXE_peregrine").to_owned(), "peregrine".to_owned()),
+        ];
+        let mut at = vec![("local", "files".to_owned())];
+        for (path, address) in ["udp", "tcp"].iter().zip(ready["addresses"].as_array().unwrap()) {
+            let place = address.as_str().unwrap().strip_prefix(&format!("{path}:")).unwrap();
+            let place = place.strip_suffix("/files").unwrap();
+            let port = place.rsplit(':').next().unwrap();
+            differs
+                .push((port.to_owned(), if *path == "udp" { "7000" } else { "7001" }.to_owned()));
+            at.push((*path, format!("{path}:files@{place}")));
+        }
+        Self { place, _server: server, at, differs, crowded }
+    }
+
+    /// The paths and addresses to run a step with.
+    pub(crate) fn addresses(&self, step: &Step) -> Vec<(&'static str, String)> {
+        let all = if step.line.contains("ADDRESS") { self.at.len() } else { 1 };
+        self.at[..all].to_vec()
+    }
+
+    /// Whether the document is to show the very same.
+    fn holds(&self, step: &Step) -> bool {
+        let verb = step.line.split(' ').next().unwrap_or_default();
+        step.held && !(self.crowded && OF_ALL.contains(&verb))
+    }
+
+    fn command(&self, line: &str) -> Command {
+        self.place.command(&line.split(' ').collect::<Vec<_>>())
+    }
+
+    /// What differs, with the numbers of a run's own.
+    fn differs(&self, process: u32, out: &str) -> Vec<(String, String)> {
+        let mut all = self.differs.clone();
+        all.push((process.to_string(), "4712".to_owned()));
+        // Ports that a server of the step itself was given.
+        for part in out.split("127.0.0.1:").skip(1) {
+            let port: String = part.chars().take_while(char::is_ascii_digit).collect();
+            if port.len() == 5 && !all.iter().any(|(known, _)| *known == port) {
+                all.push((port, "7002".to_owned()));
+            }
+        }
+        all
+    }
+
+    /// Runs a line in a terminal, and gives what is on the screen then.
+    pub(crate) fn in_terminal(&self, step: &Step, line: &str) -> Shown {
+        let terminal = Terminal::start(self.command(line), ROWS, step.columns);
+        let process = terminal.process.0.id();
+        if !step.until.is_empty() {
+            terminal.until(step.until);
+            terminal.interrupt();
+        }
+        let seen = terminal.end();
+        let text = seen.text();
+        assert_eq!(seen.code, step.code, "{line}:\n{text}");
+        assert_eq!(seen.wrapped(), Vec::<String>::new(), "{line}");
+        assert!(!seen.screen.hide_cursor(), "{line}");
+        let differs = self.differs(process, &text);
+        let line = document::plain(line, &differs);
+        let text = match step.held {
+            true => document::plain(&text, &differs),
+            false => document::placed(&text, &differs),
+        };
+        Shown { line, text, is_held: self.holds(step) }
+    }
+
+    /// Runs a line through pipes, and checks what a program reads.
+    pub(crate) fn through_pipe(&self, step: &Step, line: &str, form: Form, path: &str) -> Shown {
+        let line = format!("{line} --format {}", form.text());
+        let mut process = Process::start(&mut self.command(&line));
+        let id = process.0.id();
+        let mut output = BufReader::new(process.0.stdout.take().unwrap());
+        let mut out = String::new();
+        if !step.until.is_empty() {
+            output.read_line(&mut out).unwrap();
+            process.signal(Signal::INT);
+        }
+        output.read_to_string(&mut out).unwrap();
+        let mut err = String::new();
+        process.0.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+        let code = process.wait().code();
+        assert_eq!(code, Some(step.code), "{line}: {out}{err}");
+        assert!(!out.contains('\u{1b}') && !err.contains('\u{1b}'), "colours in a pipe: {out}");
+        let objects: Vec<Value> = out
+            .lines()
+            .map(|one| serde_json::from_str(one).unwrap_or_else(|e| panic!("{line}: {e}: {out}")))
+            .collect();
+        self.check(step, &objects, &line, form, path);
+        let differs = self.differs(id, &out);
+        let text = objects.into_iter().map(|one| match form {
+            Form::Ndjson => document::compact(one, &differs),
+            _ => document::pretty(one, &differs),
+        });
+        let text = text.collect::<Vec<_>>().join("\n");
+        Shown { line: document::plain(&line, &differs), text, is_held: self.holds(step) }
+    }
+
+    fn check(&self, step: &Step, objects: &[Value], line: &str, form: Form, path: &str) {
+        let goes_on = usize::from(!step.until.is_empty());
+        if form == Form::Json {
+            assert_eq!(objects.len(), 1 + goes_on, "{line}: one object");
+        }
+        assert!(objects.iter().all(Value::is_object), "{line}");
+        let Some(last) = objects.last() else { return assert_eq!(step.code, 0, "{line}") };
+        match last.get("error") {
+            None => assert_eq!(step.code, 0, "{line}: {last}"),
+            Some(error) => {
+                let members: Vec<_> = error.as_object().unwrap().keys().collect();
+                assert_eq!(members, MEMBERS, "{line}");
+                assert_ne!(step.code, 0, "{line}: {last}");
+            }
+        }
+        let is_called = step.line.contains("ADDRESS");
+        if is_called || (step.code > 2 && goes_on == 0) {
+            assert!(last["took_ns"].as_u64() > Some(0), "{line} says not how long it took: {last}");
+        }
+        if let Some(taken) = last["path"].as_str()
+            && is_called
+        {
+            assert_eq!(taken, path, "{line}");
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! What a person sees who uses the command at a terminal: text that fits, colours where they are
+//! wanted, and nothing left of what was interrupted.
+
+mod place;
+mod terminal;
+
+use std::fs;
+use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use place::{Done, Place, Process, until};
+use rustix::process::Signal;
+use serde_json::Value;
+use terminal::{Seen, Terminal};
+
+/// Runs a command to its end in a terminal of so many columns.
+fn seen(place: &Place, arguments: &[&str], columns: u16) -> Seen {
+    Terminal::start(place.command(arguments), 200, columns).end()
+}
+
+/// Commands that show a good part of what there is to be shown, and their exit codes.
+const SHOWN: [(&[&str], i32); 15] = [
+    (&["list"], 0),
+    (&["describe", "files"], 0),
+    (&["explain", "files"], 0),
+    (&["explain", "tcp:fiels"], 3),
+    (&["ping", "files", "-c", "20"], 0),
+    (&["ping", "fiels"], 3),
+    (&["ping", "udq:files"], 3),
+    (&["copy", "files/hello", "tmp/copied"], 0),
+    (&["copy", "files/none", "tmp/none"], 1),
+    (&["doctor", "--quick"], 0),
+    (&["clean", "--dry-run"], 0),
+    (&["serve", "flies"], 3),
+    (&["pnig", "files"], 2),
+    (&["--help"], 0),
+    (&["ping", "--help"], 0),
+];
+
+#[test]
+fn whatever_is_shown_fits_the_terminal() {
+    let place = Place::new();
+    let _server = place.serve(&["--name", "a-name-that-is-rather-long"]);
+    let _files = place.serve(&[]);
+    for columns in [24, 40, 80, 200] {
+        for (arguments, code) in SHOWN {
+            let seen = seen(&place, arguments, columns);
+            assert_eq!(seen.code, code, "{arguments:?}:\n{}", seen.text());
+            assert!(!seen.text().is_empty(), "{arguments:?}");
+            assert_eq!(seen.wrapped(), Vec::<String>::new(), "{arguments:?}, {columns} columns");
+            assert!(!seen.screen.hide_cursor());
+        }
+    }
+}
+
+#[test]
+fn a_list_is_a_table_or_records() {
+    let place = Place::new();
+    let server = place.serve(&[]);
+    let wide = seen(&place, &["list"], 120).text();
+    let row = wide.lines().find(|line| line.starts_with("files ")).unwrap();
+    assert!(row.contains("alive") && row.contains(&server.0.id().to_string()), "{wide}");
+    let narrow = seen(&place, &["list"], 40).text();
+    let record: Vec<&str> =
+        narrow.lines().skip_while(|line| *line != "files").take(8).map(str::trim).collect();
+    assert_eq!(record[0], "files", "{narrow}");
+    for (line, name) in record[1..].iter().zip(["state", "interface", "version", "process"]) {
+        assert!(line.starts_with(name), "{narrow}");
+    }
+    assert!(record[7].starts_with("socket"), "{narrow}");
+}
+
+#[test]
+fn colours_are_where_they_are_wanted() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    let words = ["ping", "files", "-c", "3"];
+    let in_terminal = |kind: &str, more: &[&str], variables: &[(&str, &str)]| {
+        let mut command = place.command(&[&words, more].concat());
+        command.envs(variables.iter().copied());
+        Terminal::start_as(command, kind, 50, 100).end().is_coloured()
+    };
+    assert!(in_terminal("xterm", &[], &[]));
+    assert!(!in_terminal("xterm", &["--color", "never"], &[]));
+    assert!(!in_terminal("xterm", &["--color=never"], &[("CLICOLOR_FORCE", "1")]));
+    assert!(!in_terminal("xterm", &[], &[("NO_COLOR", "1")]));
+    assert!(in_terminal("xterm", &["--color", "always"], &[("NO_COLOR", "1")]));
+    assert!(!in_terminal("dumb", &[], &[]));
+    // The same of what is wrong, and of what the library of arguments says.
+    for words in [&["ping", "fiels"][..], &["pnig"], &["--help"]] {
+        for (colour, is) in [("auto", true), ("always", true), ("never", false)] {
+            let seen = seen(&place, &[words, &["--color", colour]].concat(), 100);
+            assert_eq!(seen.is_coloured(), is, "{words:?} {colour}");
+        }
+    }
+    // And into a pipe only if asked for; never into JSON.
+    let out = |more: &[&str]| {
+        let output = place.command(&[&words, more].concat()).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(!out(&[]).contains('\u{1b}') && out(&["--color", "always"]).contains('\u{1b}'));
+    assert!(!out(&["--color", "always", "--format", "json"]).contains('\u{1b}'));
+}
+
+#[test]
+fn flags_stand_anywhere() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    for words in [
+        &["--format", "json", "ping", "files", "-c", "3"][..],
+        &["ping", "--format", "json", "-c", "3", "files"],
+        &["ping", "-c", "3", "files", "--format=json"],
+        &["--color", "never", "ping", "files", "--format", "json", "-c3"],
+    ] {
+        let done = place.run(words);
+        let said: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
+        assert_eq!((done.code, &said["calls"]), (0, &3.into()));
+        assert!(said["took_ns"].as_u64().unwrap() > 0);
+    }
+}
+
+/// The members of a failure.
+const MEMBERS: [&str; 8] =
+    ["address", "advice", "causes", "executed", "kind", "phase", "suggestions", "what"];
+
+#[test]
+fn a_command_line_without_sense_is_told_like_any_failure() {
+    let place = Place::new();
+    for format in ["json", "ndjson"] {
+        for (words, suggestion) in [
+            (&["pnig"][..], "ping"),
+            (&["ping", "files", "--cuont", "3"], "--count"),
+            (&["ping", "files", "--wait", "spni"], "spin"),
+            (&["serve"], ""),
+            (&["ping", "files", "-c", "0"], ""),
+        ] {
+            let done = place.run(&[&["--format", format], words].concat());
+            let said: Value =
+                serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
+            let error = said["error"].as_object().unwrap();
+            assert_eq!(error.keys().collect::<Vec<_>>(), MEMBERS);
+            assert_eq!(
+                (done.code, &error["kind"], &error["executed"]),
+                (2, &"Usage".into(), &"no".into())
+            );
+            assert!(done.err.is_empty() && !error["what"].as_str().unwrap().is_empty());
+            let suggestions = error["suggestions"].as_array().unwrap();
+            assert!(suggestion.is_empty() || suggestions.contains(&suggestion.into()), "{said}");
+        }
+    }
+    let done = place.run(&["list", "--format", "c"]);
+    assert!(done.code == 2 && done.err.contains("only `describe` has one"), "{done:?}");
+    let done = place.run(&["pnig"]);
+    assert!(done.code == 2 && done.err.contains("'ping'"), "{done:?}");
+}
+
+#[test]
+fn a_reader_that_goes_early_is_no_failure() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    let program = env!("CARGO_BIN_EXE_peregrine");
+    for words in ["describe files", "doctor", "--help", "man", "list", "completions zsh"] {
+        for format in ["human", "ndjson"] {
+            let mut shell = place.command(&[]);
+            let line = format!("set -o pipefail; {program} {words} --format {format} | head -1");
+            let mut through = Command::new("bash");
+            through.args(["-c", &line]).stdin(Stdio::null());
+            for (name, value) in shell.args::<[&str; 0], &str>([]).get_envs() {
+                match value {
+                    Some(value) => through.env(name, value),
+                    None => through.env_remove(name),
+                };
+            }
+            let done = Done::of(&through.current_dir(place.0.path()).output().unwrap());
+            assert!(done.code == 0 && done.err.is_empty(), "{words}: {done:?}");
+            assert_eq!(done.out.lines().count(), 1, "{words}: {done:?}");
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_stops_a_server_and_leaves_no_name() {
+    let place = Place::new();
+    let terminal = Terminal::start(place.command(&["serve", "files"]), 30, 100);
+    terminal.until("Ctrl-C stops it");
+    assert_eq!(place.list().len(), 1);
+    terminal.interrupt();
+    let seen = terminal.end();
+    let text = seen.text();
+    assert_eq!(seen.code, 130, "{text}");
+    assert!(text.contains("interrupted: `files` was served for "), "{text}");
+    assert!(!seen.screen.hide_cursor());
+    assert!(place.list().is_empty() && !place.0.path().join("run/files").exists());
+}
+
+#[test]
+fn ctrl_c_ends_a_ping_with_what_was_measured() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    let ping = ["ping", "files", "-c", "10000000"];
+    let terminal = Terminal::start(place.command(&ping), 30, 100);
+    until("the binding stands", || place.list()[0]["bindings"] == 1);
+    std::thread::sleep(Duration::from_millis(50));
+    terminal.interrupt();
+    let seen = terminal.end();
+    let text = seen.text();
+    assert_eq!(seen.code, 130, "{text}");
+    assert!(text.contains(" of 10000000 calls were made") && text.contains("median"), "{text}");
+    // The same for programs: one object with both.
+    let mut ping = Process::start(&mut place.command(&[&ping[..], &["--format", "json"]].concat()));
+    until("the binding stands", || place.list()[0]["bindings"] == 1);
+    std::thread::sleep(Duration::from_millis(50));
+    ping.signal(Signal::INT);
+    assert_eq!(ping.wait().code(), Some(130));
+    let mut out = String::new();
+    ping.0.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    let said: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(said["error"]["kind"], "Interrupted");
+    assert!(said["calls"].as_u64() > Some(0) && said["median_ns"].as_u64() > Some(0), "{said}");
+}
+
+/// A file that is much longer than anybody waits for, and takes no room.
+fn endless(place: &Place) {
+    let file = fs::File::create(place.path("files/endless")).unwrap();
+    file.write_at(&[1], 1 << 40).unwrap();
+}
+
+fn is_empty(path: &str) -> bool {
+    fs::read_dir(path).unwrap().next().is_none()
+}
+
+#[test]
+fn ctrl_c_ends_a_copy_and_leaves_no_part_of_it() {
+    let place = Place::new();
+    endless(&place);
+    let (server, _) = place.serve_files(&[]);
+    let to = place.path("tmp");
+    let copy = ["copy", "files/endless", &to];
+    // Once while it goes on, once while the server answers nothing any more.
+    for hangs in [false, true] {
+        let terminal = Terminal::start(place.command(&copy), 30, 100);
+        terminal.until("1.00 TiB");
+        assert!(!is_empty(&to));
+        if hangs {
+            server.signal(Signal::STOP);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let begun = Instant::now();
+        terminal.interrupt();
+        let seen = terminal.end();
+        server.signal(Signal::CONT);
+        assert!(begun.elapsed() < Duration::from_secs(10));
+        let text = seen.text();
+        assert_eq!(seen.code, 130, "{text}");
+        assert!(text.contains("bytes were copied, and are removed again"), "{text}");
+        assert!(!text.contains("copying "), "the bar is cleared: {text}");
+        assert!(!seen.screen.hide_cursor() && seen.screen.cursor_position().1 == 0);
+        assert!(is_empty(&to));
+    }
+    // A server that dies leaves no bar either.
+    let terminal = Terminal::start(place.command(&copy), 30, 100);
+    terminal.until("1.00 TiB");
+    server.signal(Signal::KILL);
+    let seen = terminal.end();
+    let text = seen.text();
+    // Whether the call was taken depends on the moment.
+    assert!(seen.code == 3 || seen.code == 4, "{text}");
+    assert!(text.starts_with("error: calling `read`") && !text.contains("copying "), "{text}");
+    assert!(is_empty(&to));
+}
+
+#[test]
+fn ctrl_c_ends_a_demonstration_with_all_that_it_made() {
+    let place = Place::new();
+    let demo = place.command(&["demo", "--bytes", "64M"]);
+    let terminal = Terminal::start(demo, 100, 100);
+    terminal.until("server   process ");
+    let children = terminal.process.children();
+    assert!(!children.is_empty());
+    terminal.interrupt();
+    let seen = terminal.end();
+    let text = seen.text();
+    assert_eq!(seen.code, 130, "{text}");
+    assert!(text.ends_with("the processes and files that were made are gone again"), "{text}");
+    assert!(!text.contains("copying "), "{text}");
+    assert!(place.is_tidy());
+    for child in children {
+        assert!(!Path::new("/proc").join(&child).exists(), "process {child} is left");
+    }
+}
+
+#[test]
+fn ctrl_c_ends_a_doctor_with_all_that_it_made() {
+    let place = Place::new();
+    let terminal = Terminal::start(place.command(&["doctor"]), 200, 100);
+    let mut children = Vec::new();
+    until("it makes a link", || {
+        children = terminal.process.children();
+        !children.is_empty() || terminal.screen().contents().contains(" missing\n")
+    });
+    if children.is_empty() {
+        return eprintln!("skipped: no link can be made here");
+    }
+    terminal.interrupt();
+    let seen = terminal.end();
+    assert_eq!(seen.code, 130, "{}", seen.text());
+    assert!(place.is_tidy());
+    for child in children {
+        assert!(!Path::new("/proc").join(&child).exists(), "process {child} is left");
+    }
+}
+
+#[test]
+fn a_shell_completes_verbs_options_and_names() {
+    let place = Place::new();
+    let _server = place.serve(&["--name", "archive-of-files"]);
+    let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
+    let mut shell = Command::new("bash");
+    shell.args(["--norc", "--noprofile", "-i"]).env_clear();
+    let dirs = program.parent().unwrap().display();
+    shell.env("PATH", format!("{dirs}:/usr/bin:/bin")).env("PS1", "$ ");
+    shell.env("PEREGRINE_DIR", place.path("run")).env("HOME", place.0.path());
+    shell.env("HISTFILE", "/dev/null").current_dir(place.0.path());
+    let terminal = Terminal::start(shell, 40, 100);
+    terminal.until("$ ");
+    terminal.write("source <(peregrine completions bash)\n");
+    terminal.write("peregrine pi\t");
+    terminal.until("peregrine ping");
+    terminal.write("arch\t");
+    terminal.until("peregrine ping archive-of-files");
+    terminal.write("--wai\t");
+    terminal.until("archive-of-files --wait");
+    terminal.write("bl\t");
+    terminal.until("--wait block");
+    terminal.write("-c 3\n");
+    terminal.until("3 calls: min");
+    terminal.write("exit\n");
+    assert_eq!(terminal.end().code, 0);
+}
+
+#[test]
+fn pages_of_the_manual_can_be_read() {
+    let place = Place::new();
+    let done = place.run(&["man"]);
+    assert!(done.code == 0 && done.out.contains(".TH peregrine 1"), "{done:?}");
+    let (code, said) = place.json(&["man", "--dir", "tmp/man1"]);
+    let files: Vec<&str> =
+        said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    assert_eq!((code, files[0]), (0, "tmp/man1/peregrine.1"));
+    for verb in ["serve", "copy", "list", "describe", "explain", "ping", "doctor", "clean"] {
+        let page = format!("tmp/man1/peregrine-{verb}.1");
+        assert!(files.contains(&&*page), "{page} is none of {files:?}");
+        let text = fs::read_to_string(place.path(&page)).unwrap();
+        assert!(text.contains("\\-\\-format") && text.contains(".SH SYNOPSIS"), "{text}");
+    }
+    assert!(!files.iter().any(|file| file.contains("demo-")), "what is hidden has no page");
+}
+
+#[test]
+fn what_is_cleaned_was_dead() {
+    let place = Place::new();
+    let _alive = place.serve(&[]);
+    let dead = place.serve(&["--name", "dead"]);
+    dead.signal(Signal::KILL);
+    drop(dead);
+    let here = |said: &Value| -> Vec<Value> {
+        let all = said["leftovers"].as_array().unwrap().iter();
+        let run = place.path("run");
+        all.filter(|one| one["directory"].as_str() == Some(&*run)).cloned().collect()
+    };
+    let (code, said) = place.json(&["clean", "--dry-run"]);
+    let found = here(&said);
+    assert_eq!((code, found.len(), &found[0]["name"]), (0, 1, &"dead".into()), "{said}");
+    assert_eq!(
+        (&found[0]["removed"], found[0]["files"][0].as_str()),
+        (&false.into(), Some(&*place.path("run/dead")))
+    );
+    assert_eq!(place.list().len(), 2);
+    let seen = seen(&place, &["clean"], 100);
+    assert!(seen.code == 0 && seen.text().contains("dead removed"), "{}", seen.text());
+    assert_eq!(place.list().len(), 1);
+    assert_eq!(place.run(&["ping", "files", "-c", "1"]).code, 0);
+    let left: Vec<_> =
+        fs::read_dir(place.path("run")).unwrap().map(|one| one.unwrap().file_name()).collect();
+    assert!(!left.iter().any(|name| name.to_str().unwrap().contains("dead")), "{left:?}");
+}

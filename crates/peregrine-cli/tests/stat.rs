@@ -1,0 +1,409 @@
+//! `stat` and `list ADDRESS` end to end: what they say agrees with what was called, on every path; and a
+//! terminal that is watched on is afterwards as it was.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::num::NonZero;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use pty_process::Size;
+use pty_process::blocking::{Pty, open};
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::termios::tcgetattr;
+use serde_json::Value;
+use tempfile::TempDir;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A runtime directory, with a server.
+struct Place {
+    dir: TempDir,
+    servers: Vec<Child>,
+    /// Where the first one listens.
+    addresses: Vec<String>,
+}
+
+impl Place {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["run", "files"] {
+            fs::create_dir(dir.path().join(name)).unwrap();
+        }
+        Self { dir, servers: Vec::new(), addresses: Vec::new() }
+    }
+
+    fn with_server() -> Self {
+        let mut place = Self::new();
+        place.serve("files");
+        place
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+        command.args(arguments).stdin(Stdio::null());
+        command.env("PEREGRINE_DIR", self.dir.path().join("run")).env("TERM", "xterm-256color");
+        command.env_remove("XDG_RUNTIME_DIR").env_remove("CLICOLOR_FORCE").env_remove("NO_COLOR");
+        command
+    }
+
+    fn serve(&mut self, name: &str) {
+        let files = self.dir.path().join("files");
+        let listen = ["--listen", "tcp:127.0.0.1:0", "--listen", "udp:127.0.0.1:0"];
+        let mut command =
+            self.command(&["serve", files.to_str().unwrap(), "--name", name, "--format", "json"]);
+        let mut server = command.args(listen).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(server.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready: Value = serde_json::from_str(&line).unwrap();
+        let addresses = ready["addresses"].as_array().unwrap();
+        if self.addresses.is_empty() {
+            let address = |one: &Value| one.as_str().unwrap().to_owned();
+            self.addresses = addresses.iter().map(address).collect();
+        }
+        self.servers.push(server);
+    }
+
+    /// The server itself, at each address where it listens.
+    fn places(&self) -> Vec<String> {
+        let place = |address: &String| address.rsplit_once('/').unwrap().0.replacen(':', ":@", 1);
+        self.addresses.iter().map(place).collect()
+    }
+
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        let (out, err) = (text(stdout), text(stderr));
+        assert!(!out.contains('\u{1b}'), "escapes in a pipe: {out:?}");
+        (status.code().expect("it ended by itself"), out, err)
+    }
+
+    fn json(&self, arguments: &[&str]) -> (i32, Value) {
+        let (code, out, err) = self.run(&[arguments, &["--format", "json"]].concat());
+        let value = serde_json::from_str(&out);
+        (code, value.unwrap_or_else(|error| panic!("{error} in {out:?}, {err}")))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for server in &mut self.servers {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+}
+
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let limit = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < limit, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn of<'a>(all: &'a Value, name: &str) -> &'a Value {
+    all.as_array().unwrap().iter().find(|one| one["name"] == name).expect("it is exported")
+}
+
+#[test]
+fn what_was_called_is_counted_on_every_path() {
+    let place = Place::with_server();
+    let mut due = 0;
+    let paths = ["files".to_owned()].into_iter().chain(place.addresses.clone());
+    let asked = ["files".to_owned()].into_iter().chain(place.places());
+    for (address, stat) in paths.zip(asked) {
+        let (code, ..) = place.run(&["ping", &address, "--count", "100"]);
+        assert_eq!(code, 0);
+        due += 100;
+        let (code, told) = place.json(&["stat", &stat, "--interval", "20ms"]);
+        assert_eq!((code, &told["process"]), (0, &place.servers[0].id().into()), "{stat}");
+        let files = of(&told["exports"], "files");
+        assert_eq!((&files["calls"], &files["in_flight"]), (&due.into(), &0.into()), "{stat}");
+        assert_eq!((&files["refused"], &files["failed"]), (&0.into(), &0.into()), "{stat}");
+        assert!(files["latency_since_it_began"]["p50_ns"].as_u64().unwrap() > 0, "{told}");
+        assert!(told["interval_ns"].as_u64().unwrap() >= 20_000_000 && told["took_ns"].is_u64());
+        assert!(told["waits"]["slept"].as_u64().unwrap() > 0, "{told}");
+    }
+}
+
+#[test]
+fn there_is_an_object_for_each_interval() {
+    let place = Place::with_server();
+    let arguments = ["stat", "--interval", "20ms", "--count", "3"];
+    let (code, out, _) = place.run(&[&arguments[..], &["--format", "ndjson"]].concat());
+    let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((code, lines.len()), (0, 3));
+    assert!(lines.iter().all(|line| line["exports"][0]["name"] == "files"));
+    let (code, told) = place.json(&arguments);
+    assert_eq!((code, told["intervals"].as_array().unwrap().len()), (0, 3));
+    // Lines, where there is no terminal.
+    let (code, out, _) = place.run(&[&arguments[..], &["--watch"]].concat());
+    assert_eq!((code, out.lines().count()), (0, 3), "{out}");
+    assert!(out.lines().all(|line| line.contains("calls/s  in flight 0")), "{out}");
+    let (code, out, _) = place.run(&["stat", "--interval", "20ms"]);
+    assert!(code == 0 && out.contains("EXPORT") && out.contains("calls/s"), "{out}");
+}
+
+#[test]
+fn servers_elsewhere_are_listed() {
+    let place = Place::with_server();
+    for address in place.places() {
+        let (code, told) = place.json(&["list", &address]);
+        let exports = told["exports"].as_array().unwrap();
+        assert_eq!((code, exports.len()), (0, 1), "{address}");
+        let one = &exports[0];
+        assert_eq!((&one["name"], &one["interface"]), (&"files".into(), &"Files".into()));
+        assert_eq!(one["process"], place.servers[0].id());
+        let (_, said) = place.json(&["describe", "files"]);
+        assert_eq!(one["digest"], said["digest"]);
+        assert_eq!(one["listens"].as_array().unwrap().len(), 2);
+        let (code, out, _) = place.run(&["list", &address]);
+        assert!(code == 0 && out.starts_with("NAME") && out.contains("\nfiles"), "{out}");
+        let (code, said) = place.json(&["describe", &address]);
+        assert_eq!((code, &said["interface"]), (0, &"Server".into()));
+    }
+    let (code, out, _) = place.run(&["list", &place.places()[0], "--format", "ndjson"]);
+    assert_eq!((code, out.lines().count()), (0, 1));
+    let (code, told) = place.json(&["list", "@127.0.0.1:1"]);
+    assert_eq!((code, &told["error"]["executed"]), (3, &"no".into()), "{told}");
+    let (code, told) = place.json(&["list", "@"]);
+    assert_eq!((code, &told["error"]["kind"]), (3, &"BadName".into()), "{told}");
+}
+
+#[test]
+fn without_a_name_it_is_the_only_server() {
+    let mut place = Place::new();
+    let (code, told) = place.json(&["stat"]);
+    assert_eq!((code, &told["error"]["executed"]), (3, &"no".into()));
+    place.serve("files");
+    let (code, told) = place.json(&["stat", "--interval", "10ms"]);
+    assert_eq!((code, &told["address"]), (0, &"files".into()));
+    place.serve("more");
+    let (code, told) = place.json(&["stat"]);
+    let near = told["error"]["suggestions"].as_array().unwrap();
+    assert_eq!((code, near.len()), (3, 2), "{told}");
+    let (code, told) = place.json(&["stat", "fiels"]);
+    assert_eq!((code, &told["error"]["suggestions"][0]), (3, &"files".into()));
+    let (code, told) = place.json(&["stat", "files", "--watch"]);
+    assert_eq!((code, &told["error"]["kind"]), (2, &"Usage".into()));
+    let (code, ..) = place.run(&["stat", "files", "--interval", "1ms"]);
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn nobody_who_reads_is_no_failure() {
+    let place = Place::with_server();
+    let mut command = place.command(&["stat", "--watch", "--interval", "10ms"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    assert!(line.contains("calls/s"), "{line}");
+    drop(out);
+    assert_eq!(ended(&mut child).code(), Some(0));
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "");
+}
+
+#[track_caller]
+fn ended(child: &mut Child) -> ExitStatus {
+    let mut status = None;
+    until("it ends", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
+}
+
+fn size(number: u16) -> NonZero<u16> {
+    NonZero::new(number).expect("a terminal has a size")
+}
+
+/// A terminal, what is seen on it, and a command that runs there.
+struct Terminal {
+    pty: Arc<Pty>,
+    seen: Arc<Mutex<vt100::Parser>>,
+    child: Child,
+}
+
+impl Terminal {
+    fn start(command: Command, rows: u16, columns: u16) -> Self {
+        let (pty, pts) = open().unwrap();
+        pty.resize(Size::new(rows, columns)).unwrap();
+        // As a shell leaves it; what the line discipline does is not to be changed for good.
+        let command = pty_process::blocking::Command::from(command);
+        let (pty, seen) =
+            (Arc::new(pty), Arc::new(Mutex::new(vt100::Parser::new(size(rows), size(columns), 0))));
+        let child = command.spawn(pts).unwrap();
+        let (reads, writes) = (Arc::clone(&pty), Arc::clone(&seen));
+        // It ends with the terminal's other end.
+        std::thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = (&*reads).read(&mut bytes) {
+                writes.lock().unwrap().process(&bytes[..read]);
+            }
+        });
+        Self { pty, seen, child }
+    }
+
+    fn text(&self) -> String {
+        self.seen.lock().unwrap().screen().contents()
+    }
+
+    #[track_caller]
+    fn until_seen(&self, what: &str) -> String {
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let text = self.text();
+            if text.contains(what) {
+                return text;
+            }
+            assert!(Instant::now() < limit, "no `{what}` in {text:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn press(&self, keys: &[u8]) {
+        (&*self.pty).write_all(keys).unwrap();
+    }
+
+    fn is_taken(&self) -> bool {
+        let seen = self.seen.lock().unwrap();
+        seen.screen().alternate_screen() && seen.screen().hide_cursor()
+    }
+
+    /// Whether nothing is left of it: the screen, the cursor, what keys do.
+    #[track_caller]
+    fn is_as_it_was(&self) {
+        until("the screen is back", || {
+            let seen = self.seen.lock().unwrap();
+            !seen.screen().alternate_screen() && !seen.screen().hide_cursor()
+        });
+        let modes = tcgetattr(&*self.pty).unwrap().local_modes;
+        use rustix::termios::LocalModes;
+        assert!(
+            modes.contains(LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG),
+            "{modes:?}"
+        );
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn watch(place: &Place, rows: u16, columns: u16, more: &[&str]) -> Terminal {
+    let arguments = [&["stat", "files", "--watch", "--interval", "50ms"], more].concat();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+    command.args(arguments).env("PEREGRINE_DIR", place.dir.path().join("run"));
+    command.env("TERM", "xterm-256color").env_remove("XDG_RUNTIME_DIR");
+    command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
+    Terminal::start(command, rows, columns)
+}
+
+#[test]
+fn a_terminal_is_drawn_on_in_place_and_given_back() {
+    let place = Place::with_server();
+    for key in [&b"q"[..], &[3], &[4], &[27]] {
+        let mut terminal = watch(&place, 24, 80, &[]);
+        terminal.until_seen("EXPORT");
+        until("it is taken", || terminal.is_taken());
+        let (code, ..) = place.run(&["ping", "files", "--count", "50"]);
+        assert_eq!(code, 0);
+        let text = terminal.until_seen("q ends");
+        assert_eq!(text.matches("EXPORT").count(), 1, "not in place: {text}");
+        // What is no key to leave with is nothing.
+        terminal.press(b"x\x1b[A");
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(terminal.child.try_wait().unwrap().is_none());
+        terminal.press(key);
+        assert_eq!(ended(&mut terminal.child).code(), Some(0), "{key:?}");
+        terminal.is_as_it_was();
+        assert!(!terminal.text().contains("EXPORT"));
+    }
+    let mut terminal = watch(&place, 24, 80, &["--count", "2"]);
+    assert_eq!(ended(&mut terminal.child).code(), Some(0));
+    terminal.is_as_it_was();
+}
+
+#[test]
+fn narrow_and_low_terminals_are_enough() {
+    let place = Place::with_server();
+    let terminal = watch(&place, 40, 40, &[]);
+    let text = terminal.until_seen("EXPORT");
+    assert!(text.contains("P99") && !text.contains("INTERFACE"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+    drop(terminal);
+    let terminal = watch(&place, 4, 20, &[]);
+    let text = terminal.until_seen("more lines");
+    assert!(text.lines().count() <= 4, "{text}");
+    // Another size is minded.
+    terminal.pty.resize(Size::new(50, 160)).unwrap();
+    terminal.seen.lock().unwrap().screen_mut().set_size(size(50), size(160));
+    terminal.until_seen("INTERFACE");
+}
+
+#[test]
+fn a_terminal_is_given_back_whatever_ends_the_command() {
+    let mut place = Place::with_server();
+    let mut terminal = watch(&place, 24, 80, &[]);
+    terminal.until_seen("EXPORT");
+    let pid = Pid::from_raw(terminal.child.id().cast_signed()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    let status = ended(&mut terminal.child);
+    assert_eq!(status.code().or(status.signal()), Some(128 + 15));
+    terminal.is_as_it_was();
+    terminal.until_seen("interrupted");
+
+    // The server hangs: it is waited for, and then not.
+    let mut terminal = watch(&place, 24, 80, &[]);
+    terminal.until_seen("EXPORT");
+    let server = Pid::from_raw(place.servers[0].id().cast_signed()).unwrap();
+    kill_process(server, Signal::STOP).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    let pid = Pid::from_raw(terminal.child.id().cast_signed()).unwrap();
+    let begun = Instant::now();
+    kill_process(pid, Signal::INT).unwrap();
+    assert_eq!(ended(&mut terminal.child).code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    terminal.is_as_it_was();
+    kill_process(server, Signal::CONT).unwrap();
+
+    let mut terminal = watch(&place, 24, 80, &[]);
+    terminal.until_seen("EXPORT");
+    place.servers[0].kill().unwrap();
+    place.servers[0].wait().unwrap();
+    assert_eq!(ended(&mut terminal.child).code(), Some(3));
+    terminal.is_as_it_was();
+    terminal.until_seen("error:");
+}
+
+#[test]
+fn a_terminal_that_cannot_be_drawn_on_has_lines() {
+    let place = Place::with_server();
+    let mut command = place.command(&["stat", "--watch", "--interval", "20ms", "--count", "2"]);
+    command.env("TERM", "dumb");
+    let mut terminal = Terminal::start(command, 24, 120);
+    assert_eq!(ended(&mut terminal.child).code(), Some(0));
+    until("both are there", || terminal.text().matches("calls/s").count() == 2);
+    assert!(!terminal.is_taken());
+    // No colours, and drawn on all the same.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
+    command.args(["stat", "files", "--watch", "--interval", "20ms", "--color", "never"]);
+    command.env("PEREGRINE_DIR", place.dir.path().join("run")).env("TERM", "xterm");
+    let terminal = Terminal::start(command, 24, 80);
+    terminal.until_seen("EXPORT");
+    until("it is taken", || terminal.is_taken());
+    let seen = terminal.seen.lock().unwrap();
+    let cells = (0..24).flat_map(|row| (0..80).map(move |column| (row, column)));
+    let bold = cells.filter_map(|(row, column)| seen.screen().cell(row, column));
+    assert_eq!(bold.filter(|cell| cell.bold() || cell.dim()).count(), 0);
+}

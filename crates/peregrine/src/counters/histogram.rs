@@ -1,0 +1,52 @@
+//! How long calls took, in buckets: eight for each power of two, so that none is wider than an eighth
+//! of what it holds.
+
+/// Bits of a time that a bucket keeps, besides the highest.
+const FINE: u32 = 3;
+/// Times of so many bits are told apart: 68 seconds. Longer ones are in the last bucket.
+const BITS: u32 = 36;
+/// How many there are.
+pub(super) const BUCKETS: usize = ((BITS - FINE + 1) << FINE) as usize;
+
+/// The bucket of a time in nanoseconds.
+#[inline]
+pub(super) const fn bucket_of(ns: u64) -> usize {
+    if ns < 1 << FINE {
+        return ns as usize;
+    }
+    let high = u64::BITS - 1 - ns.leading_zeros();
+    let octave = high - FINE + 1;
+    let within = (ns >> (high - FINE)) & ((1 << FINE) - 1);
+    let bucket = ((octave << FINE) as u64 + within) as usize;
+    if bucket < BUCKETS { bucket } else { BUCKETS - 1 }
+}
+
+/// The shortest time of a bucket, and the shortest of the next one.
+pub(super) const fn bounds(bucket: usize) -> (u64, u64) {
+    (floor(bucket), floor(bucket + 1))
+}
+
+const fn floor(bucket: usize) -> u64 {
+    let (octave, within) = ((bucket >> FINE) as u32, (bucket & ((1 << FINE) - 1)) as u64);
+    if octave == 0 { within } else { (1 << FINE | within) << (octave - 1) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_time_is_in_its_bucket_and_none_is_wide() {
+        let mut last = 0;
+        for ns in (0..5000).chain((13..37).flat_map(|bits| (1 << bits) - 1..(1 << bits) + 2)) {
+            let bucket = bucket_of(ns);
+            assert!(bucket >= last && bucket < BUCKETS, "{ns}");
+            last = bucket;
+            let (from, to) = bounds(bucket);
+            assert!((from..to).contains(&ns) || bucket == BUCKETS - 1, "{ns} in {from}..{to}");
+            assert!(to - from == 1 || (to - from) * 8 <= from, "{from}..{to} is wide");
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+        assert_eq!(bounds(BUCKETS - 1).1, 1 << BITS);
+    }
+}

@@ -1,0 +1,208 @@
+//! Where everything lies in the shared pages: words of 64 bits, in the machine's order.
+//!
+//! | at | what | each |
+//! |---|---|---|
+//! | 0 | header | 4,096 bytes |
+//! | [`THREADS_AT`] | a row for each thread that serves calls; only it writes there | 128 bytes |
+//! | [`EXPORTS_AT`] | a row for each export | 256 bytes |
+//! | [`SESSIONS_AT`] | a row for each session, connection or association | 128 bytes |
+//! | [`BINDINGS_AT`] | a row for each binding; the first ones stand for all bindings to an export that have none | 128 bytes |
+//! | [`LANES_AT`] | for each thread, for each binding: what it has counted there | 64 bytes |
+//! | [`HISTOGRAMS_AT`] | for each thread, for each export: how long calls took | 2,304 bytes |
+//!
+//! Most of it is never touched, and then costs no memory.
+
+use super::histogram::BUCKETS;
+use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
+
+/// The first word.
+pub(super) const MAGIC: u64 = u64::from_be_bytes(*b"PRGcount");
+/// The version of this layout; others are not read.
+pub(super) const VERSION: u64 = 1;
+
+const WORD: usize = size_of::<u64>();
+const HEADER_BYTES: usize = 4096;
+const THREAD_BYTES: usize = 128;
+const EXPORT_BYTES: usize = 256;
+const SESSION_BYTES: usize = 128;
+const BINDING_BYTES: usize = 128;
+const LANE_BYTES: usize = 64;
+const HISTOGRAM_BYTES: usize = 2304;
+
+pub(super) const THREADS_AT: usize = HEADER_BYTES;
+pub(super) const EXPORTS_AT: usize = THREADS_AT + COUNTED_THREADS * THREAD_BYTES;
+pub(super) const SESSIONS_AT: usize = EXPORTS_AT + COUNTED_EXPORTS * EXPORT_BYTES;
+pub(super) const BINDINGS_AT: usize = SESSIONS_AT + COUNTED_SESSIONS * SESSION_BYTES;
+pub(super) const LANES_AT: usize = BINDINGS_AT + COUNTED_BINDINGS * BINDING_BYTES;
+pub(super) const HISTOGRAMS_AT: usize = LANES_AT + COUNTED_THREADS * COUNTED_BINDINGS * LANE_BYTES;
+/// All of it.
+pub(crate) const PAGE_BYTES: usize =
+    HISTOGRAMS_AT + COUNTED_THREADS * COUNTED_EXPORTS * HISTOGRAM_BYTES;
+
+/// Words of the header. All but the first eight are gauges, as of when they were last asked for.
+pub(super) mod header {
+    pub(crate) const WORDS: usize = 32;
+    pub(crate) const MAGIC: usize = 0;
+    pub(crate) const VERSION: usize = 1;
+    /// Bytes of all of it.
+    pub(crate) const BYTES: usize = 2;
+    pub(crate) const PROCESS: usize = 3;
+    /// When the server began, in nanoseconds since the machine did.
+    pub(crate) const SINCE: usize = 4;
+    /// Rows of sessions, and of bindings, from here on were never used.
+    pub(crate) const SESSIONS: usize = 5;
+    pub(crate) const BINDINGS: usize = 6;
+    /// Odd while the counts of a binding that has ended go to its export.
+    pub(crate) const SETTLED: usize = 7;
+    /// Sessions, and bindings, that have no row.
+    pub(crate) const SESSIONS_UNSHOWN: usize = 8;
+    pub(crate) const BINDINGS_UNSHOWN: usize = 9;
+    /// Calls that their callers have given up and that still run: local, tcp, datagrams.
+    pub(crate) const CAPTURED: usize = 16;
+    /// Calls that wait for a thread.
+    pub(crate) const QUEUED: usize = 19;
+}
+
+/// Words of a thread's row.
+pub(super) mod thread {
+    pub(crate) const WORDS: usize = 16;
+    /// What it serves; zero if there is no such thread now.
+    pub(crate) const KIND: usize = 0;
+    /// A bit for each [`GROUP`](super::GROUP) of bindings in which it has ever counted.
+    pub(crate) const BINDINGS: usize = 1;
+    /// A bit for each export for which it has a histogram.
+    pub(crate) const EXPORTS: usize = 2;
+    /// Waits for a call that ended while the thread looked, and those in which it slept.
+    pub(crate) const SPUN: usize = 3;
+    pub(crate) const SLEPT: usize = 4;
+    /// Packets of results sent again.
+    pub(crate) const RESENT: usize = 5;
+    /// Packets that came again.
+    pub(crate) const AGAIN: usize = 6;
+    /// Calls refused because there is no such binding.
+    pub(crate) const STRANGE: usize = 7;
+}
+
+/// Words of rows that are written while others may read: those of exports, sessions and bindings.
+pub(super) mod row {
+    /// Odd while the row is being written.
+    pub(crate) const SEQUENCE: usize = 0;
+    pub(crate) const STATE: usize = 1;
+    /// Means nothing.
+    pub(crate) const VACANT: u64 = 0;
+    pub(crate) const STANDS: u64 = 1;
+    /// Over, and its counts do not belong to its export alone yet.
+    pub(crate) const ENDED: u64 = 2;
+    /// Stands for all that have no row.
+    pub(crate) const OTHERS: u64 = 3;
+}
+
+/// Words of an export's row.
+pub(super) mod export {
+    pub(crate) const WORDS: usize = 32;
+    pub(crate) const SINCE: usize = 2;
+    pub(crate) const VERSION: usize = 3;
+    pub(crate) const DIGEST: usize = 4;
+    /// Bytes of the name in the lower half, of the interface's in the upper.
+    pub(crate) const LENGTHS: usize = 6;
+    pub(crate) const NAME: usize = 8;
+    pub(crate) const INTERFACE: usize = 16;
+    /// What bindings that are over have counted.
+    pub(crate) const PAST: usize = 24;
+}
+
+/// Words of a session's row.
+pub(super) mod session {
+    pub(crate) const WORDS: usize = 16;
+    pub(crate) const NUMBER: usize = 2;
+    pub(crate) const SINCE: usize = 3;
+    pub(crate) const PATH: usize = 4;
+    pub(crate) const PROCESS: usize = 5;
+    pub(crate) const USER: usize = 6;
+    pub(crate) const GROUP: usize = 7;
+    /// 0, 4 or 6 in the upper half, the port in the lower.
+    pub(crate) const PORT: usize = 8;
+    /// The address, as it travels.
+    pub(crate) const ADDRESS: usize = 9;
+    /// Six bytes, and then whether there are.
+    pub(crate) const HARDWARE: usize = 11;
+}
+
+/// Words of a binding's row.
+pub(super) mod binding {
+    pub(crate) const WORDS: usize = 16;
+    pub(crate) const SINCE: usize = 2;
+    pub(crate) const EXPORT: usize = 3;
+    /// The number of its session; zero if that has no row.
+    pub(crate) const SESSION: usize = 4;
+    /// What its lanes held when it began.
+    pub(crate) const BASE: usize = 8;
+}
+
+/// What is counted of each binding, by its place in a lane.
+pub(super) mod lane {
+    pub(crate) const WORDS: usize = 8;
+    /// Calls that began to run, and those that ended.
+    pub(crate) const BEGUN: usize = 0;
+    pub(crate) const ENDED: usize = 1;
+    /// Calls that were not run.
+    pub(crate) const REFUSED: usize = 2;
+    /// Calls that ended without what they were for.
+    pub(crate) const FAILED: usize = 3;
+    /// Bytes of messages.
+    pub(crate) const IN: usize = 4;
+    pub(crate) const OUT: usize = 5;
+}
+
+/// Words that are of use in a lane.
+pub(super) const COUNTS: usize = 6;
+/// Bindings that have one bit.
+pub(super) const GROUP: usize = COUNTED_BINDINGS / 64;
+
+/// Bytes of a text in a row of exports.
+pub(super) const TEXT_BYTES: usize = 64;
+
+const _: () = {
+    assert!(COUNTED_EXPORTS <= 64 && COUNTED_EXPORTS <= COUNTED_BINDINGS);
+    assert!(COUNTED_BINDINGS.is_multiple_of(64));
+    assert!(header::WORDS * WORD <= HEADER_BYTES && header::QUEUED < header::WORDS);
+    assert!(thread::WORDS * WORD == THREAD_BYTES && thread::STRANGE < thread::WORDS);
+    assert!(export::WORDS * WORD == EXPORT_BYTES && export::PAST + COUNTS <= export::WORDS);
+    assert!(export::NAME * WORD + TEXT_BYTES <= export::INTERFACE * WORD);
+    assert!(export::INTERFACE * WORD + TEXT_BYTES <= export::PAST * WORD);
+    assert!(session::WORDS * WORD == SESSION_BYTES && session::HARDWARE < session::WORDS);
+    assert!(session::ADDRESS + 2 <= session::HARDWARE);
+    assert!(binding::WORDS * WORD == BINDING_BYTES && binding::BASE + COUNTS <= binding::WORDS);
+    assert!(lane::WORDS * WORD == LANE_BYTES && lane::OUT < COUNTS && COUNTS <= lane::WORDS);
+    assert!(BUCKETS * WORD <= HISTOGRAM_BYTES);
+    // No two threads write to one line.
+    assert!(THREADS_AT.is_multiple_of(LANE_BYTES) && THREAD_BYTES.is_multiple_of(LANE_BYTES));
+    assert!(LANES_AT.is_multiple_of(LANE_BYTES));
+    assert!(HISTOGRAMS_AT.is_multiple_of(LANE_BYTES) && HISTOGRAM_BYTES.is_multiple_of(LANE_BYTES));
+    assert!(crate::limits::NAME_BYTES_MAX <= TEXT_BYTES);
+};
+
+pub(super) const fn thread_at(thread: usize) -> usize {
+    THREADS_AT + thread * THREAD_BYTES
+}
+
+pub(super) const fn export_at(export: usize) -> usize {
+    EXPORTS_AT + export * EXPORT_BYTES
+}
+
+pub(super) const fn session_at(session: usize) -> usize {
+    SESSIONS_AT + session * SESSION_BYTES
+}
+
+pub(super) const fn binding_at(binding: usize) -> usize {
+    BINDINGS_AT + binding * BINDING_BYTES
+}
+
+#[inline]
+pub(super) const fn lane_at(thread: usize, binding: usize) -> usize {
+    LANES_AT + (thread * COUNTED_BINDINGS + binding) * LANE_BYTES
+}
+
+pub(super) const fn histogram_at(thread: usize, export: usize) -> usize {
+    HISTOGRAMS_AT + (thread * COUNTED_EXPORTS + export) * HISTOGRAM_BYTES
+}

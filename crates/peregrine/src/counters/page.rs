@@ -1,0 +1,476 @@
+//! `Page`: the shared pages of a server, and who has which row of them.
+//!
+//! Rows are given and taken when something begins or ends, under one lock that no call takes. What
+//! lanes hold is never set back: a binding's row says what they held when it began, so that nobody
+//! but the thread of a lane ever writes there. A row is given to another binding once nobody can count for
+//! the one before any more, which is when its [`Tally`] is dropped.
+
+use core::net::{IpAddr, SocketAddr};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::layout::{
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, VERSION, binding, binding_at, export, export_at,
+    header, lane, lane_at, row, session, session_at, thread, thread_at,
+};
+use crate::call::{CallerInfo, PathKind};
+use crate::interface::Known;
+use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
+use crate::sys::{self, Memory};
+
+/// The row of threads that all share who have none of their own, and those that serve no calls. Its
+/// words are changed with locked instructions.
+pub(super) const SHARED: usize = 0;
+
+/// The counters of a server.
+pub(crate) struct Page {
+    memory: Memory,
+    /// What others map; none where the kernel cannot keep them from writing.
+    file: Option<OwnedFd>,
+    rows: Mutex<Rows>,
+}
+
+struct Rows {
+    threads: [bool; COUNTED_THREADS],
+    exports: usize,
+    sessions: Places,
+    bindings: Places,
+    sessions_begun: u64,
+}
+
+/// Rows of a kind: those that were given back, and the first that was never used.
+struct Places {
+    free: Vec<u32>,
+    next: u32,
+    most: u32,
+}
+
+impl Places {
+    fn take(&mut self) -> Option<u32> {
+        if let Some(place) = self.free.pop() {
+            return Some(place);
+        }
+        let place = (self.next < self.most).then_some(self.next)?;
+        self.next += 1;
+        Some(place)
+    }
+}
+
+/// What is known only when it is asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Gauges {
+    /// Calls that were given up and still run: local, tcp, datagrams.
+    pub(crate) captured: [u64; 3],
+    /// Calls that wait for a thread.
+    pub(crate) queued: u64,
+}
+
+/// Who is at the other end of a session.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visitor {
+    pub(crate) path: PathKind,
+    pub(crate) process: u32,
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+    pub(crate) from: Option<SocketAddr>,
+    pub(crate) hardware: Option<[u8; 6]>,
+}
+
+/// A path as it is written in a row.
+pub(super) const PATHS: [(PathKind, u64); 4] =
+    [(PathKind::Local, 1), (PathKind::Tcp, 2), (PathKind::Udp, 3), (PathKind::Ethernet, 4)];
+
+impl Page {
+    /// Counters of a server that begins now, all zero.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub(crate) fn new() -> std::io::Result<Arc<Self>> {
+        let (memory, file) = match Memory::shown(PAGE_BYTES) {
+            Ok((memory, file)) => (memory, Some(file)),
+            // Nobody can look then, and the server serves all the same.
+            Err(_) => (Memory::private(PAGE_BYTES)?, None),
+        };
+        let rows = Rows {
+            threads: [false; COUNTED_THREADS],
+            exports: 0,
+            sessions: Places { free: Vec::new(), next: 0, most: COUNTED_SESSIONS as u32 },
+            bindings: Places {
+                free: Vec::new(),
+                next: COUNTED_EXPORTS as u32,
+                most: COUNTED_BINDINGS as u32,
+            },
+            sessions_begun: 0,
+        };
+        let page = Self { memory, file, rows: Mutex::new(rows) };
+        let words: &[AtomicU64; header::WORDS] = page.memory.longs(0);
+        words[header::BYTES].store(PAGE_BYTES as u64, Ordering::Relaxed);
+        words[header::PROCESS].store(std::process::id().into(), Ordering::Relaxed);
+        words[header::SINCE].store(sys::boot_ns(), Ordering::Relaxed);
+        words[header::BINDINGS].store(COUNTED_EXPORTS as u64, Ordering::Relaxed);
+        words[header::VERSION].store(VERSION, Ordering::Relaxed);
+        words[header::MAGIC].store(MAGIC, Ordering::Release);
+        Ok(Arc::new(page))
+    }
+
+    /// What others map to look, if they can.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(|file| file.as_fd())
+    }
+
+    pub(crate) const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Rows> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(super) fn word(&self, at: usize, index: usize) -> &AtomicU64 {
+        let [word] = self.memory.longs(at + index * size_of::<u64>());
+        word
+    }
+
+    /// What a thread counts of a binding.
+    #[inline]
+    pub(super) fn lane(&self, thread: usize, binding: u32) -> &[AtomicU64; lane::WORDS] {
+        self.memory.longs(lane_at(thread, binding as usize))
+    }
+
+    /// Writes a row so that nobody takes half of it for the whole.
+    fn write(&self, at: usize, state: u64, words: &[(usize, u64)]) {
+        let sequence = self.begin_to_write(at);
+        for (index, word) in words {
+            self.word(at, *index).store(*word, Ordering::Relaxed);
+        }
+        self.word(at, row::STATE).store(state, Ordering::Relaxed);
+        let odd = sequence.load(Ordering::Relaxed);
+        sequence.store(odd.wrapping_add(1), Ordering::Release);
+    }
+
+    /// From here on until it is [written](Self::write) a row is not believed.
+    fn begin_to_write(&self, at: usize) -> &AtomicU64 {
+        let sequence = self.word(at, row::SEQUENCE);
+        sequence.store(sequence.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+        // SYNC: row, in `reading::row`. What is written from here on is not seen before the odd number.
+        fence(Ordering::Release);
+        sequence
+    }
+
+    /// What was counted of a binding's row, ever.
+    fn total(&self, binding: u32) -> [u64; COUNTS] {
+        let bit = 1 << (binding as usize / GROUP);
+        let mut total = [0u64; COUNTS];
+        for one in 0..COUNTED_THREADS {
+            let groups = self.word(thread_at(one), thread::BINDINGS).load(Ordering::Relaxed);
+            if groups & bit != 0 {
+                for (sum, word) in total.iter_mut().zip(self.lane(one, binding)) {
+                    *sum = sum.wrapping_add(word.load(Ordering::Relaxed));
+                }
+            }
+        }
+        total
+    }
+
+    /// A row for a thread; [`SHARED`] if there is none left.
+    pub(super) fn take_thread(&self, kind: u64) -> usize {
+        let mut rows = self.rows();
+        let found = (0..COUNTED_THREADS).skip(1).find(|one| !rows.threads[*one]);
+        let Some(number) = found else { return SHARED };
+        rows.threads[number] = true;
+        self.word(thread_at(number), thread::KIND).store(kind, Ordering::Relaxed);
+        number
+    }
+
+    pub(super) fn leave_thread(&self, number: usize) {
+        if number != SHARED {
+            self.word(thread_at(number), thread::KIND).store(0, Ordering::Relaxed);
+            self.rows().threads[number] = false;
+        }
+    }
+
+    /// What was asked for now.
+    pub(crate) fn set_gauges(&self, gauges: &Gauges) {
+        let words: &[AtomicU64; header::WORDS] = self.memory.longs(0);
+        for (at, captured) in gauges.captured.iter().enumerate() {
+            words[header::CAPTURED + at].store(*captured, Ordering::Relaxed);
+        }
+        words[header::QUEUED].store(gauges.queued, Ordering::Relaxed);
+    }
+}
+
+fn text_words(text: &str, at: usize) -> ([(usize, u64); TEXT_BYTES / 8], u64) {
+    let text = &text.as_bytes()[..text.floor_char_boundary(TEXT_BYTES)];
+    let mut bytes = [0; TEXT_BYTES];
+    bytes[..text.len()].copy_from_slice(text);
+    let (words, _) = bytes.as_chunks::<8>();
+    let word = |i: usize| (at + i, u64::from_ne_bytes(words[i]));
+    (core::array::from_fn(word), text.len() as u64)
+}
+
+/// The row of an export, for as long as it serves.
+pub(crate) struct ExportTold {
+    page: Arc<Page>,
+    row: u32,
+    ended: AtomicBool,
+}
+
+impl ExportTold {
+    pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &Known) -> Self {
+        let mut rows = page.rows();
+        // The last row is of all that come then.
+        let number = rows.exports.min(COUNTED_EXPORTS - 1);
+        let others = number == COUNTED_EXPORTS - 1;
+        rows.exports += 1;
+        let (at, name) = (export_at(number), if others { "" } else { name });
+        let (name, name_bytes) = text_words(name, export::NAME);
+        let (of, of_bytes) =
+            text_words(if others { "" } else { interface.name() }, export::INTERFACE);
+        let digest = if others { [0; 16] } else { interface.digest().0 };
+        let (halves, _) = digest.as_chunks::<8>();
+        let mut words = vec![
+            (export::SINCE, sys::boot_ns()),
+            (export::VERSION, if others { 0 } else { interface.version().into() }),
+            (export::DIGEST, u64::from_ne_bytes(halves[0])),
+            (export::DIGEST + 1, u64::from_ne_bytes(halves[1])),
+            (export::LENGTHS, of_bytes << 32 | name_bytes),
+        ];
+        words.extend(name.into_iter().chain(of));
+        page.write(at, if others { row::OTHERS } else { row::STANDS }, &words);
+        let others = [(binding::EXPORT, number as u64)];
+        page.write(binding_at(number), row::OTHERS, &others);
+        drop(rows);
+        Self { page: Arc::clone(page), row: number as u32, ended: AtomicBool::new(false) }
+    }
+
+    /// It serves no more.
+    pub(crate) fn end(&self) {
+        let ended = self.ended.swap(true, Ordering::Relaxed);
+        if !ended && self.page.memory.is_ours() && self.row as usize != COUNTED_EXPORTS - 1 {
+            let _rows = self.page.rows();
+            self.page.write(export_at(self.row as usize), row::ENDED, &[]);
+        }
+    }
+
+    /// Counters of a new binding to it, in a session of that number.
+    pub(crate) fn tally(&self, session: u64) -> Tally {
+        Tally::new(&self.page, self.row, session, None)
+    }
+
+    /// The same, for a binding that is a session by itself.
+    pub(crate) fn tally_of(&self, visitor: &Visitor) -> Tally {
+        let session = SessionTold::new(&self.page, visitor);
+        Tally::new(&self.page, self.row, session.number(), Some(session))
+    }
+}
+
+impl Drop for ExportTold {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The row of a session, for as long as it lasts.
+pub(crate) struct SessionTold {
+    page: Arc<Page>,
+    row: Option<u32>,
+    number: u64,
+    ended: AtomicBool,
+}
+
+impl SessionTold {
+    pub(crate) fn new(page: &Arc<Page>, visitor: &Visitor) -> Self {
+        let mut rows = page.rows();
+        rows.sessions_begun += 1;
+        let (number, taken) = (rows.sessions_begun, rows.sessions.take());
+        match taken {
+            Some(place) => {
+                let used = page.word(0, header::SESSIONS);
+                used.store(rows.sessions.next.into(), Ordering::Relaxed);
+                page.write(session_at(place as usize), row::STANDS, &visitor.words(number));
+            }
+            None => drop(page.word(0, header::SESSIONS_UNSHOWN).fetch_add(1, Ordering::Relaxed)),
+        }
+        drop(rows);
+        Self { page: Arc::clone(page), row: taken, number, ended: AtomicBool::new(false) }
+    }
+
+    /// The number that its bindings name; zero if it has no row.
+    pub(crate) const fn number(&self) -> u64 {
+        if self.row.is_some() { self.number } else { 0 }
+    }
+
+    /// It is over.
+    pub(crate) fn end(&self) {
+        if self.ended.swap(true, Ordering::Relaxed) || !self.page.memory.is_ours() {
+            return;
+        }
+        let mut rows = self.page.rows();
+        match self.row {
+            Some(place) => {
+                self.page.write(session_at(place as usize), row::VACANT, &[]);
+                rows.sessions.free.push(place);
+            }
+            None => {
+                self.page.word(0, header::SESSIONS_UNSHOWN).fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Drop for SessionTold {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Visitor {
+    pub(crate) const fn of(caller: &CallerInfo) -> Self {
+        let CallerInfo { path, process, user, group, from, hardware, .. } = *caller;
+        Self { path, process, user, group, from, hardware }
+    }
+
+    fn words(&self, number: u64) -> [(usize, u64); 10] {
+        let path = PATHS.iter().find(|(path, _)| *path == self.path).map_or(0, |(_, path)| *path);
+        let mut address = [0; 16];
+        let family: u64 = match self.from.map(|from| from.ip()) {
+            None => 0,
+            Some(IpAddr::V4(ip)) => {
+                address[..4].copy_from_slice(&ip.octets());
+                4
+            }
+            Some(IpAddr::V6(ip)) => {
+                address = ip.octets();
+                6
+            }
+        };
+        let (halves, _) = address.as_chunks::<8>();
+        let mut hardware = [0; 8];
+        if let Some(bytes) = self.hardware {
+            hardware[..6].copy_from_slice(&bytes);
+            hardware[6] = 1;
+        }
+        let port = self.from.map_or(0, |from| from.port());
+        [
+            (session::NUMBER, number),
+            (session::SINCE, sys::boot_ns()),
+            (session::PATH, path),
+            (session::PROCESS, self.process.into()),
+            (session::USER, self.user.into()),
+            (session::GROUP, self.group.into()),
+            (session::PORT, family << 32 | u64::from(port)),
+            (session::ADDRESS, u64::from_ne_bytes(halves[0])),
+            (session::ADDRESS + 1, u64::from_ne_bytes(halves[1])),
+            (session::HARDWARE, u64::from_ne_bytes(hardware)),
+        ]
+    }
+}
+
+/// Where calls of a binding are counted.
+pub(crate) struct Tally {
+    page: Arc<Page>,
+    /// A row of bindings: its own, or the one of its export for all that have none.
+    pub(super) row: u32,
+    pub(super) export: u32,
+    ended: AtomicBool,
+    session: Option<SessionTold>,
+}
+
+impl Tally {
+    fn new(page: &Arc<Page>, export: u32, session: u64, own: Option<SessionTold>) -> Self {
+        let mut rows = page.rows();
+        let place = rows.bindings.take();
+        match place {
+            Some(place) => {
+                let used = page.word(0, header::BINDINGS);
+                used.store(rows.bindings.next.into(), Ordering::Relaxed);
+                let words = [
+                    (binding::SINCE, sys::boot_ns()),
+                    (binding::EXPORT, export.into()),
+                    (binding::SESSION, session),
+                ];
+                page.write(binding_at(place as usize), row::STANDS, &words);
+            }
+            None => drop(page.word(0, header::BINDINGS_UNSHOWN).fetch_add(1, Ordering::Relaxed)),
+        }
+        drop(rows);
+        let row = place.unwrap_or(export);
+        let ended = AtomicBool::new(false);
+        Self { page: Arc::clone(page), row, export, ended, session: own }
+    }
+
+    /// For a binding that nobody is shown.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn unseen() -> Self {
+        let page = Page::new().expect("memory for counters");
+        Self::new(&page, 0, 0, None)
+    }
+
+    const fn has_row(&self) -> bool {
+        self.row as usize >= COUNTED_EXPORTS
+    }
+
+    /// The binding is over, though calls of it may still run.
+    pub(crate) fn end(&self) {
+        if self.ended.swap(true, Ordering::Relaxed) || !self.page.memory.is_ours() {
+            return;
+        }
+        if let Some(session) = &self.session {
+            session.end();
+        }
+        let _rows = self.page.rows();
+        if self.has_row() {
+            self.page.write(binding_at(self.row as usize), row::ENDED, &[]);
+        } else {
+            self.page.word(0, header::BINDINGS_UNSHOWN).fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A call was refused by a thread that serves none.
+    #[cold]
+    pub(crate) fn refused(&self) {
+        let groups = self.page.word(thread_at(SHARED), thread::BINDINGS);
+        groups.fetch_or(1 << (self.row as usize / GROUP), Ordering::Relaxed);
+        self.page.lane(SHARED, self.row)[lane::REFUSED].fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Tally {
+    /// Nobody counts here any more: what was counted is the export's, and the row is free.
+    fn drop(&mut self) {
+        self.end();
+        if !self.has_row() || !self.page.memory.is_ours() {
+            return;
+        }
+        let page = &*self.page;
+        let mut rows = page.rows();
+        let total = page.total(self.row);
+        let at = binding_at(self.row as usize);
+        let settled = page.word(0, header::SETTLED);
+        let before = settled.load(Ordering::Relaxed);
+        // SYNC: settled, in `reading::read`: who sees any of what is below sees an odd number, or
+        // another one than before.
+        settled.store(before.wrapping_add(1), Ordering::Relaxed);
+        // Who has seen what its export has now, counts the row no more.
+        self.page.begin_to_write(at);
+        let mut words = [(0, 0); COUNTS];
+        for (i, word) in words.iter_mut().enumerate() {
+            let base = page.word(at, binding::BASE + i).load(Ordering::Relaxed);
+            let past = page.word(export_at(self.export as usize), export::PAST + i);
+            let sum = past.load(Ordering::Relaxed).wrapping_add(total[i].wrapping_sub(base));
+            past.store(sum, Ordering::Relaxed);
+            *word = (binding::BASE + i, total[i]);
+        }
+        page.write(at, row::VACANT, &words);
+        settled.store(before.wrapping_add(2), Ordering::Release);
+        rows.bindings.free.push(self.row);
+    }
+}
+
+impl core::fmt::Debug for Page {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Page").field("memory", &self.memory).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,343 @@
+//! Reading a page, whoever wrote it: bounded, each word once, and believed only if it can be.
+//!
+//! The writer goes on meanwhile, and may be hostile. Whatever words are found there, this ends, and is
+//! either a [`Stat`] or says which row cannot be.
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use super::histogram::BUCKETS;
+use super::layout::{
+    COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, VERSION, binding, binding_at, export, export_at,
+    header, histogram_at, lane, lane_at, row, session, session_at, thread, thread_at,
+};
+use super::page::PATHS;
+use super::stat::WaitCounts;
+use super::stat::{BindingStat, Counts, ExportStat, Latency, ServerStat, SessionStat, Stat};
+use crate::interface::valid_name;
+use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
+use crate::sys::{self, Memory};
+
+/// How often a row that is just being written is read again.
+const TRIES: usize = 64;
+/// How often all is read again because bindings ended meanwhile. What ends during the last time may be
+/// missing in its export's counts: that is read before bindings are.
+const PASSES: usize = 32;
+
+/// Why a page is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// Something else, or counters laid out otherwise.
+    Version(u64),
+    /// A row that nobody writes so.
+    Row(&'static str, usize),
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version(version) => {
+                write!(f, "the server's counters have version {version}, this reads {VERSION}")
+            }
+            Self::Row(of, number) => write!(f, "row {number} of {of} makes no sense"),
+        }
+    }
+}
+
+/// What a page says now.
+pub(crate) fn read(memory: &Memory) -> Result<Stat, Unreadable> {
+    let words: &[AtomicU64; header::WORDS] = memory.longs(0);
+    let word = |index: usize| words[index].load(Ordering::Acquire);
+    if word(header::MAGIC) != MAGIC || word(header::BYTES) != PAGE_BYTES as u64 {
+        return Err(Unreadable::Version(0));
+    }
+    if word(header::VERSION) != VERSION {
+        return Err(Unreadable::Version(word(header::VERSION)));
+    }
+    let mut pass = 1;
+    loop {
+        // SYNC: settled, in the `Drop` of `Tally`.
+        let settled = word(header::SETTLED);
+        let stat = read_once(memory, word)?;
+        fence(Ordering::Acquire);
+        let is_whole = settled.is_multiple_of(2) && word(header::SETTLED) == settled;
+        if is_whole || pass == PASSES {
+            return Ok(stat);
+        }
+        pass += 1;
+        std::thread::yield_now();
+    }
+}
+
+fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unreadable> {
+    let now = sys::boot_ns();
+    let process = u32::try_from(word(header::PROCESS));
+    let mut server = ServerStat {
+        process: process.map_err(|_| Unreadable::Row("the server", 0))?,
+        age_ms: age_ms(now, word(header::SINCE)),
+        at_ns: now,
+        queued: word(header::QUEUED),
+        captured: core::array::from_fn(|i| word(header::CAPTURED + i)),
+        sessions: word(header::SESSIONS_UNSHOWN),
+        bindings: word(header::BINDINGS_UNSHOWN),
+        ..ServerStat::default()
+    };
+    let threads = threads(memory, &mut server);
+    let mut exports = exports(memory, &threads, now)?;
+    let most = |index, most| usize::try_from(word(index)).unwrap_or(most).min(most);
+    let mut sessions = sessions(memory, most(header::SESSIONS, COUNTED_SESSIONS), now)?;
+    let count = most(header::BINDINGS, COUNTED_BINDINGS);
+    let bindings = bindings(memory, &threads, count, now, &mut exports, &mut sessions)?;
+    exports.iter().flatten().for_each(|(export, _)| server.counts.add(&export.counts));
+    server.sessions = server.sessions.saturating_add(sessions.len() as u64);
+    server.bindings = server.bindings.saturating_add(bindings.len() as u64);
+    let stands = |(export, stands): (ExportStat, bool)| stands.then_some(export);
+    let exports = exports.into_iter().flatten().filter_map(stands).collect();
+    Ok(Stat { server, exports, sessions, bindings })
+}
+
+fn age_ms(now: u64, since: u64) -> u64 {
+    now.saturating_sub(since) / 1_000_000
+}
+
+/// A row as it was at one moment; `None` if it is written all the time, as by who stopped in the middle.
+fn row<const N: usize>(memory: &Memory, at: usize) -> Option<[u64; N]> {
+    let words: &[AtomicU64; N] = memory.longs(at);
+    for _ in 0..TRIES {
+        // SYNC: row, in `Page::write`.
+        let before = words[row::SEQUENCE].load(Ordering::Acquire);
+        if before.is_multiple_of(2) {
+            let copy = core::array::from_fn(|i| words[i].load(Ordering::Relaxed));
+            fence(Ordering::Acquire);
+            if words[row::SEQUENCE].load(Ordering::Relaxed) == before {
+                return Some(copy);
+            }
+        }
+        core::hint::spin_loop();
+    }
+    None
+}
+
+/// What a thread's row tells of what it has counted.
+struct Told {
+    number: usize,
+    groups: u64,
+    exports: u64,
+}
+
+fn threads(memory: &Memory, server: &mut ServerStat) -> Vec<Told> {
+    let mut told = Vec::new();
+    for number in 0..COUNTED_THREADS {
+        let words: &[AtomicU64; thread::WORDS] = memory.longs(thread_at(number));
+        let word = |index: usize| words[index].load(Ordering::Relaxed);
+        let kind = usize::try_from(word(thread::KIND)).unwrap_or(usize::MAX);
+        if let Some(count) = kind.checked_sub(1).and_then(|kind| server.threads.get_mut(kind)) {
+            *count += 1;
+        }
+        let WaitCounts { spun, slept } = &mut server.waits;
+        for (sum, index) in [
+            (spun, thread::SPUN),
+            (slept, thread::SLEPT),
+            (&mut server.resent, thread::RESENT),
+            (&mut server.came_again, thread::AGAIN),
+            (&mut server.counts.refused, thread::STRANGE),
+        ] {
+            *sum = sum.saturating_add(word(index));
+        }
+        let (groups, exports) = (word(thread::BINDINGS), word(thread::EXPORTS));
+        if groups | exports != 0 {
+            told.push(Told { number, groups, exports });
+        }
+    }
+    told
+}
+
+fn counts(words: &[u64; COUNTS]) -> Counts {
+    // Ended calls may be seen that were not seen to begin.
+    let in_flight = words[lane::BEGUN].wrapping_sub(words[lane::ENDED]).cast_signed();
+    Counts {
+        calls: words[lane::BEGUN],
+        in_flight: in_flight.max(0).cast_unsigned(),
+        refused: words[lane::REFUSED],
+        failed: words[lane::FAILED],
+        bytes_in: words[lane::IN],
+        bytes_out: words[lane::OUT],
+    }
+}
+
+/// Exports by row, and whether each stands; none where there is none.
+fn exports(
+    memory: &Memory,
+    threads: &[Told],
+    now: u64,
+) -> Result<Vec<Option<(ExportStat, bool)>>, Unreadable> {
+    (0..COUNTED_EXPORTS)
+        .map(|number| {
+            let Some(words) = row::<{ export::WORDS }>(memory, export_at(number)) else {
+                return Ok(None);
+            };
+            let wrong = Unreadable::Row("exports", number);
+            let (others, stands) = match words[row::STATE] {
+                row::VACANT => return Ok(None),
+                row::STANDS => (false, true),
+                row::ENDED => (false, false),
+                row::OTHERS => (true, true),
+                _ => return Err(wrong),
+            };
+            let lengths = words[export::LENGTHS];
+            let text = |at: usize, bytes: u64| text(&words[at..], bytes).ok_or(wrong.clone());
+            let name = text(export::NAME, lengths & u64::from(u32::MAX))?;
+            let interface = text(export::INTERFACE, lengths >> 32)?;
+            let is_named = valid_name(name.strip_prefix('.').unwrap_or(&name));
+            if is_named == others || interface.chars().any(char::is_control) {
+                return Err(wrong);
+            }
+            let version = u32::try_from(words[export::VERSION]).map_err(|_| wrong)?;
+            let mut digest = [0; 16];
+            for (bytes, word) in digest.chunks_exact_mut(8).zip(&words[export::DIGEST..]) {
+                bytes.copy_from_slice(&word.to_ne_bytes());
+            }
+            let past = core::array::from_fn(|i| words[export::PAST + i]);
+            let export = ExportStat {
+                name,
+                interface,
+                version,
+                digest,
+                age_ms: age_ms(now, words[export::SINCE]),
+                bindings: 0,
+                counts: counts(&past),
+                latency: latency(memory, threads, number),
+            };
+            Ok(Some((export, stands)))
+        })
+        .collect()
+}
+
+fn text(words: &[u64], bytes: u64) -> Option<String> {
+    let mut text = [0; TEXT_BYTES];
+    for (bytes, word) in text.chunks_exact_mut(8).zip(words) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    let text = text.get(..usize::try_from(bytes).ok()?)?;
+    core::str::from_utf8(text).ok().map(str::to_owned)
+}
+
+fn latency(memory: &Memory, threads: &[Told], export: usize) -> Latency {
+    let mut sums = [0u64; BUCKETS];
+    for told in threads.iter().filter(|told| told.exports >> export & 1 == 1) {
+        let buckets: &[AtomicU64; BUCKETS] = memory.longs(histogram_at(told.number, export));
+        for (sum, bucket) in sums.iter_mut().zip(buckets) {
+            *sum = sum.saturating_add(bucket.load(Ordering::Relaxed));
+        }
+    }
+    let used = sums.iter().rposition(|sum| *sum != 0).map_or(0, |last| last + 1);
+    Latency { buckets: sums[..used].to_vec() }
+}
+
+fn sessions(memory: &Memory, count: usize, now: u64) -> Result<Vec<SessionStat>, Unreadable> {
+    let mut sessions = Vec::new();
+    for number in 0..count {
+        let Some(words) = row::<{ session::WORDS }>(memory, session_at(number)) else { continue };
+        let wrong = Unreadable::Row("sessions", number);
+        match words[row::STATE] {
+            row::VACANT => continue,
+            row::STANDS => {}
+            _ => return Err(wrong),
+        }
+        sessions.push(session_of(&words, now).ok_or(wrong)?);
+    }
+    sessions.sort_by_key(|session| session.number);
+    Ok(sessions)
+}
+
+fn session_of(words: &[u64; session::WORDS], now: u64) -> Option<SessionStat> {
+    let (path, _) = PATHS.iter().find(|(_, number)| *number == words[session::PATH])?;
+    let number = |index: usize| u32::try_from(words[index]).ok();
+    let mut address = [0; 16];
+    for (bytes, word) in address.chunks_exact_mut(8).zip(&words[session::ADDRESS..]) {
+        bytes.copy_from_slice(&word.to_ne_bytes());
+    }
+    let [a, b, c, d, ..] = address;
+    let port = u16::try_from(words[session::PORT] & u64::from(u32::MAX)).ok()?;
+    let ip: Option<IpAddr> = match words[session::PORT] >> 32 {
+        0 => None,
+        4 => Some(Ipv4Addr::from([a, b, c, d]).into()),
+        6 => Some(Ipv6Addr::from(address).into()),
+        _ => return None,
+    };
+    let from = match (ip, words[session::HARDWARE].to_ne_bytes()) {
+        (Some(ip), _) => SocketAddr::new(ip, port).to_string(),
+        (None, [a, b, c, d, e, f, 1, 0]) => {
+            format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+        }
+        (None, [.., 0, 0]) => String::new(),
+        _ => return None,
+    };
+    Some(SessionStat {
+        number: words[session::NUMBER],
+        path: path.to_string(),
+        process: number(session::PROCESS)?,
+        user: number(session::USER)?,
+        group: number(session::GROUP)?,
+        from,
+        age_ms: age_ms(now, words[session::SINCE]),
+        bindings: 0,
+        counts: Counts::default(),
+    })
+}
+
+/// Bindings; what they have counted is also their exports' and their sessions'.
+fn bindings(
+    memory: &Memory,
+    threads: &[Told],
+    count: usize,
+    now: u64,
+    exports: &mut [Option<(ExportStat, bool)>],
+    sessions: &mut [SessionStat],
+) -> Result<Vec<BindingStat>, Unreadable> {
+    let mut bindings = Vec::new();
+    for number in 0..count {
+        let Some(words) = row::<{ binding::WORDS }>(memory, binding_at(number)) else { continue };
+        let wrong = || Unreadable::Row("bindings", number);
+        let state = words[row::STATE];
+        let others = number < COUNTED_EXPORTS;
+        match state {
+            row::VACANT => continue,
+            row::STANDS | row::ENDED if !others => {}
+            row::OTHERS if others => {}
+            _ => return Err(wrong()),
+        }
+        let place = usize::try_from(words[binding::EXPORT]).map_err(|_| wrong())?;
+        let (export, _) = exports.get_mut(place).and_then(Option::as_mut).ok_or_else(wrong)?;
+        let mut sums: [u64; COUNTS] =
+            core::array::from_fn(|i| words[binding::BASE + i].wrapping_neg());
+        for told in threads.iter().filter(|told| told.groups >> (number / GROUP) & 1 == 1) {
+            let lane: &[AtomicU64; lane::WORDS] = memory.longs(lane_at(told.number, number));
+            // What ended is read before what began.
+            for (i, sum) in sums.iter_mut().enumerate().rev() {
+                *sum = sum.wrapping_add(lane[i].load(Ordering::Acquire));
+            }
+        }
+        let counts = counts(&sums);
+        export.counts.add(&counts);
+        if state != row::STANDS {
+            continue;
+        }
+        export.bindings += 1;
+        let session = words[binding::SESSION];
+        if let Ok(at) = sessions.binary_search_by_key(&session, |session| session.number) {
+            sessions[at].bindings += 1;
+            sessions[at].counts.add(&counts);
+        }
+        bindings.push(BindingStat {
+            number: number as u32,
+            began_ns: words[binding::SINCE],
+            session,
+            export: export.name.clone(),
+            age_ms: age_ms(now, words[binding::SINCE]),
+            counts,
+        });
+    }
+    Ok(bindings)
+}

@@ -1,0 +1,284 @@
+//! What dead servers left in the runtime directories: found, and removed if they are surely dead.
+//!
+//! A name is dead if its lock can be had and nobody listens at its socket. Who removes its files
+//! holds the lock meanwhile, as a server does that starts, and removes the lock file last; a server
+//! that has opened that one already finds, once it has the lock, that the file has no name any
+//! more, and begins again ([`take`]). So a server that starts loses nothing to whoever cleans.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::{hold, is_locked, search_path};
+use crate::interface::valid_name;
+use crate::sys::Seqpacket;
+
+/// A name whose server is dead, with the files that it left.
+///
+/// ```
+/// for leftover in peregrine::directory::leftovers() {
+///     println!("{}: {} files", leftover.name(), leftover.files().len());
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leftover {
+    name: String,
+    directory: PathBuf,
+    files: Vec<PathBuf>,
+}
+
+impl Leftover {
+    /// The name under which the server exported.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The runtime directory that it is in.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The files that [`remove`](Self::remove) would remove: the socket, one that never got its
+    /// name, and the lock file; at least one of them.
+    pub fn files(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Removes what is left of the name, if its server is still dead: returns which files.
+    ///
+    /// # Errors
+    /// If a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]), if somebody
+    /// listens at the socket without the lock ([`io::ErrorKind::AddrInUse`]), or if this process
+    /// may not remove the files.
+    pub fn remove(&self) -> io::Result<Vec<PathBuf>> {
+        let [socket, aside, lock_path] = paths(&self.directory, &self.name);
+        let lock = take(&lock_path, 0o600)?;
+        let taken = || io::Error::new(io::ErrorKind::WouldBlock, "a live server has the name");
+        let lock = lock.ok_or_else(taken)?;
+        if !is_deserted(&socket)? {
+            let text = "somebody listens there without holding the name's lock";
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+        }
+        let mut removed = Vec::new();
+        // The lock goes last: as long as it has its name nobody else gets it.
+        for path in [socket, aside, lock_path] {
+            match fs::remove_file(&path) {
+                Ok(()) => removed.push(path),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        drop(lock);
+        Ok(removed)
+    }
+}
+
+/// What dead servers left in all [runtime directories](super::search_path), by directory and name.
+/// What cannot be read is left out.
+pub fn leftovers() -> Vec<Leftover> {
+    let mut directories = search_path();
+    directories.dedup();
+    directories.iter().flat_map(|directory| leftovers_in(directory)).collect()
+}
+
+fn leftovers_in(directory: &Path) -> Vec<Leftover> {
+    let Ok(found) = fs::read_dir(directory) else { return Vec::new() };
+    let mut names: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
+    for file in found.filter_map(Result::ok) {
+        let Ok(kind) = file.file_type() else { continue };
+        let Ok(file_name) = file.file_name().into_string() else { continue };
+        let hidden = file_name.strip_prefix('.');
+        let lock = hidden.and_then(|name| name.strip_suffix(".lock"));
+        let aside = hidden.and_then(|name| name.strip_suffix(".new"));
+        let name = match (lock, aside) {
+            (Some(name), _) if kind.is_file() => name,
+            (_, Some(name)) if kind.is_socket() => name,
+            (None, None) if kind.is_socket() => &*file_name,
+            _ => continue,
+        };
+        if valid_name(name) {
+            names.entry(name.to_owned()).or_default().push(file.path());
+        }
+    }
+    let leftover = |(name, _): (String, _)| {
+        let paths = paths(directory, &name);
+        let [socket, _, lock] = &paths;
+        let dead = !is_locked(lock) && is_deserted(socket).unwrap_or(false);
+        // Looked for again: a server that was just starting has moved them.
+        let files: Vec<_> =
+            paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
+        let directory = directory.to_owned();
+        (dead && !files.is_empty()).then_some(Leftover { name, directory, files })
+    };
+    names.into_iter().filter_map(leftover).collect()
+}
+
+/// The socket of a name, the one that has not its name yet, and the lock file.
+pub(super) fn paths(directory: &Path, name: &str) -> [PathBuf; 3] {
+    let hidden = |what: &str| directory.join(format!(".{name}.{what}"));
+    [directory.join(name), hidden("new"), hidden("lock")]
+}
+
+/// Whether nobody listens at a socket: it is not there, or the kernel says so.
+fn is_deserted(socket: &Path) -> io::Result<bool> {
+    match Seqpacket::connect(socket) {
+        Ok(_) => Ok(false),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::ENOENT | libc::ECONNREFUSED) => Ok(true),
+            // Its queue is full, or it is a socket of another kind: not one of ours that is dead.
+            Some(libc::EAGAIN | libc::EPROTOTYPE) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+/// Takes the lock of a name, and makes its file if it is missing; `None` if a live server holds it.
+///
+/// The lock counts only while the file has its name: whoever cleans up may have removed it between
+/// its opening here and the locking.
+pub(super) fn take(path: &Path, mode: u32) -> io::Result<Option<File>> {
+    /// Times that the file may vanish; each takes somebody who cleans at just that moment.
+    const ATTEMPTS: usize = 100;
+    for _ in 0..ATTEMPTS {
+        let lock = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(mode)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+            .open(path)?;
+        if !hold(&lock) {
+            return Ok(None);
+        }
+        let own = lock.metadata()?;
+        let named = fs::symlink_metadata(path);
+        if named.is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
+            return Ok(Some(lock));
+        }
+    }
+    Err(io::Error::other(format!("{} vanishes again and again", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Audience, publish_in};
+    use super::*;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::time::{Duration, Instant};
+
+    /// What a killed server leaves.
+    fn kill(directory: &Path, name: &str) {
+        let [socket, aside, lock] = paths(directory, name);
+        let published = publish_in(directory, name, Audience::Private).unwrap();
+        fs::rename(&socket, directory.join("kept")).unwrap();
+        drop(published);
+        fs::rename(directory.join("kept"), &socket).unwrap();
+        fs::write(lock, "").unwrap();
+        drop(std::os::unix::net::UnixListener::bind(&aside).unwrap());
+    }
+
+    #[test]
+    fn what_is_dead_goes_and_what_lives_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        kill(dir.path(), "dead");
+        let alive = publish_in(dir.path(), "alive", Audience::Private).unwrap();
+        drop(publish_in(dir.path(), "withdrawn", Audience::Private).unwrap());
+        fs::write(paths(dir.path(), "old")[2].clone(), "").unwrap();
+        fs::write(dir.path().join("notes"), "no socket").unwrap();
+        fs::write(dir.path().join(".processors"), "").unwrap();
+        let found = leftovers_in(dir.path());
+        let names: Vec<_> = found.iter().map(|one| (one.name(), one.files().len())).collect();
+        assert_eq!(names, [("dead", 3), ("old", 1)]);
+        for one in &found {
+            assert_eq!(one.remove().unwrap(), one.files());
+            // A second time nothing is left, not even the lock that this takes.
+            assert_eq!(one.remove().unwrap().len(), 1);
+        }
+        assert!(leftovers_in(dir.path()).is_empty());
+        Seqpacket::connect(&dir.path().join("alive")).unwrap();
+        drop(alive);
+        assert!(dir.path().join("notes").exists() && dir.path().join(".processors").exists());
+    }
+
+    #[test]
+    fn a_name_that_is_taken_meanwhile_is_not_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        kill(dir.path(), "files");
+        let found = leftovers_in(dir.path());
+        let server = publish_in(dir.path(), "files", Audience::Private).unwrap();
+        let error = found[0].remove().unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        Seqpacket::connect(&dir.path().join("files")).unwrap();
+        drop(server);
+    }
+
+    #[test]
+    fn who_listens_without_a_lock_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = Seqpacket::listen(&dir.path().join("files")).unwrap();
+        assert!(leftovers_in(dir.path()).is_empty());
+        let (name, directory) = ("files".to_owned(), dir.path().to_owned());
+        let one = Leftover { name, directory, files: Vec::new() };
+        assert_eq!(one.remove().unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        drop(listener);
+        assert_eq!(leftovers_in(dir.path()).len(), 1);
+        // A stream's socket is nobody's that we know.
+        let other = std::os::unix::net::UnixListener::bind(dir.path().join("other")).unwrap();
+        assert_eq!(leftovers_in(dir.path()).len(), 1);
+        drop(other);
+    }
+
+    #[test]
+    fn a_lock_file_is_no_way_to_other_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let precious = dir.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        let [socket, _, lock] = paths(dir.path(), "files");
+        std::os::unix::fs::symlink(&precious, &lock).unwrap();
+        drop(Seqpacket::listen(&socket).unwrap());
+        assert!(take(&lock, 0o600).is_err());
+        for one in leftovers_in(dir.path()) {
+            assert!(one.remove().is_err());
+        }
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    }
+
+    /// Servers come and go while others clean: a name that is held is one's own, and stays there.
+    #[test]
+    fn servers_that_start_lose_nothing_to_those_who_clean() {
+        let dir = tempfile::tempdir().unwrap();
+        const PATIENCE: Duration = Duration::from_secs(20);
+        let begun = Instant::now();
+        let (over, holders, started) =
+            (AtomicBool::new(false), AtomicU32::new(0), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    // A server that has failed ends nothing.
+                    while !over.load(Ordering::Relaxed) && begun.elapsed() < PATIENCE {
+                        for one in leftovers_in(dir.path()) {
+                            let _ = one.remove();
+                        }
+                    }
+                });
+            }
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while started.load(Ordering::Relaxed) < 1000 {
+                        let published = publish_in(dir.path(), "files", Audience::Private);
+                        let Ok(published) = published else { continue };
+                        assert_eq!(holders.fetch_add(1, Ordering::SeqCst), 0, "two have the name");
+                        std::thread::sleep(Duration::from_micros(200));
+                        Seqpacket::connect(&dir.path().join("files")).expect("it is there");
+                        started.fetch_add(1, Ordering::Relaxed);
+                        holders.fetch_sub(1, Ordering::SeqCst);
+                        drop(published);
+                    }
+                    over.store(true, Ordering::Relaxed);
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,373 @@
+//! A description as Rust.
+
+use core::fmt::Write as _;
+use std::collections::HashSet;
+
+use super::{KEYWORDS, TAKEN};
+use crate::interface::{
+    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
+    DescribedProcedure, DescribedType, Direction, Shape,
+};
+
+pub(super) fn trait_of(described: &Described) -> String {
+    let printer = Printer {
+        described,
+        places: places(described),
+        rings: rings(described),
+        text: String::new(),
+    };
+    printer.whole()
+}
+
+struct Printer<'a> {
+    described: &'a Described,
+    /// Whether a type stands in a module of its own, for its name is another's too.
+    places: Vec<bool>,
+    /// Types of one number are parts of each other, without a sequence between.
+    rings: Vec<u32>,
+    text: String,
+}
+
+/// Whether a word is a name in Rust.
+fn is_identifier(name: &str) -> bool {
+    let mut letters = name.chars();
+    let first = letters.next().is_some_and(|c| c == '_' || c.is_alphabetic());
+    first && name != "_" && letters.all(|c| c == '_' || c.is_alphanumeric())
+}
+
+/// A name as Rust has it; in quotes if Rust cannot have it.
+fn name(name: &str) -> String {
+    match name {
+        word if KEYWORDS.contains(&word) => format!("r#{word}"),
+        word if is_identifier(word) => word.to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Which types share their name with another one, or with one of the language.
+fn places(described: &Described) -> Vec<bool> {
+    let mut seen: HashSet<&str> = HashSet::new();
+    let names = described.types.iter().map(|named| &*named.name);
+    names.map(|name| !seen.insert(name) || TAKEN.contains(&name)).collect()
+}
+
+/// Groups of types that contain each other: such are boxed, or they would have no size.
+///
+/// Tarjan's algorithm, without recursion: types may be linked as long as somebody likes.
+fn rings(described: &Described) -> Vec<u32> {
+    const NEW: u32 = u32::MAX;
+    let parts: Vec<Vec<usize>> = described.types.iter().map(inside).collect();
+    let count = parts.len();
+    let (mut index, mut low) = (vec![NEW; count], vec![0; count]);
+    let (mut ring, mut open, mut next) = (vec![NEW; count], Vec::new(), 0);
+    for root in 0..count {
+        let mut work = if index[root] == NEW { vec![(root, 0)] } else { Vec::new() };
+        while let Some((one, done)) = work.pop() {
+            if done == 0 {
+                (index[one], low[one]) = (next, next);
+                next += 1;
+                open.push(one);
+            }
+            match parts[one].get(done) {
+                Some(&part) if part >= count => work.push((one, done + 1)),
+                Some(&part) => {
+                    work.push((one, done + 1));
+                    if index[part] == NEW {
+                        work.push((part, 0));
+                    } else if ring[part] == NEW {
+                        low[one] = low[one].min(index[part]);
+                    }
+                }
+                None => {
+                    if low[one] == index[one] {
+                        while let Some(member) = open.pop() {
+                            ring[member] = one as u32;
+                            if member == one {
+                                break;
+                            }
+                        }
+                    }
+                    if let Some((whole, _)) = work.last() {
+                        low[*whole] = low[*whole].min(low[one]);
+                    }
+                }
+            }
+        }
+    }
+    ring
+}
+
+/// The named types that a type has inside of itself.
+fn inside(named: &DescribedNamed) -> Vec<usize> {
+    fn all(ty: &DescribedType, into: &mut Vec<usize>) {
+        match ty {
+            DescribedType::Named(number) => into.push(*number),
+            DescribedType::Array(one, _) | DescribedType::Option(one) => all(one, into),
+            DescribedType::Result(ok, err) => {
+                all(ok, into);
+                all(err, into);
+            }
+            DescribedType::Tuple(parts) => parts.iter().for_each(|one| all(one, into)),
+            _ => {}
+        }
+    }
+    let mut into = Vec::new();
+    let mut fields = |fields: &[DescribedField]| {
+        fields.iter().for_each(|field| all(&field.ty, &mut into));
+    };
+    match &named.body {
+        DescribedBody::Plain { fields: all, .. } | DescribedBody::Struct(all) => fields(all),
+        DescribedBody::Enum(variants) => variants.iter().for_each(|one| fields(&one.fields)),
+        DescribedBody::PlainEnum { .. } => {}
+    }
+    into
+}
+
+/// The name of a trait whose interface has a name that is not a type's.
+fn camel(name: &str) -> String {
+    let parts = name.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty());
+    let camel: String = parts
+        .map(|part| {
+            let mut letters = part.chars();
+            let first = letters.next().map(char::to_uppercase);
+            first.into_iter().flatten().chain(letters).collect::<String>()
+        })
+        .collect();
+    if is_identifier(&camel) { camel } else { format!("The{camel}") }
+}
+
+impl<'a> Printer<'a> {
+    fn whole(mut self) -> String {
+        let Described { name: own, version, docs, procedures, types } = self.described;
+        let plain = is_identifier(own)
+            && own.starts_with(char::is_uppercase)
+            && !KEYWORDS.contains(&&**own)
+            && own != "Self";
+        let ident = if plain { own.clone() } else { camel(own) };
+        self.docs("", docs);
+        match (plain, version) {
+            (true, 0) => {}
+            (true, version) => self.line(format_args!("#[interface(version = {version})]")),
+            (false, 0) => self.line(format_args!("#[interface(name = {own:?})]")),
+            (false, version) => {
+                self.line(format_args!("#[interface(name = {own:?}, version = {version})]"));
+            }
+        }
+        self.line(format_args!("pub trait {ident} {{"));
+        for procedure in procedures {
+            self.procedure(procedure);
+        }
+        self.line(format_args!("}}"));
+        for (number, named) in types.iter().enumerate() {
+            // What a failed call is, every program knows.
+            if !self.described.is_call_error(&DescribedType::Named(number)) {
+                self.text.push('\n');
+                self.named(number, named);
+            }
+        }
+        self.text
+    }
+
+    fn line(&mut self, text: core::fmt::Arguments<'_>) {
+        let _ = writeln!(self.text, "{text}");
+    }
+
+    fn docs(&mut self, indent: &str, docs: &str) {
+        if docs.is_empty() {
+            return;
+        }
+        for line in docs.split('\n') {
+            // Whoever reads it on a terminal is told no secrets.
+            let line: String =
+                line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+            let space = if line.is_empty() { "" } else { " " };
+            self.line(format_args!("{indent}///{space}{line}"));
+        }
+    }
+
+    fn procedure(&mut self, procedure: &DescribedProcedure) {
+        self.docs("    ", &procedure.docs);
+        if procedure.idempotent {
+            self.line(format_args!("    #[idempotent]"));
+        }
+        let parameters: Vec<String> = core::iter::once("&self".to_owned())
+            .chain(procedure.parameters.iter().map(|one| self.parameter(one)))
+            .collect();
+        let result = self.ty(&procedure.result, None);
+        let returns = match self.described.is_call_error(&procedure.error) {
+            true => format!("peregrine::Result<{result}>"),
+            false => format!("Result<{result}, {}>", self.ty(&procedure.error, None)),
+        };
+        let name = name(&procedure.name);
+        let one = format!("    fn {name}({}) -> {returns};", parameters.join(", "));
+        if one.chars().count() <= 100 {
+            return self.line(format_args!("{one}"));
+        }
+        self.line(format_args!("    fn {name}("));
+        for parameter in parameters {
+            self.line(format_args!("        {parameter},"));
+        }
+        self.line(format_args!("    ) -> {returns};"));
+    }
+
+    fn parameter(&self, parameter: &DescribedParameter) -> String {
+        let DescribedParameter { name: own, direction, shape, ty, max_len } = parameter;
+        let one = self.ty(ty, None);
+        let written = match (shape, direction) {
+            (Shape::Text, _) => "&str".to_owned(),
+            (Shape::Buffer, Direction::In) => format!("&[{one}]"),
+            (Shape::Buffer, Direction::Lent) => format!("Lent<'_, {one}>"),
+            (Shape::Buffer, Direction::Out) => format!("Out<'_, {one}>"),
+            (Shape::Buffer, Direction::InOut) => format!("&mut [{one}]"),
+            (Shape::One, Direction::InOut) => format!("&mut {one}"),
+            (Shape::One, _) => match ty {
+                DescribedType::Named(_) | DescribedType::Array(..) => format!("&{one}"),
+                _ => one,
+            },
+        };
+        let bound = max_len.map(|max_len| format!("#[max_len({max_len})] ")).unwrap_or_default();
+        format!("{bound}{}: {written}", name(own))
+    }
+
+    /// A type, as it is written inside of another one.
+    fn ty(&self, ty: &DescribedType, within: Option<usize>) -> String {
+        let inner = |one: &DescribedType| self.ty(one, within);
+        match ty {
+            DescribedType::Unit => "()".into(),
+            DescribedType::Text => "String".into(),
+            DescribedType::Array(one, count) => format!("[{}; {count}]", inner(one)),
+            DescribedType::Sequence(one) => match within {
+                // A vector needs no box.
+                Some(_) => format!("Vec<{}>", self.unboxed(one, within)),
+                None => format!("Vec<{}>", inner(one)),
+            },
+            DescribedType::Option(one) => format!("Option<{}>", inner(one)),
+            DescribedType::Result(ok, err) => format!("Result<{}, {}>", inner(ok), inner(err)),
+            DescribedType::Tuple(parts) => {
+                let all: Vec<_> = parts.iter().map(inner).collect();
+                let comma = if all.len() == 1 { "," } else { "" };
+                format!("({}{comma})", all.join(", "))
+            }
+            DescribedType::Named(number) => {
+                let named = self.path(*number, within);
+                let ring = |number: usize| self.rings.get(number);
+                match within {
+                    Some(whole) if ring(whole) == ring(*number) => format!("Box<{named}>"),
+                    _ => named,
+                }
+            }
+            simple => self.described.type_text(simple),
+        }
+    }
+
+    fn unboxed(&self, ty: &DescribedType, within: Option<usize>) -> String {
+        match ty {
+            DescribedType::Named(number) => self.path(*number, within),
+            other => self.ty(other, within),
+        }
+    }
+
+    /// How a named type is meant inside of another one.
+    fn path(&self, number: usize, within: Option<usize>) -> String {
+        let Some(named) = self.described.types.get(number) else { return "()".into() };
+        if self.described.is_call_error(&DescribedType::Named(number)) {
+            return "peregrine::CallError".into();
+        }
+        let own = name(&named.name);
+        let away = within.is_some_and(|within| self.is_away(within));
+        let up = if away { "super::" } else { "" };
+        if self.is_away(number) { format!("{up}m{number}::{own}") } else { format!("{up}{own}") }
+    }
+
+    fn is_away(&self, number: usize) -> bool {
+        self.places.get(number).copied().unwrap_or(false)
+    }
+
+    fn named(&mut self, number: usize, named: &'a DescribedNamed) {
+        let own = name(&named.name);
+        let away = self.is_away(number);
+        let indent = if away { "    " } else { "" };
+        if away {
+            self.line(format_args!("pub mod m{number} {{"));
+            self.line(format_args!("    use super::*;"));
+        }
+        match &named.body {
+            DescribedBody::Plain { align, fields, .. } => {
+                let alignments = fields.iter().map(|one| self.described.plain_alignment(&one.ty));
+                let natural = alignments.map(|one| one.unwrap_or(1)).max().unwrap_or(1);
+                let more = match align {
+                    align if *align > natural => format!(", align({align})"),
+                    align if *align < natural => format!(", packed({align})"),
+                    _ => String::new(),
+                };
+                self.line(format_args!("{indent}#[derive(Clone, Copy, Plain)]"));
+                self.line(format_args!("{indent}#[repr(C{more})]"));
+                self.fields(indent, &format!("pub struct {own}"), fields, number);
+            }
+            DescribedBody::PlainEnum { repr, variants } => {
+                let repr = self.described.type_text(repr);
+                self.line(format_args!("{indent}#[derive(Clone, Copy, Plain)]"));
+                self.line(format_args!("{indent}#[repr({repr})]"));
+                self.line(format_args!("{indent}pub enum {own} {{"));
+                for (variant, value) in variants {
+                    self.line(format_args!("{indent}    {} = {value},", name(variant)));
+                }
+                self.line(format_args!("{indent}}}"));
+            }
+            DescribedBody::Struct(fields) => {
+                self.line(format_args!("{indent}#[derive(Clone, Value)]"));
+                self.fields(indent, &format!("pub struct {own}"), fields, number);
+            }
+            DescribedBody::Enum(variants) => {
+                self.line(format_args!("{indent}#[derive(Clone, Value)]"));
+                self.line(format_args!("{indent}pub enum {own} {{"));
+                for variant in variants {
+                    let fields: Vec<_> = variant
+                        .fields
+                        .iter()
+                        .map(|field| (name(&field.name), self.ty(&field.ty, Some(number))))
+                        .collect();
+                    let written = match (fields.is_empty(), numbered(&variant.fields)) {
+                        (true, _) => String::new(),
+                        (_, true) => {
+                            let all: Vec<_> = fields.into_iter().map(|(_, ty)| ty).collect();
+                            format!("({})", all.join(", "))
+                        }
+                        (_, false) => {
+                            let all: Vec<_> =
+                                fields.iter().map(|(name, ty)| format!("{name}: {ty}")).collect();
+                            format!(" {{ {} }}", all.join(", "))
+                        }
+                    };
+                    self.line(format_args!("{indent}    {}{written},", name(&variant.name)));
+                }
+                self.line(format_args!("{indent}}}"));
+            }
+        }
+        if away {
+            self.line(format_args!("}}"));
+        }
+    }
+
+    fn fields(&mut self, indent: &str, head: &str, fields: &[DescribedField], whole: usize) {
+        if fields.is_empty() {
+            return self.line(format_args!("{indent}{head} {{}}"));
+        }
+        if numbered(fields) {
+            let all: Vec<_> =
+                fields.iter().map(|one| format!("pub {}", self.ty(&one.ty, Some(whole)))).collect();
+            return self.line(format_args!("{indent}{head}({});", all.join(", ")));
+        }
+        self.line(format_args!("{indent}{head} {{"));
+        for field in fields {
+            let ty = self.ty(&field.ty, Some(whole));
+            self.line(format_args!("{indent}    pub {}: {ty},", name(&field.name)));
+        }
+        self.line(format_args!("{indent}}}"));
+    }
+}
+
+/// Whether fields have numbers for names, as those of a tuple.
+fn numbered(fields: &[DescribedField]) -> bool {
+    fields.iter().enumerate().all(|(i, field)| field.name == i.to_string())
+}

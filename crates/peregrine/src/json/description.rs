@@ -1,0 +1,339 @@
+//! A description as JSON, and read back.
+
+use serde_json::{Map, Value, json};
+
+use super::kind;
+use crate::interface::{
+    Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
+    DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
+};
+use crate::limits;
+use crate::stub::Unfit;
+
+const DIRECTIONS: &[(&str, Direction)] = &[
+    ("in", Direction::In),
+    ("lent", Direction::Lent),
+    ("out", Direction::Out),
+    ("inout", Direction::InOut),
+];
+const SHAPES: &[(&str, Shape)] =
+    &[("one", Shape::One), ("buffer", Shape::Buffer), ("text", Shape::Text)];
+const SIMPLE: &[(&str, DescribedType)] = &[
+    ("unit", DescribedType::Unit),
+    ("bool", DescribedType::Bool),
+    ("char", DescribedType::Char),
+    ("text", DescribedType::Text),
+    ("u8", DescribedType::U8),
+    ("u16", DescribedType::U16),
+    ("u32", DescribedType::U32),
+    ("u64", DescribedType::U64),
+    ("u128", DescribedType::U128),
+    ("i8", DescribedType::I8),
+    ("i16", DescribedType::I16),
+    ("i32", DescribedType::I32),
+    ("i64", DescribedType::I64),
+    ("i128", DescribedType::I128),
+    ("f32", DescribedType::F32),
+    ("f64", DescribedType::F64),
+];
+
+type Read<T> = Result<T, Unfit>;
+
+impl Described {
+    /// The description as a JSON object: `interface`, `version`, `digest`, `docs`, `procedures`, `types`.
+    ///
+    /// ```
+    /// use peregrine::interface::Described;
+    ///
+    /// let text = "trait Add { fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>; }";
+    /// let add = Described::parse_trait(text)?;
+    /// let json = add.to_json();
+    /// assert_eq!(json["procedures"][0]["parameters"][1]["type"], "i32");
+    /// assert_eq!(Described::from_json(&json)?, add);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn to_json(&self) -> Value {
+        let procedures: Vec<Value> = self.procedures.iter().map(procedure_to).collect();
+        let types: Vec<Value> = self.types.iter().map(named_to).collect();
+        json!({
+            "interface": self.name,
+            "version": self.version,
+            "digest": self.digest().to_string(),
+            "docs": self.docs,
+            "procedures": procedures,
+            "types": types,
+        })
+    }
+
+    /// Reads a description from such an object. Other members are left alone; a `digest` must be that
+    /// of what is described.
+    ///
+    /// # Errors
+    /// If it is none; the error says where.
+    pub fn from_json(json: &Value) -> Result<Self, Unfit> {
+        let all = object(json)?;
+        let name = text(all, "interface")?;
+        let version = member(all, "version", |one| number(one, u64::from(u32::MAX)))? as u32;
+        let procedures = each(all, "procedures", procedure_from)?;
+        let types = each(all, "types", named_from)?;
+        let docs = optional_text(all, "docs")?;
+        let described = Self { name, version, docs, procedures, types };
+        // What holds of a canonical text holds of this one.
+        let read = Self::parse(&described.to_string())
+            .map_err(|error| Unfit::new(format!("it makes no interface: {error}")))?;
+        let read = read.with_docs(&described.docs());
+        let (said, digest) = (optional_text(all, "digest")?, read.digest().to_string());
+        if !said.is_empty() && said != digest {
+            let what = format!("it says {said}, and what is described has {digest}");
+            return Err(Unfit::new(what).of("digest"));
+        }
+        Ok(read)
+    }
+}
+
+fn procedure_to(one: &DescribedProcedure) -> Value {
+    let parameters: Vec<Value> = one.parameters.iter().map(parameter_to).collect();
+    json!({
+        "name": one.name,
+        "docs": one.docs,
+        "idempotent": one.idempotent,
+        "parameters": parameters,
+        "result": type_to(&one.result),
+        "error": type_to(&one.error),
+    })
+}
+
+fn parameter_to(one: &DescribedParameter) -> Value {
+    json!({
+        "name": one.name,
+        "direction": name_of(DIRECTIONS, &one.direction),
+        "shape": name_of(SHAPES, &one.shape),
+        "type": type_to(&one.ty),
+        "max_len": one.max_len,
+    })
+}
+
+fn type_to(ty: &DescribedType) -> Value {
+    match ty {
+        DescribedType::Array(one, count) => json!({ "array": type_to(one), "count": count }),
+        DescribedType::Sequence(one) => json!({ "sequence": type_to(one) }),
+        DescribedType::Option(one) => json!({ "option": type_to(one) }),
+        DescribedType::Result(ok, err) => json!({ "result": [type_to(ok), type_to(err)] }),
+        DescribedType::Tuple(parts) => {
+            json!({ "tuple": parts.iter().map(type_to).collect::<Vec<_>>() })
+        }
+        DescribedType::Named(number) => json!({ "named": number }),
+        simple => name_of(SIMPLE, simple).into(),
+    }
+}
+
+fn fields_to(fields: &[DescribedField]) -> Vec<Value> {
+    let field = |one: &DescribedField| json!({ "name": one.name, "type": type_to(&one.ty) });
+    fields.iter().map(field).collect()
+}
+
+fn named_to(one: &DescribedNamed) -> Value {
+    let name = &one.name;
+    match &one.body {
+        DescribedBody::Plain { size, align, fields } => json!({
+            "name": name, "kind": "plain", "size": size, "align": align, "fields": fields_to(fields),
+        }),
+        DescribedBody::PlainEnum { repr, variants } => {
+            let variants = variants.iter().map(|(name, value)| {
+                // What no number of JSON holds for certain is a string.
+                let value = i64::try_from(*value)
+                    .map_or_else(|_| json!(value.to_string()), |one| json!(one));
+                json!({ "name": name, "value": value })
+            });
+            json!({
+                "name": name, "kind": "plain enum", "repr": type_to(repr),
+                "variants": variants.collect::<Vec<_>>(),
+            })
+        }
+        DescribedBody::Struct(fields) => {
+            json!({ "name": name, "kind": "struct", "fields": fields_to(fields) })
+        }
+        DescribedBody::Enum(variants) => {
+            let variants = variants
+                .iter()
+                .map(|one| json!({ "name": one.name, "fields": fields_to(&one.fields) }));
+            json!({ "name": name, "kind": "enum", "variants": variants.collect::<Vec<_>>() })
+        }
+    }
+}
+
+fn name_of<T: PartialEq>(names: &[(&'static str, T)], one: &T) -> &'static str {
+    names.iter().find(|(_, known)| known == one).map_or("", |(name, _)| name)
+}
+
+// Back.
+
+fn object(json: &Value) -> Read<&Map<String, Value>> {
+    json.as_object().ok_or_else(|| Unfit::expected("object", kind(json)))
+}
+
+fn member<'a, T>(
+    all: &'a Map<String, Value>,
+    name: &str,
+    read: impl FnOnce(&'a Value) -> Read<T>,
+) -> Read<T> {
+    let value = all.get(name).ok_or_else(|| Unfit::new(format!("there is no `{name}`")))?;
+    read(value).map_err(|unfit| unfit.of(name))
+}
+
+fn string(json: &Value) -> Read<&str> {
+    json.as_str().ok_or_else(|| Unfit::expected("string", kind(json)))
+}
+
+fn text(all: &Map<String, Value>, name: &str) -> Read<String> {
+    member(all, name, |one| string(one).map(str::to_owned))
+}
+
+fn optional_text(all: &Map<String, Value>, name: &str) -> Read<String> {
+    match all.get(name) {
+        None | Some(Value::Null) => Ok(String::new()),
+        Some(_) => text(all, name),
+    }
+}
+
+fn number(json: &Value, most: u64) -> Read<u64> {
+    let found = json.as_u64().ok_or_else(|| Unfit::expected("number", kind(json)))?;
+    if found > most {
+        return Err(Unfit::new(format!("{found} is more than {most}")));
+    }
+    Ok(found)
+}
+
+fn each<T>(all: &Map<String, Value>, name: &str, read: impl Fn(&Value) -> Read<T>) -> Read<Vec<T>> {
+    member(all, name, |json| list(json, &read))
+}
+
+fn list<T>(json: &Value, read: impl Fn(&Value) -> Read<T>) -> Read<Vec<T>> {
+    let values = json.as_array().ok_or_else(|| Unfit::expected("array", kind(json)))?;
+    let one = |(i, value)| read(value).map_err(|unfit| unfit.at(i));
+    values.iter().enumerate().map(one).collect()
+}
+
+fn one_of<T: Clone>(json: &Value, names: &[(&'static str, T)]) -> Read<T> {
+    let said = string(json)?;
+    match names.iter().find(|(name, _)| *name == said) {
+        Some((_, one)) => Ok(one.clone()),
+        None => {
+            let names: Vec<_> = names.iter().map(|(name, _)| *name).collect();
+            Err(Unfit::new(format!("`{}` is none of {}", said.escape_debug(), names.join(", "))))
+        }
+    }
+}
+
+fn procedure_from(json: &Value) -> Read<DescribedProcedure> {
+    let all = object(json)?;
+    Ok(DescribedProcedure {
+        name: text(all, "name")?,
+        docs: optional_text(all, "docs")?,
+        idempotent: all.get("idempotent").and_then(Value::as_bool).unwrap_or(false),
+        parameters: each(all, "parameters", parameter_from)?,
+        result: member(all, "result", |one| type_from(one, 0))?,
+        error: member(all, "error", |one| type_from(one, 0))?,
+    })
+}
+
+fn parameter_from(json: &Value) -> Read<DescribedParameter> {
+    let all = object(json)?;
+    let max_len = match all.get("max_len") {
+        None | Some(Value::Null) => None,
+        Some(_) => Some(member(all, "max_len", |one| number(one, u64::from(u32::MAX)))? as u32),
+    };
+    Ok(DescribedParameter {
+        name: text(all, "name")?,
+        direction: member(all, "direction", |one| one_of(one, DIRECTIONS))?,
+        shape: member(all, "shape", |one| one_of(one, SHAPES))?,
+        ty: member(all, "type", |one| type_from(one, 0))?,
+        max_len,
+    })
+}
+
+fn type_from(json: &Value, depth: usize) -> Read<DescribedType> {
+    if depth > limits::CANONICAL_DEPTH_MAX {
+        return Err(Unfit::new("types are nested too deeply"));
+    }
+    let Value::Object(all) = json else { return one_of(json, SIMPLE) };
+    let boxed = |name| member(all, name, |one| type_from(one, depth + 1)).map(Box::new);
+    let Some((name, _)) = all.iter().find(|(name, _)| *name != "count") else {
+        return Err(Unfit::new("an object without members is no type"));
+    };
+    Ok(match name.as_str() {
+        "array" => DescribedType::Array(
+            boxed("array")?,
+            member(all, "count", |one| number(one, u64::MAX))?,
+        ),
+        "sequence" => DescribedType::Sequence(boxed("sequence")?),
+        "option" => DescribedType::Option(boxed("option")?),
+        "result" => {
+            let parts = member(all, "result", |one| list(one, |one| type_from(one, depth + 1)))?;
+            let Ok([ok, err]) = <[DescribedType; 2]>::try_from(parts) else {
+                return Err(Unfit::new("a result has two types").of("result"));
+            };
+            DescribedType::Result(Box::new(ok), Box::new(err))
+        }
+        "tuple" => DescribedType::Tuple(member(all, "tuple", |one| {
+            list(one, |one| type_from(one, depth + 1))
+        })?),
+        "named" => {
+            DescribedType::Named(
+                member(all, "named", |one| number(one, u64::from(u32::MAX)))? as usize
+            )
+        }
+        other => {
+            return Err(Unfit::new(format!("`{}` is no kind of type", other.escape_debug())));
+        }
+    })
+}
+
+fn field_from(json: &Value) -> Read<DescribedField> {
+    let all = object(json)?;
+    Ok(DescribedField {
+        name: text(all, "name")?,
+        ty: member(all, "type", |one| type_from(one, 0))?,
+    })
+}
+
+fn named_from(json: &Value) -> Read<DescribedNamed> {
+    let all = object(json)?;
+    let fields = || each(all, "fields", field_from);
+    let body = match &*text(all, "kind")? {
+        "plain" => DescribedBody::Plain {
+            size: member(all, "size", |one| number(one, u64::MAX))?,
+            align: member(all, "align", |one| number(one, 16))?,
+            fields: fields()?,
+        },
+        "plain enum" => DescribedBody::PlainEnum {
+            repr: member(all, "repr", |one| type_from(one, 0))?,
+            variants: each(all, "variants", |json| {
+                let all = object(json)?;
+                let value = member(all, "value", |one| match one {
+                    Value::String(digits) => {
+                        digits.parse().map_err(|_| Unfit::new(format!("{digits:?} is no number")))
+                    }
+                    other => other
+                        .as_i64()
+                        .map(i128::from)
+                        .ok_or_else(|| Unfit::expected("number", kind(other))),
+                })?;
+                Ok((text(all, "name")?, value))
+            })?,
+        },
+        "struct" => DescribedBody::Struct(fields()?),
+        "enum" => DescribedBody::Enum(each(all, "variants", |json| {
+            let all = object(json)?;
+            Ok(DescribedVariant {
+                name: text(all, "name")?,
+                fields: each(all, "fields", field_from)?,
+            })
+        })?),
+        other => {
+            let what = format!("`{}` is no kind of type", other.escape_debug());
+            return Err(Unfit::new(what).of("kind"));
+        }
+    };
+    Ok(DescribedNamed { name: text(all, "name")?, body })
+}

@@ -1,0 +1,344 @@
+//! JSON as values of a type.
+
+use serde_json::{Map, Value};
+
+use super::kind;
+use crate::interface::{
+    Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Shape,
+};
+use crate::stub::Unfit;
+use crate::value::Dynamic;
+
+type Read<T> = Result<T, Unfit>;
+
+impl Described {
+    /// The argument for a parameter that travels with the call, or both ways.
+    ///
+    /// ```
+    /// use peregrine::{Dynamic, interface::Described};
+    /// use serde_json::json;
+    ///
+    /// let text = "trait Sum { fn sum(&self, values: &[u16]) -> peregrine::Result<u64>; }";
+    /// let sum = Described::parse_trait(text)?;
+    /// let parameter = &sum.procedures[0].parameters[0];
+    /// let values = sum.argument_from_json(parameter, &json!([1, 2]))?;
+    /// assert_eq!(values, Dynamic::List(vec![Dynamic::U16(1), Dynamic::U16(2)]));
+    /// let error = sum.argument_from_json(parameter, &json!([1, 70_000])).unwrap_err();
+    /// assert_eq!(error.to_string(), "values[1]: expected u16, got 70000");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If it is no such value; the error says where.
+    pub fn argument_from_json(
+        &self,
+        parameter: &DescribedParameter,
+        json: &Value,
+    ) -> Result<Dynamic, Unfit> {
+        let value = match parameter.shape {
+            Shape::One => self.value_from_json(&parameter.ty, json),
+            Shape::Text => self.value_from_json(&DescribedType::Text, json),
+            Shape::Buffer => self.sequence(&parameter.ty, json, None),
+        };
+        value.map_err(|unfit| unfit.of(&parameter.name))
+    }
+
+    /// A value of a type.
+    ///
+    /// # Errors
+    /// If it is none; the error says where.
+    pub fn value_from_json(&self, ty: &DescribedType, json: &Value) -> Result<Dynamic, Unfit> {
+        match ty {
+            DescribedType::Unit => match json {
+                Value::Null => Ok(Dynamic::Unit),
+                other => Err(Unfit::expected("null", kind(other))),
+            },
+            DescribedType::Bool => match json {
+                Value::Bool(value) => Ok(Dynamic::Bool(*value)),
+                other => Err(Unfit::expected("bool", kind(other))),
+            },
+            DescribedType::Char => {
+                let text = json.as_str().ok_or_else(|| Unfit::expected("a letter", kind(json)))?;
+                let mut letters = text.chars();
+                match (letters.next(), letters.next()) {
+                    (Some(letter), None) => Ok(Dynamic::Char(letter)),
+                    _ => Err(Unfit::expected("one letter", &format!("{}", text.chars().count()))),
+                }
+            }
+            DescribedType::Text => match json {
+                Value::String(text) => Ok(Dynamic::Text(text.clone())),
+                other => Err(Unfit::expected("string", kind(other))),
+            },
+            DescribedType::F32 => float(json, "f32").map(|value| Dynamic::F32(value as f32)),
+            DescribedType::F64 => float(json, "f64").map(Dynamic::F64),
+            DescribedType::Array(one, count) => self.sequence(one, json, Some(*count)),
+            DescribedType::Sequence(one) => self.sequence(one, json, None),
+            DescribedType::Option(one) => self.option(one, json),
+            DescribedType::Result(ok, err) => {
+                let (name, inner) = single(json).ok_or_else(|| either(json))?;
+                let inner = |ty| self.value_from_json(ty, inner).map_err(|unfit| unfit.of(name));
+                match name {
+                    "ok" => Ok(Dynamic::Result(Ok(Box::new(inner(ok)?)))),
+                    "err" => Ok(Dynamic::Result(Err(Box::new(inner(err)?)))),
+                    _ => Err(either(json)),
+                }
+            }
+            DescribedType::Tuple(parts) => {
+                let values = array(json)?;
+                if values.len() != parts.len() {
+                    let wanted = format!("{} values", parts.len());
+                    return Err(Unfit::expected(&wanted, &values.len().to_string()));
+                }
+                let part = |(i, (ty, value)): (usize, (&DescribedType, &Value))| {
+                    self.value_from_json(ty, value).map_err(|unfit| unfit.at(i))
+                };
+                let parts = parts.iter().zip(values).enumerate().map(part);
+                Ok(Dynamic::List(parts.collect::<Read<_>>()?))
+            }
+            DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
+                Some(body) => self.named(body, json),
+                None => Err(Unfit::new("its type is described nowhere")),
+            },
+            integer => integer_of(integer, json),
+        }
+    }
+
+    fn sequence(&self, one: &DescribedType, json: &Value, count: Option<u64>) -> Read<Dynamic> {
+        let fits = |found: usize| match count {
+            Some(count) if found as u64 != count => {
+                Err(Unfit::expected(&format!("{count} values"), &found.to_string()))
+            }
+            _ => Ok(()),
+        };
+        if *one == DescribedType::U8
+            && let Some(bytes) = bytes(json)?
+        {
+            fits(bytes.len())?;
+            return Ok(Dynamic::Plain(bytes));
+        }
+        let values = array(json)?;
+        fits(values.len())?;
+        let value = |(i, value)| self.value_from_json(one, value).map_err(|unfit| unfit.at(i));
+        Ok(Dynamic::List(values.iter().enumerate().map(value).collect::<Read<_>>()?))
+    }
+
+    fn option(&self, one: &DescribedType, json: &Value) -> Read<Dynamic> {
+        if json.is_null() {
+            return Ok(Dynamic::Option(None));
+        }
+        let inner = match single(json) {
+            Some(("some", inner)) if self.may_be_null(one) => inner,
+            _ if self.may_be_null(one) => {
+                return Err(Unfit::expected("null or {\"some\": ...}", kind(json)));
+            }
+            _ => json,
+        };
+        Ok(Dynamic::Option(Some(Box::new(self.value_from_json(one, inner)?))))
+    }
+
+    /// Whether a value of the type may look as if there were none.
+    pub(super) fn may_be_null(&self, ty: &DescribedType) -> bool {
+        match ty {
+            DescribedType::Unit | DescribedType::Option(_) => true,
+            DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
+                // A struct of one numbered field is what is in it. A chain of those is not followed.
+                Some(DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. }) => {
+                    fields.len() == 1 && numbered(fields)
+                }
+                _ => false,
+            },
+            _ => false,
+        }
+    }
+
+    fn named(&self, body: &DescribedBody, json: &Value) -> Read<Dynamic> {
+        match body {
+            DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
+                Ok(Dynamic::List(self.fields(fields, json)?))
+            }
+            DescribedBody::PlainEnum { repr, variants } => {
+                if let Value::String(name) = json
+                    && let Some((_, value)) = variants.iter().find(|(one, _)| one == name)
+                {
+                    return integer_of(repr, &Value::String(value.to_string()));
+                }
+                let number = integer_of(repr, json)
+                    .map_err(|_| unknown(json, variants.iter().map(|one| &*one.0)))?;
+                Ok(number)
+            }
+            DescribedBody::Enum(variants) => {
+                let (name, inner) = match json {
+                    Value::String(name) => (name.as_str(), None),
+                    _ => {
+                        let names = || variants.iter().map(|one| &*one.name);
+                        let (name, inner) = single(json).ok_or_else(|| unknown(json, names()))?;
+                        (name, Some(inner))
+                    }
+                };
+                let names = variants.iter().map(|one| &*one.name);
+                let found = variants.iter().position(|one| one.name == name);
+                let number = found.ok_or_else(|| unknown(&Value::from(name), names))?;
+                let fields = &variants[number].fields;
+                let values = match inner {
+                    Some(inner) => self.fields(fields, inner).map_err(|unfit| unfit.of(name))?,
+                    None if fields.is_empty() => Vec::new(),
+                    None => {
+                        let wanted = format!("{{\"{name}\": ...}}, for it has fields");
+                        return Err(Unfit::expected(&wanted, "its name"));
+                    }
+                };
+                Ok(Dynamic::Variant(number as u32, values))
+            }
+        }
+    }
+
+    fn fields(&self, fields: &[DescribedField], json: &Value) -> Read<Vec<Dynamic>> {
+        match fields {
+            [] => match json {
+                Value::Null => Ok(Vec::new()),
+                Value::Object(all) => known(all, fields).map(|()| Vec::new()),
+                other => Err(Unfit::expected("{}", kind(other))),
+            },
+            [one] if one.name == "0" => Ok(vec![self.value_from_json(&one.ty, json)?]),
+            fields if numbered(fields) => {
+                let values = array(json)?;
+                if values.len() != fields.len() {
+                    let wanted = format!("{} values", fields.len());
+                    return Err(Unfit::expected(&wanted, &values.len().to_string()));
+                }
+                let field = |(i, (field, value)): (usize, (&DescribedField, &Value))| {
+                    self.value_from_json(&field.ty, value).map_err(|unfit| unfit.at(i))
+                };
+                fields.iter().zip(values).enumerate().map(field).collect()
+            }
+            fields => {
+                let all = json.as_object().ok_or_else(|| Unfit::expected("object", kind(json)))?;
+                known(all, fields)?;
+                let field = |field: &DescribedField| match (all.get(&field.name), &field.ty) {
+                    (Some(value), ty) => {
+                        self.value_from_json(ty, value).map_err(|unfit| unfit.of(&field.name))
+                    }
+                    // What may be absent may be left out.
+                    (None, DescribedType::Option(_)) => Ok(Dynamic::Option(None)),
+                    (None, _) => Err(Unfit::new("it is missing").of(&field.name)),
+                };
+                fields.iter().map(field).collect()
+            }
+        }
+    }
+}
+
+/// Whether fields have numbers for names, as those of a tuple.
+pub(super) fn numbered(fields: &[DescribedField]) -> bool {
+    fields.iter().enumerate().all(|(i, field)| field.name == i.to_string())
+}
+
+fn array(json: &Value) -> Read<&Vec<Value>> {
+    json.as_array().ok_or_else(|| Unfit::expected("array", kind(json)))
+}
+
+/// The only member of an object.
+fn single(json: &Value) -> Option<(&str, &Value)> {
+    let all = json.as_object().filter(|all| all.len() == 1)?;
+    all.iter().next().map(|(name, value)| (name.as_str(), value))
+}
+
+#[cold]
+fn either(json: &Value) -> Unfit {
+    Unfit::expected("{\"ok\": ...} or {\"err\": ...}", kind(json))
+}
+
+#[cold]
+fn unknown<'a>(json: &Value, names: impl Iterator<Item = &'a str>) -> Unfit {
+    let names: Vec<_> = names.take(32).map(|name| format!("`{name}`")).collect();
+    let got = match json {
+        Value::String(name) => format!("`{}`", name.escape_debug()),
+        other => kind(other).to_owned(),
+    };
+    Unfit::expected(&format!("one of {}", names.join(", ")), &got)
+}
+
+fn known(all: &Map<String, Value>, fields: &[DescribedField]) -> Read<()> {
+    match all.keys().find(|name| fields.iter().all(|field| field.name != **name)) {
+        None => Ok(()),
+        Some(name) => {
+            let names: Vec<_> =
+                fields.iter().take(32).map(|field| format!("`{}`", field.name)).collect();
+            let there = if names.is_empty() { "none".into() } else { names.join(", ") };
+            Err(Unfit::new(format!("there is no such field; there is {there}")).of(name))
+        }
+    }
+}
+
+/// Bytes as a string, as `{"hex": ...}` or as `{"text": ...}`; `None` if it is an array.
+fn bytes(json: &Value) -> Read<Option<Vec<u8>>> {
+    match json {
+        Value::String(text) => Ok(Some(text.clone().into_bytes())),
+        Value::Array(_) => Ok(None),
+        other => match single(other) {
+            Some(("text", Value::String(text))) => Ok(Some(text.clone().into_bytes())),
+            Some(("hex", Value::String(digits))) => match from_hex(digits) {
+                Some(bytes) => Ok(Some(bytes)),
+                None => {
+                    Err(Unfit::expected("pairs of hexadecimal digits", "other letters").of("hex"))
+                }
+            },
+            _ => Err(Unfit::expected("string, array or {\"hex\": ...}", kind(other))),
+        },
+    }
+}
+
+fn from_hex(digits: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u32> = digits
+        .chars()
+        .filter(|c| !c.is_ascii_whitespace())
+        .map(|c| c.to_digit(16))
+        .collect::<Option<_>>()?;
+    let (pairs, rest) = digits.as_chunks::<2>();
+    rest.is_empty().then(|| pairs.iter().map(|[high, low]| (high * 16 + low) as u8).collect())
+}
+
+fn float(json: &Value, name: &str) -> Read<f64> {
+    let said = match json {
+        Value::Number(number) => number.as_f64(),
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    said.ok_or_else(|| Unfit::expected(name, &got(json)))
+}
+
+#[cold]
+fn got(json: &Value) -> String {
+    match json {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) if text.len() < 40 => format!("{text:?}"),
+        other => kind(other).to_owned(),
+    }
+}
+
+fn integer_of(ty: &DescribedType, json: &Value) -> Read<Dynamic> {
+    fn parsed<T>(json: &Value, name: &str) -> Read<T>
+    where
+        T: core::str::FromStr,
+    {
+        let digits = match json {
+            Value::Number(number) => number.to_string(),
+            Value::String(digits) => digits.clone(),
+            other => return Err(Unfit::expected(name, kind(other))),
+        };
+        digits.parse().map_err(|_| Unfit::expected(name, &got(json)))
+    }
+    Ok(match ty {
+        DescribedType::U8 => Dynamic::U8(parsed(json, "u8")?),
+        DescribedType::U16 => Dynamic::U16(parsed(json, "u16")?),
+        DescribedType::U32 => Dynamic::U32(parsed(json, "u32")?),
+        DescribedType::U64 => Dynamic::U64(parsed(json, "u64")?),
+        DescribedType::U128 => Dynamic::U128(parsed(json, "u128")?),
+        DescribedType::I8 => Dynamic::I8(parsed(json, "i8")?),
+        DescribedType::I16 => Dynamic::I16(parsed(json, "i16")?),
+        DescribedType::I32 => Dynamic::I32(parsed(json, "i32")?),
+        DescribedType::I64 => Dynamic::I64(parsed(json, "i64")?),
+        DescribedType::I128 => Dynamic::I128(parsed(json, "i128")?),
+        _ => return Err(Unfit::new("its type is unknown here")),
+    })
+}

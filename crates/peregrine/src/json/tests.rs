@@ -1,0 +1,214 @@
+//! JSON of every shape is written and read back; what does not fit is told where.
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::Bytes;
+use crate::interface::made_up::pool;
+use crate::interface::{Described, DescribedBody, DescribedField, DescribedType};
+use crate::stub::made_up::{Chance, some_value};
+use crate::value::Dynamic;
+
+fn types(all: &Described) -> impl Iterator<Item = &DescribedType> {
+    all.procedures.iter().flat_map(|one| [&one.result, &one.error])
+}
+
+/// Whether fields or variants share a name: then JSON cannot tell them apart.
+fn has_twins(all: &Described) -> bool {
+    let twins = |mut names: Vec<&str>| {
+        names.sort_unstable();
+        names.windows(2).any(|pair| pair[0] == pair[1])
+    };
+    let fields = |all: &[DescribedField]| twins(all.iter().map(|one| &*one.name).collect());
+    all.types.iter().any(|named| match &named.body {
+        DescribedBody::Plain { fields: all, .. } | DescribedBody::Struct(all) => fields(all),
+        DescribedBody::PlainEnum { variants, .. } => {
+            twins(variants.iter().map(|(name, _)| &**name).collect())
+        }
+        DescribedBody::Enum(variants) => {
+            twins(variants.iter().map(|one| &*one.name).collect())
+                || variants.iter().any(|one| fields(&one.fields))
+        }
+    })
+}
+
+proptest! {
+    #[test]
+    fn descriptions_are_read_again(pool in pool(), docs in prop::collection::vec(".{0,8}", 0..4)) {
+        let described = pool.described().with_docs(&docs);
+        let text = described.to_json().to_string();
+        let json: Value = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(Described::from_json(&json), Ok(described));
+    }
+
+    #[test]
+    fn values_are_read_again(pool in pool(), seed in any::<u64>()) {
+        let all = pool.described();
+        prop_assume!(!has_twins(&all));
+        let mut chance = Chance(seed);
+        for ty in types(&all) {
+            let Some(value) = some_value(&all, ty, &mut chance, 0) else { continue };
+            for bytes in [Bytes::Auto, Bytes::Hex, Bytes::Array] {
+                let json = all.value_to_json(ty, &value, bytes);
+                let text = json.to_string();
+                let again: Value = serde_json::from_str(&text).unwrap();
+                let read = all.value_from_json(ty, &again);
+                prop_assert!(read.is_ok(), "{:?}: {} as {}", read, text, all.type_text(ty));
+                let same = all.value_to_json(ty, &read.unwrap(), bytes);
+                prop_assert_eq!(same.to_string(), text, "as {}", all.type_text(ty));
+            }
+        }
+    }
+
+    #[test]
+    fn values_of_another_type_do_no_harm(pool in pool(), seed in any::<u64>()) {
+        let all = pool.described();
+        let mut chance = Chance(seed);
+        for ty in types(&all) {
+            let Some(value) = some_value(&all, ty, &mut chance, 0) else { continue };
+            for other in types(&all) {
+                let json = all.value_to_json(other, &value, Bytes::Auto);
+                let _ = all.value_from_json(other, &json);
+            }
+        }
+    }
+
+    #[test]
+    fn any_object_is_a_description_or_refused(
+        pool in pool(),
+        at in any::<prop::sample::Index>(),
+        with in prop_oneof![Just("null"), Just("{}"), Just("[]"), Just("-1"), Just("\"u8\""), Just("1e300")],
+    ) {
+        // Each member is replaced in its turn.
+        let text = pool.described().to_json().to_string();
+        let colons: Vec<_> = text.match_indices(':').map(|(at, _)| at + 1).collect();
+        let at = colons[at.index(colons.len())];
+        let end = text[at..].find([',', '}', ']']).map_or(text.len(), |end| at + end);
+        let text = format!("{}{with}{}", &text[..at], &text[end..]);
+        if let Ok(json) = serde_json::from_str::<Value>(&text) {
+            let _ = Described::from_json(&json);
+        }
+    }
+}
+
+fn all() -> Described {
+    Described::parse_trait(
+        "trait T {
+            fn put(
+                &self, entries: &[Entry], names: Vec<String>, point: &Point, how: How, at: (u8, char),
+                raw: &[u8], half: f32, none: Option<Option<u8>>, colour: Colour, key: u128, id: &Id,
+            ) -> Result<Result<u8, String>, Failed>;
+        }
+        struct Entry { name: String, size: Option<u64>, tags: [i8; 2] }
+        #[derive(Plain)] #[repr(C)] struct Point { x: f64, y: f64 }
+        enum How { Fast, Slow(u32), Both { a: bool, b: () }, Two(u8, u8) }
+        #[derive(Plain)] #[repr(u8)] enum Colour { Red = 1, Green = 7 }
+        struct Id(String);
+        enum Failed { Call(CallError) }",
+    )
+    .unwrap()
+}
+
+#[test]
+fn values_look_as_serde_would_have_them() {
+    let all = all();
+    let parameters = &all.procedures[0].parameters;
+    for (parameter, json) in parameters.iter().zip([
+        json!([{ "name": "a", "size": null, "tags": [-1, 2] }, { "name": "b", "size": 9, "tags": [0, 0] }]),
+        json!(["x", ""]),
+        json!({ "x": 0.5, "y": -2e300 }),
+        json!({ "Both": { "a": true, "b": null } }),
+        json!([200, "水"]),
+        json!("plain text\n"),
+        json!(0.1),
+        json!({ "some": null }),
+        json!("Green"),
+        json!("340282366920938463463374607431768211455"),
+        json!("the id"),
+    ]) {
+        let value = all.argument_from_json(parameter, &json).unwrap();
+        assert_eq!(all.argument_to_json(parameter, &value, Bytes::Auto), json);
+    }
+    let how = &parameters[3];
+    for (json, value) in [
+        (json!("Fast"), Dynamic::Variant(0, vec![])),
+        (json!({ "Slow": 7 }), Dynamic::Variant(1, vec![Dynamic::U32(7)])),
+        (json!({ "Two": [1, 2] }), Dynamic::Variant(3, vec![Dynamic::U8(1), Dynamic::U8(2)])),
+    ] {
+        assert_eq!(all.argument_from_json(how, &json), Ok(value.clone()));
+        assert_eq!(all.argument_to_json(how, &value, Bytes::Auto), json);
+    }
+    // What may be left out, and other ways to say the same.
+    let read =
+        |parameter: usize, json: Value| all.argument_from_json(&parameters[parameter], &json);
+    let entry = read(0, json!([{ "name": "a", "tags": ["-1", 2] }])).unwrap();
+    assert_eq!(entry, read(0, json!([{ "size": null, "tags": [-1, "2"], "name": "a" }])).unwrap());
+    assert_eq!(read(5, json!({ "hex": "01 fF" })), Ok(Dynamic::Plain(vec![1, 255])));
+    assert_eq!(read(6, json!("NaN")).map(|nan| format!("{nan:?}")), Ok("F32(NaN)".into()));
+    assert_eq!(read(8, json!(7)), read(8, json!("Green")));
+    let bytes = Dynamic::Plain(vec![0, 159]);
+    assert_eq!(all.argument_to_json(&parameters[5], &bytes, Bytes::Auto), json!({ "hex": "009f" }));
+}
+
+#[test]
+fn what_does_not_fit_is_told_where() {
+    let all = all();
+    let parameters = &all.procedures[0].parameters;
+    for (parameter, json, said) in [
+        (
+            0,
+            json!([{ "name": "a", "tags": [1, 2] }, { "name": 3, "tags": [] }]),
+            "entries[1].name: expected string, got number",
+        ),
+        (0, json!([{ "name": "a", "tags": [1] }]), "entries[0].tags: expected 2 values, got 1"),
+        (0, json!([{ "name": "a", "tags": [1, 128] }]), "entries[0].tags[1]: expected i8, got 128"),
+        (0, json!([{ "tags": [1, 2] }]), "entries[0].name: it is missing"),
+        (
+            0,
+            json!([{ "nmae": "a" }]),
+            "entries[0].nmae: there is no such field; there is `name`, `size`, `tags`",
+        ),
+        (0, json!({}), "entries: expected array, got object"),
+        (2, json!({ "x": "one", "y": 1 }), "point.x: expected f64, got \"one\""),
+        (3, json!("Faster"), "how: expected one of `Fast`, `Slow`, `Both`, `Two`, got `Faster`"),
+        (3, json!("Slow"), "how: expected {\"Slow\": ...}, for it has fields, got its name"),
+        (3, json!({ "Both": { "a": 1, "b": null } }), "how.Both.a: expected bool, got number"),
+        (4, json!([1, "ab"]), "at[1]: expected one letter, got 2"),
+        (4, json!([1]), "at: expected 2 values, got 1"),
+        (
+            5,
+            json!({ "hex": "0g" }),
+            "raw.hex: expected pairs of hexadecimal digits, got other letters",
+        ),
+        (5, json!(7), "raw: expected string, array or {\"hex\": ...}, got number"),
+        (7, json!(7), "none: expected null or {\"some\": ...}, got number"),
+        (8, json!("Blue"), "colour: expected one of `Red`, `Green`, got `Blue`"),
+        (9, json!(-1), "key: expected u128, got -1"),
+        (9, json!(1.5), "key: expected u128, got 1.5"),
+    ] {
+        let error = all.argument_from_json(&parameters[parameter], &json).expect_err(said);
+        assert_eq!(error.to_string(), said);
+    }
+    for (json, said) in [
+        (json!([]), "expected object, got array"),
+        (json!({}), "there is no `interface`"),
+        (json!({ "interface": "I", "version": -1 }), "version: expected number, got number"),
+        (
+            json!({ "interface": "I", "version": 0, "procedures": [{ "name": "f", "parameters": [
+                { "name": "a", "direction": "up" }] }], "types": [] }),
+            "procedures[0].parameters[0].direction: `up` is none of in, lent, out, inout",
+        ),
+        (
+            json!({ "interface": "I", "version": 0, "procedures": [], "types": [
+                { "name": "A", "kind": "union" }] }),
+            "types[0].kind: `union` is no kind of type",
+        ),
+        (
+            json!({ "interface": "I", "version": 0, "procedures": [], "types": [], "digest": "00" }),
+            "digest: it says 00, and what is described has",
+        ),
+    ] {
+        let error = Described::from_json(&json).expect_err(said).to_string();
+        assert!(error.starts_with(said), "{error}\nrather than\n{said}");
+    }
+}

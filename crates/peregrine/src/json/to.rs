@@ -1,0 +1,295 @@
+//! Values of a type as JSON.
+
+use serde_json::{Map, Value, json};
+
+use super::from::numbered;
+use crate::interface::{
+    Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Shape,
+};
+use crate::value::Dynamic;
+
+/// How bytes (sequences, arrays and buffers of `u8`) become JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bytes {
+    /// A string if they are text without control characters but tabs and line ends, otherwise
+    /// `{"hex": "..."}`.
+    #[default]
+    Auto,
+    /// A string, in which what is no text is replaced.
+    Text,
+    /// `{"hex": "..."}`.
+    Hex,
+    /// An array of numbers.
+    Array,
+}
+
+impl Described {
+    /// A value of a type as JSON. What is no value of the type is `null` where it is not.
+    ///
+    /// ```
+    /// use peregrine::interface::{Described, DescribedType};
+    /// use peregrine::{Dynamic, json::Bytes};
+    ///
+    /// let all = Described::parse("interface I version 0\n")?;
+    /// let ty = DescribedType::Sequence(Box::new(DescribedType::U8));
+    /// let json = |bytes: &[u8]| all.value_to_json(&ty, &Dynamic::plain(bytes), Bytes::Auto);
+    /// assert_eq!(json(b"falcon"), "falcon");
+    /// assert_eq!(json(&[1, 255]), serde_json::json!({ "hex": "01ff" }));
+    /// # Ok::<(), peregrine::interface::TextError>(())
+    /// ```
+    pub fn value_to_json(&self, ty: &DescribedType, value: &Dynamic, bytes: Bytes) -> Value {
+        To { all: self, bytes }.value(ty, value)
+    }
+
+    /// What a parameter that came back holds: elements of a buffer given as
+    /// [`Plain`](Dynamic::Plain).
+    pub fn argument_to_json(
+        &self,
+        parameter: &DescribedParameter,
+        value: &Dynamic,
+        bytes: Bytes,
+    ) -> Value {
+        let to = To { all: self, bytes };
+        match parameter.shape {
+            Shape::One => to.value(&parameter.ty, value),
+            Shape::Text => to.value(&DescribedType::Text, value),
+            Shape::Buffer => to.sequence(&parameter.ty, value),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct To<'a> {
+    all: &'a Described,
+    bytes: Bytes,
+}
+
+impl To<'_> {
+    fn value(self, ty: &DescribedType, value: &Dynamic) -> Value {
+        match (ty, value) {
+            (_, Dynamic::Bool(value)) => json!(value),
+            (_, Dynamic::Char(letter)) => json!(letter.to_string()),
+            (_, Dynamic::F32(value)) => float(f64::from(*value), || value.to_string()),
+            (_, Dynamic::F64(value)) => float(*value, || value.to_string()),
+            (_, Dynamic::Text(text)) => json!(text),
+            (DescribedType::Sequence(one) | DescribedType::Array(one, _), value) => {
+                self.sequence(one, value)
+            }
+            // What is one block is taken apart.
+            (ty, Dynamic::Plain(bytes)) => self.plain(ty, &mut &bytes[..]),
+            (DescribedType::Option(one), Dynamic::Option(value)) => match value {
+                None => Value::Null,
+                Some(value) => {
+                    let inner = self.value(one, value);
+                    if self.all.may_be_null(one) { json!({ "some": inner }) } else { inner }
+                }
+            },
+            (DescribedType::Result(ok, err), Dynamic::Result(value)) => match value {
+                Ok(value) => json!({ "ok": self.value(ok, value) }),
+                Err(value) => json!({ "err": self.value(err, value) }),
+            },
+            (DescribedType::Tuple(parts), Dynamic::List(values)) => {
+                parts.iter().zip(values).map(|(ty, value)| self.value(ty, value)).collect()
+            }
+            (DescribedType::Named(number), value) => {
+                match (self.all.types.get(*number).map(|one| &one.body), value) {
+                    (
+                        Some(DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields)),
+                        Dynamic::List(values),
+                    ) => self.fields(fields, values),
+                    (Some(DescribedBody::Struct(fields)), Dynamic::Unit) => {
+                        self.fields(fields, &vec![Dynamic::Unit; fields.len()])
+                    }
+                    (Some(DescribedBody::PlainEnum { variants, .. }), value) => {
+                        choice(variants, integer(value))
+                    }
+                    (Some(DescribedBody::Enum(variants)), Dynamic::Variant(number, values)) => {
+                        let Some(variant) = variants.get(*number as usize) else {
+                            return Value::Null;
+                        };
+                        if variant.fields.is_empty() {
+                            return json!(variant.name);
+                        }
+                        let units;
+                        let values = match values.is_empty() {
+                            true => {
+                                units = vec![Dynamic::Unit; variant.fields.len()];
+                                &units
+                            }
+                            false => values,
+                        };
+                        let inner = self.fields(&variant.fields, values);
+                        Value::Object(Map::from_iter([(variant.name.clone(), inner)]))
+                    }
+                    _ => Value::Null,
+                }
+            }
+            (_, value) => integer(value),
+        }
+    }
+
+    fn fields(self, fields: &[DescribedField], values: &[Dynamic]) -> Value {
+        let all = fields.iter().zip(values);
+        shaped(fields, all.map(|(field, value)| self.value(&field.ty, value)))
+    }
+
+    fn sequence(self, one: &DescribedType, value: &Dynamic) -> Value {
+        match value {
+            Dynamic::Plain(bytes) if *one == DescribedType::U8 => self.bytes(bytes),
+            Dynamic::Plain(bytes) => {
+                let (mut rest, mut values) = (&bytes[..], Vec::new());
+                while !rest.is_empty() {
+                    let before = rest.len();
+                    values.push(self.plain(one, &mut rest));
+                    if rest.len() == before {
+                        break;
+                    }
+                }
+                Value::Array(values)
+            }
+            Dynamic::List(values) => values.iter().map(|value| self.value(one, value)).collect(),
+            // Values of no bytes, of which there may be any number: how many is all there is to say.
+            Dynamic::Units(count) if *count > 64 => json!({ "count": count }),
+            Dynamic::Units(count) => (0..*count).map(|_| self.value(one, &Dynamic::Unit)).collect(),
+            _ => Value::Null,
+        }
+    }
+
+    fn bytes(self, bytes: &[u8]) -> Value {
+        let hex =
+            || json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() });
+        let is_text =
+            |text: &&str| text.chars().all(|c| !c.is_control() || matches!(c, '\n' | '\r' | '\t'));
+        match self.bytes {
+            Bytes::Auto => match core::str::from_utf8(bytes).ok().filter(is_text) {
+                Some(text) => json!(text),
+                None => hex(),
+            },
+            Bytes::Text => json!(String::from_utf8_lossy(bytes)),
+            Bytes::Hex => hex(),
+            Bytes::Array => json!(bytes),
+        }
+    }
+
+    /// Takes a value from a block, in which everything lies one behind the other.
+    fn plain(self, ty: &DescribedType, rest: &mut &[u8]) -> Value {
+        fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+            let (first, behind) = rest.split_first_chunk::<N>()?;
+            *rest = behind;
+            Some(*first)
+        }
+        macro_rules! number {
+            ($ty:ty, $variant:ident) => {
+                match take(rest) {
+                    Some(bytes) => self.value(ty, &Dynamic::$variant(<$ty>::from_ne_bytes(bytes))),
+                    None => Value::Null,
+                }
+            };
+        }
+        match ty {
+            DescribedType::Bool => take::<1>(rest).map_or(Value::Null, |[byte]| json!(byte != 0)),
+            DescribedType::Char => {
+                let letter = take(rest).and_then(|bytes| char::from_u32(u32::from_ne_bytes(bytes)));
+                letter.map_or(Value::Null, |letter| json!(letter.to_string()))
+            }
+            DescribedType::U8 => number!(u8, U8),
+            DescribedType::U16 => number!(u16, U16),
+            DescribedType::U32 => number!(u32, U32),
+            DescribedType::U64 => number!(u64, U64),
+            DescribedType::U128 => number!(u128, U128),
+            DescribedType::I8 => number!(i8, I8),
+            DescribedType::I16 => number!(i16, I16),
+            DescribedType::I32 => number!(i32, I32),
+            DescribedType::I64 => number!(i64, I64),
+            DescribedType::I128 => number!(i128, I128),
+            DescribedType::F32 => number!(f32, F32),
+            DescribedType::F64 => number!(f64, F64),
+            DescribedType::Array(one, count) if **one == DescribedType::U8 => {
+                let count = usize::try_from(*count).unwrap_or(usize::MAX).min(rest.len());
+                let (bytes, behind) = rest.split_at(count);
+                *rest = behind;
+                self.bytes(bytes)
+            }
+            DescribedType::Array(one, count) => {
+                let mut values = Vec::new();
+                for _ in 0..*count {
+                    let before = rest.len();
+                    values.push(self.plain(one, rest));
+                    // Of what takes no bytes there may be any number.
+                    if rest.len() == before {
+                        break;
+                    }
+                }
+                Value::Array(values)
+            }
+            DescribedType::Tuple(parts) => {
+                parts.iter().map(|part| self.plain(part, rest)).collect()
+            }
+            DescribedType::Named(number) => {
+                match self.all.types.get(*number).map(|one| &one.body) {
+                    Some(DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields)) => {
+                        let values: Vec<Value> =
+                            fields.iter().map(|field| self.plain(&field.ty, rest)).collect();
+                        shaped(fields, values.into_iter())
+                    }
+                    Some(DescribedBody::PlainEnum { repr, variants }) => {
+                        choice(variants, self.plain(repr, rest))
+                    }
+                    _ => Value::Null,
+                }
+            }
+            _ => Value::Null,
+        }
+    }
+}
+
+/// Fields as an object, an array, or what is in the single one.
+fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) -> Value {
+    match fields {
+        [] => json!({}),
+        [one] if one.name == "0" => values.next().unwrap_or_default(),
+        fields if numbered(fields) => values.collect(),
+        fields => {
+            let names = fields.iter().map(|field| field.name.clone());
+            Value::Object(names.zip(values).collect())
+        }
+    }
+}
+
+/// The name of a discriminant, or itself.
+fn choice(variants: &[(String, i128)], number: Value) -> Value {
+    let digits = match &number {
+        Value::String(digits) => digits.clone(),
+        other => other.to_string(),
+    };
+    let named = variants.iter().find(|(_, value)| value.to_string() == digits);
+    named.map_or(number, |(name, _)| json!(name))
+}
+
+/// A number, which JSON has of finite ones only.
+fn float(value: f64, text: impl Fn() -> String) -> Value {
+    // What was an f32 has as few digits as tell it.
+    let short = text().parse::<f64>().unwrap_or(value);
+    serde_json::Number::from_f64(short).map_or_else(|| json!(text()), Value::Number)
+}
+
+fn integer(value: &Dynamic) -> Value {
+    let wide = |digits: String| json!(digits);
+    match *value {
+        Dynamic::U8(value) => json!(value),
+        Dynamic::U16(value) => json!(value),
+        Dynamic::U32(value) => json!(value),
+        Dynamic::U64(value) => json!(value),
+        Dynamic::I8(value) => json!(value),
+        Dynamic::I16(value) => json!(value),
+        Dynamic::I32(value) => json!(value),
+        Dynamic::I64(value) => json!(value),
+        Dynamic::U128(value) => {
+            u64::try_from(value).map_or_else(|_| wide(value.to_string()), |one| json!(one))
+        }
+        Dynamic::I128(value) => {
+            i64::try_from(value).map_or_else(|_| wide(value.to_string()), |one| json!(one))
+        }
+        _ => Value::Null,
+    }
+}

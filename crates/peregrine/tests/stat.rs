@@ -1,0 +1,503 @@
+//! What a server tells of itself agrees with what was called, to the call: over shared pages and over
+//! networks, while procedures run, when callers give up, when clients are killed, and to whom.
+
+mod support;
+
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use peregrine::counters::Stat;
+use peregrine::sys::Memory;
+use peregrine::tells::{Tells as _, TellsClient};
+use peregrine::{CallError, ExportOptions, Kind, Out, Running, Server, Told, interface, stat};
+use support::relay::Relay;
+use support::weather::Weather;
+use support::wire::{self, Line};
+use support::{Part, alone, become_user, part, until};
+
+#[interface]
+trait Work {
+    fn null(&self) -> peregrine::Result<()>;
+    fn size(&self, bytes: &[u8]) -> Result<u64, Refused>;
+    fn fill(&self, bytes: u32, #[max_len(1 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
+    fn panic(&self) -> peregrine::Result<()>;
+    /// Runs until the door opens.
+    fn stay(&self) -> peregrine::Result<()>;
+}
+
+/// Says no to nothing.
+#[derive(Debug, peregrine::Value)]
+enum Refused {
+    Empty,
+    Failed(String),
+}
+
+impl From<CallError> for Refused {
+    fn from(error: CallError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+#[derive(Default)]
+struct Door {
+    entered: AtomicU32,
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Door {
+    fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+struct Object(Arc<Door>);
+
+impl Work for Object {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn size(&self, bytes: &[u8]) -> Result<u64, Refused> {
+        if bytes.is_empty() { Err(Refused::Empty) } else { Ok(bytes.len() as u64) }
+    }
+    fn fill(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        into.put(&vec![7; bytes as usize]).expect("room");
+        Ok(())
+    }
+    fn panic(&self) -> peregrine::Result<()> {
+        panic!("as it was told to")
+    }
+    fn stay(&self) -> peregrine::Result<()> {
+        self.0.entered.fetch_add(1, Ordering::SeqCst);
+        let open = self.0.open.lock().unwrap();
+        let limit = Duration::from_secs(20);
+        drop(self.0.opened.wait_timeout_while(open, limit, |open| !*open).unwrap());
+        Ok(())
+    }
+}
+
+/// A server that listens everywhere, and what it tells to whom.
+fn serve(told: Told) -> (Running, Arc<Door>) {
+    let door = Arc::<Door>::default();
+    let server = Server::new().tells(told).export("work", WorkServer::new(Object(door.clone())));
+    let server = server.unwrap().export("idle", WorkServer::new(Object(door.clone()))).unwrap();
+    let options = ExportOptions::default().users([12_345]);
+    let server = server.export_with("secret", WorkServer::new(Object(door.clone())), options);
+    let server = server.unwrap().listen("tcp:127.0.0.1:0").unwrap();
+    (server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap(), door)
+}
+
+/// Where the server itself is, at what it listens to.
+fn places(running: &Running) -> Vec<String> {
+    let place = |one: &peregrine::Endpoint| one.to_string().replacen(':', ":@", 1);
+    running.addresses().iter().map(place).collect()
+}
+
+/// What the server says when all that has ended has been counted.
+#[track_caller]
+fn settled(is_so: impl Fn(&Stat) -> bool) -> Stat {
+    let mut last = Stat::default();
+    until("the counters say so", || {
+        last = stat("work").expect("a server that tells");
+        is_so(&last)
+    });
+    last
+}
+
+#[test]
+fn counts_agree_with_calls_on_every_path() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let (running, _) = serve(Told::Totals);
+    let mut due = 0;
+    let mut failed = 0;
+    for address in ["work".to_owned()]
+        .into_iter()
+        .chain(running.addresses().iter().map(|endpoint| format!("{endpoint}/work")))
+    {
+        let before = stat("work").unwrap();
+        let client = WorkClient::bind(&address).unwrap();
+        for _ in 0..1000 {
+            client.null().unwrap();
+        }
+        let told = settled(|stat| stat.server.counts.in_flight == 0);
+        due += 1000;
+        let work = told.export("work").unwrap();
+        assert_eq!(work.counts.calls, due, "{address}");
+        assert_eq!((work.counts.refused, work.counts.failed), (0, failed), "{address}");
+        assert_eq!(work.counts.bytes_in, before.export("work").unwrap().counts.bytes_in);
+        assert_eq!(told.export("idle").unwrap().counts, Default::default());
+        assert!(told.server.waits.any(), "{address}: {:?}", told.server.waits);
+
+        // Bytes of messages: the head of a call is a length and what it is of.
+        let before = work.counts;
+        assert_eq!(client.size(&[1; 5000]).unwrap(), 5000);
+        let mut buffer = Vec::with_capacity(9000);
+        client.fill(7000, Out::from(&mut buffer)).unwrap();
+        assert_eq!(buffer.len(), 7000);
+        assert!(matches!(client.size(&[]), Err(Refused::Empty)));
+        let error = client.panic().unwrap_err();
+        assert_eq!(error.kind(), Kind::Panicked);
+        (due, failed) = (due + 4, failed + 2);
+        let told = settled(|stat| stat.server.counts.in_flight == 0);
+        let since = told.export("work").unwrap().counts.since(&before);
+        assert_eq!((since.calls, since.failed), (4, 2), "{address}");
+        assert!((5000..5100).contains(&since.bytes_in), "{address}: {since:?}");
+        assert!((7000..7200).contains(&since.bytes_out), "{address}: {since:?}");
+        let session = told.sessions.last().expect("ours").clone();
+        let binding = told.bindings.last().expect("ours").clone();
+        assert_eq!((binding.session, &*binding.export), (session.number, "work"), "{address}");
+        assert_eq!((binding.counts.calls, session.counts.calls), (1004, 1004), "{address}");
+        assert_eq!((session.bindings, binding.counts.failed), (1, 2));
+        match address.split_once(':') {
+            None => {
+                let own = rustix::process::geteuid().as_raw();
+                let us = (&*session.path, session.process, session.user);
+                assert_eq!(us, ("local", std::process::id(), own));
+                assert_eq!(session.from, "");
+            }
+            Some((path, _)) => {
+                assert_eq!((&*session.path, session.process), (path, 0));
+                assert!(session.from.starts_with("127.0.0.1:"), "{}", session.from);
+                assert_eq!(session.user, u32::MAX);
+            }
+        }
+        let latency = told.export("work").unwrap().latency.percentile(0.5).expect("some");
+        assert!(latency < Duration::from_millis(5), "{latency:?}");
+        drop(client);
+        let told = settled(|stat| stat.bindings.iter().all(|one| one.export != "work"));
+        assert_eq!(told.export("work").unwrap().counts.calls, due, "of those that are over, too");
+        assert_eq!(told.export("work").unwrap().bindings, 0);
+    }
+}
+
+/// Whether threads have waited at all.
+trait Waits {
+    fn any(&self) -> bool;
+}
+
+impl Waits for peregrine::counters::WaitCounts {
+    fn any(&self) -> bool {
+        self.spun + self.slept > 0
+    }
+}
+
+#[test]
+fn calls_in_flight_and_calls_given_up_are_seen_while_they_last() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let (running, door) = serve(Told::Totals);
+    let addresses = ["work".to_owned()].into_iter();
+    let network = running.addresses().iter().map(|endpoint| format!("{endpoint}/work"));
+    let clients: Vec<_> =
+        addresses.chain(network).map(|address| WorkClient::bind(&address).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for client in &clients {
+            let client = client.clone();
+            scope.spawn(move || client.stay().unwrap());
+        }
+        until("all run", || door.entered.load(Ordering::SeqCst) == 3);
+        let told = stat("work").unwrap();
+        assert_eq!((told.server.counts.in_flight, told.server.captured), (3, [0; 3]));
+        assert!(told.bindings.iter().all(|binding| binding.counts.in_flight == 1));
+        for client in &clients {
+            let error = client.with_timeout(Duration::from_millis(60)).stay().unwrap_err();
+            assert_eq!(error.kind(), Kind::TimedOut);
+        }
+        // Over datagrams the server has to hear of it first.
+        let told = settled(|stat| stat.server.captured == [1; 3]);
+        assert_eq!(told.server.counts.in_flight, 6);
+        door.open();
+    });
+    let told = settled(|stat| stat.server.counts.in_flight == 0 && stat.server.captured == [0; 3]);
+    assert_eq!(told.server.counts.calls, 6);
+    // What is withdrawn is refused, and counted so.
+    running.withdraw("idle");
+    let idle = stat("work").unwrap();
+    assert!(idle.export("idle").is_none());
+}
+
+#[test]
+fn refused_calls_are_counted_as_such() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let door = Arc::<Door>::default();
+    let server = Server::new().threads(1).queue(0);
+    let server = server.export("work", WorkServer::new(Object(door.clone()))).unwrap();
+    let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let local = WorkClient::bind("work").unwrap();
+    let tcp = WorkClient::bind(&format!("{}/work", running.addresses()[0])).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| local.stay().unwrap());
+        scope.spawn(|| tcp.stay().unwrap());
+        until("both run", || door.entered.load(Ordering::SeqCst) == 2);
+        for client in [&local, &tcp] {
+            let error = client.null().unwrap_err();
+            assert_eq!(error.kind(), Kind::Overloaded);
+        }
+        let told = settled(|stat| stat.server.counts.refused == 2);
+        assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 2));
+        door.open();
+    });
+    // Arguments that are none: the procedure does not run.
+    let mut session = wire::Session::new(directory.path(), "work", 1).unwrap();
+    let message = session.post(0, 77);
+    assert_eq!(session.reply_to(message, 0, wire::LIMIT), Some(2), "not executed");
+    let told = settled(|stat| stat.server.counts.refused == 3);
+    assert_eq!((told.server.counts.calls, told.server.counts.in_flight), (2, 0));
+    running.stop();
+}
+
+#[test]
+fn what_networks_are_told_is_what_they_may_know() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    for told in [Told::Totals, Told::All] {
+        let (running, _) = serve(told);
+        let local = WorkClient::bind("work").unwrap();
+        local.null().unwrap();
+        for place in places(&running) {
+            let server = TellsClient::bind(&place).unwrap();
+            let names = server.list().unwrap();
+            let names: Vec<_> = names.iter().map(|export| &*export.name).collect();
+            assert_eq!(names, ["work", "idle"], "{place}");
+            let all = peregrine::exports(&place).unwrap();
+            assert_eq!(all[0].interface, "Work");
+            assert_eq!(all[0].digest, WorkClient::INTERFACE.digest().0);
+            assert_eq!((all[0].process, all[0].bindings), (std::process::id(), 1));
+            let listens: Vec<_> = running.addresses().iter().map(ToString::to_string).collect();
+            assert_eq!(all[0].listens, listens);
+            let stat = stat(&place).unwrap();
+            assert_eq!(stat.export("work").unwrap().counts.calls, 1, "{place}");
+            assert!(stat.export("secret").is_none(), "{place}");
+            assert!(stat.server.sessions >= 2 && stat.server.bindings >= 2, "{place}");
+            let shown = stat.sessions.iter().any(|session| session.path == "local");
+            assert_eq!(shown, told == Told::All, "{place}");
+            assert_eq!(stat.bindings.is_empty(), told == Told::Totals, "{place}");
+            let said = peregrine::describe(&place).unwrap();
+            assert_eq!(said.interface, "Server");
+        }
+        assert_eq!(running.names(), ["work", "idle", "secret"], "it is no export of the program's");
+        assert!(!running.withdraw(".server"));
+    }
+    let (running, _) = serve(Told::Nothing);
+    for place in places(&running) {
+        assert_eq!(stat(&place).unwrap_err().kind(), Kind::NotFound, "{place}");
+        assert_eq!(peregrine::exports(&place).unwrap_err().kind(), Kind::NotFound, "{place}");
+    }
+    assert_eq!(stat("work").unwrap_err().kind(), Kind::Denied);
+}
+
+#[test]
+fn a_name_that_hosts_have_leads_to_the_server_there() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (running, _) = serve(Told::Totals);
+    let hosts = directory.path().join("hosts");
+    std::fs::write(
+        &hosts,
+        format!("far {}\n", running.addresses()[0].to_string().replace("tcp:", "tcp:work@",)),
+    )
+    .unwrap();
+    // SAFETY: no other thread of this process looks at the environment now.
+    unsafe { std::env::set_var("PEREGRINE_HOSTS", &hosts) };
+    assert_eq!(stat("far").unwrap().exports.len(), 3);
+    assert_eq!(peregrine::exports("far").unwrap().len(), 2);
+    assert_eq!(stat("nowhere").unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(peregrine::exports("work").unwrap_err().kind(), Kind::NotFound);
+    // SAFETY: as above.
+    unsafe { std::env::remove_var("PEREGRINE_HOSTS") };
+}
+
+#[test]
+fn packets_that_are_sent_again_are_counted() {
+    const CALLS: u64 = 300;
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let (running, _) = serve(Told::Totals);
+    let server = running.addresses()[1].to_string();
+    let server = server.strip_prefix("udp:").unwrap().parse().unwrap();
+    let weather = Weather {
+        lost: 150,
+        doubled: 200,
+        late: 0,
+        late_us: 0,
+        damaged: 0,
+        delay_us: 0,
+        cut_ms: (0, 0),
+    };
+    let mut relay = Relay::new("127.0.0.1:0".parse().unwrap(), server, weather, 7);
+    let address = format!("udp:{}/work", relay.address());
+    let going = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while going.load(Ordering::Relaxed) {
+                relay.step(&mut |_| ());
+            }
+        });
+        let _going = support::GoOn::with(&going);
+        let client = WorkClient::bind(&address).unwrap();
+        (0..CALLS).for_each(|_| client.null().unwrap());
+    });
+    let told = settled(|stat| stat.server.counts.in_flight == 0);
+    assert_eq!(told.export("work").unwrap().counts.calls, CALLS, "none twice, whatever came twice");
+    let (resent, again) = (told.server.resent, told.server.came_again);
+    // About a seventh of the results was lost, and a fifth of the calls came twice.
+    assert!((10..CALLS).contains(&resent) && (10..CALLS).contains(&again), "{resent}, {again}");
+    assert_eq!(stat("idle").unwrap().server.captured, [0; 3]);
+}
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    match &*part {
+        "stranger" => {
+            become_user(61_001, 61_001, &[]);
+            let error = stat("work").unwrap_err();
+            println!("\nready\n{:?}: {}", error.kind(), error.detail());
+        }
+        _ => {
+            let client = WorkClient::bind(&part).unwrap();
+            client.null().unwrap();
+            println!("\nready");
+            let _ = client.stay();
+        }
+    }
+}
+
+#[test]
+fn clients_that_are_killed_leave_nothing_behind() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (running, door) = serve(Told::Totals);
+    let tcp = format!("{}/work", running.addresses()[0]);
+    for (number, address) in ["work", &*tcp].into_iter().enumerate() {
+        let mut part = Part::start("child", address, directory.path());
+        let runs = number as u32 + 1;
+        until("it calls", || door.entered.load(Ordering::SeqCst) == runs);
+        let told = stat("work").unwrap();
+        assert_eq!((told.sessions.len(), told.bindings.len()), (1, 1));
+        assert_eq!(told.bindings[0].counts.in_flight, 1);
+        if number == 0 {
+            assert_eq!(told.sessions[0].process, part.id());
+        }
+        part.kill();
+        let told = settled(|stat| stat.sessions.is_empty() && stat.bindings.is_empty());
+        // The procedure goes on, and nobody has forgotten it.
+        assert_eq!(told.export("work").unwrap().counts.in_flight, u64::from(runs));
+    }
+    door.open();
+    let told = settled(|stat| stat.server.counts.in_flight == 0);
+    assert_eq!(told.export("work").unwrap().counts.calls, 4);
+}
+
+#[test]
+fn rows_are_used_again() {
+    const SESSIONS: u64 = 10_000;
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (_running, _) = serve(Told::Totals);
+    let standing = WorkClient::bind("work").unwrap();
+    for _ in 0..SESSIONS {
+        let mut session = wire::Session::new(directory.path(), "work", 1).unwrap();
+        assert_eq!(session.ping(0, wire::LIMIT), Some(0));
+    }
+    standing.null().unwrap();
+    let told = settled(|stat| stat.server.sessions == 1);
+    assert_eq!((told.sessions.len(), told.bindings.len()), (1, 1));
+    assert_eq!(told.bindings[0].counts.calls, 1, "what others counted there is not its");
+    assert_eq!(told.export("work").unwrap().counts.calls, SESSIONS + 1);
+}
+
+#[test]
+fn only_the_servers_own_user_may_look() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can be somebody else");
+        return;
+    }
+    let _alone = alone();
+    let directory = support::own_directory();
+    let open = |path: &Path| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    };
+    open(directory.path());
+    let options = ExportOptions::default().public();
+    let door = Arc::<Door>::default();
+    let server = Server::new().export_with("work", WorkServer::new(Object(door)), options);
+    let _running = server.unwrap().spawn().unwrap();
+    let mut part = Part::start("child", "stranger", directory.path());
+    let said = part.line();
+    assert!(said.starts_with("Denied: the counters are user 0's, and user 61001 asks"), "{said}");
+    assert_eq!(stat("work").unwrap().server.process, std::process::id());
+}
+
+#[test]
+fn what_a_server_shows_cannot_be_written_to() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let (_running, _) = serve(Told::Totals);
+    let line = Line::connect(directory.path(), "work").unwrap();
+    let (answer, files) = line.ask(&wire::words(&[wire::MAGIC, wire::VERSION, wire::COUNT]));
+    assert_eq!((wire::word(&answer, 0), files.len()), (wire::COUNTERS, 1));
+    let bytes = rustix::fs::fstat(&files[0]).unwrap().st_size as usize;
+    let error = Memory::received(files[0].as_fd(), bytes).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied, "mapped for writing");
+    assert!(rustix::io::pwrite(&files[0], &[1], 0).is_err(), "written");
+    assert!(rustix::fs::ftruncate(&files[0], 0).is_err(), "cut off");
+    let mode = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
+    assert!(rustix::fs::fallocate(&files[0], mode, 0, 4096).is_err(), "a hole in it");
+}
+
+#[test]
+fn servers_that_show_something_else_are_refused() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let listener = wire::listen(directory.path(), "false");
+    let bytes = {
+        let (_running, _) = serve(Told::Totals);
+        let line = Line::connect(directory.path(), "work").unwrap();
+        let (answer, _) = line.ask(&wire::words(&[wire::MAGIC, wire::VERSION, wire::COUNT]));
+        u64::from_ne_bytes(answer[8..16].try_into().unwrap())
+    };
+    let counters = |bytes: u64| {
+        let mut message = wire::words(&[wire::COUNTERS, 0]);
+        message.extend(bytes.to_ne_bytes());
+        message
+    };
+    let (_memory, right) = Memory::shared(bytes as usize).unwrap();
+    let (_memory, small) = Memory::shared(4096).unwrap();
+    let plain = tempfile::tempfile().unwrap();
+    plain.set_len(bytes).unwrap();
+    let cases: [(Vec<u8>, Vec<_>, &str); 7] = [
+        (counters(bytes), vec![right.as_fd()], "version 0"),
+        (counters(bytes), vec![small.as_fd()], "another size"),
+        (counters(bytes), vec![plain.as_fd()], "memfd"),
+        (counters(bytes), vec![], "another question"),
+        (counters(bytes), vec![right.as_fd(), small.as_fd()], "another question"),
+        (counters(4096), vec![small.as_fd()], "4096 bytes, not"),
+        (vec![1, 2, 3], vec![], "not readable"),
+    ];
+    for (answer, files, why) in cases {
+        std::thread::scope(|scope| {
+            let asks = scope.spawn(|| stat("false").unwrap_err());
+            let mut line = None;
+            until("it comes", || {
+                line = listener.accept().ok();
+                line.is_some()
+            });
+            let line = line.unwrap();
+            line.answer();
+            line.say_with(&answer, &files).unwrap();
+            let error = asks.join().unwrap();
+            let said = format!("{error}: {}", error.chain());
+            assert_eq!(error.kind(), Kind::ProtocolMismatch, "{said}");
+            assert!(said.contains(why), "{said}");
+        });
+    }
+}
