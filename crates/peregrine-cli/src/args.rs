@@ -142,6 +142,10 @@ pub(crate) enum Command {
         /// eth:, udp: or tcp: in front
         #[arg(add = ArgValueCompleter::new(completions::addresses))]
         name: String,
+        /// Tell what marshalling costs in each of ten stub designs: an equation for every procedure, and its
+        /// value with what this machine takes, measured now
+        #[arg(long)]
+        cost: bool,
     },
     /// Tell which path a client would take, and why none of the others
     Explain {

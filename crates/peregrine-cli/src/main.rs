@@ -5,6 +5,7 @@ mod args;
 mod clean;
 mod completions;
 mod copy;
+mod cost;
 mod demo;
 mod describe;
 mod doctor;
@@ -51,7 +52,8 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Serve(serve) => serve::run(&serve, format),
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List { address } => list::run(address.as_deref(), format),
-        Command::Describe { name } => describe::run(&name, written),
+        Command::Describe { name, cost: true } => cost::run(&name, written, format),
+        Command::Describe { name, cost: false } => describe::run(&name, written),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
         Command::Stat(stat) => stat::run(&stat, format),

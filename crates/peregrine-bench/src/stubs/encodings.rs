@@ -10,6 +10,8 @@
 //!
 //! Ours is the value of a compiled stub, native. All check what they read.
 
+use std::hint::black_box;
+
 use capnp::message::{self, ReaderOptions, ScratchSpaceHeapAllocator};
 use capnp::private::layout::{ElementSize, PointerBuilder, PointerReader, StructSize};
 use capnp::traits::{FromPointerBuilder, FromPointerReader};
@@ -134,7 +136,7 @@ fn pair<T: 'static>(
     decode: fn(&mut T, &[u8]) -> bool,
 ) -> Program {
     let (mut value, mut buffer) = (value, Vec::with_capacity(8192));
-    let (encode, decode) = std::hint::black_box((encode, decode));
+    let (encode, decode) = black_box((encode, decode));
     encode(&value, &mut buffer);
     Program::new(move |times| {
         (0..times).fold(true, |fine, _| {
@@ -161,21 +163,18 @@ fn with_postcard<T>(encodes: bool, value: T) -> Program
 where
     T: serde::Serialize + serde::de::DeserializeOwned + 'static,
 {
-    pair(
-        encodes,
-        value,
-        |value, buffer| {
-            buffer.resize(buffer.capacity(), 0);
-            match postcard::to_slice(value, buffer).map(|used| used.len()) {
-                Ok(used) => {
-                    buffer.truncate(used);
-                    true
-                }
-                Err(_) => false,
+    let (mut value, mut room, mut used) = (value, vec![0; 8192], 0);
+    used = postcard::to_slice(&value, &mut room).map_or(used, |bytes| bytes.len());
+    Program::new(move |times| {
+        (0..times).fold(true, |fine, _| {
+            let (value, room) = black_box((&mut value, &mut room));
+            fine & if encodes {
+                postcard::to_slice(value, room).is_ok()
+            } else {
+                postcard::from_bytes(&room[..used]).map(|decoded| *value = decoded).is_ok()
             }
-        },
-        |value, bytes| postcard::from_bytes(bytes).map(|decoded| *value = decoded).is_ok(),
-    )
+        })
+    })
 }
 
 /// An archive's buffer is aligned, and so of a type of its own.
@@ -198,19 +197,20 @@ where
     }
     Program::new(move |times| {
         (0..times).fold(true, |fine, _| {
+            let (value, buffer) = black_box((&mut value, &mut buffer));
             fine & if encodes {
-                let mut room = core::mem::take(&mut buffer);
+                let mut room = core::mem::take(buffer);
                 room.clear();
-                match rkyv::api::high::to_bytes_in::<_, rancor::Error>(&value, room) {
+                match rkyv::api::high::to_bytes_in::<_, rancor::Error>(&*value, room) {
                     Ok(filled) => {
-                        buffer = filled;
+                        *buffer = filled;
                         true
                     }
                     Err(_) => false,
                 }
             } else {
-                let decoded = rkyv::from_bytes::<T, rancor::Error>(&buffer);
-                decoded.map(|decoded| value = decoded).is_ok()
+                let decoded = rkyv::from_bytes::<T, rancor::Error>(buffer);
+                decoded.map(|decoded| *value = decoded).is_ok()
             }
         })
     })
@@ -294,11 +294,12 @@ fn with_capnp<T: 'static>(
     encode(&value, &mut buffer);
     Program::new(move |times| {
         (0..times).fold(true, |fine, _| {
+            let (value, buffer) = black_box((&mut value, &mut buffer));
             fine & if encodes {
                 buffer.clear();
-                encode(&value, &mut buffer)
+                encode(value, buffer)
             } else {
-                decode_capnp(&mut value, &buffer, read).is_ok()
+                decode_capnp(value, buffer, read).is_ok()
             }
         })
     })
