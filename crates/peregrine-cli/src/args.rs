@@ -8,6 +8,7 @@ use clap::builder::styling::AnsiColor;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint, value_parser};
 use clap_complete::engine::ArgValueCompleter;
 use peregrine::Wait;
+use peregrine::json::Bytes;
 
 use crate::completions::{self, Shell};
 
@@ -136,17 +137,10 @@ pub(crate) enum Command {
         /// a hosts file has [default: all of this machine]
         address: Option<String>,
     },
-    /// Show the interface of an export
-    Describe {
-        /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
-        /// eth:, udp: or tcp: in front
-        #[arg(add = ArgValueCompleter::new(completions::addresses))]
-        name: String,
-        /// Tell what marshalling costs in each of ten stub designs: an equation for every procedure, and its
-        /// value with what this machine takes, measured now
-        #[arg(long)]
-        cost: bool,
-    },
+    /// Show the interface of an export, as the trait that its server was written against
+    Describe(Describe),
+    /// Call a procedure of any server, with arguments as NAME=VALUE or JSON
+    Call(Call),
     /// Tell which path a client would take, and why none of the others
     Explain {
         /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
@@ -276,6 +270,84 @@ pub(crate) struct Stat {
     pub(crate) count: Option<u64>,
 }
 
+/// Options of `describe`.
+#[derive(Args, Debug)]
+pub(crate) struct Describe {
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
+    /// udp: or tcp: in front
+    #[arg(add = ArgValueCompleter::new(completions::addresses), required_unless_present = "interface")]
+    pub(crate) address: Option<String>,
+    /// Show what was saved here, and ask nobody: JSON or a trait that `describe` has printed
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "address")]
+    pub(crate) interface: Option<PathBuf>,
+    /// Tell what marshalling costs in each of ten stub designs: an equation for every procedure, and its value
+    /// with what this machine takes, measured now
+    #[arg(long)]
+    pub(crate) cost: bool,
+}
+
+/// Options of `call`.
+#[derive(Args, Debug)]
+#[command(after_help = CALL_ARGUMENTS)]
+pub(crate) struct Call {
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
+    /// udp: or tcp: in front
+    #[arg(add = ArgValueCompleter::new(completions::addresses))]
+    pub(crate) address: String,
+    /// Which procedure: `describe` shows what there is
+    pub(crate) procedure: String,
+    /// NAME=VALUE, NAME:=JSON, NAME=@FILE, a JSON object or array, @FILE, or @- for standard input
+    #[arg(value_name = "ARGUMENT", allow_hyphen_values = false)]
+    pub(crate) arguments: Vec<String>,
+    /// Write what comes back in a buffer to a file, as it is; `-` is standard output
+    #[arg(long, value_name = "NAME=FILE")]
+    pub(crate) out: Vec<String>,
+    /// How bytes are shown
+    #[arg(long, value_enum, default_value_t = ShownBytes::Auto)]
+    pub(crate) bytes: ShownBytes,
+    /// Give up after so long, such as 500ms or 2s
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) timeout: Option<Duration>,
+    /// Call by this description, which was saved, rather than by what the server says
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) interface: Option<PathBuf>,
+}
+
+const CALL_ARGUMENTS: &str = "\
+Arguments:
+  path=hosts           a word: text as it is, numbers, enums and the rest as JSON
+  sizes:='[1, 2]'      JSON in any case
+  data=@photo.jpg      a file: its bytes or text, or the JSON in it
+  into=64K             room for so many elements of a buffer that comes back
+  '{\"path\": \"hosts\"}'  all of them by name; an array has them in order
+  @arguments.json, @-  the same from a file, or from standard input
+
+Numbers that are left out are 0, flags false, options none.";
+
+/// How bytes are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ShownBytes {
+    /// As text if they are text, otherwise as hexadecimal digits
+    Auto,
+    /// As text, in which what is none is replaced
+    Text,
+    /// As hexadecimal digits
+    Hex,
+    /// As an array of numbers
+    Array,
+}
+
+impl From<ShownBytes> for Bytes {
+    fn from(shown: ShownBytes) -> Self {
+        match shown {
+            ShownBytes::Auto => Self::Auto,
+            ShownBytes::Text => Self::Text,
+            ShownBytes::Hex => Self::Hex,
+            ShownBytes::Array => Self::Array,
+        }
+    }
+}
+
 /// Options of `doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
@@ -376,7 +448,7 @@ fn time(text: &str) -> Result<Duration, String> {
 }
 
 /// A number of bytes, perhaps with K, M or G behind it (powers of 1024).
-fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),
         Some(b'm' | b'M') => (&text[..text.len() - 1], 20),

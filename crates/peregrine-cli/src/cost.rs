@@ -8,41 +8,36 @@ use std::hint::black_box;
 use std::sync::atomic::{Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
-use peregrine::interface::{Control, Copying, Cost, Design, Parameters, ProcedureCost, Symbol};
+use peregrine::interface::{
+    Control, Copying, Cost, Described, Design, Parameters, ProcedureCost, Symbol,
+};
 use serde_json::{Map, Value, json};
 
-use crate::args::{Format, Written};
+use crate::args::Written;
 use crate::output::{self, BOLD, DIM, Failure};
 
 /// What stands for every length that the interface does not bound.
 const LENGTH: f64 = 64.0;
 
-/// Tells what the export of an address costs.
-pub(crate) fn run(address: &str, written: Written, format: Format) -> Result<(), Failure> {
-    let begun = Instant::now();
-    if written == Written::C {
+/// Tells what the procedures of an interface cost.
+pub(crate) fn show(described: &Described, format: Written, begun: Instant) -> Result<(), Failure> {
+    if format == Written::C {
         return Err(Failure::local("`--cost` is no header in C", "leave out one of the two"));
     }
-    let said = peregrine::describe(address)?;
-    let described = said.parsed().map_err(|error| Failure::Local {
-        what: format!("reading what {address} says of its interface"),
-        causes: vec![error.to_string()],
-        advice: "the server may be of another version of Peregrine",
-        suggestions: Vec::new(),
-    })?;
     let blocks = blocks();
     let machine = Parameters { symbols: symbols(), blocks: &blocks };
     let costs = Design::ALL.map(|design| described.costs(design));
     let names: Vec<&str> = described.procedures.iter().map(|one| &*one.name).collect();
-    let study = Study { names, costs, machine };
+    let study = Study { interface: &described.name, names, costs, machine };
     match format {
-        Format::Human => output::say(study.to_text(address, &described.name)),
-        _ => output::print(study.to_json(address, &described.name, begun)),
+        Written::Human => output::say(study.to_text()),
+        _ => output::print(study.to_json(begun)),
     }
 }
 
 /// Equations, and what stands in them.
 struct Study<'a> {
+    interface: &'a str,
     names: Vec<&'a str>,
     /// By design, then by procedure.
     costs: [Vec<ProcedureCost>; Design::ALL.len()],
@@ -77,10 +72,8 @@ impl Study<'_> {
         Design::ALL.into_iter().zip(costs)
     }
 
-    fn to_text(&self, address: &str, interface: &str) -> String {
-        let mut text = format!(
-            "{BOLD}{address}{BOLD:#}: what marshalling costs for the interface {interface}\n\n"
-        );
+    fn to_text(&self) -> String {
+        let mut text = format!("What marshalling costs for {BOLD}{}{BOLD:#}\n\n", self.interface);
         for (procedure, name) in self.names.iter().enumerate() {
             let rows = self.of(procedure).map(|(design, cost)| {
                 vec![
@@ -118,7 +111,7 @@ impl Study<'_> {
         text
     }
 
-    fn to_json(&self, address: &str, interface: &str, begun: Instant) -> Value {
+    fn to_json(&self, begun: Instant) -> Value {
         let message = |cost: &Cost| {
             let ns = (self.ns(cost) * 1000.0).round() / 1000.0;
             json!({ "equation": cost.to_string(), "ns": ns })
@@ -153,8 +146,7 @@ impl Study<'_> {
             .map(|(bytes, ns)| json!({ "bytes": bytes, "ns": ns }))
             .collect();
         json!({
-            "name": address,
-            "interface": interface,
+            "interface": self.interface,
             "procedures": procedures,
             "parameters": {
                 "measured": "on this machine, just now",
@@ -321,8 +313,6 @@ fn blocks() -> Vec<(u64, f64)> {
 
 #[cfg(test)]
 mod tests {
-    use peregrine::interface::Described;
-
     use super::*;
 
     #[test]
@@ -339,13 +329,14 @@ mod tests {
             "interface Sum version 0\nsum(in all: [i32] max 256, in name: str) -> i64 or text\n";
         let described = Described::parse(text).unwrap();
         let costs = Design::ALL.map(|design| described.costs(design));
-        let study = Study { names: vec!["sum"], costs, machine: Parameters::MICROVAX };
-        let json = study.to_json("sums", "Sum", Instant::now());
+        let study =
+            Study { interface: "Sum", names: vec!["sum"], costs, machine: Parameters::MICROVAX };
+        let json = study.to_json(Instant::now());
         let designs = json["procedures"][0]["designs"].as_array().unwrap();
         assert_eq!(designs.len(), 10);
         assert_eq!(designs[9]["call"]["equation"], "2 L_i + b(1024) + b(name) + α");
         assert_eq!(designs[6]["result"], json!({ "equation": "L_i", "ns": 10.0 }));
-        let told = study.to_text("sums", "Sum");
+        let told = study.to_text();
         for part in ["sum", "procedural, byte", "b(name)", "this machine, just now"] {
             assert!(told.contains(part), "{part:?} is missing in {told}");
         }

@@ -1,116 +1,107 @@
-//! `describe`: the interface of an export, as it tells it itself.
+//! `describe`: an interface as the trait that its server was written against, as JSON, or as a header in C.
 
-use core::fmt::Write;
-use std::time::{Duration, Instant};
+use core::fmt::Write as _;
+use std::time::Instant;
 
-use peregrine::Description;
+use peregrine::interface::Described;
 use serde_json::{Value, json};
 
-use crate::args::Written;
+use crate::args::{Describe, Written};
+use crate::cost;
 use crate::header;
 use crate::output::{self, BOLD, DIM, Failure};
+use crate::saved;
 
-/// Describes one export.
-pub(crate) fn run(name: &str, format: Written) -> Result<(), Failure> {
+/// Describes one export, or what was saved of one.
+pub(crate) fn run(describe: &Describe, format: Written) -> Result<(), Failure> {
     let begun = Instant::now();
-    let said = peregrine::describe(name)?;
-    let took = begun.elapsed();
-    let parts = Parts::of(&said);
+    let (described, server) = match (&describe.address, &describe.interface) {
+        (_, Some(path)) => (saved::read(path)?, None),
+        (Some(address), None) => {
+            let said = peregrine::describe(address)?;
+            let described = said.parsed().map_err(|error| unreadable(address, &error))?;
+            (described, Some((address.as_str(), said)))
+        }
+        (None, None) => {
+            return Err(Failure::local("there is nothing to describe", "name an address"));
+        }
+    };
+    if describe.cost {
+        return cost::show(&described, format, begun);
+    }
     match format {
-        Written::Json | Written::Ndjson => output::print(to_json(name, &said, &parts, took)),
-        Written::Human => output::say(to_text(name, &said, &parts)),
-        Written::C => match header::of(&said) {
+        Written::Json | Written::Ndjson => {
+            let mut whole = to_json(&described);
+            if let Some((address, said)) = server {
+                whole["name"] = json!(address);
+                whole["process"] = json!(said.process);
+                whole["age_ms"] = json!(said.age_ms);
+                whole["bindings"] = json!(said.bindings);
+                whole["took_ns"] = output::whole_ns(begun.elapsed());
+            }
+            output::print(whole)
+        }
+        Written::Human => {
+            let mut text = String::new();
+            // A comment too, so that the whole is Rust.
+            if let Some((address, said)) = server {
+                let (age, bindings) = (output::age(said.age_ms), said.bindings);
+                let process = said.process;
+                let _ = writeln!(
+                    text,
+                    "{DIM}// {address}: process {process}, for {age}, bindings: {bindings}{DIM:#}"
+                );
+            }
+            let _ = writeln!(text, "{DIM}// digest {}{DIM:#}\n", described.digest());
+            text.push_str(&painted(&described.to_trait()));
+            output::say(text.trim_end())
+        }
+        Written::C => match header::of(&described) {
             Ok(header) => output::print(header.trim_end()),
-            Err(error) => Err(Failure::Local {
-                what: format!("reading what {name} says of its interface"),
-                causes: vec![error.to_string()],
-                advice: "the server may be of another version of Peregrine",
-                suggestions: Vec::new(),
-            }),
+            Err(error) => Err(unreadable(&described.name, &error)),
         },
     }
 }
 
-/// The lines of a canonical text by what they say.
-struct Parts<'a> {
-    /// Signatures, each with its documentation.
-    procedures: Vec<(&'a str, &'a str)>,
-    /// Named types.
-    types: Vec<&'a str>,
-}
-
-impl<'a> Parts<'a> {
-    fn of(said: &'a Description) -> Self {
-        // `Name#0 = ...` is a type; every procedure has its parentheses before any equals sign.
-        let is_type = |line: &&str| {
-            line.split_once(" = ")
-                .is_some_and(|(name, _)| name.contains('#') && !name.contains('('))
-        };
-        let (types, procedures): (Vec<&str>, Vec<&str>) =
-            said.text.lines().skip(1).partition(is_type);
-        let docs = said.docs.iter().skip(1).map(String::as_str);
-        let docs = docs.chain(core::iter::repeat(""));
-        Self { procedures: procedures.into_iter().zip(docs).collect(), types }
+fn unreadable(name: &str, error: &dyn core::fmt::Display) -> Failure {
+    Failure::Local {
+        what: format!("reading what {name} says of its interface"),
+        causes: vec![error.to_string()],
+        advice: "the server may be of another version of Peregrine",
+        suggestions: Vec::new(),
     }
 }
 
-fn signature(line: &str) -> (bool, &str) {
-    line.strip_prefix("idempotent ").map_or((false, line), |rest| (true, rest))
-}
-
-fn to_json(name: &str, said: &Description, parts: &Parts<'_>, took: Duration) -> Value {
-    let procedures: Vec<Value> = parts
-        .procedures
-        .iter()
-        .map(|(line, docs)| {
-            let (idempotent, signature) = signature(line);
-            let name = signature.split('(').next().unwrap_or(signature);
-            json!({ "name": name, "signature": signature, "idempotent": idempotent, "docs": docs })
-        })
-        .collect();
-    json!({
-        "name": name,
-        "interface": said.interface,
-        "version": said.version,
-        "digest": said.digest.to_string(),
-        "docs": said.docs.first(),
-        "procedures": procedures,
-        "types": parts.types,
-        "canonical": said.text,
-        "process": said.process,
-        "age_ms": said.age_ms,
-        "bindings": said.bindings,
-        "took_ns": output::whole_ns(took),
-    })
-}
-
-fn to_text(name: &str, said: &Description, parts: &Parts<'_>) -> String {
-    let mut text = String::new();
-    let _ =
-        writeln!(text, "{BOLD}{name}{BOLD:#} exports {} version {}", said.interface, said.version);
-    let (age, bindings) = (output::age(said.age_ms), said.bindings);
-    let _ = writeln!(text, "process {}, for {age}, bindings: {bindings}", said.process);
-    let _ = writeln!(text, "digest {}\n", said.digest);
-    let comment = |text: &mut String, indent: &str, docs: &str| {
-        for line in docs.lines() {
-            let _ = writeln!(text, "{indent}{DIM}/// {line}{DIM:#}");
+/// The description as it is read back, with what people like to see.
+fn to_json(described: &Described) -> Value {
+    let mut whole = described.to_json();
+    if let Some(procedures) = whole["procedures"].as_array_mut() {
+        for (json, procedure) in procedures.iter_mut().zip(&described.procedures) {
+            let signature = described.procedure_text(procedure);
+            let signature = signature.strip_prefix("idempotent ").unwrap_or(&signature);
+            json["signature"] = json!(signature);
         }
+    }
+    whole["canonical"] = json!(described.to_string());
+    whole["trait"] = json!(described.to_trait());
+    whole
+}
+
+/// Rust in colours: comments are dim, names of what is described are bold.
+fn painted(text: &str) -> String {
+    let line = |line: &str| {
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("///") || trimmed.starts_with("#[") {
+            return format!("{DIM}{line}{DIM:#}");
+        }
+        for word in ["fn ", "pub trait ", "pub struct ", "pub enum "] {
+            let Some(rest) = trimmed.strip_prefix(word) else { continue };
+            let end = rest.find(|c: char| c != '_' && !c.is_alphanumeric()).unwrap_or(rest.len());
+            let (name, rest) = rest.split_at(end);
+            let indent = &line[..line.len() - trimmed.len()];
+            return format!("{indent}{word}{BOLD}{name}{BOLD:#}{rest}");
+        }
+        line.to_owned()
     };
-    comment(&mut text, "", said.docs.first().map_or("", String::as_str));
-    let _ = writeln!(text, "{BOLD}interface {}{BOLD:#}", said.interface);
-    for (line, docs) in &parts.procedures {
-        comment(&mut text, "    ", docs);
-        let (idempotent, signature) = signature(line);
-        let (name, rest) = signature.split_at(signature.find('(').unwrap_or(signature.len()));
-        let mark = if idempotent { "idempotent " } else { "" };
-        let _ = writeln!(text, "    {mark}{BOLD}{name}{BOLD:#}{rest}");
-    }
-    if !parts.types.is_empty() {
-        let _ = writeln!(text, "\n{BOLD}types{BOLD:#}");
-    }
-    for line in &parts.types {
-        let _ = writeln!(text, "    {line}");
-    }
-    text.truncate(text.trim_end().len());
-    text
+    text.lines().map(line).collect::<Vec<_>>().join("\n")
 }

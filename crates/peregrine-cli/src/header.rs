@@ -6,22 +6,20 @@
 use core::fmt::Write;
 use std::collections::BTreeSet;
 
-use peregrine::Description;
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedProcedure,
     DescribedType, Direction, Shape, TextError,
 };
 
-/// The header of what an export says of itself.
-pub(crate) fn of(said: &Description) -> Result<String, TextError> {
-    let described = Described::parse(&said.text)?;
+/// The header of an interface.
+pub(crate) fn of(described: &Described) -> Result<String, TextError> {
     let mut header = Header {
-        described: &described,
+        described,
         prefix: macro_name(&described.name),
         taken: BTreeSet::new(),
         text: String::new(),
     };
-    header.write(said);
+    header.write();
     Ok(header.text)
 }
 
@@ -35,29 +33,28 @@ struct Header<'a> {
 }
 
 impl Header<'_> {
-    fn write(&mut self, said: &Description) {
+    fn write(&mut self) {
         let described = self.described;
         let title = format!("Interface {} version {}.", described.name, described.version);
         let made = "Made by `peregrine describe --format c`; the bytes are those of \
                     docs/REPRESENTATION.md.";
-        let docs = said.docs.first().map_or("", String::as_str);
-        self.comment(&[&title, docs, made]);
+        self.comment(&[&title, &described.docs, made]);
         let guard = format!("PEREGRINE_{}_H", self.prefix);
         let _ = writeln!(self.text, "#ifndef {guard}\n#define {guard}\n");
         self.define("NAME", &quoted(&described.name));
         self.define("VERSION", &format!("{}u", described.version));
         let digest: Vec<String> =
-            said.digest.0.iter().map(|byte| format!("0x{byte:02x}")).collect();
+            described.digest().0.iter().map(|byte| format!("0x{byte:02x}")).collect();
         self.define("DIGEST", &format!("{{ {} }}", digest.join(", ")));
         self.define("PROCEDURES", &format!("{}u", described.procedures.len()));
-        let lines: Vec<String> = said.text.split_inclusive('\n').map(quoted).collect();
+        let text = described.to_string();
+        let lines: Vec<String> = text.split_inclusive('\n').map(quoted).collect();
         self.define("CANONICAL", &format!("\\\n    {}", lines.join(" \\\n    ")));
         for number in 0..described.types.len() {
             self.named(number);
         }
         for (number, procedure) in described.procedures.iter().enumerate() {
-            let docs = said.docs.get(number + 1).map_or("", String::as_str);
-            self.procedure(number, procedure, docs);
+            self.procedure(number, procedure, &procedure.docs);
         }
         let _ = writeln!(self.text, "\n#endif");
     }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod call;
 mod clean;
 mod completions;
 mod copy;
@@ -19,6 +20,7 @@ mod list;
 mod man;
 mod output;
 mod ping;
+mod saved;
 mod serve;
 mod stat;
 mod usage;
@@ -52,8 +54,8 @@ fn run(arguments: Arguments, format: Format) -> Result<(), Failure> {
         Command::Serve(serve) => serve::run(&serve, format),
         Command::Copy(copy) => copy::run(&copy, format),
         Command::List { address } => list::run(address.as_deref(), format),
-        Command::Describe { name, cost: true } => cost::run(&name, written, format),
-        Command::Describe { name, cost: false } => describe::run(&name, written),
+        Command::Describe(describe) => describe::run(&describe, written),
+        Command::Call(call) => call::run(&call, format),
         Command::Explain { address } => explain::run(&address, format),
         Command::Ping(ping) => ping::run(&ping, format),
         Command::Stat(stat) => stat::run(&stat, format),

@@ -92,9 +92,7 @@ fn asked<'a>(words: &'a [OsString], option: &str) -> Option<&'a OsStr> {
 
 /// What cannot be said of each option by itself.
 fn sensible(arguments: Arguments, command: &mut clap::Command) -> Result<Arguments, Error> {
-    if arguments.format == Written::C
-        && !matches!(arguments.command, Some(Command::Describe { .. }))
-    {
+    if arguments.format == Written::C && !matches!(arguments.command, Some(Command::Describe(_))) {
         let only = "`--format c` is a header of an interface: only `describe` has one";
         return Err(command.error(ErrorKind::ArgumentConflict, only));
     }

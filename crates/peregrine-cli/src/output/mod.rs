@@ -16,7 +16,7 @@ use crate::args::Format;
 
 pub(crate) use self::failure::{During, Failure};
 pub(crate) use self::layout::{fitted as table_fitted, fold, table, table_within};
-pub(crate) use self::near::files as near_files;
+pub(crate) use self::near::{closest as near, files as near_files};
 pub(crate) use self::progress::{Counted, bar, clear_bars};
 
 /// Emphasis.
@@ -35,6 +35,15 @@ pub(crate) fn print(line: impl Display) -> Result<(), Failure> {
     let mut stdout = anstream::stdout();
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
+        written => written.during("writing to standard output"),
+    }
+}
+
+/// Writes bytes to standard output, as they are.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
         written => written.during("writing to standard output"),
     }

@@ -8,7 +8,7 @@ use peregrine::Address;
 const MOST: usize = 3;
 
 /// Those of `candidates` that are near to `word`, nearest first; the word itself is none of them.
-pub(super) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
+pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
     let within = (word.chars().count() / 3).max(2);
     let mut near: Vec<(usize, String)> = candidates
         .into_iter()

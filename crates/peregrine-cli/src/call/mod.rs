@@ -1,0 +1,210 @@
+//! `call`: any procedure of any server, by what the server says of its interface.
+
+mod arguments;
+mod show;
+
+use std::time::{Duration, Instant};
+
+use peregrine::interface::{Described, DescribedProcedure, Direction};
+use peregrine::json::Bytes;
+use peregrine::{Argument, BindOptions, Dynamic, GenericClient, Limit, Out};
+use serde_json::{Map, Value, json};
+
+use self::arguments::{Given, Place};
+use crate::args::{Call, Format};
+use crate::interrupt::{Interrupt, Terms};
+use crate::output::{self, During as _, Failure};
+use crate::saved;
+
+/// How long a call has to come to its end when it is interrupted.
+const GRACE: Duration = Duration::from_millis(50);
+
+/// Makes one call.
+pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
+    let terms = Terms { format, grace: GRACE, executed: "maybe" };
+    let name = call.procedure.clone();
+    let interrupt =
+        Interrupt::mind(terms, || {}, move || format!("the call of `{name}` was given up"))?;
+    // What was saved tells before anybody is asked whether the arguments make sense.
+    let saved = call.interface.as_deref().map(saved::read).transpose()?;
+    let ready = saved.as_ref().map(|described| Given::read(described, call)).transpose()?;
+    let begun = Instant::now();
+    let client = match saved {
+        Some(described) => {
+            let needed = ready.as_ref().map_or(0, |given| given.message_bytes);
+            GenericClient::bind_as(&call.address, described, &options(needed))?
+        }
+        None => GenericClient::bind(&call.address)?,
+    };
+    let mut given = match ready {
+        Some(given) => given,
+        None => Given::read(client.described(), call)?,
+    };
+    // Room for what comes back is room in every message.
+    let client = match call.interface {
+        None if given.message_bytes > peregrine::limits::MESSAGE_BYTES => {
+            let described = client.described().clone();
+            GenericClient::bind_as(&call.address, described, &options(given.message_bytes))?
+        }
+        _ => client,
+    };
+    let client = match call.timeout {
+        Some(limit) => client.with_limit(Limit::Within(limit)),
+        None => client,
+    };
+    let bound = begun.elapsed();
+    if format == Format::Human {
+        given.notes.iter().for_each(output::tell);
+    }
+    let described = client.described().clone();
+    let procedure = &described.procedures[given.number as usize];
+    let called = Instant::now();
+    let made = make(&client, &mut given);
+    let took = called.elapsed();
+    let path = client.binding().path().to_string();
+    let told = json!({
+        "path": path,
+        "took_ns": output::whole_ns(took),
+        "bind_ns": output::whole_ns(bound),
+    });
+    let result = match made.map_err(Failure::from) {
+        Ok(result) => result,
+        Err(failure) => {
+            interrupt.check(|| format!("the call of `{}` was given up", procedure.name))?;
+            return Err(failure.with(told));
+        }
+    };
+    interrupt.leave();
+    let done = Done { described: &described, procedure, given: &given, bytes: call.bytes.into() };
+    match result {
+        Ok(result) => done.show(&result, told, format, &path, took),
+        Err(error) => Err(done.said(&error, told)),
+    }
+}
+
+fn options(message_bytes: usize) -> BindOptions {
+    let options = BindOptions::default();
+    match message_bytes {
+        0 => options,
+        bytes => options.message_bytes(bytes.max(peregrine::limits::MESSAGE_BYTES)),
+    }
+}
+
+/// Makes the call; what came back stands in the places of the arguments.
+fn make(
+    client: &GenericClient,
+    given: &mut Given,
+) -> Result<Result<Dynamic, Dynamic>, peregrine::CallError> {
+    let mut filled: Vec<usize> = Vec::new();
+    let mut result = Dynamic::Unit;
+    let mut arguments: Vec<Argument<'_>> = given
+        .places
+        .iter_mut()
+        .map(|place| match place {
+            Place::In(value) => Argument::In(value),
+            Place::Bytes(bytes) => Argument::Bytes((&bytes[..]).into()),
+            Place::InOut(value) => Argument::InOut(value),
+            Place::Out(room) => Argument::Out(Out::from(&mut room[..])),
+        })
+        .collect();
+    let made = client.call_into(given.number, &mut arguments, &mut result);
+    for argument in &arguments {
+        if let Argument::Out(out) = argument {
+            filled.push(out.filled());
+        }
+    }
+    drop(arguments);
+    let mut filled = filled.into_iter();
+    for place in &mut given.places {
+        if let Place::Out(room) = place {
+            room.truncate(filled.next().unwrap_or(0));
+        }
+    }
+    Ok(if made? { Ok(result) } else { Err(result) })
+}
+
+/// A call that came to its end.
+struct Done<'a> {
+    described: &'a Described,
+    procedure: &'a DescribedProcedure,
+    given: &'a Given,
+    bytes: Bytes,
+}
+
+/// What came back in a parameter: its name, its bytes if it is a buffer of those, and as JSON.
+struct Back<'a> {
+    name: &'a str,
+    raw: Option<&'a [u8]>,
+    json: Value,
+}
+
+impl Done<'_> {
+    /// What came back besides the result. Buffers for which a file was named are in it then.
+    fn back(&self) -> Result<Vec<Back<'_>>, Failure> {
+        let mut all = Vec::new();
+        for (parameter, place) in self.procedure.parameters.iter().zip(&self.given.places) {
+            let (value, raw) = match (parameter.direction, place) {
+                (Direction::Out, Place::Out(bytes)) => {
+                    (Dynamic::Plain(bytes.clone()), Some(&bytes[..]))
+                }
+                (Direction::InOut, Place::InOut(value)) => match value {
+                    Dynamic::Plain(bytes) => (value.clone(), Some(&bytes[..])),
+                    _ => (value.clone(), None),
+                },
+                _ => continue,
+            };
+            let file = self.given.files.iter().find(|(name, _)| *name == parameter.name);
+            let json = match (file, raw) {
+                (Some((_, path)), Some(bytes)) => {
+                    let what = format!("writing {}", path.display());
+                    if path.as_os_str() == "-" {
+                        output::print_bytes(bytes)?;
+                    } else {
+                        std::fs::write(path, bytes).during(what)?;
+                    }
+                    json!({ "file": path.display().to_string(), "bytes": bytes.len() })
+                }
+                _ => self.described.argument_to_json(parameter, &value, self.bytes),
+            };
+            let raw = raw.filter(|_| file.is_none());
+            all.push(Back { name: &parameter.name, raw, json });
+        }
+        Ok(all)
+    }
+
+    fn show(
+        &self,
+        result: &Dynamic,
+        told: Value,
+        format: Format,
+        path: &str,
+        took: Duration,
+    ) -> Result<(), Failure> {
+        let back = self.back()?;
+        let result = self.described.value_to_json(&self.procedure.result, result, self.bytes);
+        if format.is_json() {
+            let out: Map<String, Value> =
+                back.into_iter().map(|one| (one.name.to_owned(), one.json)).collect();
+            let mut whole = json!({ "result": result, "out": out });
+            if let (Some(whole), Value::Object(told)) = (whole.as_object_mut(), told) {
+                whole.extend(told);
+            }
+            // What went to standard output instead stands there alone.
+            return if self.given.is_piped() { Ok(()) } else { output::print(whole) };
+        }
+        show::people(&result, &back, self.given.is_piped())?;
+        output::tell(show::how(path, took));
+        Ok(())
+    }
+
+    /// The procedure said no.
+    fn said(&self, error: &Dynamic, mut told: Value) -> Failure {
+        let value = self.described.value_to_json(&self.procedure.error, error, self.bytes);
+        let text = match &value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        told["said"] = value;
+        Failure::Said(format!("`{}` said no: {text}", self.procedure.name)).with(told)
+    }
+}

@@ -1,0 +1,54 @@
+//! Descriptions of interfaces that were saved: as JSON, as a trait in Rust, as canonical text.
+
+use std::path::Path;
+
+use peregrine::interface::Described;
+
+use crate::output::{During as _, Failure, near_files};
+
+/// Reads a description from a file, whichever form it has.
+pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
+    let what = || format!("reading an interface from {}", path.display());
+    let text =
+        std::fs::read_to_string(path).during(what()).map_err(|failure| match path.exists() {
+            true => failure,
+            false => failure.or_meant(near_files(path)),
+        })?;
+    parse(&text).map_err(|cause| Failure::Local {
+        what: what(),
+        causes: vec![cause],
+        advice: "save one with `peregrine describe ADDRESS --format json`, or as the trait that `describe` \
+                 shows",
+        suggestions: Vec::new(),
+    })
+}
+
+fn parse(text: &str) -> Result<Described, String> {
+    let begins = |with: &str| text.trim_start().starts_with(with);
+    if begins("{") {
+        let json = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        return Described::from_json(&json).map_err(|error| error.to_string());
+    }
+    let read = match begins("interface ") {
+        true => Described::parse(text),
+        false => Described::parse_trait(text),
+    };
+    read.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_forms_are_read() {
+        let text = "trait Add { fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>; }";
+        let add = parse(text).unwrap();
+        for form in [add.to_trait(), add.to_string(), add.to_json().to_string()] {
+            assert_eq!(parse(&form), Ok(add.clone()));
+        }
+        for form in ["{", "interface ", "trait", ""] {
+            assert!(parse(form).is_err());
+        }
+    }
+}
