@@ -16,11 +16,8 @@ impl<'a> Packet<'a> {
     /// Moves by way of a copy of the position that nobody else sees, so that it stays in registers however
     /// many [fences](apart) there are.
     #[inline(always)]
-    pub(crate) fn locally(
-        &mut self,
-        moves: impl FnOnce(&mut Packet<'a>) -> Option<()>,
-    ) -> Option<()> {
-        let mut local = Packet { rest: core::mem::take(&mut self.rest) };
+    pub(crate) fn locally(&mut self, moves: impl FnOnce(&mut Self) -> Option<()>) -> Option<()> {
+        let mut local = Self { rest: core::mem::take(&mut self.rest) };
         moves(&mut local)?;
         self.rest = local.rest;
         Some(())

@@ -195,10 +195,7 @@ fn copy_from<const N: usize>(flat: &mut Room, packet: &mut [u8]) -> Used {
 }
 
 /// Both ways of a value, in a representation.
-fn of_value<T: Value + 'static, R: Representation>(value: &T, marshals: bool) -> Program
-where
-    T: Clone,
-{
+fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: bool) -> Program {
     let (mut boxed, mut packet) = (Box::new(Aligned(value.clone())), room());
     if marshals {
         return Program::calling(boxed, packet, encode::<T, R>);

@@ -31,6 +31,7 @@ impl Data {
     }
 
     /// Bytes of a message: the values, and a count before each array and text.
+    #[cfg(test)]
     pub(crate) const fn bytes(self) -> usize {
         match self {
             Self::One => 4,
@@ -120,6 +121,7 @@ impl User {
     }
 
     /// Nothing but zeros, for values to arrive in.
+    #[cfg(test)]
     pub(crate) fn empty() -> Self {
         Self {
             one: 0,
