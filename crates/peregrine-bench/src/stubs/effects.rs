@@ -81,6 +81,13 @@ pub(crate) fn all() -> Vec<Effect> {
             without: |user, packet| items_of_records(&InlineItem::<Marshal>::new(), user, packet),
         },
         Effect {
+            name: "a code alone waits for what it looks at",
+            what: "the interpreter with one integer that is found and not moved, or with nothing",
+            per: 1,
+            with: interpreted::integer_for_nothing,
+            without: interpreted::nothing,
+        },
+        Effect {
             name: "an interpreter's codes wait for each other",
             what: "86 records of three integers that are found and not moved, or as many integers in one row of codes",
             per: RECORDS,

@@ -408,11 +408,12 @@ const fn case(data: Data, encodes: bool) -> &'static str {
 
 /// Measures all of them, each type and way in rounds of its own.
 pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
+    let calling = shipped::Calling::shared();
     let mut rows = Vec::new();
     for encodes in [true, false] {
         for data in Data::ALL {
             progress.say(case(data, encodes));
-            let mut programs = vec![shipped::program(Ours::Value, data, encodes)?];
+            let mut programs = vec![shipped::program(Ours::Value, data, encodes, &calling)?];
             programs.extend(PEERS.map(|peer| program(peer, data, encodes)));
             let samples = in_turn(selection.rounds(), programs.len(), |which| {
                 programs[which].measure(selection.slice() / 2)

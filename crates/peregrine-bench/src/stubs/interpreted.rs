@@ -186,6 +186,11 @@ pub(crate) fn nothing(user: &mut User, packet: &mut [u8]) -> Used {
     call(&Nothing, &mut [Memory::Words(&mut user.array[..])], &[], packet)
 }
 
+/// One integer that is found and not moved.
+pub(crate) fn integer_for_nothing(user: &mut User, packet: &mut [u8]) -> Used {
+    call(&Nothing, &mut [Memory::Words(&mut user.array[..])], ONE, packet)
+}
+
 /// Many integers that are found and not moved.
 pub(crate) fn integers_for_nothing(user: &mut User, packet: &mut [u8]) -> Used {
     const CODES: &[Code] = &[Code::Integer; MANY];

@@ -44,10 +44,9 @@ pub(crate) fn of(study: &Study) -> Vec<Mark> {
             marks.push(Mark { what, must, is: ours.ratio[1] });
         }
     }
-    let ns = |row| study.ours(row, Data::One, true).map(|one| one.ns[1]);
-    if let (Some(interpreted), Some(compiled)) = (ns(Row::Interpreted), ns(Row::Compiled)) {
+    if let Some(ours) = study.ours(Row::Interpreted, Data::One, true) {
         let what = format!("{}, interpreted client, ns more than compiled", Data::One.name());
-        marks.push(Mark { what, must: MORE_NS, is: interpreted - compiled });
+        marks.push(Mark { what, must: MORE_NS, is: ours.more });
     }
     let worst = |off: &dyn Fn(&super::study::Cell) -> f64| {
         study.cells.iter().map(|cell| off(cell).abs()).fold(0.0, f64::max)

@@ -121,6 +121,7 @@ fn to_json(study: &Study) -> Value {
                 "ratio": rounded(one.ratio[1]),
                 "ratio_low": rounded(one.ratio[0]),
                 "ratio_high": rounded(one.ratio[2]),
+            "more_ns": rounded(one.more),
             })
         })
         .collect();

@@ -6,13 +6,18 @@
 //! | `stub` | all that a generated stub does: the client's, up to a message that is complete in its frame; and the server's, from there to the procedure (copying the arguments, as a path does) and back |
 //! | `call` | a whole call within this process, by the compiled client and by the interpreted one, to the same compiled server |
 
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::sync::Arc;
+
 use peregrine::call::{Call, EStack, FrameLayout, Frames, Incoming, Limit, execute};
 use peregrine::interface::Described;
 use peregrine::sys::Memory;
-use peregrine::value::{Block, Native, Reader, Representation, Space, Swapped, Window, Writer};
+use peregrine::value::{
+    Block, Native, Reader, Representation, Space, Swapped, Window, Writer, plain_slice,
+};
 use peregrine::{Argument, Dynamic, GenericClient, Plain, Short, Value, interface};
-use std::hint::black_box;
-use std::sync::Arc;
 
 use super::Used;
 use super::programs::Program;
@@ -317,77 +322,92 @@ impl Server {
     }
 }
 
-/// Calls within this process, by either client of the same server.
-struct Calling {
+/// Calls within this process, by either client of the same server, with the same values at the same place.
+pub(crate) struct Calling {
     compiled: ThreeClient,
     interpreted: GenericClient,
     user: User,
-    records: Box<Aligned<[Triple; RECORDS]>>,
     labelled: Labelled,
-    /// The same values, for the interpreted client.
     one: Dynamic,
     numbers: [Dynamic; 3],
     array: Dynamic,
-    record_values: Dynamic,
+    records: Dynamic,
     label: Dynamic,
     result: Dynamic,
 }
 
+/// Both clients' programs have it.
+pub(crate) type Shared = Rc<RefCell<Calling>>;
+
+/// The plain values that both clients send.
+fn plain<T: Plain>(values: &Dynamic) -> Option<&[T]> {
+    match values {
+        Dynamic::Plain(bytes) => plain_slice(bytes).ok(),
+        _ => None,
+    }
+}
+
 impl Calling {
-    fn new() -> Self {
+    pub(crate) fn shared() -> Shared {
         let user = User::full();
         let Structure { e, f, .. } = Structure::of(&user);
         let compiled = ThreeClient::in_process(Object);
         let interpreted = GenericClient::over(compiled.binding().clone(), description());
-        Self {
+        Rc::new(RefCell::new(Self {
             compiled,
             interpreted,
             one: user.one.into(),
             numbers: [user.first.into(), user.second.into(), user.third.into()],
             array: Dynamic::plain(&user.array[..]),
-            record_values: Dynamic::plain(&e),
+            records: Dynamic::plain(&e),
             label: Dynamic::List(vec![f.n.into(), f.s.clone().into()]),
             result: Dynamic::Unit,
-            records: Box::new(Aligned(e)),
             labelled: f,
             user,
-        }
+        }))
     }
 
-    fn compiled(&self, data: Data) -> peregrine::Result<()> {
-        let Self { compiled, user, records, labelled, .. } = self;
-        match data {
+    fn compiled(&self, data: Data) -> Option<()> {
+        let Self { compiled, user, array, records, labelled, .. } = self;
+        let called = match data {
             Data::One => compiled.one(user.one),
-            Data::Array => compiled.array(&user.array[..]),
+            Data::Array => compiled.array(plain(array)?),
             Data::Structure => compiled.structure(
                 user.first,
                 user.second,
                 user.third,
-                &user.array[..],
-                &records[..],
+                plain(array)?,
+                plain(records)?,
                 labelled,
             ),
-        }
+        };
+        called.ok()
     }
 
-    fn interpreted(&mut self, data: Data) -> peregrine::Result<bool> {
-        let Self { interpreted, one, numbers, array, record_values, label, result, .. } = self;
+    fn interpreted(&mut self, data: Data) -> Option<()> {
+        let Self { interpreted, one, numbers, array, records, label, result, .. } = self;
         let [a, b, c] = numbers;
         let number = data as u32;
-        match data {
+        let called = match data {
             Data::One => interpreted.call_into(number, &mut [Argument::In(one)], result),
             Data::Array => interpreted.call_into(number, &mut [Argument::In(array)], result),
             Data::Structure => {
-                let all = [a, b, c, array, record_values, label];
+                let all = [a, b, c, array, records, label];
                 let mut all = all.map(|value| Argument::In(value));
                 interpreted.call_into(number, &mut all, result)
             }
-        }
+        };
+        called.ok()?.then_some(())
     }
 }
 
 /// A row's program.
-pub(crate) fn program(row: Row, data: Data, marshals: bool) -> Result<Program, Failure> {
+pub(crate) fn program(
+    row: Row,
+    data: Data,
+    marshals: bool,
+    calling: &Shared,
+) -> Result<Program, Failure> {
     let user = User::full();
     let value = |swapped: bool| match (data, swapped) {
         (Data::One, false) => of_value::<_, Native>(&user.one, marshals),
@@ -412,16 +432,17 @@ pub(crate) fn program(row: Row, data: Data, marshals: bool) -> Result<Program, F
         Row::Value => value(false),
         Row::Swapped => value(true),
         Row::Compiled => {
-            let calling = Calling::new();
+            let calling = Rc::clone(calling);
             Program::new(move |times| {
-                (0..times).fold(true, |fine, _| fine & black_box(&calling).compiled(data).is_ok())
+                let calling = calling.borrow();
+                (0..times).try_for_each(|_| black_box(&*calling).compiled(data)).is_some()
             })
         }
         Row::Interpreted => {
-            let mut calling = Calling::new();
+            let calling = Rc::clone(calling);
             Program::new(move |times| {
-                let mut one = || matches!(black_box(&mut calling).interpreted(data), Ok(true));
-                (0..times).fold(true, |fine, _| fine & one())
+                let mut calling = calling.borrow_mut();
+                (0..times).try_for_each(|_| black_box(&mut *calling).interpreted(data)).is_some()
             })
         }
         Row::Stub if marshals => {
@@ -452,7 +473,7 @@ mod tests {
         for data in Data::ALL {
             for marshals in [true, false] {
                 for row in Row::ALL {
-                    let mut program = program(row, data, marshals).unwrap();
+                    let mut program = program(row, data, marshals, &Calling::shared()).unwrap();
                     assert!(program.once(), "{row:?} {data:?} {marshals}");
                 }
             }
