@@ -56,10 +56,7 @@ pub(crate) fn run(describe: &Describe, format: Written) -> Result<(), Failure> {
             text.push_str(&painted(&described.to_trait()));
             output::say(text.trim_end())
         }
-        Written::C => match header::of(&described) {
-            Ok(header) => output::print(header.trim_end()),
-            Err(error) => Err(unreadable(&described.name, &error)),
-        },
+        Written::C => output::print(header::of(&described).trim_end()),
     }
 }
 

@@ -8,11 +8,11 @@ use std::collections::BTreeSet;
 
 use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedProcedure,
-    DescribedType, Direction, Shape, TextError,
+    DescribedType, Direction, Shape,
 };
 
 /// The header of an interface.
-pub(crate) fn of(described: &Described) -> Result<String, TextError> {
+pub(crate) fn of(described: &Described) -> String {
     let mut header = Header {
         described,
         prefix: macro_name(&described.name),
@@ -20,7 +20,7 @@ pub(crate) fn of(described: &Described) -> Result<String, TextError> {
         text: String::new(),
     };
     header.write();
-    Ok(header.text)
+    header.text
 }
 
 struct Header<'a> {
@@ -278,24 +278,14 @@ CallError#1 = struct {chain: text}
 Colour#2 = plain enum i16 Red=-1 DarkGreen=300
 ";
 
-    fn said(text: &str, docs: &[&str]) -> Description {
-        Description {
-            interface: "Golden".into(),
-            version: 3,
-            digest: peregrine::interface::Digest([7; 16]),
-            text: text.into(),
-            docs: docs.iter().map(|&one| one.into()).collect(),
-            process: 1,
-            age_ms: 1,
-            bindings: 1,
-            listens: Vec::new(),
-            network: 0,
-        }
+    fn said(text: &str, docs: &[&str]) -> Described {
+        let docs: Vec<String> = docs.iter().map(|&one| one.into()).collect();
+        Described::parse(text).unwrap().with_docs(&docs)
     }
 
     #[test]
     fn a_header_has_numbers_offsets_and_parts() {
-        let header = of(&said(TEXT, &["all", "reads */ evil", ""])).unwrap();
+        let header = of(&said(TEXT, &["all", "reads */ evil", ""]));
         for line in [
             "#define GOLDEN_X_VERSION 3u",
             "#define GOLDEN_X_READ 0u",
@@ -321,14 +311,13 @@ Colour#2 = plain enum i16 Red=-1 DarkGreen=300
     #[test]
     fn what_a_peer_says_stays_a_name_a_string_or_a_comment() {
         let text = "interface A version 0\nÜb\u{200b}er() -> B#0 or B#1\nB#0 = struct {}\nB#1 = enum A {} a {} A {}\n";
-        let header = of(&said(text, &["*/\n#define EVIL\\\n/*", "\u{1b}[1m"])).unwrap();
+        let header = of(&said(text, &["*/\n#define EVIL\\\n/*", "\u{1b}[1m"]));
         assert!(header.lines().all(|line| line != "#define EVIL\\" && !line.contains('\u{1b}')));
         assert_eq!(header.matches("*/").count(), header.matches("/*").count(), "{header}");
         assert!(header.contains("#define A_U00DCBU200BER 0u"), "{header}");
         for name in ["A_B_1_A 0u", "A_B_1_A_2 1u", "A_B_1_A_3 2u"] {
             assert!(header.contains(name), "{header}");
         }
-        assert!(of(&said("interface", &[])).is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Instant;
 use peregrine::directory::{self, Entry};
 use peregrine::interface::Digest;
 use peregrine::tells::Exported;
-use peregrine::{CallError, Description, describe};
+use peregrine::{Address, CallError, Description, PathKind, describe};
 use serde_json::{Value, json};
 
 use crate::args::Format;
@@ -26,7 +26,10 @@ pub(crate) fn run(address: Option<&str>, format: Format) -> Result<(), Failure> 
 /// Lists what the server at an address exports.
 fn of_server(address: &str, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
-    let exports = peregrine::exports(address)?;
+    let exports = match local(address)? {
+        Some(exports) => exports,
+        None => peregrine::exports(address)?,
+    };
     let took = begun.elapsed();
     if format.is_json() {
         let exports = exports.iter().map(exported_to_json).collect();
@@ -41,6 +44,33 @@ fn of_server(address: &str, format: Format) -> Result<(), Failure> {
         ["NAME", "INTERFACE", "VERSION", "DIGEST", "PROCESS", "AGE", "BINDINGS", "LISTENS"];
     let rows = exports.iter().map(exported_to_row).collect();
     output::say(output::table(&header, &[2, 4, 5, 6], rows))
+}
+
+/// What a server of this machine exports: all names of its process. `None` if the address is not that
+/// of one.
+fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
+    let Ok(parsed) = address.parse::<Address>() else { return Ok(None) };
+    let entries: Vec<Entry> = directory::list().into_iter().filter(|entry| entry.alive).collect();
+    let here = parsed.place().is_none() && matches!(parsed.path(), None | Some(PathKind::Local));
+    if !here || entries.iter().all(|entry| entry.name != parsed.name()) {
+        return Ok(None);
+    }
+    let process = describe(address)?.process;
+    let said = entries.iter().zip(ask(&entries));
+    let exports = said.filter_map(|(entry, said)| {
+        let said = said?.ok().filter(|said| said.process == process)?;
+        Some(Exported {
+            name: entry.name.clone(),
+            interface: said.interface,
+            version: said.version,
+            digest: said.digest.0,
+            process: said.process,
+            age_ms: said.age_ms,
+            bindings: said.bindings,
+            listens: said.listens,
+        })
+    });
+    Ok(Some(exports.collect()))
 }
 
 fn exported_to_row(one: &Exported) -> Vec<String> {

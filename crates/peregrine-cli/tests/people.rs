@@ -22,9 +22,12 @@ fn seen(place: &Place, arguments: &[&str], columns: u16) -> Seen {
 }
 
 /// Commands that show a good part of what there is to be shown, and their exit codes.
-const SHOWN: [(&[&str], i32); 15] = [
+const SHOWN: [(&[&str], i32); 18] = [
     (&["list"], 0),
     (&["describe", "files"], 0),
+    (&["call", "files", "read", "path=hello"], 0),
+    (&["call", "files", "size", "path=none"], 1),
+    (&["call", "files", "raed", "path=hello"], 2),
     (&["explain", "files"], 0),
     (&["explain", "tcp:fiels"], 3),
     (&["ping", "files", "-c", "20"], 0),
@@ -350,7 +353,8 @@ fn pages_of_the_manual_can_be_read() {
     let files: Vec<&str> =
         said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     assert_eq!((code, files[0]), (0, "tmp/man1/peregrine.1"));
-    for verb in ["serve", "copy", "list", "describe", "explain", "ping", "doctor", "clean"] {
+    for verb in ["serve", "copy", "list", "describe", "call", "explain", "ping", "doctor", "clean"]
+    {
         let page = format!("tmp/man1/peregrine-{verb}.1");
         assert!(files.contains(&&*page), "{page} is none of {files:?}");
         let text = fs::read_to_string(place.path(&page)).unwrap();

@@ -108,12 +108,14 @@ pub(crate) static CASES: &[Case] = &[
         steps: &[
             Step { line: "list", shown: &[Human, Json, Ndjson], ..STEP },
             Step { line: "list", columns: 40, forms: &[Human], ..STEP },
+            Step { line: "list ADDRESS", ..STEP },
         ],
     },
     Case {
         title: "describe",
-        text: "The interface of an export, as its server tells it. `--format c` prints a header for a program \
-               in C ([PORTING.md](PORTING.md)).",
+        text: "The interface of an export, as its server tells it: the trait that it was written against. \
+               `--format json` has the same for programs; both are read back, here and by `call`, with \
+               `--interface FILE`. `--format c` prints a header for a program in C ([PORTING.md](PORTING.md)).",
         steps: &[
             Step { line: "describe ADDRESS", shown: &[Human, Json], ..STEP },
             Step {
@@ -123,6 +125,30 @@ pub(crate) static CASES: &[Case] = &[
                 columns: 200,
                 ..STEP
             },
+        ],
+    },
+    Case {
+        title: "call",
+        text: "Calls any procedure of any server: what it says of its interface is all that is needed. Arguments \
+               are words (`path=hosts`), JSON (`sizes:='[1, 2]'`, or all of them in an object or an array), \
+               files (`data=@photo.jpg`, `@arguments.json`) or standard input (`@-`); for a buffer that comes \
+               back, how many elements there is room for (`into=64K`). Numbers that are left out are 0, flags \
+               false, options none; which, is told. Values in JSON look as serde would have them. What comes back \
+               in buffers is shown as text or as digits (`--bytes`), or written to files as it is (`--out \
+               NAME=FILE`).",
+        steps: &[
+            Step { line: "call ADDRESS read path=hello", shown: &[Human, Json], ..STEP },
+            Step { line: "call files write path=note bytes=words", code: 1, ..STEP },
+            Step { line: "call files read path=hello into=3 --bytes hex", ..STEP },
+            Step {
+                line: "call files read path=hello --out into=photos/copy",
+                shown: &[Human, Json],
+                ..STEP
+            },
+            Step { line: "call ADDRESS size path=nowhere", code: 1, shown: &[Human, Json], ..STEP },
+            Step { line: "call files siez path=hello", code: 2, ..STEP },
+            Step { line: "call files size path:=7", code: 2, shown: &[Human, Json], ..STEP },
+            Step { line: "call fiels size path=hello", code: 3, ..STEP },
         ],
     },
     Case {
@@ -141,6 +167,27 @@ pub(crate) static CASES: &[Case] = &[
         steps: &[
             Step { line: "ping ADDRESS -c 100", shown: &[Human, Json], ..STEP },
             Step { line: "ping files -c 100 --wait block", shown: &[Ndjson], ..STEP },
+        ],
+    },
+    Case {
+        title: "stat",
+        text: "Live counters of a running server, its exports, sessions and bindings, read from pages that it shares: \
+               asking costs it nothing. `--watch` shows one interval after the other, in place on a terminal (`q` \
+               or Ctrl-C ends it). Over a network a server tells what it does not keep to itself.",
+        steps: &[
+            Step {
+                line: "stat ADDRESS --interval 100ms",
+                shown: &[Human, Json],
+                held: false,
+                ..STEP
+            },
+            Step {
+                line: "stat files --interval 50ms --count 2",
+                shown: &[Ndjson],
+                lines: 2,
+                held: false,
+                ..STEP
+            },
         ],
     },
     Case {

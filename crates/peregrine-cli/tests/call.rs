@@ -1,0 +1,328 @@
+//! `call` and `describe` against a server of every kind of parameter, on every path.
+
+mod place;
+#[path = "terminal/mod.rs"]
+mod terminal;
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+use peregrine::{Lent, Out, Server, Value as PeregrineValue, interface};
+use place::{Done, Place};
+use serde_json::{Value, json};
+use terminal::Terminal;
+
+/// What there is in a drawer.
+#[derive(Clone, Debug, PartialEq, PeregrineValue)]
+struct Entry {
+    name: String,
+    size: Option<u64>,
+    tags: Vec<u8>,
+}
+
+/// Why there is no result.
+#[derive(Debug, PeregrineValue)]
+enum Trouble {
+    Locked { since: u32 },
+    Call(peregrine::CallError),
+}
+
+impl From<peregrine::CallError> for Trouble {
+    fn from(error: peregrine::CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+/// A drawer of entries.
+#[interface(version = 2)]
+trait Drawer {
+    /// Puts entries in; what there is then.
+    fn put(&self, entries: &[Entry], at: u32) -> Result<Vec<Entry>, Trouble>;
+    /// Sorts numbers, and says how many there were.
+    fn sort(&self, numbers: &mut [i64], count: &mut u32) -> peregrine::Result<()>;
+    /// Every other byte of what is lent.
+    #[idempotent]
+    fn thin(&self, bytes: Lent<'_, u8>, into: Out<'_, u8>) -> peregrine::Result<u64>;
+    /// Squares, as many as there is room for up to 100.
+    #[idempotent]
+    fn squares(&self, #[max_len(100)] into: Out<'_, u64>) -> peregrine::Result<()>;
+    /// Sleeps.
+    fn sleep(&self, ms: u64) -> peregrine::Result<()>;
+    /// Ends the process.
+    fn die(&self) -> peregrine::Result<()>;
+}
+
+struct Object;
+
+impl Drawer for Object {
+    fn put(&self, entries: &[Entry], at: u32) -> Result<Vec<Entry>, Trouble> {
+        if at == 7 {
+            return Err(Trouble::Locked { since: 1984 });
+        }
+        Ok(entries.iter().rev().cloned().collect())
+    }
+    fn sort(&self, numbers: &mut [i64], count: &mut u32) -> peregrine::Result<()> {
+        numbers.sort_unstable();
+        *count = numbers.len() as u32;
+        Ok(())
+    }
+    fn thin(&self, bytes: Lent<'_, u8>, mut into: Out<'_, u8>) -> peregrine::Result<u64> {
+        let mut all = vec![0; bytes.len()];
+        bytes.copy_to(0, &mut all).expect("all of it came");
+        let thin: Vec<u8> = all.iter().copied().step_by(2).take(into.capacity()).collect();
+        into.put(&thin).expect("room");
+        Ok(bytes.len() as u64)
+    }
+    fn squares(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
+        (1..=100u64).map(|n| n * n).find(|square| into.put(&[*square]).is_err());
+        Ok(())
+    }
+    fn sleep(&self, ms: u64) -> peregrine::Result<()> {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
+        Ok(())
+    }
+    fn die(&self) -> peregrine::Result<()> {
+        std::process::exit(7)
+    }
+}
+
+/// Runs in a process of its own, until its standard input ends.
+#[test]
+fn server() {
+    if std::env::var_os("PEREGRINE_TEST_SERVER").is_none() {
+        return;
+    }
+    let server = Server::new().export("drawer", DrawerServer::new(Object)).unwrap();
+    let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
+    for endpoint in running.addresses() {
+        println!("\nat {endpoint}");
+    }
+    println!("\nready");
+    let _ = std::io::stdin().lines().count();
+    drop(running);
+}
+
+/// The server, and its addresses: local, over UDP, over TCP.
+struct Served {
+    place: Place,
+    process: Child,
+    /// Kept open, for it says more when it ends.
+    _said: Lines<BufReader<ChildStdout>>,
+    at: Vec<(&'static str, String)>,
+}
+
+impl Served {
+    fn new() -> Self {
+        let place = Place::new();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "server", "--nocapture"]);
+        command.env("PEREGRINE_TEST_SERVER", "1").env("PEREGRINE_DIR", place.path("run"));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        let mut at = vec![("local", "drawer".to_owned())];
+        let mut said = BufReader::new(process.stdout.take().unwrap()).lines();
+        for line in said.by_ref().map(Result::unwrap).take_while(|line| line != "ready") {
+            for path in ["udp", "tcp"] {
+                if let Some(port) = line.strip_prefix(&format!("at {path}:127.0.0.1:")) {
+                    at.push((path, format!("{path}:drawer@127.0.0.1:{port}")));
+                }
+            }
+        }
+        assert_eq!(at.len(), 3, "{at:?}");
+        Self { place, process, _said: said, at }
+    }
+
+    fn json(&self, address: &str, words: &[&str]) -> (i32, Value) {
+        self.place.json(&[&["call", address], words].concat())
+    }
+
+    fn fed(&self, input: &[u8], words: &[&str]) -> Done {
+        let mut command = self.place.command(words);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().unwrap();
+        process.stdin.take().unwrap().write_all(input).unwrap();
+        Done::of(&process.wait_with_output().unwrap())
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn every_kind_of_parameter_is_called_on_every_path() {
+    let served = Served::new();
+    let place = &served.place;
+    fs::write(place.path("tmp/bytes"), [1, 2, 3, 255, 0]).unwrap();
+    fs::write(place.path("tmp/entries.json"), r#"[{ "name": "a", "tags": [] }]"#).unwrap();
+    for (path, address) in &served.at {
+        let call = |words: &[&str]| {
+            let (code, said) = served.json(address, words);
+            assert_eq!(code, 0, "{words:?}: {said}");
+            assert_eq!(said["path"], *path);
+            assert!(said["took_ns"].as_u64() > Some(0) && said["bind_ns"].as_u64() > Some(0));
+            (said["result"].clone(), said["out"].clone())
+        };
+        let entries = json!([{ "name": "b", "size": 9, "tags": "xy" }, { "name": "a", "size": null, "tags": "" }]);
+        let given = r#"entries=[{"name":"a","tags":[]},{"name":"b","size":9,"tags":[120,121]}]"#;
+        assert_eq!(call(&["put", given, "at=1"]), (entries.clone(), json!({})));
+        let whole =
+            r#"{"entries":[{"name":"a","tags":""},{"name":"b","size":"9","tags":"xy"}],"at":1}"#;
+        assert_eq!(call(&["put", whole]).0, entries);
+        let shown = json!([{ "name": "a", "size": null, "tags": { "hex": "01" } }]);
+        let tags = r#"[[{"name":"a","tags":[1]}]]"#;
+        assert_eq!(call(&["put", tags, "--bytes", "hex"]).0, shown);
+        assert_eq!(call(&["Drawer.put", "entries=@tmp/entries.json"]).0[0]["name"], "a");
+        let sorted = call(&["sort", "numbers=[3,-1,2]", "count=0"]);
+        assert_eq!(sorted, (Value::Null, json!({ "numbers": [-1, 2, 3], "count": 3 })));
+        // A number that is left out is 0.
+        assert_eq!(call(&["sort", "numbers:=[]"]).1["count"], 0);
+        assert_eq!(call(&["thin", "bytes=abcde"]), (json!(5), json!({ "into": "ace" })));
+        assert_eq!(call(&["thin", "bytes=abcde", "into=2"]).1["into"], "ac");
+        assert_eq!(call(&["thin", "bytes=@tmp/bytes"]).1["into"], json!({ "hex": "010300" }));
+        assert_eq!(call(&["squares", "into=3"]).1["into"], json!([1, 4, 9]));
+        assert_eq!(call(&["squares"]).1["into"].as_array().map(Vec::len), Some(100));
+        let out = call(&["thin", "bytes=@tmp/bytes", "--out", "into=tmp/thin"]).1;
+        assert_eq!(out["into"], json!({ "file": "tmp/thin", "bytes": 3 }));
+        assert_eq!(fs::read(place.path("tmp/thin")).unwrap(), [1, 3, 0]);
+        // More than a message has unless one asks for it.
+        let large = vec![7u8; 3 << 20];
+        fs::write(place.path("tmp/large"), &large).unwrap();
+        let (code, said) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
+        assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");
+    }
+    // From standard input, and to standard output as it is.
+    let done = served.fed(b"a-b-c", &["call", "drawer", "thin", "bytes=@-", "--out", "into=-"]);
+    assert_eq!((done.code, &*done.out), (0, "abc"));
+    let input = br#"{"numbers": [2, 1], "count": 5}"#;
+    let done = served.fed(input, &["call", "drawer", "sort", "@-", "--format", "json"]);
+    let said: Value = serde_json::from_str(&done.out).unwrap();
+    assert_eq!(said["out"], json!({ "numbers": [1, 2], "count": 2 }));
+}
+
+#[test]
+fn whatever_fails_says_so_and_whether_it_ran() {
+    let served = Served::new();
+    for (path, address) in &served.at {
+        let refused = |words: &[&str], code: i32, kind: &str, what: &str| {
+            let (said_code, said) = served.json(address, words);
+            let error = &said["error"];
+            assert_eq!((said_code, &error["kind"]), (code, &kind.into()), "{words:?}: {said}");
+            let text = error.to_string();
+            assert!(text.contains(what), "{text}\nrather than\n{what}");
+            let mut members: Vec<_> = error.as_object().unwrap().keys().map(|one| &**one).collect();
+            members.sort_unstable();
+            let all =
+                ["address", "advice", "causes", "executed", "kind", "phase", "suggestions", "what"];
+            assert_eq!(members, all);
+            said
+        };
+        let said = refused(&["put", "entries=[]", "at=7"], 1, "Refused", "since");
+        assert_eq!(said["said"], json!({ "Locked": { "since": 1984 } }));
+        assert_eq!((&said["path"], &said["error"]["executed"]), (&(*path).into(), &"yes".into()));
+        let said = refused(&["putt", "entries=[]"], 2, "Usage", "no procedure `putt`");
+        assert_eq!(said["error"]["suggestions"], json!(["put"]));
+        let said = refused(&["put", "entires=[]"], 2, "Usage", "no parameter `entires`");
+        assert_eq!(said["error"]["suggestions"], json!(["entries"]));
+        refused(&["put"], 2, "Usage", "`put` needs `entries`");
+        refused(&["put", "entries"], 2, "Usage", "`entries` is no argument");
+        refused(&["put", "entries:=["], 2, "Usage", "is no JSON");
+        refused(&["put", "[[],1,2]"], 2, "Usage", "takes 2 arguments, and 3 are given");
+        refused(&["put", "entries=[]", "[[]]"], 2, "Usage", "`entries` is given twice");
+        let bad = r#"entries=[{"name":"a","tags":[]},{"name":3,"tags":[]}]"#;
+        refused(&["put", bad], 2, "Usage", "entries[1].name: expected string, got number");
+        refused(&["squares", "into=many"], 2, "Usage", "how many elements");
+        refused(&["squares", "into=99999999999999"], 2, "Usage", "elements at most");
+        refused(&["squares", "--out", "from=x"], 2, "Usage", "no parameter `from`");
+        refused(
+            &["sort", "numbers=[]", "--out", "count=x"],
+            2,
+            "Usage",
+            "no buffer that comes back",
+        );
+        refused(&["put", "entries=@nowhere"], 3, "Local", "nowhere");
+        refused(&["sleep", "ms=60000", "--timeout", "150ms"], 4, "TimedOut", "maybe");
+    }
+    for (_, address) in &served.at[..1] {
+        let (code, said) = served.json(address, &["die"]);
+        assert_eq!((code, &said["error"]["executed"]), (4, &"maybe".into()), "{said}");
+    }
+    let (code, said) = served.json("drawer", &["sleep"]);
+    assert_eq!((code, &said["error"]["executed"]), (3, &"no".into()), "{said}");
+}
+
+#[test]
+fn what_was_saved_serves_offline() {
+    let served = Served::new();
+    let place = &served.place;
+    let (_, described) = place.json(&["describe", "drawer"]);
+    let saved = |name: &str, text: &str| {
+        fs::write(place.path(name), text).unwrap();
+        name.to_owned()
+    };
+    let forms = [
+        saved("drawer.json", &described.to_string()),
+        saved("drawer.rs", &place.run(&["describe", "drawer"]).out),
+        saved("drawer.txt", described["canonical"].as_str().unwrap()),
+        saved("only.rs", described["trait"].as_str().unwrap()),
+    ];
+    for form in &forms {
+        let (code, again) = place.json(&["describe", "--interface", form]);
+        assert_eq!((code, &again["digest"]), (0, &described["digest"]), "{form}");
+        assert_eq!(again["types"], described["types"]);
+        let (code, said) = served.json("drawer", &["squares", "into=2", "--interface", form]);
+        assert_eq!((code, &said["out"]["into"]), (0, &json!([1, 4])));
+        // What makes no sense is told before anybody is asked.
+        let (code, said) = served.json("nobody", &["squares", "x=2", "--interface", form]);
+        assert_eq!((code, &said["error"]["kind"]), (2, &"Usage".into()));
+    }
+    // Another interface than the server's is told apart, and a part of it is enough.
+    let text = fs::read_to_string(place.path("only.rs")).unwrap();
+    saved("other.rs", &text.replace("ms: u64", "ms: u32"));
+    let (code, said) = served.json("drawer", &["sleep", "--interface", "other.rs"]);
+    assert_eq!((code, &said["error"]["kind"]), (3, &"InterfaceMismatch".into()));
+    assert!(said["error"].to_string().contains("ours is `u32`, the server's is `u64`"), "{said}");
+    let part = "#[interface(version = 2)] trait Drawer { fn sleep(&self, ms: u64) -> peregrine::Result<()>; }";
+    saved("part.rs", part);
+    assert_eq!(served.json("drawer", &["sleep", "--interface", "part.rs"]).0, 0);
+    saved("none.rs", "fn main() {}");
+    let (code, said) = served.json("drawer", &["sleep", "--interface", "none.rs"]);
+    assert_eq!((code, &said["error"]["kind"]), (3, &"Local".into()), "{said}");
+    let done = place.run(&["describe", "--interface", "drawer.rs", "--format", "c"]);
+    assert!(done.code == 0 && done.out.contains("DRAWER_DIGEST"), "{done:?}");
+}
+
+#[test]
+fn people_see_what_came_back_in_a_terminal() {
+    let served = Served::new();
+    let place = &served.place;
+    let seen = |words: &[&str], columns: u16| {
+        let seen =
+            Terminal::start(place.command(&[&["call", "drawer"], words].concat()), 60, columns)
+                .end();
+        assert_eq!(seen.wrapped(), Vec::<String>::new(), "{words:?}, {columns} columns");
+        (seen.code, seen.text())
+    };
+    for columns in [40, 80] {
+        let (code, text) = seen(&["thin", "bytes=f-a-l-c-o-n"], columns);
+        assert_eq!(code, 0);
+        assert!(text.contains("result: 11\n") && text.contains("into (6 bytes): falcon"), "{text}");
+        let (_, text) = seen(&["thin", r#"bytes:={"hex":"00ff01"}"#], columns);
+        assert!(text.contains("00 01") && text.contains("path local"), "{text}");
+        let (code, text) = seen(&["put", "entries=[]", "at=7"], columns);
+        assert!(code == 1 && text.contains("said no"), "{text}");
+    }
+    let (_, text) = seen(&["squares", "into=2"], 80);
+    assert!(text.starts_with("[1,4]\n"), "{text}");
+    // Ctrl-C: nobody knows what became of it.
+    let terminal = Terminal::start(place.command(&["call", "drawer", "sleep", "ms=3000"]), 20, 80);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    terminal.interrupt();
+    let seen = terminal.end();
+    assert_eq!(seen.code, 130, "{}", seen.text());
+    assert!(seen.text().contains("was given up"), "{}", seen.text());
+}
