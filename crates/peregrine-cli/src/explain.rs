@@ -6,7 +6,7 @@ use peregrine::{BindOptions, Explanation, Rung, Verdict};
 use serde_json::{Value, json};
 
 use crate::args::Format;
-use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD};
+use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, visible};
 
 /// Explains one address. Where no path works that is told too, and then why the command failed.
 pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
@@ -44,7 +44,7 @@ fn to_text(explanation: &Explanation) -> String {
             Verdict::Failed => BAD,
             _ => DIM,
         };
-        format!("  {BOLD}{path:<9}{BOLD:#} {style}{verdict:<10}{style:#}  {reason}")
+        format!("  {BOLD}{path:<9}{BOLD:#} {style}{verdict:<10}{style:#}  {}", visible(reason))
     });
     let rows: Vec<_> = rows.map(|row| row.trim_end().to_owned()).collect();
     format!("{BOLD}{}{BOLD:#}\n{}", explanation.address(), rows.join("\n"))

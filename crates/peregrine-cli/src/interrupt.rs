@@ -27,7 +27,7 @@ pub(crate) struct Terms {
     pub(crate) executed: &'static str,
 }
 
-/// A command that minds SIGINT, SIGTERM and SIGHUP.
+/// A command that minds SIGINT, SIGTERM, and SIGHUP unless that was ignored when it was started.
 pub(crate) struct Interrupt {
     shared: Arc<Shared>,
 }
@@ -60,7 +60,9 @@ impl Interrupt {
             terms,
             begun: Instant::now(),
         });
-        let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).during("minding signals")?;
+        let hangup = (!is_hangup_ignored()).then_some(SIGHUP);
+        let minded = [SIGINT, SIGTERM].into_iter().chain(hangup);
+        let mut signals = Signals::new(minded).during("minding signals")?;
         let watching = Arc::clone(&shared);
         let watch = move || {
             let mut first = Some(first);
@@ -149,6 +151,14 @@ impl Shared {
         let failure = Failure::Interrupted { signal, what: last(), executed };
         std::process::exit(failure.report(format, self.begun.elapsed()).into())
     }
+}
+
+/// Whether whoever started us said that we are to outlive the terminal, as `nohup` does.
+fn is_hangup_ignored() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask & (1 << (SIGHUP - 1)) != 0
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

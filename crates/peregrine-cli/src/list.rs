@@ -158,7 +158,7 @@ fn to_row(entry: &Entry, said: &Said) -> Vec<String> {
     let mut row = vec![entry.name.clone(), state(entry, said).to_owned()];
     match said {
         Some(Ok(one)) => row.extend([
-            one.interface.clone(),
+            output::visible(&one.interface),
             one.version.to_string(),
             one.process.to_string(),
             output::age(one.age_ms),

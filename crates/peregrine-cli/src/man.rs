@@ -2,12 +2,17 @@
 
 use std::path::Path;
 
-use clap::CommandFactory as _;
+use clap::{Command, CommandFactory as _};
 use clap_mangen::Man as Page;
 use serde_json::json;
 
 use crate::args::{Arguments, Format, Man};
 use crate::output::{self, BOLD, During as _, Failure};
+
+/// The command whose pages are made: `help` needs none.
+fn whole() -> Command {
+    Arguments::command().disable_help_subcommand(true)
+}
 
 /// Prints the page of the whole command, or writes it and one for each verb.
 pub(crate) fn run(man: &Man, format: Format) -> Result<(), Failure> {
@@ -24,7 +29,7 @@ struct Written {
 }
 
 fn print(format: Format) -> Result<(), Failure> {
-    let Written { name, text } = page(Arguments::command())?;
+    let Written { name, text } = page(whole())?;
     if format.is_json() {
         return output::print(json!({ "page": name, "text": text }));
     }
@@ -32,11 +37,11 @@ fn print(format: Format) -> Result<(), Failure> {
 }
 
 fn write(dir: &Path, format: Format) -> Result<(), Failure> {
-    let mut whole = Arguments::command().disable_help_subcommand(true);
+    let mut built = whole();
     // Options that stand before or behind any verb are of each of them.
-    whole.build();
-    let verbs = whole.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
-    let pages: Vec<_> = [Arguments::command()].into_iter().chain(verbs).map(page).collect();
+    built.build();
+    let verbs = built.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
+    let pages: Vec<_> = [whole()].into_iter().chain(verbs).map(page).collect();
     std::fs::create_dir_all(dir).during(format_args!("making {}", dir.display()))?;
     let mut files = Vec::new();
     for one in pages {
@@ -56,7 +61,7 @@ fn write(dir: &Path, format: Format) -> Result<(), Failure> {
     ))
 }
 
-fn page(command: clap::Command) -> Result<Written, Failure> {
+fn page(command: Command) -> Result<Written, Failure> {
     let page = Page::new(command);
     let mut text = Vec::new();
     page.render(&mut text).during("making a page of the manual")?;

@@ -26,7 +26,7 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     let interrupt = Interrupt::mind(terms, || {}, || "a call had no answer yet".to_owned())?;
     let mut times = Vec::with_capacity(ping.count as usize);
     let begun = Instant::now();
-    let mut interval = Interval { since: begun, first: 0 };
+    let mut interval = Interval { since: begun, first: 0, told: Duration::ZERO };
     let mut ended = Ok(());
     for _ in 0..ping.count {
         let begun = Instant::now();
@@ -43,7 +43,7 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
             break;
         }
     }
-    let took = begun.elapsed();
+    let took = begun.elapsed() - interval.told;
     let path = binding.path().to_string();
     let explain = binding.explain().summary();
     // What was measured until it failed is worth as much.
@@ -80,14 +80,18 @@ struct Interval {
     since: Instant,
     /// The first of them.
     first: usize,
+    /// How long telling took until now, while nothing was called.
+    told: Duration,
 }
 
 impl Interval {
     fn tell(&mut self, times: &[u64], now: Instant) -> Result<(), Failure> {
         let mut told = Times::of(&times[self.first..], now - self.since).to_json();
         told["row"] = json!("interval");
-        (self.since, self.first) = (now, times.len());
-        output::print(told)
+        output::print(told)?;
+        self.told += now.elapsed();
+        (self.since, self.first) = (Instant::now(), times.len());
+        Ok(())
     }
 }
 

@@ -74,7 +74,7 @@ fn asleep_apart(cpus: [u32; 2]) -> Finding {
 fn looking(cpus: [u32; 2]) -> Finding {
     let measured = round_trip(cpus, Waiting::Looking, 4000);
     finding("two processors that look", "line", measured, 1e3)
-        .costs("a call passes two such lines there and back while both sides look")
+        .costs("a call takes about as long while both sides look")
         .fix("put caller and server on processors that share a cache: lscpu --extended")
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use peregrine::{CallError, Executed, Kind};
 use serde_json::{Value, json};
 
-use super::{BAD, DIM, GOOD, near};
+use super::{BAD, DIM, GOOD, near, visible};
 use crate::args::Format;
 
 /// Why the command failed.
@@ -56,6 +56,8 @@ pub(crate) enum Failure {
         /// What failed.
         failure: Box<Self>,
     },
+    /// The answer could not be written; what it tells of may well have happened.
+    Unwritten(io::Error),
     /// Nobody reads standard output any more: no failure at all.
     Closed,
 }
@@ -103,6 +105,7 @@ impl Failure {
                 Executed::No => 3,
                 Executed::Maybe => 4,
             },
+            Self::Unwritten(_) => 4,
             Self::Interrupted { signal, .. } => 128 + *signal as u8,
             Self::With { failure, .. } => failure.code(),
         }
@@ -153,6 +156,12 @@ impl Failure {
                 let usage = Explained::local("Usage", what);
                 Explained { phase, causes, advice, suggestions, ..usage }
             }
+            Self::Unwritten(error) => Explained {
+                executed: "maybe",
+                causes: vec![error.to_string()],
+                advice: "make room where the answer goes".into(),
+                ..Explained::local("Local", "writing to standard output".to_owned())
+            },
             Self::Interrupted { what, executed, .. } => {
                 Explained { executed, ..Explained::local("Interrupted", what) }
             }
@@ -264,12 +273,12 @@ impl Explained {
             _ => format!(" {DIM}(executed){DIM:#}"),
         };
         let begin = if self.kind == "Interrupted" { "interrupted" } else { "error" };
-        let mut text = format!("{BAD}{begin}:{BAD:#} {}{executed}", self.what);
+        let mut text = format!("{BAD}{begin}:{BAD:#} {}{executed}", visible(&self.what));
         for cause in &self.causes {
-            text.push_str(&format!("\n  {DIM}cause:{DIM:#} {cause}"));
+            text.push_str(&format!("\n  {DIM}cause:{DIM:#} {}", visible(cause)));
         }
         for name in &self.suggestions {
-            text.push_str(&format!("\n{GOOD}help:{GOOD:#} did you mean `{name}`?"));
+            text.push_str(&format!("\n{GOOD}help:{GOOD:#} did you mean `{}`?", visible(name)));
         }
         if !self.advice.is_empty() {
             text.push_str(&format!("\n{GOOD}help:{GOOD:#} {}", self.advice));

@@ -4,6 +4,7 @@ mod failure;
 mod layout;
 mod near;
 mod progress;
+mod visible;
 
 use core::fmt::Display;
 use std::io::{self, Write};
@@ -15,9 +16,10 @@ use serde_json::{Value, json};
 use crate::args::Format;
 
 pub(crate) use self::failure::{During, Failure};
-pub(crate) use self::layout::{fitted as table_fitted, fold, table, table_within};
+pub(crate) use self::layout::{fitted as table_fitted, table, table_within};
 pub(crate) use self::near::{closest as near, files as near_files};
 pub(crate) use self::progress::{Counted, bar, clear_bars};
+pub(crate) use self::visible::visible;
 
 /// Emphasis.
 pub(crate) const BOLD: Style = Style::new().bold();
@@ -36,7 +38,7 @@ pub(crate) fn print(line: impl Display) -> Result<(), Failure> {
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
-        written => written.during("writing to standard output"),
+        written => written.map_err(Failure::Unwritten),
     }
 }
 
@@ -45,13 +47,13 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
-        written => written.during("writing to standard output"),
+        written => written.map_err(Failure::Unwritten),
     }
 }
 
 /// Writes text for people to standard output, folded where the terminal ends.
 pub(crate) fn say(text: impl Display) -> Result<(), Failure> {
-    print(folded(text.to_string(), layout::columns(io::stdout())))
+    print(folded(&text.to_string(), layout::columns(io::stdout())))
 }
 
 /// Columns of the terminal that standard output leads to, if it leads to one.
@@ -62,12 +64,17 @@ pub(crate) fn columns() -> Option<usize> {
 /// Talks to whoever watches: text for people on standard error. Where nobody listens there is
 /// nobody to tell.
 pub(crate) fn tell(text: impl Display) {
-    let text = folded(text.to_string(), layout::columns(io::stderr()));
+    let text = folded(&text.to_string(), layout::columns(io::stderr()));
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-fn folded(text: String, columns: Option<usize>) -> String {
-    columns.map_or(text.clone(), |columns| fold(&text, columns))
+/// Text for people, in lines of so many columns; what is in it of others steers no terminal.
+pub(crate) fn folded(text: &str, columns: Option<usize>) -> String {
+    let text = visible::guarded(text);
+    match columns {
+        Some(columns) => layout::fold(&text, columns),
+        None => text,
+    }
 }
 
 /// Many results of one kind: in one object under `name`, with the other members of `whole`; or

@@ -13,6 +13,8 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
     let mut near: Vec<(usize, String)> = candidates
         .into_iter()
         .filter(|candidate| candidate != word)
+        // What a server says may be longer than any name.
+        .filter(|candidate| candidate.len() <= 256)
         // A name without any letter in common is near to every short word.
         .filter(|candidate| word.chars().any(|letter| candidate.contains(letter)))
         .map(|candidate| (distance(word, &candidate), candidate))
@@ -23,13 +25,31 @@ pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) 
     near.into_iter().take(MOST).map(|(_, candidate)| candidate).collect()
 }
 
-/// Live names of this machine that one may have meant with an address.
+/// Live names of this machine that one may have meant with an address; or the address with names of
+/// the server at its place, which has just answered that it has no such export.
 pub(super) fn names(address: &str) -> Vec<String> {
-    let Ok(address) = address.parse::<Address>() else { return Vec::new() };
-    // What other machines have is not known here.
-    let name = if address.place().is_none() { address.name() } else { return Vec::new() };
-    let entries = peregrine::directory::list().into_iter();
-    closest(name, entries.filter(|entry| entry.alive).map(|entry| entry.name))
+    let Ok(parsed) = address.parse::<Address>() else { return Vec::new() };
+    if parsed.place().is_none() {
+        let entries = peregrine::directory::list().into_iter();
+        return closest(parsed.name(), entries.filter(|entry| entry.alive).map(|entry| entry.name));
+    }
+    let exports = peregrine::exports(address).unwrap_or_default();
+    let near = closest(parsed.name(), exports.into_iter().map(|one| one.name));
+    near.into_iter().filter_map(|name| renamed(address, &parsed, &name)).collect()
+}
+
+/// An address with another name, and otherwise as it was written.
+fn renamed(text: &str, address: &Address, name: &str) -> Option<String> {
+    let places = text.match_indices(address.name()).map(|(at, _)| at);
+    let mut whole = places.map(|at| {
+        let (before, rest) = text.split_at(at);
+        format!("{before}{name}{}", &rest[address.name().len()..])
+    });
+    // The name may be part of the host, too.
+    whole.find(|whole| {
+        let parsed = whole.parse::<Address>();
+        parsed.is_ok_and(|one| one.name() == name && one.place() == address.place())
+    })
 }
 
 /// The address with a path that exists, if it was written with one that does not.
@@ -98,6 +118,19 @@ mod tests {
         assert_eq!(closest("fiels", names.clone()), ["field", "files"]);
         assert!(closest("xy", ["ab".to_owned()]).is_empty());
         assert!(closest("", names).is_empty());
+    }
+
+    #[test]
+    fn an_address_keeps_its_place_with_another_name() {
+        for (text, name, whole) in [
+            ("tcp:fiels@fiels:7", "files", "tcp:files@fiels:7"),
+            ("udp:fiels:7/fiels", "files", "udp:fiels:7/files"),
+            ("p@tcp:7", "q", "q@tcp:7"),
+        ] {
+            let address = text.parse().unwrap();
+            assert_eq!(renamed(text, &address, name).as_deref(), Some(whole));
+        }
+        assert_eq!(renamed("a@b:7", &"a@b:7".parse().unwrap(), "no name"), None);
     }
 
     #[test]

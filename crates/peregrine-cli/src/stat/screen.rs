@@ -81,7 +81,7 @@ impl Screen {
         let columns = output::columns();
         let rows = tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row)).max(2);
         let text = text(columns);
-        let text = columns.map_or(text.clone(), |columns| output::fold(&text, columns));
+        let text = output::folded(&text, columns);
         let lines: Vec<&str> = text.lines().collect();
         let room = rows - 1;
         let mut picture = String::from("\x1b[H");

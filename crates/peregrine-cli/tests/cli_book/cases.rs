@@ -203,7 +203,7 @@ pub(crate) static CASES: &[Case] = &[
         title: "demo",
         text: "Two processes, a file, every kind of parameter, and round trips beside this machine's limit. It makes processes and files of its own, and removes \
                them, also when it is interrupted. `peregrine` alone does the same.",
-        steps: &[Step { line: "demo --quick --bytes 4M", forms: &[Human], held: false, ..STEP }],
+        steps: &[Step { line: "demo --quick", forms: &[Human], held: false, ..STEP }],
     },
     Case {
         title: "doctor",

@@ -11,15 +11,25 @@ use super::cases::{Case, Step};
 pub(crate) struct Shown {
     pub(crate) line: String,
     pub(crate) text: String,
-    /// Whether the document must show the very same.
-    pub(crate) is_held: bool,
+    pub(crate) holds: Holds,
+}
+
+/// Whether the document must show the very same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holds {
+    /// It must.
+    Always,
+    /// It must, but not here, where others export, too.
+    Elsewhere,
+    /// It is of the machine on which it was written.
+    Never,
 }
 
 /// A transcript as it stands in the document.
 pub(crate) struct Block {
     head: String,
     text: String,
-    is_held: bool,
+    holds: Holds,
 }
 
 /// A case, and its transcripts.
@@ -30,7 +40,7 @@ pub(crate) struct Part {
 
 impl Block {
     pub(crate) fn new(step: &Step, shown: Shown) -> Self {
-        let Shown { line, text, is_held } = shown;
+        let Shown { line, text, holds } = shown;
         let mut lines: Vec<&str> = text.lines().collect();
         if lines.len() > step.lines {
             lines.truncate(step.lines);
@@ -40,12 +50,18 @@ impl Block {
         let code =
             if step.code == 0 { String::new() } else { format!("[exit code {}]\n", step.code) };
         let text = lines.iter().map(|line| format!("{line}\n")).collect::<String>() + &code;
-        Self { head: format!("$ peregrine {line}{wide}\n"), text, is_held }
+        Self { head: format!("$ peregrine {line}{wide}\n"), text, holds }
     }
 
-    /// The block, or that of the document as it is if this machine's would differ.
-    fn whole(&self, before: &str) -> String {
-        if !self.is_held
+    /// The block, or that of the document as it is if this machine's would differ. What is held nowhere
+    /// is replaced with figures that were measured `well`.
+    fn whole(&self, before: &str, well: bool) -> String {
+        let keeps = match self.holds {
+            Holds::Always => false,
+            Holds::Elsewhere => true,
+            Holds::Never => !well,
+        };
+        if keeps
             && let Some((_, rest)) = before.split_once(&format!("```console\n{}", self.head))
             && let Some((text, _)) = rest.split_once("```\n")
         {
@@ -197,13 +213,14 @@ take that path and no other. Options stand anywhere: before the verb, behind it,
 | 130 | Ctrl-C; of another signal 128 and its number |
 ";
 
-/// The whole document. What this machine would show otherwise is taken from it as it was before.
-pub(crate) fn whole(parts: &[Part], before: &str) -> String {
+/// The whole document. What this machine would show otherwise is taken from it as it was before, but
+/// what is held nowhere only unless it was measured `well`.
+pub(crate) fn whole(parts: &[Part], before: &str, well: bool) -> String {
     let mut text = HEAD.to_owned();
     for Part { case, blocks } in parts {
         let _ = write!(text, "\n## {}\n\n{}\n", case.title, folded(case.text));
         for block in blocks {
-            let _ = write!(text, "\n{}", block.whole(before));
+            let _ = write!(text, "\n{}", block.whole(before, well));
         }
     }
     text

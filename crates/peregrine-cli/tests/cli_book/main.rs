@@ -51,11 +51,11 @@ fn the_book_shows_what_runs() {
     let before = std::fs::read_to_string(&file).unwrap_or_default();
     if std::env::var_os("PEREGRINE_WRITE").is_some() {
         // Figures of a build that is not optimized say nothing.
-        let keeps = if cfg!(debug_assertions) { &before } else { "" };
-        std::fs::write(&file, document::whole(&parts, keeps)).unwrap();
+        let well = !cfg!(debug_assertions);
+        std::fs::write(&file, document::whole(&parts, &before, well)).unwrap();
         return;
     }
-    let now = document::whole(&parts, &before);
+    let now = document::whole(&parts, &before, false);
     let lines = before.lines().zip(now.lines()).enumerate();
     for (number, (before, now)) in lines {
         assert_eq!(

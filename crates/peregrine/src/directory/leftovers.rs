@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{hold, is_locked, search_path};
+use super::{hold, lock_is_free, search_path};
 use crate::interface::valid_name;
 use crate::sys::Seqpacket;
 
@@ -48,6 +48,15 @@ impl Leftover {
 
     /// Removes what is left of the name, if its server is still dead: returns which files.
     ///
+    /// ```no_run
+    /// for leftover in peregrine::directory::leftovers() {
+    ///     match leftover.remove() {
+    ///         Ok(files) => println!("{} files of {} are gone", files.len(), leftover.name()),
+    ///         Err(why) => println!("{} is kept: {why}", leftover.name()),
+    ///     }
+    /// }
+    /// ```
+    ///
     /// # Errors
     /// If a server has taken the name meanwhile ([`io::ErrorKind::WouldBlock`]), if somebody
     /// listens at the socket without the lock ([`io::ErrorKind::AddrInUse`]), or if this process
@@ -76,7 +85,13 @@ impl Leftover {
 }
 
 /// What dead servers left in all [runtime directories](super::search_path), by directory and name.
-/// What cannot be read is left out.
+/// What this user may not look at is left out, for it is not surely dead.
+///
+/// ```
+/// let dead = peregrine::directory::leftovers();
+/// let listed = peregrine::directory::list();
+/// println!("{} names, and what is left of {}", listed.len(), dead.len());
+/// ```
 pub fn leftovers() -> Vec<Leftover> {
     let mut directories = search_path();
     directories.dedup();
@@ -105,7 +120,8 @@ fn leftovers_in(directory: &Path) -> Vec<Leftover> {
     let leftover = |(name, _): (String, _)| {
         let paths = paths(directory, &name);
         let [socket, _, lock] = &paths;
-        let dead = !is_locked(lock) && is_deserted(socket).unwrap_or(false);
+        // What this user may not look at is not surely dead.
+        let dead = lock_is_free(lock).unwrap_or(false) && is_deserted(socket).unwrap_or(false);
         // Looked for again: a server that was just starting has moved them.
         let files: Vec<_> =
             paths.into_iter().filter(|path| path.symlink_metadata().is_ok()).collect();
@@ -238,11 +254,17 @@ mod tests {
         let [socket, _, lock] = paths(dir.path(), "files");
         std::os::unix::fs::symlink(&precious, &lock).unwrap();
         drop(Seqpacket::listen(&socket).unwrap());
-        assert!(take(&lock, 0o600).is_err());
-        for one in leftovers_in(dir.path()) {
-            assert!(one.remove().is_err());
-        }
+        assert!(take(&lock, 0o600).is_err() && leftovers_in(dir.path()).is_empty());
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
+        // Nor is a pipe one that halts whoever looks.
+        fs::remove_file(&lock).unwrap();
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &lock, kind, 0o600.into(), 0).unwrap();
+        assert!(take(&lock, 0o600).is_err());
+        lock_is_free(&lock).unwrap();
+        let (name, directory) = ("files".to_owned(), dir.path().to_owned());
+        let one = Leftover { name, directory, files: Vec::new() };
+        assert!(one.remove().is_err() && lock.exists());
     }
 
     /// Servers come and go while others clean: a name that is held is one's own, and stays there.

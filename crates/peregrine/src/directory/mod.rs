@@ -280,10 +280,22 @@ pub fn list() -> Vec<Entry> {
 }
 
 fn is_locked(path: &Path) -> bool {
+    lock_is_free(path).is_ok_and(|free| !free)
+}
+
+/// Whether nobody holds the lock of a name; it is free if there is no file of it.
+fn lock_is_free(path: &Path) -> io::Result<bool> {
+    // What is no file, or leads to one elsewhere, is nobody's lock, and must not halt us.
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    let lock = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        lock => lock?,
+    };
     // A shared lock, and only for a moment: two listings do not take each other for servers.
-    File::open(path).is_ok_and(|lock| {
-        flock(&lock, FlockOperation::NonBlockingLockShared) == Err(rustix::io::Errno::WOULDBLOCK)
-    })
+    match flock(&lock, FlockOperation::NonBlockingLockShared) {
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        free => Ok(free.map(|()| true)?),
+    }
 }
 
 #[cfg(test)]
