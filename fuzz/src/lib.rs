@@ -1,6 +1,10 @@
 //! The types and the interface that the targets share, and those targets that need nothing private:
 //! a test of the workspace replays their corpora.
 
+#[cfg(feature = "json")]
+pub mod descriptions;
+#[cfg(feature = "json")]
+pub mod dynamic;
 pub mod server;
 pub mod values;
 

@@ -30,6 +30,7 @@ mod row;
 #[cfg(feature = "peers")]
 mod seqpacket;
 mod statistics;
+mod stubs;
 mod subject;
 mod swapped;
 mod throughput;
@@ -94,6 +95,14 @@ enum Experiment {
     /// soon a binding goes on once its server is back, how soon its death is noticed, and what calls to a
     /// server of the other byte order cost.
     Bind(Selection),
+    /// What ten designs of stubs cost, and what Peregrine's do: the study of Chung, Lazowska, Notkin and
+    /// Zahorjan on this machine.
+    Stubs {
+        #[command(flatten)]
+        selection: Selection,
+        #[command(flatten)]
+        picture: stubs::Picture,
+    },
     /// How fast a caller learns that its server is gone: killed, or (needs root) cut off.
     Death(Deaths),
     /// The other process of a measurement.
@@ -247,6 +256,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             let allowed = machine::processors();
             ("swapped", selection.format, swapped::measure(&selection, &allowed, &progress)?)
         }
+        Experiment::Stubs { selection, picture } => {
+            return stubs::run(&selection, &picture, &progress);
+        }
         Experiment::Account(selection) => return account::show(&selection, &progress),
         #[cfg(feature = "peers")]
         Experiment::OtherWay(options) => return peers::run(&options),
@@ -257,6 +269,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             let mut rows = Vec::new();
             if !network_only {
                 rows = peers::measure(&selection, &progress)?;
+                if selection.cases.is_empty() {
+                    rows.extend(stubs::encodings::measure(&selection, &progress)?);
+                }
             }
             rows.extend(network::others(&selection, &progress)?);
             ("peers", selection.format, rows)

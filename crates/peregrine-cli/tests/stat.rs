@@ -312,7 +312,7 @@ fn watch(place: &Place, rows: u16, columns: u16, more: &[&str]) -> Terminal {
 #[test]
 fn a_terminal_is_drawn_on_in_place_and_given_back() {
     let place = Place::with_server();
-    for key in [&b"q"[..], &[3], &[4], &[27]] {
+    for key in [&b"q"[..], &[4], &[27]] {
         let mut terminal = watch(&place, 24, 80, &[]);
         terminal.until_seen("EXPORT");
         until("it is taken", || terminal.is_taken());
@@ -329,6 +329,16 @@ fn a_terminal_is_drawn_on_in_place_and_given_back() {
         terminal.is_as_it_was();
         assert!(!terminal.text().contains("EXPORT"));
     }
+    // Ctrl-C is what it always is; keys that halt are nothing here.
+    let mut terminal = watch(&place, 24, 80, &[]);
+    terminal.until_seen("EXPORT");
+    terminal.press(&[26, 28]);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(terminal.child.try_wait().unwrap().is_none() && terminal.is_taken());
+    terminal.press(&[3]);
+    assert_eq!(ended(&mut terminal.child).code(), Some(130));
+    terminal.is_as_it_was();
+    terminal.until_seen("interrupted");
     let mut terminal = watch(&place, 24, 80, &["--count", "2"]);
     assert_eq!(ended(&mut terminal.child).code(), Some(0));
     terminal.is_as_it_was();
@@ -369,9 +379,8 @@ fn a_terminal_is_given_back_whatever_ends_the_command() {
     let server = Pid::from_raw(place.servers[0].id().cast_signed()).unwrap();
     kill_process(server, Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_millis(200));
-    let pid = Pid::from_raw(terminal.child.id().cast_signed()).unwrap();
     let begun = Instant::now();
-    kill_process(pid, Signal::INT).unwrap();
+    terminal.press(&[3]);
     assert_eq!(ended(&mut terminal.child).code(), Some(130));
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     terminal.is_as_it_was();

@@ -37,6 +37,11 @@ fn replay(target: &str, run: fn(&[u8])) -> usize {
 fn what_fuzzers_found_stays_found() {
     assert!(replay("values", targets::values::run) > 20);
     assert!(replay("server", targets::server::run) > 10);
+    #[cfg(feature = "json")]
+    {
+        assert!(replay("descriptions", targets::descriptions::run) > 10);
+        assert!(replay("dynamic", targets::dynamic::run) > 10);
+    }
     assert!(replay("packets", exchange_targets::packets) > 10);
     assert!(replay("callee", exchange_targets::callee) > 10);
     assert!(replay("caller", exchange_targets::caller) > 10);

@@ -687,8 +687,18 @@ const HANDSHAKE: &[&str] = &[
     "unbind",
     "revoked",
     "deadline",
+    "count",
+    "counters",
+    "counters header",
+    "counters thread",
+    "counters export",
+    "counters session",
+    "counters binding",
+    "counters lane",
 ];
 
+/// How long calls took that were counted: in the middle of a bucket.
+const LATENCY: Duration = Duration::from_nanos(100);
 /// How long the client waits for a call that nobody answers.
 const LIMIT: Duration = Duration::from_millis(500);
 
@@ -717,6 +727,10 @@ impl Foreign {
     fn serve(&self, taken_all: &Receiver<()>) {
         let asked = self.asked("describe");
         send(&asked, &bytes("description", 0), None);
+        let asked = self.asked("count");
+        let (counters, file) = counters();
+        send(&asked, &bytes("counters", 0), Some(&file));
+        drop(counters);
         let refused = self.asked("bind");
         send(&refused, &bytes("refused", 0), None);
 
@@ -801,6 +815,29 @@ impl Foreign {
     }
 }
 
+/// Counters of a server, as the document has them.
+fn counters() -> (sys::Memory, OwnedFd) {
+    let (memory, file) = sys::Memory::shared(88_117_248).unwrap();
+    for (at, name) in [
+        (0, "header"),
+        (4_096 + 128, "thread"),
+        (20_480, "export"),
+        (36_864, "session"),
+        (1_085_440 + 64 * 128, "binding"),
+        // Of the second thread, of that binding.
+        (2_134_016 + (8_192 + 64) * 64, "lane"),
+        // Nine calls that took 100 ns: in the bucket of 96 to 104.
+    ] {
+        let vector = bytes(&format!("counters {name}"), 0);
+        memory.space().write(at, &vector).unwrap();
+    }
+    memory.space().write(20_480 + 16 * 8, b"Alloy").unwrap();
+    let bucket = (4 << 3) + 4;
+    let calls = 9u64.to_ne_bytes();
+    memory.space().write(69_242_880 + 64 * 2_304 + bucket * 8, &calls).unwrap();
+    (memory, file)
+}
+
 fn received(socket: &OwnedFd) -> Vec<u8> {
     let mut buffer = [0u8; 256];
     let (bytes, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::empty()).unwrap();
@@ -856,6 +893,18 @@ fn a_client_writes_and_reads_to_the_byte() {
         (&*description.listens, description.network),
         (&["tcp:127.0.0.1".to_owned()][..], 4)
     );
+    let stat = peregrine::stat("golden").unwrap();
+    assert_eq!((stat.server.process, stat.server.threads), (77, [0, 1, 0]));
+    assert_eq!((stat.server.waits.spun, stat.server.waits.slept), (5, 6));
+    assert_eq!((stat.server.resent, stat.server.came_again), (7, 8));
+    let (gold, session) = (stat.export("gold").unwrap(), &stat.sessions[0]);
+    assert_eq!((&*gold.interface, gold.version, gold.digest), ("Alloy", 3, [0xab; 16]));
+    assert_eq!((session.number, &*session.path, &*session.from), (9, "tcp", "192.0.2.7:7001"));
+    let counts = stat.bindings[0].counts;
+    assert_eq!((counts.calls, counts.in_flight, counts.refused), (3, 1, 1));
+    assert_eq!((counts.failed, counts.bytes_in, counts.bytes_out), (0, 64, 128));
+    assert_eq!((gold.counts, session.counts, gold.bindings), (counts, counts, 1));
+    assert_eq!((gold.latency.calls(), gold.latency.percentile(1.0)), (9, Some(LATENCY)));
     let options = BindOptions::default().astacks(1).wait(Wait::Block);
     let error = GoldenClient::bind_with("golden", &options).unwrap_err();
     assert_eq!((error.kind(), error.detail()), (Kind::Denied, "no"));

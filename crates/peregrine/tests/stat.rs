@@ -13,6 +13,7 @@ use peregrine::counters::Stat;
 use peregrine::sys::Memory;
 use peregrine::tells::{Tells as _, TellsClient};
 use peregrine::{CallError, ExportOptions, Kind, Out, Running, Server, Told, interface, stat};
+use support::link::{ENDS, Link, at_far_end};
 use support::relay::Relay;
 use support::weather::Weather;
 use support::wire::{self, Line};
@@ -222,6 +223,34 @@ fn calls_in_flight_and_calls_given_up_are_seen_while_they_last() {
 }
 
 #[test]
+fn calls_that_wait_are_seen() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let door = Arc::<Door>::default();
+    let server = Server::new().threads(1);
+    let server = server.export("work", WorkServer::new(Object(door.clone()))).unwrap();
+    let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
+    let running = server.spawn().unwrap();
+    let network = running.addresses().iter().map(|endpoint| format!("{endpoint}/work"));
+    let addresses: Vec<String> = ["work".to_owned()].into_iter().chain(network).collect();
+    std::thread::scope(|scope| {
+        for (number, address) in addresses.iter().enumerate() {
+            // On each path one runs, and two wait for it.
+            for _ in 0..3 {
+                let client = WorkClient::bind(address).unwrap();
+                scope.spawn(move || client.stay().unwrap());
+            }
+            let (runs, waits) = (number as u64 + 1, 2 * (number as u64 + 1));
+            let told = settled(|stat| stat.server.queued == waits);
+            assert_eq!(told.server.counts.in_flight, runs, "{address}");
+        }
+        door.open();
+    });
+    let told = settled(|stat| stat.server.counts.in_flight == 0 && stat.server.queued == 0);
+    assert_eq!((told.server.counts.calls, told.server.counts.refused), (9, 0));
+}
+
+#[test]
 fn refused_calls_are_counted_as_such() {
     let _alone = alone();
     let directory = support::own_directory();
@@ -290,6 +319,40 @@ fn what_networks_are_told_is_what_they_may_know() {
         assert_eq!(peregrine::exports(&place).unwrap_err().kind(), Kind::NotFound, "{place}");
     }
     assert_eq!(stat("work").unwrap_err().kind(), Kind::Denied);
+}
+
+#[test]
+fn a_link_is_a_path_like_others() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let over_the_link = || {
+        link.enter();
+        let server = Server::new().tells(Told::All);
+        let server = server.export("work", WorkServer::new(Object(Arc::default()))).unwrap();
+        let at = format!("eth:{}:0", ENDS[1]);
+        let running =
+            at_far_end(|| server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap());
+        let address = running.addresses()[0].to_string();
+        let client = WorkClient::bind(&format!("{address}/work")).unwrap();
+        (0..500).for_each(|_| client.null().unwrap());
+        let place = address.replacen(':', ":@", 1);
+        let told = stat(&place).unwrap();
+        assert_eq!(told.export("work").unwrap().counts.calls, 500);
+        let binding = told.bindings.iter().find(|one| one.export == "work").unwrap();
+        assert_eq!(binding.counts.calls, 500);
+        let session = told.sessions.iter().find(|one| one.number == binding.session).unwrap();
+        assert_eq!((&*session.path, session.process), ("ethernet", 0));
+        assert_eq!(session.from.split(':').count(), 6, "{}", session.from);
+        assert_eq!(peregrine::exports(&place).unwrap()[0].name, "work");
+    };
+    std::thread::scope(|scope| {
+        let near = scope.spawn(over_the_link);
+        near.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
 #[test]

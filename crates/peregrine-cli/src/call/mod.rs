@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::interface::{Described, DescribedProcedure, Direction};
 use peregrine::json::Bytes;
-use peregrine::{Argument, BindOptions, Dynamic, GenericClient, Limit, Out};
+use peregrine::{Argument, BindOptions, Dynamic, GenericClient, Limit, Out, Wait};
 use serde_json::{Map, Value, json};
 
 use self::arguments::{Given, Place};
@@ -34,7 +34,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
             let needed = ready.as_ref().map_or(0, |given| given.message_bytes);
             GenericClient::bind_as(&call.address, described, &options(needed))?
         }
-        None => GenericClient::bind(&call.address)?,
+        None => GenericClient::bind_with(&call.address, &options(0))?,
     };
     let mut given = match ready {
         Some(given) => given,
@@ -83,7 +83,8 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
 }
 
 fn options(message_bytes: usize) -> BindOptions {
-    let options = BindOptions::default();
+    // For one call it takes longer to find out how long to spin than to sleep once.
+    let options = BindOptions::default().wait(Wait::Block);
     match message_bytes {
         0 => options,
         bytes => options.message_bytes(bytes.max(peregrine::limits::MESSAGE_BYTES)),

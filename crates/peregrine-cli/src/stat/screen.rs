@@ -1,8 +1,8 @@
 //! `Screen`: a terminal on which the same picture is drawn over and over, and that is then as it was.
 //!
 //! The alternate screen is taken, so that what stood there comes back. Keys come one by one and are
-//! not shown; Ctrl-C is one of them. Whatever way the command ends, the [`WayBack`] has put all
-//! back before.
+//! not shown; Ctrl-C is a signal as ever, and no other key is. Whatever way the command ends, the
+//! [`WayBack`] has put all back before.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -10,10 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+};
 
 use crate::output::{self, During as _, Failure};
 
+/// No key is this one (`_POSIX_VDISABLE`).
+const DISABLED: u8 = 0;
 /// Takes the alternate screen, and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
@@ -24,7 +28,7 @@ pub(super) enum Pressed {
     Nothing,
     /// A key that asks for nothing but to look again.
     Again,
-    /// `q`, Ctrl-C, Ctrl-D or Escape alone.
+    /// `q`, Ctrl-D or Escape alone.
     End,
 }
 
@@ -56,7 +60,11 @@ impl Screen {
         let screen = Self { way_back, keys };
         if let Some(before) = &screen.way_back.before {
             let mut own = before.clone();
-            own.local_modes -= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+            own.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+            // Who is halted cannot give the terminal back.
+            for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
+                own.special_codes[key] = DISABLED;
+            }
             tcsetattr(io::stdin(), OptionalActions::Now, &own).during(what)?;
         }
         write(ENTER)?;
@@ -117,7 +125,7 @@ impl Screen {
             [0x1b] => Pressed::End,
             // An arrow, or another key that is more than a letter.
             [0x1b, ..] => Pressed::Nothing,
-            keys if keys.iter().any(|key| matches!(key, b'q' | b'Q' | 3 | 4)) => Pressed::End,
+            keys if keys.iter().any(|key| matches!(key, b'q' | b'Q' | 4)) => Pressed::End,
             keys if keys.contains(&b' ') => Pressed::Again,
             _ => Pressed::Nothing,
         })

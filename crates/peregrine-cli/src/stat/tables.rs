@@ -38,7 +38,9 @@ pub(super) fn whole(interval: &Interval, columns: Option<usize>) -> String {
     if sessions > 0 && interval.now.sessions.is_empty() {
         let _ = write!(
             text,
-            "\n\n{DIM}{sessions} sessions and {bindings} bindings, of which it tells no more{DIM:#}"
+            "\n\n{DIM}{} and {}, of which it tells no more{DIM:#}",
+            number_of(sessions, "session"),
+            number_of(bindings, "binding"),
         );
     }
     text
@@ -188,6 +190,10 @@ fn bindings(interval: &Interval, columns: Option<usize>) -> Option<String> {
         ]
     });
     table(&header, rows.collect(), columns)
+}
+
+fn number_of(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 fn who(session: &SessionStat) -> String {

@@ -273,8 +273,10 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg
         let order = if granted.0.big_endian { ByteOrder::Big } else { ByteOrder::Little };
         let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
         let again = Again { joined: Arc::clone(&joined), wish, limit, incarnation };
-        // Measured before the first call rather than in it.
-        block_cost();
+        if options.wait == Wait::Adaptive {
+            // Measured before the first call rather than in it.
+            block_cost();
+        }
         let path = DatagramPath::new(association, granted, options.wait, again);
         let path: Box<dyn CallPath> = match station {
             None => Box::new(path),

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::ladder::Wanted;
 use super::{BindOptions, Leg};
-use crate::call::{Call, CallPath, PathKind, Returned};
+use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::directory;
 use crate::error::{CallError, Kind, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -412,8 +412,10 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<Leg, CallError>
     let message_bytes = message_bytes.min(region.message_bytes());
     let path = LocalPath { region, binding, revoked, message_bytes, wait };
     drop(sessions);
-    // Measured before the first call rather than in it.
-    block_cost();
+    if options.wait == Wait::Adaptive {
+        // Measured before the first call rather than in it.
+        block_cost();
+    }
     let path = Box::new(Member { path, end: Arc::clone(&joined.end), joined: Some(joined) });
     Ok(Leg { path, frames, order })
 }

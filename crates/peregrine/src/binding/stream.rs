@@ -14,7 +14,7 @@ use super::ladder::Wanted;
 use super::session::{byte_order, hold, refused, until};
 use super::{BindOptions, Leg};
 use crate::address::Place;
-use crate::call::{Call, CallPath, PathKind, Returned};
+use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::Description;
@@ -265,8 +265,10 @@ pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError>
         wait: options.wait,
         connection,
     };
-    // Measured before the first call rather than in it.
-    block_cost();
+    if options.wait == Wait::Adaptive {
+        // Measured before the first call rather than in it.
+        block_cost();
+    }
     let frames = Arc::clone(&path.connection.frames);
     Ok(Leg { path: Box::new(Member { path, joined }), frames, order })
 }

@@ -46,7 +46,8 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
 /// ```
 ///
 /// # Errors
-/// If there is none, it tells nothing, or the address names no place, here or in a hosts file.
+/// If there is none, it tells nothing or does not answer within 5 seconds, or the address names no place,
+/// here or in a hosts file.
 pub fn exports(address: &str) -> Result<Vec<Exported>, CallError> {
     let parsed: Address = address.parse()?;
     let far = far(&parsed).or_else(|| elsewhere(&parsed)).ok_or_else(|| {
@@ -72,7 +73,9 @@ fn elsewhere(address: &Address) -> Option<Address> {
 }
 
 fn at(address: &Address) -> Result<TellsClient, CallError> {
-    TellsClient::bind_with(&address.to_string(), &BindOptions::default())
+    let options = BindOptions::default();
+    let limit = options.bind_limit;
+    TellsClient::bind_with(&address.to_string(), &options.timeout(limit))
 }
 
 /// What the server of a name of this machine has counted.

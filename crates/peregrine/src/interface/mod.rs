@@ -5,6 +5,7 @@
 //! described through function pointers, so a description is finite however types are linked.
 
 mod compare;
+mod cost;
 mod described;
 mod known;
 #[cfg(test)]
@@ -18,6 +19,7 @@ use crate::digest::sha256;
 use crate::limits;
 
 pub use compare::numbers;
+pub use cost::{Control, Copying, Cost, Design, Length, Parameters, Part, ProcedureCost, Symbol};
 pub use described::{
     Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
     DescribedProcedure, DescribedType, DescribedVariant,

@@ -176,6 +176,11 @@ impl Crew {
         self.hungry.load(Ordering::Acquire)
     }
 
+    /// Calls that wait to run.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
+    }
+
     /// Threads that there are.
     pub(super) fn threads(&self) -> usize {
         self.state().threads

@@ -155,9 +155,11 @@ impl Datagrams {
         })
     }
 
-    /// Calls that run although their callers have given them up.
-    pub(super) fn captured(&self) -> u64 {
-        self.all().iter().map(|socket| socket.post().service.captured()).sum()
+    /// Calls that run although their callers have given them up, and calls that wait to run.
+    pub(super) fn captured(&self) -> [u64; 2] {
+        self.all().iter().fold([0; 2], |[captured, queued], socket| {
+            [captured + socket.post().service.captured(), queued + socket.queued() as u64]
+        })
     }
 
     /// Threads that there are.

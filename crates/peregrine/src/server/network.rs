@@ -193,9 +193,10 @@ impl Network {
         }
     }
 
-    /// Calls that run although their callers have given them up.
-    pub(super) fn captured(&self) -> u64 {
-        self.lines().iter().map(|line| line.incoming.captured()).sum()
+    /// Calls that run although their callers have given them up, and calls that wait to run.
+    pub(super) fn captured(&self) -> [u64; 2] {
+        let captured = self.lines().iter().map(|line| line.incoming.captured()).sum();
+        [captured, self.crew.waiting() as u64]
     }
 
     fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {

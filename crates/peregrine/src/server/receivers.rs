@@ -212,6 +212,11 @@ impl<P: Post> Receivers<P> {
         &self.post
     }
 
+    /// Calls that wait to run.
+    pub(super) fn queued(&self) -> usize {
+        self.state().queue.len()
+    }
+
     /// Threads that there are.
     pub(super) fn threads(&self) -> usize {
         self.state().threads as usize

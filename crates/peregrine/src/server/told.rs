@@ -64,10 +64,14 @@ impl Teller {
     /// Brings into the page what is known only when it is asked for.
     pub(super) fn refresh(&self) {
         let Some(Asks { pool, network, datagrams }) = self.asks.get() else { return };
-        let [local, queued] = pool.upgrade().map_or([0; 2], |pool| pool.captured());
-        let tcp = network.upgrade().map_or(0, |network| network.captured());
-        let others = datagrams.upgrade().map_or(0, |datagrams| datagrams.captured());
-        self.page.set_gauges(&Gauges { captured: [local, tcp, others], queued });
+        let of_each = [
+            pool.upgrade().map_or([0; 2], |pool| pool.captured()),
+            network.upgrade().map_or([0; 2], |network| network.captured()),
+            datagrams.upgrade().map_or([0; 2], |datagrams| datagrams.captured()),
+        ];
+        let queued = of_each.iter().map(|[_, queued]| queued).sum();
+        let captured = of_each.map(|[captured, _]| captured);
+        self.page.set_gauges(&Gauges { captured, queued });
     }
 }
 

@@ -106,6 +106,24 @@ pub trait Value: Sized {
         Ok(values)
     }
 
+    /// Takes an array of values, whose number is known to both sides.
+    #[doc(hidden)]
+    #[inline]
+    fn decode_array<R: Representation, const N: usize>(
+        head: &mut Reader<'_, R>,
+    ) -> Result<[Self; N], Invalid> {
+        primitive::one_by_one(head)
+    }
+
+    /// Takes an array of arrays of values.
+    #[doc(hidden)]
+    #[inline]
+    fn decode_arrays<R: Representation, const M: usize, const N: usize>(
+        head: &mut Reader<'_, R>,
+    ) -> Result<[[Self; M]; N], Invalid> {
+        primitive::one_by_one(head)
+    }
+
     /// The slice as one plain block; `None` for structured types, whose slices go into the head.
     #[inline]
     fn as_block(_values: &[Self]) -> Option<&[u8]> {

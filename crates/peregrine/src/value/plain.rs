@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use super::{Invalid, OutBlock, Space};
+use super::{Invalid, OutBlock, Space, Swap};
 
 /// A type of fixed layout without padding, copied as one block.
 ///
@@ -161,7 +161,9 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     }
     #[inline]
     fn swap(bytes: &mut [u8]) {
-        bytes.chunks_exact_mut(size_of::<T>().max(1)).for_each(T::swap);
+        if let Some(swap) = Swap::of::<T>() {
+            swap.turn(bytes);
+        }
     }
 }
 

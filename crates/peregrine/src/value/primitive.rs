@@ -41,6 +41,18 @@ macro_rules! __plain_value {
             head.plain_vec(count)
         }
         #[inline]
+        fn decode_array<R: $crate::value::Representation, const N: usize>(
+            head: &mut $crate::value::Reader<'_, R>,
+        ) -> ::core::result::Result<[Self; N], $crate::value::Invalid> {
+            head.plain_array()
+        }
+        #[inline]
+        fn decode_arrays<R: $crate::value::Representation, const M: usize, const N: usize>(
+            head: &mut $crate::value::Reader<'_, R>,
+        ) -> ::core::result::Result<[[Self; M]; N], $crate::value::Invalid> {
+            head.plain_array()
+        }
+        #[inline]
         fn as_block(values: &[Self]) -> ::core::option::Option<&[u8]> {
             ::core::option::Option::Some($crate::value::bytes_of(values))
         }
@@ -91,16 +103,14 @@ impl<T: Value, const N: usize> Value for [T; N] {
 
     #[inline]
     fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
-        // One by one: an array of plain elements is read in place by the compiler.
-        let mut failed = None;
-        let mut slots: [Option<T>; N] = core::array::from_fn(|_| match failed {
-            Some(_) => None,
-            None => T::decode(head).map_err(|invalid| failed = Some(invalid)).ok(),
-        });
-        match failed {
-            Some(invalid) => Err(invalid),
-            None => Ok(core::array::from_fn(|i| slots[i].take().expect("none failed"))),
-        }
+        T::decode_array(head)
+    }
+
+    #[inline]
+    fn decode_array<R: Representation, const M: usize>(
+        head: &mut Reader<'_, R>,
+    ) -> Result<[Self; M], Invalid> {
+        T::decode_arrays(head)
     }
 
     #[inline]
@@ -122,6 +132,21 @@ impl<T: Value, const N: usize> Value for [T; N] {
             let (arrays, rest) = values?.as_chunks_mut::<N>();
             if rest.is_empty() { Ok(arrays) } else { Err(Invalid::Block) }
         })
+    }
+}
+
+/// The elements of an array, one after the other.
+pub(super) fn one_by_one<T: Value, R: Representation, const N: usize>(
+    head: &mut Reader<'_, R>,
+) -> Result<[T; N], Invalid> {
+    let mut failed = None;
+    let mut slots: [Option<T>; N] = core::array::from_fn(|_| match failed {
+        Some(_) => None,
+        None => T::decode(head).map_err(|invalid| failed = Some(invalid)).ok(),
+    });
+    match failed {
+        Some(invalid) => Err(invalid),
+        None => Ok(core::array::from_fn(|i| slots[i].take().expect("none failed"))),
     }
 }
 

@@ -108,6 +108,19 @@ impl<'a, R: Representation> Reader<'a, R> {
         self.plain::<u32>().map(|count| count as usize)
     }
 
+    /// Takes `N` plain values that stand one after the other: all together, as they are one plain value too.
+    #[inline(always)]
+    pub fn plain_array<T: Plain, const N: usize>(&mut self) -> Result<[T; N], Invalid> {
+        // No element, no padding before it.
+        let bytes = size_of::<[T; N]>();
+        let at = if bytes == 0 { self.at } else { self.at.next_multiple_of(align_of::<T>()) };
+        let taken = self.head.read_large::<[T; N], R>(at);
+        if taken.is_ok() {
+            self.at = at + bytes;
+        }
+        taken
+    }
+
     /// Takes `count` plain values that stand one after the other.
     pub fn plain_vec<T: Plain>(&mut self, count: usize) -> Result<Vec<T>, Invalid> {
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;

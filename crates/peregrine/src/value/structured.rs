@@ -149,7 +149,7 @@ tuples! {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Reader, Representation, Space, Value, Window, Writer};
+    use super::super::{Native, Reader, Representation, Space, Swapped, Value, Window, Writer};
     use super::{Invalid, Overflow};
 
     fn round_trip<T: Value + PartialEq + core::fmt::Debug>(value: T) -> Vec<u8> {
@@ -186,6 +186,46 @@ mod tests {
         round_trip([vec![true, false], vec![]]);
         round_trip(Box::new((1i128, 'x', -1.5f64)));
         assert_eq!(round_trip([7u16, 8]), [7, 0, 8, 0]);
+    }
+
+    /// Arrays of plain elements are taken in one piece, in either byte order: as if one by one.
+    #[test]
+    fn arrays_are_what_their_elements_are() {
+        fn both_orders<T: Value + PartialEq + core::fmt::Debug, const N: usize>(values: [T; N]) {
+            fn head<T: Value, R: Representation>(values: &[T]) -> Vec<u8> {
+                let mut memory = [0xaa; 8192];
+                let mut writer = Writer::<R>::represented(Space::of_mut(&mut memory));
+                values.iter().for_each(|one| one.encode(&mut writer).unwrap());
+                writer.flush();
+                let bytes = writer.len();
+                memory[..bytes].to_vec()
+            }
+            fn taken<R: Representation, A: Value>(head: &[u8]) -> Result<A, Invalid> {
+                let mut reader = Reader::<R>::represented(Window::from(head));
+                let value = A::decode(&mut reader)?;
+                reader.finish().map(|()| value)
+            }
+            let native = head::<T, Native>(&values);
+            assert_eq!(taken::<Native, [T; N]>(&native).as_ref(), Ok(&values));
+            let swapped = head::<T, Swapped>(&values);
+            assert_eq!(taken::<Swapped, [T; N]>(&swapped).as_ref(), Ok(&values));
+            for short in 0..native.len() {
+                assert_eq!(taken::<Native, [T; N]>(&native[..short]), Err(Invalid::Short));
+            }
+        }
+        both_orders(core::array::from_fn::<_, 256, _>(|i| (i as i32).wrapping_mul(0x0102_0305)));
+        both_orders::<_, 86>([[1i32, -2, 3]; 86]);
+        both_orders([[[1u16, 2], [3, 4]], [[5, 6], [7, 8]]]);
+        both_orders([true, false, true]);
+        both_orders(['x', 'é']);
+        both_orders([u128::MAX >> 3; 3]);
+        both_orders::<u64, 0>([]);
+        both_orders::<[u64; 0], 2>([[], []]);
+        both_orders([vec![1u8], vec![], vec![2, 3]]);
+        both_orders([String::from("a"), String::new()].map(|one| [one]));
+        let bad = [1, 0, 2, 1];
+        let mut reader = Reader::new(Window::from(&bad[..]));
+        assert_eq!(<[[bool; 2]; 2]>::decode(&mut reader), Err(Invalid::Bits));
     }
 
     #[test]

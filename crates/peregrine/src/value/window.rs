@@ -11,7 +11,7 @@ use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use super::{Native, Plain, Representation};
+use super::{Invalid, Native, Plain, Representation};
 
 /// A stretch of memory that may be shared with a peer. Lengths and offsets are in bytes.
 ///
@@ -91,21 +91,28 @@ impl<'a> Window<'a> {
         let mut private = MaybeUninit::<T>::uninit();
         // SAFETY: `part` and `private` both have size_of::<T>() bytes.
         unsafe { fetch(part.base, private.as_mut_ptr().cast(), size_of::<T>()) };
-        if R::SWAPPED {
-            let start = private.as_mut_ptr().cast::<u8>();
-            // SAFETY: all bytes of `private` were just written, and nobody else has it.
-            T::swap(unsafe { core::slice::from_raw_parts_mut(start, size_of::<T>()) });
-        }
-        if !T::ANY_BITS {
-            let start = private.as_ptr().cast::<u8>();
-            // SAFETY: all bytes of `private` were just written, and it is our own memory.
-            let bytes = unsafe { core::slice::from_raw_parts(start, size_of::<T>()) };
-            if !T::valid(bytes) {
-                return None;
-            }
+        // SAFETY: all bytes of `private` were just written.
+        if !unsafe { made::<T, R>(&mut private) } {
+            return None;
         }
         // SAFETY: all bytes are written, and they are a valid T: any are, or these were checked.
         Some(unsafe { private.assume_init() })
+    }
+
+    /// As [`read_represented`](Self::read_represented), for large values: they are moved as seldom as can be,
+    /// if who wants one returns what this returns.
+    #[inline(always)]
+    pub(super) fn read_large<T: Plain, R: Representation>(&self, at: usize) -> Result<T, Invalid> {
+        let Some(part) = self.part(at, size_of::<T>()) else { return Err(Invalid::Short) };
+        let mut private = MaybeUninit::<T>::uninit();
+        // SAFETY: `part` and `private` both have size_of::<T>() bytes.
+        unsafe { fetch_and_leave(part.base, private.as_mut_ptr().cast(), size_of::<T>()) };
+        // SAFETY: all bytes of `private` were just written.
+        if !unsafe { made::<T, R>(&mut private) } {
+            return Err(Invalid::Bits);
+        }
+        // SAFETY: all bytes are written, and they are a valid T: any are, or these were checked.
+        Ok(unsafe { private.assume_init() })
     }
 
     /// Where the window begins, for the kernel to read (never to be dereferenced here).
@@ -421,6 +428,37 @@ unsafe fn fetch(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
 }
 
+/// As [`fetch`], but it is the source that the compiler believes to have changed: no look at the copy becomes a
+/// later one at the source, and yet a copy that is moved on need not lie anywhere in between.
+///
+/// # Safety
+/// As for [`fetch`].
+#[inline(always)]
+unsafe fn fetch_and_leave(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: by the caller; see `fetch`.
+    unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
+    // SAFETY: empty; it may have changed whatever memory is known to others, and so the source.
+    unsafe { core::arch::asm!("/* {0} */", in(reg) from, options(nostack, preserves_flags)) };
+}
+
+/// Makes a value of bytes that were fetched: false if they are none.
+///
+/// # Safety
+/// All bytes of `private` were written.
+#[inline(always)]
+unsafe fn made<T: Plain, R: Representation>(private: &mut MaybeUninit<T>) -> bool {
+    let start = private.as_mut_ptr().cast::<u8>();
+    if R::SWAPPED {
+        // SAFETY: all bytes were written, by the caller, and nobody else has them.
+        T::swap(unsafe { core::slice::from_raw_parts_mut(start, size_of::<T>()) });
+    }
+    if T::ANY_BITS {
+        return true;
+    }
+    // SAFETY: as above.
+    T::valid(unsafe { core::slice::from_raw_parts(start, size_of::<T>()) })
+}
+
 /// Copies of whole lines. Like [`fetch`] they are nothing that the compiler could look through, and
 /// a byte that a peer writes meanwhile may be copied as it was or as it is.
 #[cfg(target_arch = "x86_64")]
@@ -694,101 +732,4 @@ mod lines {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Masks, Space, Window};
-
-    #[test]
-    fn every_way_to_copy_copies_all_and_nothing_else() {
-        let source: Vec<u8> = (0..=255).cycle().take(400).collect();
-        for start in [0, 1, 15, 16, 31, 63, 64] {
-            for bytes in (0..200).chain([256, 300]) {
-                for past in [false, true] {
-                    let mut memory = vec![0xaa; 500];
-                    let to = Space::of_mut(&mut memory).part(start, bytes).unwrap();
-                    let from = Window::from(&source[start / 2..start / 2 + bytes]);
-                    if past {
-                        to.copy_past(from)
-                    } else {
-                        to.copy_lines(from)
-                    }
-                    let copied = &memory[start..start + bytes];
-                    assert_eq!(copied, &source[start / 2..start / 2 + bytes]);
-                    let outside = memory[..start].iter().chain(&memory[start + bytes..]);
-                    assert!(outside.copied().all(|byte| byte == 0xaa), "{bytes} at {start}");
-                }
-            }
-        }
-        // Never more than there is room for.
-        let mut memory = [0; 70];
-        Space::of_mut(&mut memory).copy_past(Window::from(&source[..]));
-        assert_eq!(memory, source[..70]);
-    }
-
-    /// Lanes are turned as bytes would be, wherever they lie and whichever comes first; also in place.
-    #[test]
-    fn lanes_are_turned_as_their_masks_say() {
-        let each =
-            |bytes: &mut [u8]| bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|n| n.reverse());
-        // Of 24 bytes, a number of eight and two of four, and what is left as it is.
-        let mixed = |bytes: &mut [u8]| {
-            for value in bytes.as_chunks_mut::<24>().0 {
-                value[..8].reverse();
-                value[12..16].reverse();
-                value[20..].reverse();
-            }
-        };
-        let source: Vec<u8> = (0..=255).cycle().take(1200).collect();
-        for (unit, turn) in [(4, each as fn(&mut [u8])), (24, mixed)] {
-            let Some(masks) = Masks::of(unit, turn) else { continue };
-            let mut turned = source.clone();
-            turn(&mut turned);
-            for (lane, start) in [(0, 0), (0, 16), (1, 48), (2, 7), (5, 64)] {
-                for bytes in [0, 15, 16, 48, 64, 200, 700, 1000] {
-                    for past in [false, true] {
-                        let mut memory = vec![0xaa; 1200];
-                        let to = Space::of_mut(&mut memory).part(start, bytes).unwrap();
-                        let from = Window::from(&source[16 * lane..16 * lane + bytes]);
-                        let done = to.copy_turned(from, &masks, lane, past);
-                        assert_eq!(done, bytes / 16 * 16);
-                        let expected = &turned[16 * lane..16 * lane + done];
-                        assert_eq!(&memory[start..start + done], expected, "{unit} {lane} {bytes}");
-                        let outside = memory[..start].iter().chain(&memory[start + done..]);
-                        assert!(outside.copied().all(|byte| byte == 0xaa));
-                    }
-                }
-            }
-            let mut memory = source[..960].to_vec();
-            let space = Space::of_mut(&mut memory);
-            space.copy_turned(space.window(), &masks, 0, false);
-            assert_eq!(memory, turned[..960]);
-        }
-        // A number that lies in two lanes, and an order that is too long.
-        assert!(Masks::of(12, |bytes| bytes.chunks_mut(12).for_each(<[u8]>::reverse)).is_none());
-        assert!(Masks::of(17 * 16 + 1, each).is_none());
-    }
-
-    #[test]
-    fn reaches_nothing_outside() {
-        let mut memory = [7u8; 8];
-        let window = Space::of_mut(&mut memory);
-        assert!(window.part(8, 0).is_some());
-        assert!(window.part(8, 1).is_none());
-        assert!(window.part(9, 0).is_none());
-        assert!(window.part(1, usize::MAX).is_none());
-        assert!(window.read(1, &mut [0; 8]).is_none());
-        assert!(window.write(7, &[1, 2]).is_none());
-        assert!(window.read_plain::<u64>(1).is_none());
-        assert!(window.zero(0, 9).is_none());
-        assert_eq!(window.read_plain::<u32>(4), Some(0x0707_0707));
-    }
-
-    #[test]
-    fn invalid_bits_never_become_a_value() {
-        let mut memory = [2u8, 0, 0, 0, 0xd8, 0, 0, 0];
-        let window = Space::of_mut(&mut memory);
-        assert_eq!(window.read_plain::<bool>(0), None);
-        assert_eq!(window.read_plain::<bool>(1), Some(false));
-        window.write_plain(0, &0xd800_u32).unwrap();
-        assert_eq!(window.read_plain::<char>(0), None);
-    }
-}
+mod tests;

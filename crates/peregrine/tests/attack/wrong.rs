@@ -11,7 +11,7 @@ use rustix::net::Shutdown;
 
 use super::noise::Noise;
 use super::wire::{
-    BIND, BOUND, DESCRIBE, DESCRIPTION, GOODBYE, LIMIT, Line, MAGIC, REFUSED, RING, Region,
+    BIND, BOUND, COUNT, DESCRIBE, DESCRIPTION, GOODBYE, LIMIT, Line, MAGIC, REFUSED, RING, Region,
     Session, Token, UNBIND, VERSION, bind, bound, describe, region_bytes, request, word, words,
 };
 
@@ -73,6 +73,7 @@ fn all_requests() -> Vec<Vec<u8>> {
         bind(4, 4096, &[]),
         bind(4, 4096, &[[7; 16]; 8]),
         describe(),
+        words(&[MAGIC, VERSION, COUNT]),
         request(RING, 0),
         request(UNBIND, 1),
     ]
@@ -113,7 +114,7 @@ fn foreign(stage: Stage<'_>) {
 }
 
 fn unknown(stage: Stage<'_>) {
-    for kind in [0, 5, 6, 100, BOUND, GOODBYE, u32::MAX] {
+    for kind in [0, 6, 7, 100, BOUND, GOODBYE, u32::MAX] {
         let refused = refusal(stage, &words(&[MAGIC, VERSION, kind]));
         assert_eq!(refused, Some(Kind::ProtocolMismatch as u32), "request {kind}");
     }

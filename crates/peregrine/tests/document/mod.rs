@@ -1,5 +1,5 @@
-//! The vectors that stand in `docs/REPRESENTATION.md` and `docs/PROTOCOL.md`, in blocks marked
-//! `golden`.
+//! The vectors that stand in `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`, in
+//! blocks marked `golden`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,12 +8,12 @@ use std::sync::OnceLock;
 /// Bytes, some of which may be anything.
 pub(crate) type Pattern = Vec<Option<u8>>;
 
-/// Every vector of both documents.
+/// Every vector of all documents.
 pub(crate) fn vectors() -> &'static BTreeMap<String, Pattern> {
     static VECTORS: OnceLock<BTreeMap<String, Pattern>> = OnceLock::new();
     VECTORS.get_or_init(|| {
         let mut vectors = BTreeMap::new();
-        for document in ["REPRESENTATION.md", "PROTOCOL.md"] {
+        for document in ["REPRESENTATION.md", "PROTOCOL.md", "STAT.md"] {
             let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
             let text = std::fs::read_to_string(docs.join(document)).expect("the document");
             parse(&text, &mut vectors);

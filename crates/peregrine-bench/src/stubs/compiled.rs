@@ -1,0 +1,55 @@
+//! Compiled stubs: for each of the three procedures code of its own.
+
+use peregrine::interface::Copying;
+
+use super::copying::{InlineItem, Mover, with_mover};
+use super::packet::{Packet, Way};
+use super::user::{Data, INTEGERS, User};
+use super::{Stub, Used};
+
+/// The stub of a procedure.
+pub(crate) fn stub<W: Way>(copying: Copying, data: Data) -> Stub {
+    with_mover!(copying, W, [one, array, structure])[data as usize]
+}
+
+#[inline(always)]
+fn one(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    mover.item(&mut packet, &mut user.one)?;
+    Some(bytes - packet.left())
+}
+
+#[inline(always)]
+fn array(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    let integers = user.integers()?;
+    mover.count(&mut packet, integers.len())?;
+    mover.items(&mut packet, integers)?;
+    Some(bytes - packet.left())
+}
+
+#[inline(always)]
+fn structure(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    mover.item(&mut packet, &mut user.first)?;
+    mover.item(&mut packet, &mut user.second)?;
+    mover.item(&mut packet, &mut user.third)?;
+    let integers = user.integers()?;
+    mover.count(&mut packet, integers.len())?;
+    mover.items(&mut packet, integers)?;
+    let records = user.records()?;
+    mover.count(&mut packet, records.len())?;
+    mover.records(&mut packet, records)?;
+    mover.item(&mut packet, &mut user.label)?;
+    mover.text(&mut packet, &mut user.text[..])?;
+    Some(bytes - packet.left())
+}
+
+/// The array in a design that moves items, by a compiler that knows how many there are.
+pub(crate) fn array_of_known_length<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    let mover = InlineItem::<W>::new();
+    mover.count(&mut packet, INTEGERS)?;
+    mover.items(&mut packet, &mut user.array[..])?;
+    Some(bytes - packet.left())
+}

@@ -1,0 +1,332 @@
+//! The five ways in which stubs move items: by byte or as one, inline or by procedures; and as blocks.
+//!
+//! An item is an integer of four bytes. Moving it checks whether the message has room (or goes on), moves,
+//! and advances; the paper's stubs did the same. Text is a count and a block in all of them.
+
+use core::marker::PhantomData;
+use std::hint::black_box;
+
+use super::packet::{Packet, Way, apart};
+
+/// What a stub does with values of each shape; `None` if the message has no room for them, or is no such
+/// message.
+pub(crate) trait Mover {
+    /// Whether several items that lie together are moved together.
+    const BLOCKS: bool = false;
+
+    /// One integer.
+    fn item(&self, packet: &mut Packet<'_>, user: &mut i32) -> Option<()>;
+
+    /// Bytes that lie together.
+    fn block(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()>;
+
+    /// Integers that lie together.
+    #[inline(always)]
+    fn items(&self, packet: &mut Packet<'_>, user: &mut [i32]) -> Option<()> {
+        packet.locally(|packet| user.iter_mut().try_for_each(|one| self.item(packet, one)))
+    }
+
+    /// A record among others.
+    #[inline(always)]
+    fn record(&self, packet: &mut Packet<'_>, user: &mut [i32; 3]) -> Option<()> {
+        let [a, b, c] = user;
+        self.item(packet, a)?;
+        self.item(packet, b)?;
+        self.item(packet, c)
+    }
+
+    /// Records that lie together.
+    #[inline(always)]
+    fn records(&self, packet: &mut Packet<'_>, user: &mut [[i32; 3]]) -> Option<()> {
+        for one in user {
+            self.record(packet, one)?;
+        }
+        Some(())
+    }
+
+    /// How many there are; another number than that is no such message.
+    #[inline(always)]
+    fn count(&self, packet: &mut Packet<'_>, count: usize) -> Option<()> {
+        let mut told = count as i32;
+        self.item(packet, &mut told)?;
+        (told == count as i32).then_some(())
+    }
+
+    /// Text of as many bytes as the user has.
+    #[inline(always)]
+    fn text(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
+        self.count(packet, user.len())?;
+        self.block(packet, user)
+    }
+}
+
+/// Byte by byte, as one would to swap them.
+#[inline(always)]
+fn by_byte<W: Way>(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+    let [p0, p1, p2, p3] = packet.word()?;
+    let [u0, u1, u2, u3] = bytemuck::bytes_of_mut(user).first_chunk_mut::<4>()?;
+    W::byte(p0, u0);
+    apart();
+    W::byte(p1, u1);
+    apart();
+    W::byte(p2, u2);
+    apart();
+    W::byte(p3, u3);
+    apart();
+    Some(())
+}
+
+#[inline(always)]
+fn as_one<W: Way>(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+    W::block(packet.word()?, bytemuck::bytes_of_mut(user));
+    apart();
+    Some(())
+}
+
+#[inline(always)]
+fn as_block<W: Way>(packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
+    W::block(packet.next(user.len())?, user);
+    Some(())
+}
+
+/// In the stub itself, byte by byte.
+#[derive(Debug)]
+pub(crate) struct InlineByte<W>(PhantomData<W>);
+
+/// In the stub itself, each item as one.
+#[derive(Debug)]
+pub(crate) struct InlineItem<W>(PhantomData<W>);
+
+/// What lies together as one block, and what stands alone as an item.
+#[derive(Debug)]
+pub(crate) struct Block<W>(PhantomData<W>);
+
+/// By procedures that are called through a table: one stub serves whatever procedures it was linked with.
+#[derive(Debug)]
+pub(crate) struct Procedural<W> {
+    procedures: &'static Procedures,
+    way: PhantomData<W>,
+}
+
+/// Moves one integer.
+type Item = fn(&mut Packet<'_>, &mut i32) -> Option<()>;
+
+/// What a procedural stub is linked with.
+#[derive(Debug)]
+pub(crate) struct Procedures {
+    item: Item,
+    record: fn(&Self, &mut Packet<'_>, &mut [i32; 3]) -> Option<()>,
+}
+
+/// Moves each of a record's fields by a procedure, and is one itself.
+#[inline(never)]
+fn record_by_procedures(
+    procedures: &Procedures,
+    packet: &mut Packet<'_>,
+    user: &mut [i32; 3],
+) -> Option<()> {
+    let [a, b, c] = user;
+    (procedures.item)(packet, a)?;
+    (procedures.item)(packet, b)?;
+    (procedures.item)(packet, c)
+}
+
+#[inline(never)]
+fn called_by_byte<W: Way>(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+    by_byte::<W>(packet, user)
+}
+
+#[inline(never)]
+fn called_as_one<W: Way>(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+    as_one::<W>(packet, user)
+}
+
+/// Looks at its arguments, moves nothing.
+#[inline(never)]
+fn called_for_nothing(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+    apart();
+    black_box(&packet);
+    black_box(&user);
+    Some(())
+}
+
+/// Advances in the message, moves nothing.
+#[inline(never)]
+fn called_to_advance(packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+    black_box(packet.word()?);
+    black_box(&user);
+    Some(())
+}
+
+impl<W: Way> InlineByte<W> {
+    pub(crate) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<W: Way> InlineItem<W> {
+    pub(crate) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<W: Way> Block<W> {
+    pub(crate) const fn new() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<W: Way> Procedural<W> {
+    const BY_BYTE: Procedures =
+        Procedures { item: called_by_byte::<W>, record: record_by_procedures };
+    const AS_ONE: Procedures =
+        Procedures { item: called_as_one::<W>, record: record_by_procedures };
+    const NOTHING: Procedures =
+        Procedures { item: called_for_nothing, record: record_by_procedures };
+
+    const ADVANCE: Procedures =
+        Procedures { item: called_to_advance, record: record_by_procedures };
+
+    fn linked(procedures: &'static Procedures) -> Self {
+        // The compiler is not to see which they are.
+        Self { procedures: black_box(procedures), way: PhantomData }
+    }
+
+    pub(crate) fn by_byte() -> Self {
+        Self::linked(&Self::BY_BYTE)
+    }
+
+    pub(crate) fn as_one() -> Self {
+        Self::linked(&Self::AS_ONE)
+    }
+
+    /// Procedures that advance in the message, and move nothing.
+    pub(crate) fn advance() -> Self {
+        Self::linked(&Self::ADVANCE)
+    }
+
+    /// Procedures that do nothing: what calling them costs.
+    pub(crate) fn nothing() -> Self {
+        Self::linked(&Self::NOTHING)
+    }
+}
+
+impl<W: Way> Mover for InlineByte<W> {
+    #[inline(always)]
+    fn item(&self, packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+        by_byte::<W>(packet, user)
+    }
+
+    #[inline(always)]
+    fn block(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
+        as_block::<W>(packet, user)
+    }
+}
+
+impl<W: Way> Mover for InlineItem<W> {
+    #[inline(always)]
+    fn item(&self, packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+        as_one::<W>(packet, user)
+    }
+
+    #[inline(always)]
+    fn block(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
+        as_block::<W>(packet, user)
+    }
+}
+
+impl<W: Way> Mover for Procedural<W> {
+    #[inline(always)]
+    fn item(&self, packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+        (self.procedures.item)(packet, user)
+    }
+
+    #[inline(always)]
+    fn items(&self, packet: &mut Packet<'_>, user: &mut [i32]) -> Option<()> {
+        user.iter_mut().try_for_each(|one| self.item(packet, one))
+    }
+
+    #[inline(always)]
+    fn record(&self, packet: &mut Packet<'_>, user: &mut [i32; 3]) -> Option<()> {
+        (self.procedures.record)(self.procedures, packet, user)
+    }
+
+    #[inline(always)]
+    fn block(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
+        as_block::<W>(packet, user)
+    }
+}
+
+impl<W: Way> Mover for Block<W> {
+    const BLOCKS: bool = true;
+
+    #[inline(always)]
+    fn item(&self, packet: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+        as_one::<W>(packet, user)
+    }
+
+    #[inline(always)]
+    fn block(&self, packet: &mut Packet<'_>, user: &mut [u8]) -> Option<()> {
+        as_block::<W>(packet, user)
+    }
+
+    #[inline(always)]
+    fn items(&self, packet: &mut Packet<'_>, user: &mut [i32]) -> Option<()> {
+        self.block(packet, bytemuck::cast_slice_mut(user))
+    }
+
+    #[inline(always)]
+    fn records(&self, packet: &mut Packet<'_>, user: &mut [[i32; 3]]) -> Option<()> {
+        self.block(packet, bytemuck::cast_slice_mut(user))
+    }
+}
+
+/// The stubs `$stub`, each a function of a mover, the user's values and the message, with the mover of a way to
+/// copy.
+macro_rules! with_mover {
+    ($copying:expr, $way:ty, [$($stub:ident),*]) => {{
+        use peregrine::interface::Copying;
+        use $crate::stubs::copying::{Block, InlineByte, InlineItem, Procedural};
+        let stubs: [$crate::stubs::Stub; 3] = match $copying {
+            Copying::InlineByte => {
+                [$(|user, packet| $stub(&InlineByte::<$way>::new(), user, packet)),*]
+            }
+            Copying::InlineItem => {
+                [$(|user, packet| $stub(&InlineItem::<$way>::new(), user, packet)),*]
+            }
+            Copying::ProceduralByte => {
+                [$(|user, packet| $stub(&Procedural::<$way>::by_byte(), user, packet)),*]
+            }
+            Copying::ProceduralItem => {
+                [$(|user, packet| $stub(&Procedural::<$way>::as_one(), user, packet)),*]
+            }
+            Copying::Block => [$(|user, packet| $stub(&Block::<$way>::new(), user, packet)),*],
+        };
+        stubs
+    }};
+}
+pub(crate) use with_mover;
+
+/// Moves nothing: what is left is the rest of a stub.
+#[derive(Debug)]
+pub(crate) struct Nothing;
+
+impl Mover for Nothing {
+    #[inline(always)]
+    fn item(&self, _: &mut Packet<'_>, user: &mut i32) -> Option<()> {
+        // It is found, though, as if it were to be moved.
+        black_box(user);
+        Some(())
+    }
+
+    #[inline(always)]
+    fn block(&self, _: &mut Packet<'_>, _: &mut [u8]) -> Option<()> {
+        Some(())
+    }
+
+    #[inline(always)]
+    fn items(&self, _: &mut Packet<'_>, user: &mut [i32]) -> Option<()> {
+        black_box(user);
+        Some(())
+    }
+}

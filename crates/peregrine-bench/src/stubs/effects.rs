@@ -1,0 +1,133 @@
+//! Experiments that name what the model misses: each takes one thing away from a program, or adds it.
+
+use peregrine::interface::{Control, Copying, Design};
+
+use super::compiled::array_of_known_length;
+use super::copying::{Block, InlineItem, Mover, Procedural};
+use super::interpreted;
+use super::packet::{Marshal, Packet};
+use super::programs::{Program, stub};
+use super::user::{Data, INTEGERS, RECORDS, User};
+use super::{Stub, Used};
+
+/// What is compared: two programs that differ in one thing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Effect {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What differs.
+    pub(crate) what: &'static str,
+    /// By how many the difference is divided: elements, records.
+    pub(crate) per: usize,
+    with: Stub,
+    without: Stub,
+}
+
+impl Effect {
+    /// The program with the effect, and the one without.
+    pub(crate) fn programs(&self) -> [Program; 2] {
+        [self.with, self.without].map(|stub| Program::of(stub, Data::Structure))
+    }
+}
+
+const fn design(control: Control, copying: Copying) -> Design {
+    Design { control, copying }
+}
+
+/// All of them.
+pub(crate) fn all() -> Vec<Effect> {
+    let array = |control, copying| stub(design(control, copying), Data::Array, true);
+    vec![
+        Effect {
+            name: "steps are taken by two",
+            what: "compiled, inline, items: the array's length as the caller says it, or known to the compiler",
+            per: INTEGERS,
+            with: array(Control::Compiled, Copying::InlineItem),
+            without: array_of_known_length::<Marshal>,
+        },
+        Effect {
+            name: "moving hides behind calls",
+            what: "an array by procedures that move each element, or that only advance in the message",
+            per: INTEGERS,
+            with: array(Control::Compiled, Copying::ProceduralItem),
+            without: |user, packet| elements(&Procedural::<Marshal>::advance(), user, packet),
+        },
+        Effect {
+            name: "the position goes through memory",
+            what: "an array by procedures that advance in the message, or that do nothing",
+            per: INTEGERS,
+            with: |user, packet| elements(&Procedural::<Marshal>::advance(), user, packet),
+            without: |user, packet| elements(&Procedural::<Marshal>::nothing(), user, packet),
+        },
+        Effect {
+            name: "four stores take two cycles, whatever else is done",
+            what: "an array byte by byte, or item by item",
+            per: INTEGERS,
+            with: array(Control::Compiled, Copying::InlineByte),
+            without: array(Control::Compiled, Copying::InlineItem),
+        },
+        Effect {
+            name: "a store before a block",
+            what: "1024 bytes behind a count that is written first, or last",
+            per: 1,
+            with: array(Control::Compiled, Copying::Block),
+            without: block_then_count,
+        },
+        Effect {
+            name: "records are short loops",
+            what: "86 records of three items, or as many items in one row",
+            per: RECORDS,
+            with: |user, packet| records(&InlineItem::<Marshal>::new(), user, packet),
+            without: |user, packet| items_of_records(&InlineItem::<Marshal>::new(), user, packet),
+        },
+        Effect {
+            name: "a code alone waits for what it looks at",
+            what: "the interpreter with one integer that is found and not moved, or with nothing",
+            per: 1,
+            with: interpreted::integer_for_nothing,
+            without: interpreted::nothing,
+        },
+        Effect {
+            name: "an interpreter's codes wait for each other",
+            what: "86 records of three integers that are found and not moved, or as many integers in one row of codes",
+            per: RECORDS,
+            with: interpreted::records_found,
+            without: interpreted::row_found,
+        },
+        Effect {
+            name: "what the interpreter finds is moved beside the search",
+            what: "86 records found and moved as items, or found only",
+            per: RECORDS,
+            with: interpreted::records_moved,
+            without: interpreted::records_found,
+        },
+    ]
+}
+
+fn elements(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    mover.items(&mut packet, user.integers()?)?;
+    Some(bytes - packet.left())
+}
+
+fn records(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    mover.records(&mut packet, user.records()?)?;
+    Some(bytes - packet.left())
+}
+
+fn items_of_records(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    mover.items(&mut packet, user.records()?.as_flattened_mut())?;
+    Some(bytes - packet.left())
+}
+
+fn block_then_count(user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    let count = packet.next(4)?;
+    let integers = user.integers()?;
+    let length = integers.len() as u32;
+    Block::<Marshal>::new().items(&mut packet, integers)?;
+    count.copy_from_slice(&length.to_ne_bytes());
+    Some(bytes - packet.left())
+}

@@ -1,0 +1,103 @@
+//! The paper's model with this machine's parameters: the sum; and one in which moving items overlaps with the rest.
+
+use peregrine::interface::{Cost, Design, Length, Parameters, Part, Symbol};
+
+use super::parameters::Measured;
+use super::shipped::description;
+use super::user::{Data, TEXT};
+
+/// What the models say of a stub, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Prediction {
+    /// The paper's: every part waits for the one before.
+    pub(crate) sum: f64,
+    /// What moves items and what does not (calling the stub, too) go on beside each other, in each loop and
+    /// outside of them: the longer one counts.
+    pub(crate) overlap: f64,
+}
+
+/// The equation of a type in a design.
+pub(crate) fn equation(design: Design, data: Data) -> Cost {
+    description().costs(design).swap_remove(data as usize).call
+}
+
+/// As many as there are of what has no bound in the description.
+fn length(_: &str) -> f64 {
+    TEXT as f64
+}
+
+/// What a stub takes according to its equation.
+pub(crate) fn predict(cost: &Cost, measured: &Measured) -> Prediction {
+    let parameters = measured.parameters();
+    let [moving, rest, serial] = overlapped(cost, &parameters);
+    Prediction {
+        sum: measured.call + cost.evaluate(&parameters, &length),
+        overlap: moving.max(measured.call + rest) + serial,
+    }
+}
+
+/// What moves items, what does not, and what neither is beside: blocks, and loops, each as long as the longer one of
+/// the first two within it.
+fn overlapped(cost: &Cost, parameters: &Parameters<'_>) -> [f64; 3] {
+    let mut sums = [0.0; 3];
+    for (symbol, count) in cost.symbols() {
+        let moves = matches!(symbol, Symbol::ByteCopy | Symbol::ItemCopy);
+        sums[usize::from(!moves)] += count * parameters.of(symbol);
+    }
+    // What moves elements and what interprets them are loops of their own in an equation, and one in a stub.
+    let mut loops: Vec<(&Length, [f64; 3])> = Vec::new();
+    for part in cost.parts() {
+        match part {
+            Part::Block(count, bytes) => {
+                sums[2] += parameters.block(times(count) * *bytes as f64);
+            }
+            Part::Times(count, one) => {
+                let one = overlapped(one, parameters);
+                match loops.iter_mut().find(|(known, _)| *known == count) {
+                    Some((_, sums)) => sums.iter_mut().zip(one).for_each(|(sum, one)| *sum += one),
+                    None => loops.push((count, one)),
+                }
+            }
+            Part::Unknown(_) => {}
+        }
+    }
+    let longer = |(count, [moving, rest, serial]): &(&Length, [f64; 3])| {
+        times(count) * (moving.max(*rest) + serial)
+    };
+    sums[2] += loops.iter().map(longer).sum::<f64>();
+    sums
+}
+
+fn times(count: &Length) -> f64 {
+    match count {
+        Length::Fixed(count) => *count as f64,
+        Length::Variable(name) => length(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use peregrine::interface::{Control, Copying};
+
+    use super::*;
+
+    #[test]
+    fn loops_take_the_longer_of_moving_and_the_rest() {
+        let blocks = vec![(0, 0.0), (1000, 100.0)];
+        let symbols = [8.0, 2.0, 5.0, 3.0, 1.0, 10.0, 20.0, 4.0];
+        let measured = Measured { call: 7.0, symbols, blocks };
+        let of = |control, copying, data| {
+            predict(&equation(Design { control, copying }, data), &measured)
+        };
+        let item = of(Control::Compiled, Copying::InlineItem, Data::Array);
+        assert_eq!(item.sum, 7.0 + 2.0 + 256.0 * 5.0);
+        // The count is moved while the stub is called.
+        assert_eq!(item.overlap, 7.0 + 256.0 * 3.0);
+        let byte = of(Control::Compiled, Copying::InlineByte, Data::Array);
+        assert_eq!(byte.overlap, 8.0 + 256.0 * 8.0);
+        // 86 records: three moves beside a step, a set-up and three codes.
+        let structure = of(Control::Interpreted, Copying::InlineByte, Data::Structure);
+        let once = 7.0 + 102.4 + 2.0 * 10.0 + 2.0 * 20.0 + 6.0 * 4.0;
+        assert_eq!(structure.overlap, once + 256.0 * 8.0 + 86.0 * 25.0);
+    }
+}

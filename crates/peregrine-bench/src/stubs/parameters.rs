@@ -1,0 +1,162 @@
+//! The model's parameters, each taken by a micro-program of its own.
+//!
+//! None of them is fitted to what stubs take: they are what the paper's Table 6 says they are, alone. What calling
+//! a stub costs is the time of a stub of nothing; it is taken from each, and stands beside the equations.
+
+use peregrine::interface::{Parameters, Symbol};
+
+use super::copying::{InlineByte, InlineItem, Mover, Procedural};
+use super::packet::{Marshal, Packet, Unmarshal, Way, apart};
+use super::programs::Program;
+use super::user::{BLOCKS, Data, User};
+use super::{Stub, Used, interpreted};
+
+/// A stub of nothing.
+pub(crate) fn nothing(_: &mut User, _: &mut [u8]) -> Used {
+    apart();
+    Some(0)
+}
+
+/// Items of [`straight`], elements of [`steps`].
+pub(crate) const STRAIGHT: usize = 32;
+pub(crate) const STEPS: usize = super::user::INTEGERS;
+
+/// One item after the other, without a loop.
+#[inline(always)]
+fn straight(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    // Where it begins is not known, as it is not known to items behind others.
+    packet.next(user.lengths[0])?;
+    let array = &mut user.array.0;
+    macro_rules! items {
+        ($($place:literal)*) => {$(mover.item(&mut packet, &mut array[$place])?;)*};
+    }
+    items!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31);
+    Some(bytes - packet.left())
+}
+
+/// Items that are moved byte by byte.
+pub(crate) fn straight_bytes<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
+    straight(&InlineByte::<W>::new(), user, packet)
+}
+
+/// Items that are moved as one.
+pub(crate) fn straight_items<W: Way>(user: &mut User, packet: &mut [u8]) -> Used {
+    straight(&InlineItem::<W>::new(), user, packet)
+}
+
+/// Items for which a procedure is called that does nothing.
+pub(crate) fn straight_calls(user: &mut User, packet: &mut [u8]) -> Used {
+    straight(&Procedural::<Marshal>::nothing(), user, packet)
+}
+
+/// A loop over the array that moves nothing. It looks at each element, for the compiler would see
+/// through one that does not.
+pub(crate) fn steps(user: &mut User, _: &mut [u8]) -> Used {
+    for one in user.integers()? {
+        apart();
+        if *one == 0 {
+            return None;
+        }
+    }
+    Some(0)
+}
+
+/// A block, and nothing else, behind a count that is not written.
+pub(crate) fn block<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
+    let bytes = user.lengths[I];
+    let user = user.flat.get_mut(..bytes)?;
+    W::block(packet.get_mut(4..)?.get_mut(..bytes)?, user);
+    Some(bytes)
+}
+
+/// The same as a stub does it, with the message's bookkeeping.
+pub(crate) fn block_in_stub<W: Way, const I: usize>(user: &mut User, packet: &mut [u8]) -> Used {
+    let (bytes, mut packet) = (packet.len(), Packet::new(packet));
+    packet.next(4)?;
+    let user_bytes = user.lengths[I];
+    let user = user.flat.get_mut(..user_bytes)?;
+    W::block(packet.next(user_bytes)?, user);
+    Some(bytes - packet.left())
+}
+
+/// A micro-program: what it is called, and what it runs.
+type Named = (&'static str, Stub);
+
+/// Programs before those of blocks.
+const SINGLE: usize = 8;
+
+/// The micro-programs of a way.
+fn programs<W: Way>() -> Vec<Named> {
+    let single: [Named; SINGLE] = [
+        ("nothing", nothing),
+        ("L_b", straight_bytes::<W>),
+        ("L_i", straight_items::<W>),
+        ("p", straight_calls),
+        ("f", steps),
+        ("B", interpreted::nothing),
+        ("A", interpreted::arrays_for_nothing),
+        ("e", interpreted::integers_for_nothing),
+    ];
+    let blocks: [Stub; BLOCKS.len() + 1] = [
+        block::<W, 0>,
+        block::<W, 1>,
+        block::<W, 2>,
+        block::<W, 3>,
+        block::<W, 4>,
+        block::<W, 5>,
+        block::<W, 6>,
+        block::<W, 7>,
+        block::<W, 8>,
+        block_in_stub::<W, IN_STUB>,
+    ];
+    single.into_iter().chain(blocks.map(|block| ("b", block))).collect()
+}
+
+/// Which of the blocks is measured in a stub, too: that of 1024 bytes.
+const IN_STUB: usize = 6;
+
+/// All that is to be measured for the parameters of one way.
+pub(crate) fn all(marshals: bool) -> Vec<Program> {
+    let programs = if marshals { programs::<Marshal>() } else { programs::<Unmarshal>() };
+    programs.into_iter().map(|(_, stub)| Program::of(stub, Data::Structure)).collect()
+}
+
+/// What this machine needs for each symbol, in nanoseconds.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    /// What calling a stub costs.
+    pub(crate) call: f64,
+    pub(crate) symbols: [f64; Symbol::ALL.len()],
+    pub(crate) blocks: Vec<(u64, f64)>,
+}
+
+impl Measured {
+    /// From the medians of what [`all`] measured.
+    pub(crate) fn from_medians(ns: &[f64]) -> Self {
+        let call = ns[0];
+        let over = |ns: f64| (ns - call).max(0.0);
+        let many = interpreted::MANY as f64;
+        let setup = over(ns[5]);
+        let code = (over(ns[7]) - setup).max(0.0) / many;
+        let array = ((over(ns[6]) - setup) / many - code).max(0.0);
+        let blocks: Vec<(u64, f64)> =
+            BLOCKS.into_iter().zip(ns[SINGLE..].iter().map(|ns| over(*ns))).collect();
+        let in_stub = over(ns[SINGLE + BLOCKS.len()]);
+        let symbols = [
+            over(ns[1]) / STRAIGHT as f64,
+            over(ns[2]) / STRAIGHT as f64,
+            over(ns[3]) / STRAIGHT as f64,
+            over(ns[4]) / STEPS as f64,
+            (in_stub - blocks[IN_STUB].1).max(0.0),
+            setup,
+            array,
+            code,
+        ];
+        Self { call, symbols, blocks }
+    }
+
+    pub(crate) fn parameters(&self) -> Parameters<'_> {
+        Parameters { symbols: self.symbols, blocks: &self.blocks }
+    }
+}

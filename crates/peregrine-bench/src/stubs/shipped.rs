@@ -1,0 +1,483 @@
+//! What Peregrine's own stubs cost on the three types, beside copies of as many bytes.
+//!
+//! | row | what it is |
+//! |---|---|
+//! | `value` | `Value::encode` and `Value::decode` of the type, as an argument by value: arrays of fixed lengths |
+//! | `stub` | all that a generated stub does: the client's, up to a message that is complete in its frame; and the server's, from there to the procedure (copying the arguments, as a path does) and back |
+//! | `call` | a whole call within this process, by the compiled client and by the interpreted one, to the same compiled server |
+
+use std::cell::RefCell;
+use std::hint::black_box;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use peregrine::call::{Call, EStack, FrameLayout, Frames, Incoming, Limit, execute};
+use peregrine::interface::Described;
+use peregrine::sys::Memory;
+use peregrine::value::{
+    Block, Native, Reader, Representation, Space, Swapped, Window, Writer, plain_slice,
+};
+use peregrine::{Argument, Dynamic, GenericClient, Plain, Short, Value, interface};
+
+use super::Used;
+use super::programs::Program;
+use super::user::{Aligned, Data, INTEGERS, PACKET, RECORDS, User};
+use crate::subject::Failure;
+
+/// A record of three integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Plain)]
+#[repr(C)]
+pub(crate) struct Triple {
+    first: i32,
+    second: i32,
+    third: i32,
+}
+
+/// A record of an integer and a text.
+#[derive(Clone, Debug, PartialEq, Eq, Value)]
+pub(crate) struct Labelled {
+    n: i32,
+    s: String,
+}
+
+/// The paper's three procedures.
+#[interface]
+pub(crate) trait Three {
+    /// An integer.
+    fn one(&self, i: i32) -> peregrine::Result<()>;
+    /// 256 integers.
+    fn array(&self, #[max_len(256)] a: &[i32]) -> peregrine::Result<()>;
+    /// All of it.
+    fn structure(
+        &self,
+        a: i32,
+        b: i32,
+        c: i32,
+        #[max_len(256)] d: &[i32],
+        #[max_len(86)] e: &[Triple],
+        f: &Labelled,
+    ) -> peregrine::Result<()>;
+}
+
+/// The description of these procedures, from which the equations are derived.
+pub(crate) fn description() -> Described {
+    let text = ThreeClient::INTERFACE.canonical_text();
+    Described::parse(&text).expect("what a macro of ours describes")
+}
+
+/// Looks at nothing.
+#[derive(Debug)]
+struct Object;
+
+impl Three for Object {
+    fn one(&self, i: i32) -> peregrine::Result<()> {
+        black_box(i);
+        Ok(())
+    }
+
+    fn array(&self, a: &[i32]) -> peregrine::Result<()> {
+        black_box(a);
+        Ok(())
+    }
+
+    fn structure(
+        &self,
+        a: i32,
+        b: i32,
+        c: i32,
+        d: &[i32],
+        e: &[Triple],
+        f: &Labelled,
+    ) -> peregrine::Result<()> {
+        black_box((a, b, c, d, e, f));
+        Ok(())
+    }
+}
+
+/// The structure as one value.
+#[derive(Clone, Debug, PartialEq, Eq, Value)]
+pub(crate) struct Structure {
+    pub(crate) a: i32,
+    pub(crate) b: i32,
+    pub(crate) c: i32,
+    pub(crate) d: [i32; INTEGERS],
+    pub(crate) e: [Triple; RECORDS],
+    pub(crate) f: Labelled,
+}
+
+impl Structure {
+    /// Of the user's values.
+    pub(crate) fn of(user: &User) -> Self {
+        let triple = |&[first, second, third]: &[i32; 3]| Triple { first, second, third };
+        Self {
+            a: user.first,
+            b: user.second,
+            c: user.third,
+            d: user.array.0,
+            e: core::array::from_fn(|i| triple(&user.records[i])),
+            f: Labelled { n: user.label, s: String::from_utf8_lossy(&user.text[..]).into_owned() },
+        }
+    }
+}
+
+/// What is measured of ours, and what it is held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Row {
+    /// A copy of as many bytes as the value takes.
+    Copy,
+    /// The value, native.
+    Value,
+    /// The value, swapped.
+    Swapped,
+    /// The generated stub, native.
+    Stub,
+    /// A call by the compiled client, within this process.
+    Compiled,
+    /// The same by the interpreted one.
+    Interpreted,
+}
+
+impl Row {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Copy, Self::Value, Self::Swapped, Self::Stub, Self::Compiled, Self::Interpreted];
+
+    /// What it is held against.
+    pub(crate) const fn base(self) -> Self {
+        match self {
+            Self::Interpreted => Self::Compiled,
+            _ => Self::Copy,
+        }
+    }
+
+    /// Whether there is one of each way, and not one for both.
+    pub(crate) const fn has_ways(self) -> bool {
+        !matches!(self, Self::Compiled | Self::Interpreted)
+    }
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Copy => "memcpy",
+            Self::Value => "value, native",
+            Self::Swapped => "value, swapped",
+            Self::Stub => "stub, native",
+            Self::Compiled => "call, compiled client",
+            Self::Interpreted => "call, interpreted client",
+        }
+    }
+}
+
+/// Where a message is, or is to be.
+type Room = Box<Aligned<[u8; PACKET]>>;
+
+fn room() -> Room {
+    Box::new(Aligned([0; PACKET]))
+}
+
+fn encode<T: Value, R: Representation>(value: &mut Box<Aligned<T>>, packet: &mut [u8]) -> Used {
+    let mut head = Writer::<R>::represented(Space::of_mut(packet));
+    value.encode(&mut head).ok()?;
+    head.flush();
+    Some(head.len())
+}
+
+fn decode<T: Value, R: Representation>(value: &mut Box<Aligned<T>>, packet: &mut [u8]) -> Used {
+    let mut head = Reader::<R>::represented(Window::from(&*packet));
+    match T::decode(&mut head) {
+        Ok(decoded) => value.0 = decoded,
+        Err(_) => return None,
+    }
+    Some(packet.len() - head.remaining())
+}
+
+fn copy_to<const N: usize>(flat: &mut Room, packet: &mut [u8]) -> Used {
+    packet.get_mut(..N)?.copy_from_slice(flat.get(..N)?);
+    Some(N)
+}
+
+fn copy_from<const N: usize>(flat: &mut Room, packet: &mut [u8]) -> Used {
+    flat.get_mut(..N)?.copy_from_slice(packet.get(..N)?);
+    Some(N)
+}
+
+/// Both ways of a value, in a representation.
+fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: bool) -> Program {
+    let (mut boxed, mut packet) = (Box::new(Aligned(value.clone())), room());
+    if marshals {
+        return Program::calling(boxed, packet, encode::<T, R>);
+    }
+    let _ = encode::<T, R>(&mut boxed, &mut packet[..]);
+    Program::calling(boxed, packet, decode::<T, R>)
+}
+
+/// Bytes that the structure takes as a value.
+pub(crate) const STRUCTURE_BYTES: usize = 3 * 4 + 4 * INTEGERS + 12 * RECORDS + 4 + 4 + 1024;
+
+/// A frame of the size of a message, as bindings have them.
+fn frames() -> Result<Frames, Failure> {
+    let bytes = PACKET;
+    let memory = Arc::new(Memory::private(2 * bytes)?);
+    let layout =
+        FrameLayout { count: 1, first: 0, stride: 2 * bytes, call_at: 0, reply_at: bytes, bytes };
+    Ok(Frames::new(memory, layout, 1))
+}
+
+/// Puts the arguments of a procedure into a frame, as its generated stub and a path do.
+struct Caller {
+    frames: Frames,
+    user: User,
+    records: Box<Aligned<[Triple; RECORDS]>>,
+    labelled: Labelled,
+}
+
+/// How a message lies: bytes of its head, and of all of it.
+type Lies = (usize, usize);
+
+impl Caller {
+    fn new() -> Result<Self, Failure> {
+        let user = User::full();
+        let Structure { e, f, .. } = Structure::of(&user);
+        Ok(Self { frames: frames()?, user, records: Box::new(Aligned(e)), labelled: f })
+    }
+
+    /// So many times.
+    fn run(&self, data: Data, times: u32) -> Option<Lies> {
+        let frame = self.frames.take(|| None, |_| false, Short::Wait)?;
+        let mut lies = (0, 0);
+        for _ in 0..times {
+            let mut head = Writer::new(frame.call_space());
+            let Self { user, records, labelled, .. } = black_box(self);
+            let mut blocks = [Block::empty(); 2];
+            let mut used = 0;
+            match data {
+                Data::One => user.one.encode(&mut head).ok()?,
+                Data::Array => {
+                    head.count(user.array.len()).ok()?;
+                    blocks[0] = Window::from(i32::as_block(&user.array[..])?).into();
+                    used = 1;
+                }
+                Data::Structure => {
+                    user.first.encode(&mut head).ok()?;
+                    user.second.encode(&mut head).ok()?;
+                    user.third.encode(&mut head).ok()?;
+                    head.count(user.array.len()).ok()?;
+                    blocks[0] = Window::from(i32::as_block(&user.array[..])?).into();
+                    head.count(records.len()).ok()?;
+                    blocks[1] = Window::from(Triple::as_block(&records[..])?).into();
+                    labelled.encode(&mut head).ok()?;
+                    used = 2;
+                }
+            }
+            let mut call = Call {
+                procedure: data as u32,
+                frame: &frame,
+                head: &mut head,
+                ins: &blocks[..used],
+                lent: &[],
+                outs: &mut [],
+                limit: Limit::None,
+            };
+            let layout = call.put(usize::MAX)?;
+            head.flush();
+            lies = (layout.head, layout.total);
+        }
+        Some(lies)
+    }
+}
+
+/// Serves a message that lies in a frame.
+struct Server {
+    caller: Caller,
+    lies: Lies,
+    server: ThreeServer<Object>,
+    estack: EStack,
+    reply: Room,
+}
+
+impl Server {
+    fn new(data: Data) -> Result<Self, Failure> {
+        let caller = Caller::new()?;
+        let lies = caller.run(data, 1).ok_or("no message")?;
+        let server = ThreeServer::new(Object);
+        Ok(Self { caller, lies, server, estack: EStack::default(), reply: room() })
+    }
+
+    fn run(&mut self, data: Data, times: u32) -> Option<()> {
+        let frame = self.caller.frames.take(|| None, |_| false, Short::Wait)?;
+        let mut fine = true;
+        for _ in 0..times {
+            let (head_bytes, bytes) = self.lies;
+            let incoming = Incoming {
+                procedure: data as u32,
+                space: frame.call_space().window(),
+                head_bytes,
+                copied: bytes,
+                total: bytes,
+                arrives: None,
+                departs: None,
+            };
+            let reply = Space::of_mut(&mut self.reply[..]);
+            let (answer, ..) = execute(&self.server, &incoming, reply, &mut self.estack);
+            fine &= answer == peregrine::call::Answer::Ok;
+        }
+        fine.then_some(())
+    }
+}
+
+/// Calls within this process, by either client of the same server, with the same values at the same place.
+pub(crate) struct Calling {
+    compiled: ThreeClient,
+    interpreted: GenericClient,
+    user: User,
+    labelled: Labelled,
+    one: Dynamic,
+    numbers: [Dynamic; 3],
+    array: Dynamic,
+    records: Dynamic,
+    label: Dynamic,
+    result: Dynamic,
+}
+
+/// Both clients' programs have it.
+pub(crate) type Shared = Rc<RefCell<Calling>>;
+
+/// The plain values that both clients send.
+fn plain<T: Plain>(values: &Dynamic) -> Option<&[T]> {
+    match values {
+        Dynamic::Plain(bytes) => plain_slice(bytes).ok(),
+        _ => None,
+    }
+}
+
+impl Calling {
+    pub(crate) fn shared() -> Shared {
+        let user = User::full();
+        let Structure { e, f, .. } = Structure::of(&user);
+        let compiled = ThreeClient::in_process(Object);
+        let interpreted = GenericClient::over(compiled.binding().clone(), description());
+        Rc::new(RefCell::new(Self {
+            compiled,
+            interpreted,
+            one: user.one.into(),
+            numbers: [user.first.into(), user.second.into(), user.third.into()],
+            array: Dynamic::plain(&user.array[..]),
+            records: Dynamic::plain(&e),
+            label: Dynamic::List(vec![f.n.into(), f.s.clone().into()]),
+            result: Dynamic::Unit,
+            labelled: f,
+            user,
+        }))
+    }
+
+    fn compiled(&self, data: Data) -> Option<()> {
+        let Self { compiled, user, array, records, labelled, .. } = self;
+        let called = match data {
+            Data::One => compiled.one(user.one),
+            Data::Array => compiled.array(plain(array)?),
+            Data::Structure => compiled.structure(
+                user.first,
+                user.second,
+                user.third,
+                plain(array)?,
+                plain(records)?,
+                labelled,
+            ),
+        };
+        called.ok()
+    }
+
+    fn interpreted(&mut self, data: Data) -> Option<()> {
+        let Self { interpreted, one, numbers, array, records, label, result, .. } = self;
+        let [a, b, c] = numbers;
+        let number = data as u32;
+        let called = match data {
+            Data::One => interpreted.call_into(number, &mut [Argument::In(one)], result),
+            Data::Array => interpreted.call_into(number, &mut [Argument::In(array)], result),
+            Data::Structure => {
+                let all = [a, b, c, array, records, label];
+                let mut all = all.map(|value| Argument::In(value));
+                interpreted.call_into(number, &mut all, result)
+            }
+        };
+        called.ok()?.then_some(())
+    }
+}
+
+/// A row's program.
+pub(crate) fn program(
+    row: Row,
+    data: Data,
+    marshals: bool,
+    calling: &Shared,
+) -> Result<Program, Failure> {
+    let user = User::full();
+    let value = |swapped: bool| match (data, swapped) {
+        (Data::One, false) => of_value::<_, Native>(&user.one, marshals),
+        (Data::Array, false) => of_value::<_, Native>(&user.array.0, marshals),
+        (Data::Structure, false) => of_value::<_, Native>(&Structure::of(&user), marshals),
+        (Data::One, true) => of_value::<_, Swapped>(&user.one, marshals),
+        (Data::Array, true) => of_value::<_, Swapped>(&user.array.0, marshals),
+        (Data::Structure, true) => of_value::<_, Swapped>(&Structure::of(&user), marshals),
+    };
+    Ok(match row {
+        Row::Copy => {
+            let copy: fn(&mut Room, &mut [u8]) -> Used = match (data, marshals) {
+                (Data::One, true) => copy_to::<4>,
+                (Data::Array, true) => copy_to::<{ 4 * INTEGERS }>,
+                (Data::Structure, true) => copy_to::<STRUCTURE_BYTES>,
+                (Data::One, false) => copy_from::<4>,
+                (Data::Array, false) => copy_from::<{ 4 * INTEGERS }>,
+                (Data::Structure, false) => copy_from::<STRUCTURE_BYTES>,
+            };
+            Program::calling(room(), room(), copy)
+        }
+        Row::Value => value(false),
+        Row::Swapped => value(true),
+        Row::Compiled => {
+            let calling = Rc::clone(calling);
+            Program::new(move |times| {
+                let calling = calling.borrow();
+                (0..times).try_for_each(|_| black_box(&*calling).compiled(data)).is_some()
+            })
+        }
+        Row::Interpreted => {
+            let calling = Rc::clone(calling);
+            Program::new(move |times| {
+                let mut calling = calling.borrow_mut();
+                (0..times).try_for_each(|_| black_box(&mut *calling).interpreted(data)).is_some()
+            })
+        }
+        Row::Stub if marshals => {
+            let caller = Caller::new()?;
+            Program::new(move |times| caller.run(data, times).is_some())
+        }
+        Row::Stub => {
+            let mut server = Server::new(data)?;
+            Program::new(move |times| server.run(data, times).is_some())
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_measured_is_what_it_says() {
+        let user = User::full();
+        let structure = Structure::of(&user);
+        let (mut value, mut packet) = (Box::new(Aligned(structure.clone())), room());
+        let used = encode::<_, Native>(&mut value, &mut packet[..]);
+        assert_eq!(used, Some(STRUCTURE_BYTES));
+        value.0.d.fill(0);
+        assert!(decode::<_, Native>(&mut value, &mut packet[..STRUCTURE_BYTES]).is_some());
+        assert!(value.0 == structure);
+        for data in Data::ALL {
+            for marshals in [true, false] {
+                for row in Row::ALL {
+                    let mut program = program(row, data, marshals, &Calling::shared()).unwrap();
+                    assert!(program.once(), "{row:?} {data:?} {marshals}");
+                }
+            }
+        }
+    }
+}

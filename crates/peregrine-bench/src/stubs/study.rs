@@ -1,0 +1,150 @@
+//! The study itself: everything is measured in turn, round by round, and held against the model.
+
+use peregrine::interface::Design;
+
+use super::effects::{self, Effect};
+use super::model::{self, Prediction};
+use super::parameters::{self, Measured};
+use super::programs::{Program, stub};
+use super::shipped::{self, Row};
+use super::user::Data;
+use crate::local::in_turn;
+use crate::statistics::{median, quartiles};
+use crate::subject::Failure;
+use crate::{Progress, Selection};
+
+/// A stub of one design for one type, to the message or from it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    pub(crate) design: Design,
+    pub(crate) data: Data,
+    pub(crate) marshals: bool,
+    /// Quartiles, in nanoseconds, with what calling it takes.
+    pub(crate) ns: [f64; 3],
+    pub(crate) prediction: Prediction,
+}
+
+impl Cell {
+    /// By how much a prediction is off, as a part of what was measured.
+    pub(crate) fn off(&self, predicted: f64) -> f64 {
+        predicted / self.ns[1] - 1.0
+    }
+}
+
+/// A stub of ours, or the copy that it is held against.
+#[derive(Clone, Debug)]
+pub(crate) struct Ours {
+    pub(crate) row: Row,
+    pub(crate) data: Data,
+    pub(crate) marshals: bool,
+    pub(crate) ns: [f64; 3],
+    /// Over what it is held against: quartiles of the rounds' ratios.
+    pub(crate) ratio: [f64; 3],
+    /// How much more it takes: the median of the rounds' differences, in nanoseconds.
+    pub(crate) more: f64,
+}
+
+/// What one thing makes out.
+#[derive(Clone, Debug)]
+pub(crate) struct Difference {
+    pub(crate) effect: Effect,
+    /// With it and without it, in nanoseconds.
+    pub(crate) with: f64,
+    pub(crate) without: f64,
+}
+
+/// Everything that a run measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Study {
+    pub(crate) rounds: usize,
+    pub(crate) cells: Vec<Cell>,
+    /// To the message, and from it.
+    pub(crate) parameters: [Measured; 2],
+    pub(crate) differences: Vec<Difference>,
+    pub(crate) ours: Vec<Ours>,
+}
+
+const WAYS: [bool; 2] = [true, false];
+
+/// Programs one after the other, and where each kind of them begins.
+#[derive(Default)]
+struct Programs {
+    all: Vec<Program>,
+    samples: Vec<Vec<f64>>,
+}
+
+impl Programs {
+    fn add(&mut self, programs: impl IntoIterator<Item = Program>) -> std::ops::Range<usize> {
+        let start = self.all.len();
+        self.all.extend(programs);
+        start..self.all.len()
+    }
+
+    fn medians(&self, of: std::ops::Range<usize>) -> Vec<f64> {
+        self.samples[of].iter().map(|samples| median(samples)).collect()
+    }
+}
+
+/// Measures all of it.
+pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Study, Failure> {
+    let mut programs = Programs::default();
+    let of_parameters = WAYS.map(|marshals| programs.add(parameters::all(marshals)));
+    let mut cells = Vec::new();
+    for marshals in WAYS {
+        for design in Design::ALL {
+            for data in Data::ALL {
+                let at = programs.add([Program::of(stub(design, data, marshals), data)]);
+                cells.push((design, data, marshals, at.start));
+            }
+        }
+    }
+    let effects: Vec<_> =
+        effects::all().into_iter().map(|one| (one, programs.add(one.programs()).start)).collect();
+    let calling = shipped::Calling::shared();
+    let mut ours = Vec::new();
+    for marshals in WAYS {
+        for data in Data::ALL {
+            for row in Row::ALL.into_iter().filter(|row| marshals || row.has_ways()) {
+                let at = programs.add([shipped::program(row, data, marshals, &calling)?]);
+                ours.push((row, data, marshals, at.start));
+            }
+        }
+    }
+    let (rounds, slice) = (selection.rounds(), selection.slice() / 2);
+    let count = programs.all.len();
+    let mut done = 0;
+    let samples = in_turn(rounds, count, |which| {
+        if done % count == 0 {
+            progress.say(&format!("round {} of {rounds}", done / count + 1));
+        }
+        done += 1;
+        programs.all[which].measure(slice)
+    })?;
+    programs.samples =
+        samples.iter().map(|all| all.iter().map(|sample| sample.ns).collect()).collect();
+
+    let parameters = of_parameters.map(|of| Measured::from_medians(&programs.medians(of)));
+    let cells = cells.into_iter().map(|(design, data, marshals, at)| {
+        let measured = &parameters[usize::from(!marshals)];
+        let prediction = model::predict(&model::equation(design, data), measured);
+        Cell { design, data, marshals, ns: quartiles(&programs.samples[at]), prediction }
+    });
+    let cells = cells.collect();
+    let differences = effects.into_iter().map(|(effect, at)| {
+        let [with, without] = [at, at + 1].map(|at| median(&programs.samples[at]));
+        Difference { effect, with, without }
+    });
+    let differences = differences.collect();
+    let bases = ours.clone();
+    let ours = ours.into_iter().map(|(row, data, marshals, at)| {
+        let base = bases.iter().find(|one| (one.0, one.1, one.2) == (row.base(), data, marshals));
+        let base = &programs.samples[base.map_or(at, |base| base.3)];
+        let samples = &programs.samples[at];
+        let ratios: Vec<f64> = samples.iter().zip(base).map(|(ours, base)| ours / base).collect();
+        let more: Vec<f64> = samples.iter().zip(base).map(|(ours, base)| ours - base).collect();
+        let (ns, ratio, more) = (quartiles(samples), quartiles(&ratios), median(&more));
+        Ours { row, data, marshals, ns, ratio, more }
+    });
+    let ours = ours.collect();
+    Ok(Study { rounds, cells, parameters, differences, ours })
+}

@@ -1,0 +1,152 @@
+//! The user's data of the three types.
+
+/// Elements of the array of integers.
+pub(crate) const INTEGERS: usize = 256;
+/// Elements of the array of records.
+pub(crate) const RECORDS: usize = 86;
+/// Bytes of the text.
+pub(crate) const TEXT: usize = 1024;
+
+/// Which of the three data types: the position of its procedure in [`Three`](super::shipped::Three).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// An integer.
+    One,
+    /// An array of 256 integers.
+    Array,
+    /// Three integers, an array of 256, one of 86 records of three, and a record of one and a text.
+    Structure,
+}
+
+impl Data {
+    pub(crate) const ALL: [Self; 3] = [Self::One, Self::Array, Self::Structure];
+
+    /// As the paper writes it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::One => "(I)",
+            Self::Array => "(A[256] I)",
+            Self::Structure => "(Structure)",
+        }
+    }
+
+    /// Bytes of a message: the values, and a count before each array and text.
+    #[cfg(test)]
+    pub(crate) const fn bytes(self) -> usize {
+        match self {
+            Self::One => 4,
+            Self::Array => 4 + 4 * INTEGERS,
+            Self::Structure => 3 * 4 + (4 + 4 * INTEGERS) + (4 + 12 * RECORDS) + 4 + (4 + TEXT),
+        }
+    }
+}
+
+/// A value that begins with a cache line: else a copy takes longer or not as it happens to lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(align(64))]
+pub(crate) struct Aligned<T>(pub(crate) T);
+
+impl<T> core::ops::Deref for Aligned<T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T> core::ops::DerefMut for Aligned<T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+/// Room for a message of any of the types.
+pub(crate) const PACKET: usize = 4096;
+
+/// Bytes of the blocks that are measured.
+pub(crate) const BLOCKS: [u64; 9] = [12, 32, 64, 128, 256, 512, 1024, 1032, 3108];
+
+/// Where a user has these values: the parts of the structure one by one, as a procedure's arguments are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub(crate) one: i32,
+    pub(crate) first: i32,
+    pub(crate) array: Box<Aligned<[i32; INTEGERS]>>,
+    pub(crate) second: i32,
+    pub(crate) records: Box<Aligned<[[i32; 3]; RECORDS]>>,
+    pub(crate) third: i32,
+    pub(crate) label: i32,
+    pub(crate) text: Box<Aligned<[u8; TEXT]>>,
+    /// [`INTEGERS`] and [`RECORDS`], where the compiler cannot see them: arrays are as long as the caller says, as
+    /// with `&[i32]`, and loops over them take step by step.
+    pub(crate) elements: [usize; 2],
+    /// [`BLOCKS`], where the compiler cannot see them.
+    pub(crate) lengths: [usize; BLOCKS.len()],
+    /// A message that was taken as it came.
+    pub(crate) flat: Box<Aligned<[u8; PACKET]>>,
+}
+
+impl User {
+    /// Values of which no two neighbours are equal.
+    pub(crate) fn full() -> Self {
+        let number = |i: usize| (i as i32 + 1).wrapping_mul(0x0102_0305);
+        Self {
+            one: number(0),
+            first: number(1),
+            array: Box::new(Aligned(core::array::from_fn(|i| number(i + 10)))),
+            second: number(2),
+            records: Box::new(Aligned(core::array::from_fn(|i| {
+                core::array::from_fn(|j| number(1000 + 3 * i + j))
+            }))),
+            third: number(3),
+            label: number(4),
+            text: Box::new(Aligned(core::array::from_fn(|i| b'a' + (i % 26) as u8))),
+            elements: [INTEGERS, RECORDS],
+            lengths: BLOCKS.map(|bytes| bytes as usize),
+            flat: Box::new(Aligned([0; PACKET])),
+        }
+    }
+
+    /// The array, as a slice.
+    #[inline(always)]
+    pub(crate) fn integers(&mut self) -> Option<&mut [i32]> {
+        self.array.get_mut(..self.elements[0])
+    }
+
+    /// The records, as a slice.
+    #[inline(always)]
+    pub(crate) fn records(&mut self) -> Option<&mut [[i32; 3]]> {
+        self.records.get_mut(..self.elements[1])
+    }
+
+    /// Nothing but zeros, for values to arrive in.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self {
+            one: 0,
+            first: 0,
+            array: Box::new(Aligned([0; INTEGERS])),
+            second: 0,
+            records: Box::new(Aligned([[0; 3]; RECORDS])),
+            third: 0,
+            label: 0,
+            text: Box::new(Aligned([0; TEXT])),
+            elements: [INTEGERS, RECORDS],
+            lengths: BLOCKS.map(|bytes| bytes as usize),
+            flat: Box::new(Aligned([0; PACKET])),
+        }
+    }
+
+    /// What of these values is of a type; the rest is zero.
+    #[cfg(test)]
+    pub(crate) fn only(&self, data: Data) -> Self {
+        let mut only = Self::empty();
+        match data {
+            Data::One => only.one = self.one,
+            Data::Array => only.array = self.array.clone(),
+            Data::Structure => only = Self { one: 0, ..self.clone() },
+        }
+        only
+    }
+}

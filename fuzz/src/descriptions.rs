@@ -1,0 +1,40 @@
+//! What others say of their interfaces, in each of its forms.
+
+use peregrine::interface::{Described, Known};
+use peregrine::stub::Program;
+
+/// Reads bytes as a description: the first one says in which form.
+///
+/// # Panics
+/// If what was read is not written as it came, or not read again from what was written.
+pub fn run(bytes: &[u8]) {
+    let Some((form, text)) = bytes.split_first() else { return };
+    let Ok(text) = core::str::from_utf8(text) else { return };
+    let described = match form % 3 {
+        0 => match Described::parse(text) {
+            Ok(described) => {
+                assert_eq!(described.to_string(), text);
+                described
+            }
+            Err(error) => return assert!(error.line() <= text.lines().count().max(1)),
+        },
+        1 => match Described::parse_trait(text) {
+            Ok(described) => described,
+            Err(_) => return,
+        },
+        _ => match serde_json::from_str(text).map(|json| Described::from_json(&json)) {
+            Ok(Ok(described)) => described,
+            _ => return,
+        },
+    };
+    assert_eq!(
+        Described::parse(&described.to_string()).map(|one| one.digest()),
+        Ok(described.digest())
+    );
+    let written = described.to_trait();
+    let again = Described::parse_trait(&written);
+    assert_eq!(again.map(|one| one.digest()), Ok(described.digest()), "{written}");
+    assert_eq!(Described::from_json(&described.to_json()), Ok(described.clone()));
+    let _ = Program::flatten(&described).to_string();
+    let _ = Known::from(described);
+}
