@@ -459,3 +459,114 @@ fn what_a_generic_server_returns_is_looked_at() {
     let error = client.sizes(&[1], Out::from(&mut [0; 2])).unwrap_err();
     assert!(error.detail().ends_with("into: expected elements of 4 bytes, got 3 bytes"), "{error}");
 }
+
+/// Answers with this head, and with what it says of blocks.
+struct Replies(Known, Vec<u8>, Vec<(Vec<u8>, usize)>, Arc<Mutex<Vec<u8>>>);
+
+impl Serve for Replies {
+    fn interface(&self) -> Known {
+        self.0.clone()
+    }
+    fn byte_order(&self) -> ByteOrder {
+        ByteOrder::NATIVE.other()
+    }
+    fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+        *self.3.lock().unwrap() = request.raw().copied.to_vec();
+        reply.expect(self.2.len());
+        for (i, (bytes, capacity)) in self.2.iter().enumerate() {
+            let block = reply.block(*capacity).expect("room");
+            block.write(0, bytes).expect("room");
+            reply.filled(i, bytes.len())?;
+        }
+        reply.raw(Answer::Ok, &self.1)
+    }
+}
+
+fn replies(
+    text: &str,
+    head: &[u8],
+    blocks: &[(&[u8], usize)],
+) -> (GenericClient, Arc<Mutex<Vec<u8>>>) {
+    let all = Described::parse(&format!("interface I version 0\n{text}")).unwrap();
+    let blocks = blocks.iter().map(|(bytes, capacity)| (bytes.to_vec(), *capacity)).collect();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let server = Replies(all.clone().into(), head.to_vec(), blocks, Arc::clone(&seen));
+    let binding = Binding::in_process(Arc::new(server), &BindOptions::default());
+    (GenericClient::over(binding, all), seen)
+}
+
+#[test]
+fn blocks_of_the_other_byte_order_are_whole_numbers() {
+    let (client, _) = replies("f(out a: [u32]) -> unit or unit\n", &[], &[(&[1, 2, 3], 32)]);
+    let mut room = Vec::with_capacity(32);
+    let error = client.call("f", &mut [Argument::Out(Out::from(&mut room))]).unwrap_err();
+    assert_eq!((error.kind(), room.len()), (Kind::BadResult, 0));
+}
+
+#[test]
+fn lists_are_turned_as_plain_data_is() {
+    let turned = |number: u32| number.swap_bytes().to_ne_bytes();
+    for sent in [Dynamic::plain(&[1u32, 2]), Dynamic::List(vec![Dynamic::U32(1), Dynamic::U32(2)])]
+    {
+        let back = [turned(7), turned(9)].concat();
+        let (client, seen) = replies("f(inout a: [u32]) -> unit or unit\n", &[], &[(&back, 8)]);
+        let mut value = sent.clone();
+        client.call("f", &mut [Argument::InOut(&mut value)]).unwrap().unwrap();
+        assert_eq!(seen.lock().unwrap()[..8], [turned(1), turned(2)].concat());
+        assert_eq!(value.to_vec::<u32>(), Some(vec![7, 9]));
+    }
+}
+
+#[test]
+fn nothing_is_assigned_by_a_call_that_fails() {
+    let types = "P#0 = plain 4 align 2 {a: u16, b: [u8; 2]}\n";
+    for (text, sent, back) in [
+        ("f(inout a: [bool]) -> unit or unit\n".to_owned(), vec![0, 1], vec![7, 7]),
+        (format!("f(inout a: [P#0]) -> unit or unit\n{types}"), vec![0, 1, 2, 3], vec![4, 5, 6, 7]),
+    ] {
+        // The head has something left, or the bits are none.
+        let (client, _) = replies(&text, &[1], &[(&back, back.len())]);
+        let mut value = Dynamic::Plain(sent.clone());
+        let error = client.call("f", &mut [Argument::InOut(&mut value)]).unwrap_err();
+        assert_eq!((error.kind(), value), (Kind::BadResult, Dynamic::Plain(sent)));
+    }
+}
+
+#[test]
+fn a_bridge_turns_what_it_passes_on() {
+    let text = "f(out a: [P#0]) -> unit or unit\nP#0 = plain 6 align 2 {a: u16, b: [u8; 4]}\n";
+    let value = [1u16.swap_bytes().to_ne_bytes().as_slice(), &[9, 8, 7, 6]].concat();
+    let (client, _) = replies(text, &[], &[(&value, 6)]);
+    let described = client.described().clone();
+    let bridge = GenericServer::new(described, move |call| pass_on(&client, call));
+    let through = GenericClient::in_process(bridge);
+    let mut room = [0; 6];
+    through.call("f", &mut [Argument::Out(Out::from(&mut room))]).unwrap().unwrap();
+    let native = [1u16.to_ne_bytes().as_slice(), &[9, 8, 7, 6]].concat();
+    assert_eq!(room[..], native);
+}
+
+#[test]
+fn a_reply_takes_no_more_memory_than_a_few_times_its_bytes() {
+    let mut text = "f() -> sequence<S#0> or unit\nS#0 = struct {x: option<u8>".to_owned();
+    (0..20_000).for_each(|i| text.push_str(&format!(", f{i}: unit")));
+    text.push_str("}\n");
+    let mut head = vec![0; 2004];
+    head[..4].copy_from_slice(&2000u32.swap_bytes().to_ne_bytes());
+    let (client, _) = replies(&text, &head, &[]);
+    let error = client.call("f", &mut []).unwrap_err();
+    assert_eq!(error.kind(), Kind::BadResult, "{error}");
+}
+
+#[test]
+fn large_enums_take_no_time() {
+    let mut text = "f() -> E#0 or sequence<C#1>\nE#0 = enum".to_owned();
+    (0..50_000).for_each(|i| text.push_str(&format!(" V{i} {{a: u8}}")));
+    text.push_str("\nC#1 = plain enum u32");
+    (0..20_000).for_each(|i| text.push_str(&format!(" A{i}={i}")));
+    text.push('\n');
+    let head = [49_999u32.swap_bytes().to_ne_bytes().as_slice(), &[5]].concat();
+    let (client, _) = replies(&text, &head, &[]);
+    let got = client.call("f", &mut []).unwrap();
+    assert_eq!(got, Ok(Dynamic::Variant(49_999, vec![Dynamic::U8(5)])));
+}

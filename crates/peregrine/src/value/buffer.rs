@@ -264,7 +264,12 @@ unsafe fn grow_to<T>(vec: NonNull<()>, count: usize) {
 }
 
 impl Out<'_, u8> {
-    /// What was filled, to be changed; nothing if it lies where somebody else may write.
+    /// Whether it lies where somebody else may write.
+    pub(crate) const fn is_shared(&self) -> bool {
+        matches!(self.place, Place::Space(_))
+    }
+
+    /// What was filled, to be changed; nothing if it [is shared](Self::is_shared).
     pub(crate) fn filled_mut(&mut self) -> &mut [u8] {
         let filled = self.filled();
         match &mut self.place {
@@ -447,7 +452,9 @@ impl<'a> OutBlock<'a> {
         if self.filled.is_none() && from.len() != self.capacity() {
             return Err(Invalid::Block);
         }
-        if !from.len().is_multiple_of(self.unit) {
+        // Whole values; what is not told apart from bytes is turned in whole numbers at least.
+        let turned = self.swap.map_or(1, Swap::unit_bytes);
+        if !from.len().is_multiple_of(self.unit) || !from.len().is_multiple_of(turned) {
             return Err(Invalid::Block);
         }
         match (self.valid, self.swap) {

@@ -54,6 +54,8 @@ pub struct Reader<'a, R: Representation = Native> {
     nested: usize,
     /// Elements of sequences, in all of the head, that took no bytes.
     empty: usize,
+    /// Values of types that are known at run time only: each takes memory, whatever it took of the head.
+    made: usize,
     representation: PhantomData<R>,
 }
 
@@ -69,7 +71,7 @@ impl<'a, R: Representation> Reader<'a, R> {
     /// Begins at the start of `head`, with values in the representation `R`.
     #[inline]
     pub const fn represented(head: Window<'a>) -> Self {
-        Self { head, at: 0, depth: 0, nested: 0, empty: 0, representation: PhantomData }
+        Self { head, at: 0, depth: 0, nested: 0, empty: 0, made: 0, representation: PhantomData }
     }
 
     /// Bytes not yet taken.
@@ -164,6 +166,17 @@ impl<'a, R: Representation> Reader<'a, R> {
             return Err(Invalid::TooLong);
         }
         self.empty += 1;
+        Ok(())
+    }
+
+    /// Notes a value that takes memory of its own: of those there may be a few for each byte of the head,
+    /// and as many besides as there may be of no bytes.
+    #[inline]
+    pub(crate) fn makes_one(&mut self) -> Result<(), Invalid> {
+        self.made += 1;
+        if self.made > limits::EMPTY_VALUES_MAX + 4 * self.head.len() {
+            return Err(Invalid::TooLong);
+        }
         Ok(())
     }
 

@@ -26,6 +26,12 @@ impl Swap {
         Of::<T>::SWAP
     }
 
+    /// Bytes that are turned on their own: a block has a whole number of them.
+    #[inline]
+    pub(super) const fn unit_bytes(&self) -> usize {
+        self.unit
+    }
+
     /// Turns whole units in place.
     pub(super) fn turn(&self, bytes: &mut [u8]) {
         let mut done = 0;

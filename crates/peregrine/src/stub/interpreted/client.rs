@@ -296,21 +296,33 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     if arguments.len() != routine.parameters.len() {
         return Err(wrong_count(routine, arguments.len()));
     }
-    // What is not one block as it lies is put together before.
+    // What is not one block as it lies is put together before; what has to be looked at, or turned, when
+    // it comes back comes into memory of its own first.
     let mut packed: Vec<(usize, Vec<u8>)> = Vec::new();
+    let mut apart: Vec<(usize, Vec<u8>)> = Vec::new();
     for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
         if let Form::Block(solid, op) = step.form
             && let Some(block) = pack::<R>(program, step, solid, op, argument)?
         {
             packed.push((i, block));
         }
+        if let Form::Block(solid, _) = step.form
+            && (solid.checked || R::SWAPPED && solid.unit == 0)
+            && let Some(bytes) = comes_apart(argument, solid, step.max_len)
+        {
+            apart.push((i, vec![0; bytes]));
+        }
     }
+    let mut apart_outs: Vec<(usize, Out<'_, u8>)> =
+        apart.iter_mut().map(|(i, bytes)| (*i, Out::from(&mut bytes[..]))).collect();
+    let mut comes = apart_outs.iter_mut().peekable();
     let mut ready = packed.iter().peekable();
     let mut ins = Few::<_, INS>::new(routine.ins, Block::empty);
     let mut lent = Few::<_, INS>::new(routine.lent, Block::empty);
     let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
     for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
         let packed = ready.next_if(|(at, _)| *at == i).map(|(_, block)| block);
+        let apart = comes.next_if(|(at, _)| *at == i).map(|(_, out)| out);
         match step.form {
             Form::One(op) => {
                 let value = value_of(step, argument)?;
@@ -337,18 +349,33 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
                     Argument::Out(out) => {
                         let capacity = (out.capacity() / size).min(step.max_len);
                         stub.count(capacity, usize::MAX)?;
-                        outs.push(out.block_of(capacity * size).turned(swap));
+                        let block = match apart {
+                            Some(out) => out.block_of(capacity * size),
+                            None => out.block_of(capacity * size),
+                        };
+                        outs.push(block.turned(swap));
                     }
                     Argument::InOut(value) => {
                         let Dynamic::Plain(bytes) = &mut **value else {
                             return Err(another(step, "plain data"));
                         };
                         stub.count(bytes.len() / size, step.max_len)?;
-                        let block = bytes_of_mut(bytes).turned(swap);
-                        ins.push(match packed {
-                            Some(packed) => Window::from(&packed[..]).into(),
-                            None => block.contents(),
-                        });
+                        let count = bytes.len();
+                        let block = match apart {
+                            Some(out) => {
+                                let sent = packed.map_or(&bytes[..], |packed| &packed[..]);
+                                ins.push(Block::new(Window::from(sent), swap));
+                                out.block_of(count).turned(swap)
+                            }
+                            None => {
+                                let block = bytes_of_mut(bytes).turned(swap);
+                                ins.push(match packed {
+                                    Some(packed) => Block::new(Window::from(&packed[..]), swap),
+                                    None => block.contents(),
+                                });
+                                block
+                            }
+                        };
                         outs.push(block);
                     }
                     Argument::In(_) | Argument::Bytes(_) => {
@@ -370,7 +397,27 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
     }
     let returned = stub.transport(ins.all(), lent.all(), outs.all())?;
     drop((ins, lent, outs));
-    conclude(program, routine, returned, arguments, result)
+    let filled: Vec<usize> = apart_outs.iter().map(|(_, out)| out.filled()).collect();
+    drop(apart_outs);
+    for ((_, bytes), filled) in apart.iter_mut().zip(filled) {
+        bytes.truncate(filled);
+    }
+    conclude(program, routine, returned, arguments, apart, result)
+}
+
+/// How many bytes of memory of its own a block comes into; `None` if it comes into its place.
+#[cold]
+fn comes_apart(argument: &Argument<'_>, solid: Solid, max_len: usize) -> Option<usize> {
+    match argument {
+        // Nothing is assigned if the call fails.
+        Argument::InOut(Dynamic::Plain(bytes)) => Some(bytes.len()),
+        // It lies where it cannot be turned any more, nor looked at for certain.
+        Argument::Out(out) if out.is_shared() => {
+            let size = solid.bytes as usize;
+            Some((out.capacity() / size).min(max_len) * size)
+        }
+        _ => None,
+    }
 }
 
 #[cold]
@@ -478,13 +525,13 @@ fn conclude<R: Representation>(
     routine: &Routine,
     mut returned: Returned<'_, R>,
     arguments: &mut [Argument<'_>],
+    apart: Vec<(usize, Vec<u8>)>,
     result: &mut Dynamic,
 ) -> Result<bool, CallError> {
     match returned.answer() {
         Answer::Ok => {
             program.take(routine.result, returned.head(), result).map_err(unreadable)?;
-            take_back(program, routine, &mut returned, arguments)?;
-            returned.finish()?;
+            take_back(program, routine, &mut returned, arguments, apart)?;
             Ok(true)
         }
         Answer::Err => {
@@ -518,15 +565,18 @@ fn take_back<R: Representation>(
     routine: &Routine,
     returned: &mut Returned<'_, R>,
     arguments: &mut [Argument<'_>],
+    apart: Vec<(usize, Vec<u8>)>,
 ) -> Result<(), CallError> {
     if routine.outs == 0
         && !routine.parameters.iter().any(|step| step.direction == Direction::InOut)
     {
-        return Ok(());
+        return returned.finish();
     }
     // In-out values are assigned together, once all of them were readable.
     let mut values: Vec<(usize, Dynamic)> = Vec::new();
+    let mut apart = apart.into_iter().peekable();
     for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
+        let apart = apart.next_if(|(at, _)| *at == i).map(|(_, bytes)| bytes);
         match (step.form, argument) {
             (Form::One(op), Argument::InOut(_)) => {
                 let mut value = Dynamic::Unit;
@@ -543,21 +593,35 @@ fn take_back<R: Representation>(
                 program.take_all(one, count, head, &mut value, 0).map_err(unreadable)?;
                 values.push((i, value));
             }
-            (Form::Block(solid, op), Argument::InOut(Dynamic::Plain(bytes))) => {
-                came::<R>(program, solid, op, bytes)?;
+            (Form::Block(solid, op), Argument::InOut(Dynamic::Plain(sent))) => {
+                if let Some(mut bytes) = apart {
+                    if bytes.len() != sent.len() {
+                        return Err(unreadable(Invalid::Block));
+                    }
+                    came::<R>(program, solid, op, &mut bytes)?;
+                    values.push((i, Dynamic::Plain(bytes)));
+                }
             }
             (Form::Block(solid, op), Argument::Out(out)) => {
-                let filled = out.filled();
+                let filled = apart.as_ref().map_or_else(|| out.filled(), Vec::len);
                 if !filled.is_multiple_of(solid.bytes as usize) {
                     return Err(unreadable(Invalid::Block));
                 }
-                if solid.checked || R::SWAPPED && solid.unit == 0 {
-                    came::<R>(program, solid, op, out.filled_mut())?;
+                match apart {
+                    Some(mut bytes) => {
+                        came::<R>(program, solid, op, &mut bytes)?;
+                        out.put(&bytes).map_err(|_| unreadable(Invalid::TooLong))?;
+                    }
+                    None if solid.checked || R::SWAPPED && solid.unit == 0 => {
+                        came::<R>(program, solid, op, out.filled_mut())?;
+                    }
+                    None => {}
                 }
             }
             _ => {}
         }
     }
+    returned.finish()?;
     for (i, value) in values {
         if let Some(Argument::InOut(place)) = arguments.get_mut(i) {
             **place = value;

@@ -2,6 +2,7 @@
 
 use super::program::{Number, Op, OpId, Part, Program, Solid, Unfit};
 use super::solid::swap_of;
+use super::unmarshal::integer;
 use crate::limits;
 use crate::value::{Dynamic, Overflow, Representation, Writer};
 
@@ -62,7 +63,7 @@ impl Program {
     ) -> Put {
         match self.op(op) {
             Op::Number(number) => self.put_number(number, value, head),
-            Op::Solid(solid, loose) => self.put_solid(op, solid, loose, value, head),
+            Op::Solid(solid, _) => self.put_solid(op, solid, value, head),
             Op::Text => match value {
                 Dynamic::Text(text) => Ok(put_text(text, head)?),
                 other => Err(Unfit::expected("text", other.kind()).into()),
@@ -94,7 +95,6 @@ impl Program {
         &self,
         op: OpId,
         solid: Solid,
-        loose: OpId,
         value: &Dynamic,
         head: &mut Writer<'_, R>,
     ) -> Put {
@@ -105,7 +105,7 @@ impl Program {
                 }
                 self.put_block(op, solid, bytes, head)
             }
-            other => self.put_packed(op, solid, loose, other, head),
+            other => self.put_packed(op, solid, other, head),
         }
     }
 
@@ -115,7 +115,6 @@ impl Program {
         &self,
         op: OpId,
         solid: Solid,
-        _: OpId,
         value: &Dynamic,
         head: &mut Writer<'_, R>,
     ) -> Put {
@@ -251,10 +250,10 @@ impl Program {
         value: &Dynamic,
         head: &mut Writer<'_, R>,
     ) -> Put {
-        let mut block = Vec::with_capacity(16);
-        self.pack(op, value, &mut block)?;
-        let solid = Solid { checked: false, ..repr.solid() };
-        self.put_block(op, solid, &block, head)
+        let Op::Choice { first, count, .. } = self.op(op) else { return Ok(()) };
+        self.put_number(repr, value, head)?;
+        let number = integer(value).unwrap_or(i128::MIN);
+        Ok(self.choice(number, first, count)?)
     }
 
     fn put_fields<R: Representation>(

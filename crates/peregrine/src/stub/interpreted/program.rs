@@ -28,7 +28,7 @@ use crate::interface::{
 pub struct Program {
     pub(super) ops: Vec<Op>,
     pub(super) parts: Vec<Part>,
-    /// Allowed values of plain enums.
+    /// Allowed values of plain enums, those of each in order.
     pub(super) discriminants: Vec<i128>,
     pub(super) routines: Vec<Routine>,
 }
@@ -356,11 +356,11 @@ impl Program {
         }
         let list = |f: &mut fmt::Formatter<'_>, name: &str, parts: &[Part]| {
             write!(f, "{name}(")?;
-            for (i, part) in parts.iter().enumerate() {
+            for (i, part) in parts.iter().take(WRITTEN_MAX).enumerate() {
                 f.write_str(if i > 0 { ", " } else { "" })?;
                 self.write(part.op, f, depth + 1)?;
             }
-            f.write_str(")")
+            f.write_str(if parts.len() > WRITTEN_MAX { ", ..)" } else { ")" })
         };
         match self.op(op) {
             Op::Nothing => f.write_str("nothing"),
@@ -418,6 +418,8 @@ impl fmt::Display for Program {
     }
 }
 
+/// Parts that are shown of a record.
+const WRITTEN_MAX: usize = 16;
 /// Nested types that are joined to one block; what is nested more deeply is stepped through.
 const JOINED_DEPTH_MAX: u32 = 64;
 
@@ -426,7 +428,7 @@ struct Flattener<'a> {
     program: Program,
     /// What each step is known to be, once that was looked at, and how deeply it is nested.
     solids: Vec<Option<(Solid, u32)>>,
-    /// Which steps are those of a variant: their fields are told one by one.
+    /// Which steps are those of a variant, in order: their fields are told one by one.
     variants: Vec<OpId>,
 }
 
@@ -474,9 +476,13 @@ impl<'a> Flattener<'a> {
             }
             DescribedBody::PlainEnum { repr, variants } => {
                 let first = self.program.discriminants.len() as u32;
-                self.program.discriminants.extend(variants.iter().map(|(_, value)| *value));
+                let mut values: Vec<i128> = variants.iter().map(|(_, value)| *value).collect();
+                values.sort_unstable();
+                values.dedup();
                 let repr = Number::of(repr).unwrap_or(Number::U8);
-                Op::Choice { repr, first, count: variants.len() as u32 }
+                let count = values.len() as u32;
+                self.program.discriminants.extend(values);
+                Op::Choice { repr, first, count }
             }
             DescribedBody::Enum(variants) => {
                 let variants = variants.iter().map(|variant| {
@@ -543,7 +549,13 @@ impl<'a> Flattener<'a> {
         self.solids = vec![None; count];
         let mut looked = vec![false; count];
         // Later ones first: a type is mostly mentioned before it is described.
-        for op in (0..count).rev() {
+        // And plain types first of all, whatever they are parts of: each is a block.
+        let plain = |op: &usize| {
+            let body = self.described.types.get(*op).map(|named| &named.body);
+            matches!(body, Some(DescribedBody::Plain { .. }))
+        };
+        let order: Vec<usize> = (0..count).rev().filter(plain).chain((0..count).rev()).collect();
+        for op in order {
             self.look(op as OpId, &mut looked, 0);
         }
         let nothing = self.nothing(count);
@@ -557,7 +569,7 @@ impl<'a> Flattener<'a> {
                 self.program.ops[op] = Op::Nothing;
             } else if let Some((solid, _)) = self.solids[op]
                 && matches!(loose, Op::Array(..) | Op::Record { .. })
-                && !self.variants.contains(&(op as OpId))
+                && self.variants.binary_search(&(op as OpId)).is_err()
             {
                 let loose = self.push(loose);
                 self.program.ops[op] = Op::Solid(solid, loose);
@@ -604,11 +616,11 @@ impl<'a> Flattener<'a> {
     /// and is none.
     fn look(&mut self, op: OpId, looked: &mut [bool], depth: u32) -> Option<(Solid, u32)> {
         let place = op as usize;
-        if core::mem::replace(&mut looked[place], true) {
-            return self.solids[place];
-        }
         if depth > JOINED_DEPTH_MAX {
             return None;
+        }
+        if core::mem::replace(&mut looked[place], true) {
+            return self.solids[place];
         }
         let found = match self.program.ops[place] {
             Op::Number(number) => Some((number.solid(), 0)),

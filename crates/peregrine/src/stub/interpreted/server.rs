@@ -311,7 +311,10 @@ impl Sent<'_> {
                         let got = format!("{} bytes", block.len());
                         return Err(unfit(Unfit::expected(&format!("{bytes} bytes"), &got)));
                     }
-                    space.write(0, block).ok_or_else(no_room)?;
+                    let lost = || {
+                        Refusal::bad_result("the procedure ran, and its result has no room".into())
+                    };
+                    space.write(0, block).ok_or_else(lost)?;
                     reply.filled(index, block.len())?;
                 }
                 (Some(_), _) => reply.filled(index, 0)?,

@@ -11,8 +11,8 @@ type Taken = Result<(), Invalid>;
 impl Program {
     /// Takes a value from a head.
     ///
-    /// Memory grows with the bytes that really came: each value that is made of them takes one at
-    /// least, save for those of no bytes, which are counted and not kept.
+    /// Memory grows with the bytes that really came: of values that are made of them, fields of no bytes
+    /// and structs in structs included, there may be a few for each.
     #[inline]
     pub(super) fn take<R: Representation>(
         &self,
@@ -30,6 +30,7 @@ impl Program {
         into: &mut Dynamic,
         depth: u32,
     ) -> Taken {
+        head.makes_one()?;
         match self.op(op) {
             Op::Number(number) => take_number(number, head, into),
             Op::Solid(solid, _) => self.take_block(op, solid, solid.bytes as usize, head, into),
@@ -255,7 +256,7 @@ fn take_text<R: Representation>(head: &mut Reader<'_, R>, into: &mut Dynamic) ->
     Ok(())
 }
 
-fn integer(value: &Dynamic) -> Option<i128> {
+pub(super) fn integer(value: &Dynamic) -> Option<i128> {
     Some(match *value {
         Dynamic::U8(value) => value.into(),
         Dynamic::U16(value) => value.into(),
