@@ -29,21 +29,32 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
         Failure::local(what, "write the file's path behind the address: ADDRESS/PATH")
     })?;
     let target = target(&copy.to, path);
+    // What is no file, a pipe or a device for one, is written to, and never replaced.
+    let in_place = target.symlink_metadata().is_ok_and(|about| !about.is_file());
     let files = FilesClient::bind(&address.to_string())?.with_timeout(LIMIT);
     let begun = Instant::now();
     let bytes = files.size(path)?;
     let what = || format!("writing {}", target.display());
-    // The copy has its name when it is whole.
-    let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let directory = directory.unwrap_or(Path::new("."));
-    let mut made = tempfile::NamedTempFile::new_in(directory).during(what())?;
-    let progress = Progress::new(bytes);
-    let interrupt = progress.mind(format, made.path().to_owned())?;
-    let copied = fetch(&files, path, &progress, &interrupt, made.as_file_mut(), &what)?;
-    make_readable(made.as_file()).during(what())?;
-    interrupt.check(|| progress.interrupted())?;
-    interrupt.leave();
-    made.persist(&target).map_err(|error| error.error).during(what())?;
+    let copied = if in_place {
+        let mut to =
+            File::options().write(true).create(true).truncate(true).open(&target).during(what())?;
+        let progress = Progress::new(bytes, false);
+        let interrupt = progress.mind(format, None)?;
+        fetch(&files, path, &progress, &interrupt, &mut to, &what)?
+    } else {
+        // The copy has its name when it is whole.
+        let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let directory = directory.unwrap_or(Path::new("."));
+        let mut made = tempfile::NamedTempFile::new_in(directory).during(what())?;
+        let progress = Progress::new(bytes, true);
+        let interrupt = progress.mind(format, Some(made.path().to_owned()))?;
+        let copied = fetch(&files, path, &progress, &interrupt, made.as_file_mut(), &what)?;
+        make_readable(made.as_file()).during(what())?;
+        interrupt.check(|| progress.interrupted())?;
+        interrupt.leave();
+        made.persist(&target).map_err(|error| error.error).during(what())?;
+        copied
+    };
     let took = begun.elapsed();
     let per_s = copied as f64 / took.as_secs_f64().max(1e-9);
     let way = files.binding().path().to_string();
@@ -58,12 +69,18 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
             "took_ns": output::whole_ns(took),
         }));
     }
-    output::say(format_args!(
+    let said = format!(
         "{copied} bytes of {BOLD}{}{BOLD:#} to {BOLD}{}{BOLD:#}, path {way}: {:.2} GB/s",
         copy.from,
         target.display(),
         per_s / 1e9
-    ))
+    );
+    if !in_place {
+        return output::say(said);
+    }
+    // Standard output may be what was written to.
+    output::tell(said);
+    Ok(())
 }
 
 /// Where the copy goes: in a directory it has the file's own name.
@@ -83,13 +100,20 @@ fn make_readable(file: &File) -> std::io::Result<()> {
 /// How far the copy is, for who watches.
 struct Progress {
     bytes: u64,
+    /// Whether a copy that is interrupted goes.
+    goes: bool,
     bar: ProgressBar,
     done: Arc<AtomicU64>,
 }
 
 impl Progress {
-    fn new(bytes: u64) -> Self {
-        Self { bytes, bar: output::bar(bytes, "copying", Counted::Bytes), done: Arc::default() }
+    fn new(bytes: u64, goes: bool) -> Self {
+        Self {
+            bytes,
+            goes,
+            bar: output::bar(bytes, "copying", Counted::Bytes),
+            done: Arc::default(),
+        }
     }
 
     fn set(&self, bytes: u64) {
@@ -98,23 +122,24 @@ impl Progress {
     }
 
     fn interrupted(&self) -> String {
-        interrupted(self.done.load(Ordering::Relaxed), self.bytes)
+        interrupted(self.done.load(Ordering::Relaxed), self.bytes, self.goes)
     }
 
     /// Minds signals: what was begun at `part` goes, if the copy does not end by itself.
-    fn mind(&self, format: Format, part: PathBuf) -> Result<Interrupt, Failure> {
+    fn mind(&self, format: Format, part: Option<PathBuf>) -> Result<Interrupt, Failure> {
         let terms = Terms { format, grace: GRACE, executed: "maybe" };
-        let (bytes, done) = (self.bytes, Arc::clone(&self.done));
+        let (bytes, goes, done) = (self.bytes, self.goes, Arc::clone(&self.done));
         let last = move || {
-            let _ = std::fs::remove_file(part);
-            interrupted(done.load(Ordering::Relaxed), bytes)
+            part.map(std::fs::remove_file);
+            interrupted(done.load(Ordering::Relaxed), bytes, goes)
         };
         Interrupt::mind(terms, || {}, last)
     }
 }
 
-fn interrupted(done: u64, bytes: u64) -> String {
-    format!("{done} of {bytes} bytes were copied, and are removed again")
+fn interrupted(done: u64, bytes: u64, goes: bool) -> String {
+    let gone = if goes { ", and are removed again" } else { "" };
+    format!("{done} of {bytes} bytes were copied{gone}")
 }
 
 fn fetch(

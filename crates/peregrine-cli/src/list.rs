@@ -158,7 +158,7 @@ fn to_row(entry: &Entry, said: &Said) -> Vec<String> {
     let mut row = vec![entry.name.clone(), state(entry, said).to_owned()];
     match said {
         Some(Ok(one)) => row.extend([
-            output::visible(&one.interface),
+            one.interface.clone(),
             one.version.to_string(),
             one.process.to_string(),
             output::age(one.age_ms),

@@ -205,19 +205,19 @@ pub(crate) fn arrays_for_nothing(user: &mut User, packet: &mut [u8]) -> Used {
 
 /// The array of records, of which nothing is moved.
 pub(crate) fn records_found(user: &mut User, packet: &mut [u8]) -> Used {
-    call(&Nothing, &mut [Memory::Words(user.records.0.as_flattened_mut())], RECORDS_ONLY, packet)
+    call(&Nothing, &mut [Memory::Words(user.records.as_flattened_mut())], RECORDS_ONLY, packet)
 }
 
 /// The array of records, moved as items.
 pub(crate) fn records_moved(user: &mut User, packet: &mut [u8]) -> Used {
     let mover = InlineItem::<Marshal>::new();
-    call(&mover, &mut [Memory::Words(user.records.0.as_flattened_mut())], RECORDS_ONLY, packet)
+    call(&mover, &mut [Memory::Words(user.records.as_flattened_mut())], RECORDS_ONLY, packet)
 }
 
 /// The same integers, each with a code in one row.
 pub(crate) fn row_found(user: &mut User, packet: &mut [u8]) -> Used {
     const CODES: &[Code] = &[Code::Integer; 3 * RECORDS];
-    call(&Nothing, &mut [Memory::Words(user.records.0.as_flattened_mut())], CODES, packet)
+    call(&Nothing, &mut [Memory::Words(user.records.as_flattened_mut())], CODES, packet)
 }
 
 const RECORDS_ONLY: &[Code] = &[Code::Array(RECORDS, &[Code::Record(TRIPLE)])];

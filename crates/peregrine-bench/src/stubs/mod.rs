@@ -58,6 +58,7 @@ pub(crate) fn run(
     picture: &Picture,
     progress: &Progress,
 ) -> Result<(), Failure> {
+    let machine = machine::description();
     // One processor, and not the one that takes the machine's interrupts, if there is a choice.
     if let Some(cpu) = machine::processors().last() {
         pin_to(*cpu)?;
@@ -68,6 +69,6 @@ pub(crate) fn run(
         std::fs::write(path, plot::svg(&study))
             .map_err(|error| format!("writing {}: {error}", path.display()))?;
     }
-    report::show(&study, selection.format)?;
+    report::show(&study, machine, selection.format)?;
     Ok(())
 }

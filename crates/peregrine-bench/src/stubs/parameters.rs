@@ -27,7 +27,7 @@ fn straight(mover: &impl Mover, user: &mut User, packet: &mut [u8]) -> Used {
     let (bytes, mut packet) = (packet.len(), Packet::new(packet));
     // Where it begins is not known, as it is not known to items behind others.
     packet.next(user.lengths[0])?;
-    let array = &mut user.array.0;
+    let array = &mut user.array.value;
     macro_rules! items {
         ($($place:literal)*) => {$(mover.item(&mut packet, &mut array[$place])?;)*};
     }

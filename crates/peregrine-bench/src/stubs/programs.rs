@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use peregrine::interface::{Control, Copying, Design};
 
 use super::packet::{Marshal, Unmarshal, apart};
-use super::user::{Aligned, Data, PACKET, User};
+use super::user::{Data, PACKET, Placed, Room, User};
 use super::{Stub, Used, compiled, interpreted};
 use crate::statistics::{median, percentile};
 use crate::subject::{Failure, Sample};
@@ -37,7 +37,7 @@ impl Program {
     /// Calls of a stub, with values and a message of its own: a full one of what `data` is.
     pub(crate) fn of(stub: Stub, data: Data) -> Self {
         let mut user = User::full();
-        let mut packet = Box::new(Aligned([0; PACKET]));
+        let mut packet = Placed::boxed([0; PACKET]);
         let full = compiled::stub::<Marshal>(Copying::Block, data);
         full(&mut user, &mut packet[..]);
         Self::calling(user, packet, stub)
@@ -46,7 +46,7 @@ impl Program {
     /// Calls of anything that is like a stub, with values of its own kind.
     pub(crate) fn calling<V: 'static>(
         mut values: V,
-        mut packet: Box<Aligned<[u8; PACKET]>>,
+        mut packet: Room,
         stub: fn(&mut V, &mut [u8]) -> Used,
     ) -> Self {
         let stub = black_box(stub);

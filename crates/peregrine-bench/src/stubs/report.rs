@@ -11,14 +11,13 @@ use super::shipped::Row;
 use super::study::{Cell, Ours, Study};
 use super::user::Data;
 use super::{marks, model};
-use crate::machine;
 use crate::row::Format;
 
 /// Writes the study to standard output.
-pub(crate) fn show(study: &Study, format: Format) -> io::Result<()> {
+pub(crate) fn show(study: &Study, machine: Value, format: Format) -> io::Result<()> {
     let mut out = io::stdout().lock();
     match format {
-        Format::Json => writeln!(out, "{:#}", to_json(study)),
+        Format::Json => writeln!(out, "{:#}", to_json(study, machine)),
         Format::Human => write!(out, "{}", to_text(study)),
     }
 }
@@ -64,7 +63,7 @@ impl Study {
     }
 }
 
-fn to_json(study: &Study) -> Value {
+fn to_json(study: &Study, machine: Value) -> Value {
     let cells: Vec<Value> = study
         .cells
         .iter()
@@ -135,7 +134,7 @@ fn to_json(study: &Study) -> Value {
         .collect();
     json!({
         "experiment": "stubs",
-        "machine": machine::description(),
+        "machine": machine,
         "rounds": study.rounds,
         "cells": cells,
         "parameters": parameters,

@@ -21,7 +21,7 @@ use peregrine::{Argument, Dynamic, GenericClient, Plain, Short, Value, interface
 
 use super::Used;
 use super::programs::Program;
-use super::user::{Aligned, Data, INTEGERS, PACKET, RECORDS, User};
+use super::user::{Data, INTEGERS, MIDDLE, PACKET, Placed, RECORDS, Room, User};
 use crate::subject::Failure;
 
 /// A record of three integers.
@@ -113,7 +113,7 @@ impl Structure {
             a: user.first,
             b: user.second,
             c: user.third,
-            d: user.array.0,
+            d: user.array.value,
             e: core::array::from_fn(|i| triple(&user.records[i])),
             f: Labelled { n: user.label, s: String::from_utf8_lossy(&user.text[..]).into_owned() },
         }
@@ -166,42 +166,44 @@ impl Row {
     }
 }
 
-/// Where a message is, or is to be.
-type Room = Box<Aligned<[u8; PACKET]>>;
+/// A value in memory of its own.
+type Kept<T> = Box<Placed<T, MIDDLE>>;
+/// Bytes that are as they are in a message.
+type Flat = Kept<[u8; PACKET]>;
 
 fn room() -> Room {
-    Box::new(Aligned([0; PACKET]))
+    Placed::boxed([0; PACKET])
 }
 
-fn encode<T: Value, R: Representation>(value: &mut Box<Aligned<T>>, packet: &mut [u8]) -> Used {
+fn encode<T: Value, R: Representation>(value: &mut Kept<T>, packet: &mut [u8]) -> Used {
     let mut head = Writer::<R>::represented(Space::of_mut(packet));
     value.encode(&mut head).ok()?;
     head.flush();
     Some(head.len())
 }
 
-fn decode<T: Value, R: Representation>(value: &mut Box<Aligned<T>>, packet: &mut [u8]) -> Used {
+fn decode<T: Value, R: Representation>(value: &mut Kept<T>, packet: &mut [u8]) -> Used {
     let mut head = Reader::<R>::represented(Window::from(&*packet));
     match T::decode(&mut head) {
-        Ok(decoded) => value.0 = decoded,
+        Ok(decoded) => value.value = decoded,
         Err(_) => return None,
     }
     Some(packet.len() - head.remaining())
 }
 
-fn copy_to<const N: usize>(flat: &mut Room, packet: &mut [u8]) -> Used {
+fn copy_to<const N: usize>(flat: &mut Flat, packet: &mut [u8]) -> Used {
     packet.get_mut(..N)?.copy_from_slice(flat.get(..N)?);
     Some(N)
 }
 
-fn copy_from<const N: usize>(flat: &mut Room, packet: &mut [u8]) -> Used {
+fn copy_from<const N: usize>(flat: &mut Flat, packet: &mut [u8]) -> Used {
     flat.get_mut(..N)?.copy_from_slice(packet.get(..N)?);
     Some(N)
 }
 
 /// Both ways of a value, in a representation.
 fn of_value<T: Value + Clone + 'static, R: Representation>(value: &T, marshals: bool) -> Program {
-    let (mut boxed, mut packet) = (Box::new(Aligned(value.clone())), room());
+    let (mut boxed, mut packet) = (Placed::boxed(value.clone()), room());
     if marshals {
         return Program::calling(boxed, packet, encode::<T, R>);
     }
@@ -225,7 +227,7 @@ fn frames() -> Result<Frames, Failure> {
 struct Caller {
     frames: Frames,
     user: User,
-    records: Box<Aligned<[Triple; RECORDS]>>,
+    records: Box<Placed<[Triple; RECORDS], MIDDLE>>,
     labelled: Labelled,
 }
 
@@ -236,7 +238,7 @@ impl Caller {
     fn new() -> Result<Self, Failure> {
         let user = User::full();
         let Structure { e, f, .. } = Structure::of(&user);
-        Ok(Self { frames: frames()?, user, records: Box::new(Aligned(e)), labelled: f })
+        Ok(Self { frames: frames()?, user, records: Placed::boxed(e), labelled: f })
     }
 
     /// So many times.
@@ -412,15 +414,15 @@ pub(crate) fn program(
     let user = User::full();
     let value = |swapped: bool| match (data, swapped) {
         (Data::One, false) => of_value::<_, Native>(&user.one, marshals),
-        (Data::Array, false) => of_value::<_, Native>(&user.array.0, marshals),
+        (Data::Array, false) => of_value::<_, Native>(&user.array.value, marshals),
         (Data::Structure, false) => of_value::<_, Native>(&Structure::of(&user), marshals),
         (Data::One, true) => of_value::<_, Swapped>(&user.one, marshals),
-        (Data::Array, true) => of_value::<_, Swapped>(&user.array.0, marshals),
+        (Data::Array, true) => of_value::<_, Swapped>(&user.array.value, marshals),
         (Data::Structure, true) => of_value::<_, Swapped>(&Structure::of(&user), marshals),
     };
     Ok(match row {
         Row::Copy => {
-            let copy: fn(&mut Room, &mut [u8]) -> Used = match (data, marshals) {
+            let copy: fn(&mut Flat, &mut [u8]) -> Used = match (data, marshals) {
                 (Data::One, true) => copy_to::<4>,
                 (Data::Array, true) => copy_to::<{ 4 * INTEGERS }>,
                 (Data::Structure, true) => copy_to::<STRUCTURE_BYTES>,
@@ -428,7 +430,7 @@ pub(crate) fn program(
                 (Data::Array, false) => copy_from::<{ 4 * INTEGERS }>,
                 (Data::Structure, false) => copy_from::<STRUCTURE_BYTES>,
             };
-            Program::calling(room(), room(), copy)
+            Program::calling(Placed::boxed([0; PACKET]), room(), copy)
         }
         Row::Value => value(false),
         Row::Swapped => value(true),
@@ -465,12 +467,12 @@ mod tests {
     fn what_is_measured_is_what_it_says() {
         let user = User::full();
         let structure = Structure::of(&user);
-        let (mut value, mut packet) = (Box::new(Aligned(structure.clone())), room());
+        let (mut value, mut packet) = (Placed::boxed(structure.clone()), room());
         let used = encode::<_, Native>(&mut value, &mut packet[..]);
         assert_eq!(used, Some(STRUCTURE_BYTES));
-        value.0.d.fill(0);
+        value.d.fill(0);
         assert!(decode::<_, Native>(&mut value, &mut packet[..STRUCTURE_BYTES]).is_some());
-        assert!(value.0 == structure);
+        assert!(value.value == structure);
         for data in Data::ALL {
             for marshals in [true, false] {
                 for row in Row::ALL {

@@ -41,25 +41,43 @@ impl Data {
     }
 }
 
-/// A value that begins with a cache line: else a copy takes longer or not as it happens to lie.
+/// A value that begins so many bytes behind a page's start. Copies take longer if they read what lies, within its
+/// page, just behind what they write: so messages begin with pages, and what is copied to them in their middle,
+/// or the other way round.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[repr(align(64))]
-pub(crate) struct Aligned<T>(pub(crate) T);
+#[repr(C, align(4096))]
+pub(crate) struct Placed<T, const BEFORE: usize> {
+    before: [u8; BEFORE],
+    pub(crate) value: T,
+}
 
-impl<T> core::ops::Deref for Aligned<T> {
+/// The middle of a page.
+pub(crate) const MIDDLE: usize = 2048;
+
+impl<T, const BEFORE: usize> Placed<T, BEFORE> {
+    /// In memory of its own.
+    pub(crate) fn boxed(value: T) -> Box<Self> {
+        Box::new(Self { before: [0; BEFORE], value })
+    }
+}
+
+impl<T, const BEFORE: usize> core::ops::Deref for Placed<T, BEFORE> {
     type Target = T;
     #[inline(always)]
     fn deref(&self) -> &T {
-        &self.0
+        &self.value
     }
 }
 
-impl<T> core::ops::DerefMut for Aligned<T> {
+impl<T, const BEFORE: usize> core::ops::DerefMut for Placed<T, BEFORE> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
+        &mut self.value
     }
 }
+
+/// A message, or room for one.
+pub(crate) type Room = Box<Placed<[u8; PACKET], 0>>;
 
 /// Room for a message of any of the types.
 pub(crate) const PACKET: usize = 4096;
@@ -72,19 +90,19 @@ pub(crate) const BLOCKS: [u64; 9] = [12, 32, 64, 128, 256, 512, 1024, 1032, 3108
 pub(crate) struct User {
     pub(crate) one: i32,
     pub(crate) first: i32,
-    pub(crate) array: Box<Aligned<[i32; INTEGERS]>>,
+    pub(crate) array: Box<Placed<[i32; INTEGERS], MIDDLE>>,
     pub(crate) second: i32,
-    pub(crate) records: Box<Aligned<[[i32; 3]; RECORDS]>>,
+    pub(crate) records: Box<Placed<[[i32; 3]; RECORDS], MIDDLE>>,
     pub(crate) third: i32,
     pub(crate) label: i32,
-    pub(crate) text: Box<Aligned<[u8; TEXT]>>,
+    pub(crate) text: Box<Placed<[u8; TEXT], 0>>,
     /// [`INTEGERS`] and [`RECORDS`], where the compiler cannot see them: arrays are as long as the caller says, as
     /// with `&[i32]`, and loops over them take step by step.
     pub(crate) elements: [usize; 2],
     /// [`BLOCKS`], where the compiler cannot see them.
     pub(crate) lengths: [usize; BLOCKS.len()],
     /// A message that was taken as it came.
-    pub(crate) flat: Box<Aligned<[u8; PACKET]>>,
+    pub(crate) flat: Box<Placed<[u8; PACKET], MIDDLE>>,
 }
 
 impl User {
@@ -94,17 +112,17 @@ impl User {
         Self {
             one: number(0),
             first: number(1),
-            array: Box::new(Aligned(core::array::from_fn(|i| number(i + 10)))),
+            array: Placed::boxed(core::array::from_fn(|i| number(i + 10))),
             second: number(2),
-            records: Box::new(Aligned(core::array::from_fn(|i| {
+            records: Placed::boxed(core::array::from_fn(|i| {
                 core::array::from_fn(|j| number(1000 + 3 * i + j))
-            }))),
+            })),
             third: number(3),
             label: number(4),
-            text: Box::new(Aligned(core::array::from_fn(|i| b'a' + (i % 26) as u8))),
+            text: Placed::boxed(core::array::from_fn(|i| b'a' + (i % 26) as u8)),
             elements: [INTEGERS, RECORDS],
             lengths: BLOCKS.map(|bytes| bytes as usize),
-            flat: Box::new(Aligned([0; PACKET])),
+            flat: Placed::boxed([0; PACKET]),
         }
     }
 
@@ -126,15 +144,15 @@ impl User {
         Self {
             one: 0,
             first: 0,
-            array: Box::new(Aligned([0; INTEGERS])),
+            array: Placed::boxed([0; INTEGERS]),
             second: 0,
-            records: Box::new(Aligned([[0; 3]; RECORDS])),
+            records: Placed::boxed([[0; 3]; RECORDS]),
             third: 0,
             label: 0,
-            text: Box::new(Aligned([0; TEXT])),
+            text: Placed::boxed([0; TEXT]),
             elements: [INTEGERS, RECORDS],
             lengths: BLOCKS.map(|bytes| bytes as usize),
-            flat: Box::new(Aligned([0; PACKET])),
+            flat: Placed::boxed([0; PACKET]),
         }
     }
 

@@ -6,6 +6,8 @@ use clap::builder::styling::Style;
 use comfy_table::{CellAlignment, Table, presets};
 use unicode_width::UnicodeWidthStr as _;
 
+use super::visible;
+
 /// A narrower terminal is treated as one of this width.
 const COLUMNS_MIN: usize = 20;
 
@@ -29,7 +31,7 @@ pub(crate) fn table_within(
     rows: &[Vec<String>],
     columns: Option<usize>,
 ) -> Option<String> {
-    let table = frameless(header, right, rows);
+    let table = frameless(header, right, &harmless(rows));
     let fits = |line: &str| columns.is_none_or(|columns| width(line) <= columns);
     table.lines().all(fits).then_some(table)
 }
@@ -41,6 +43,7 @@ pub(crate) fn fitted(
     rows: Vec<Vec<String>>,
     columns: Option<usize>,
 ) -> String {
+    let rows = harmless(&rows);
     let table = frameless(header, right, &rows);
     match columns {
         Some(columns) if table.lines().any(|line| width(line) > columns) => {
@@ -48,6 +51,12 @@ pub(crate) fn fitted(
         }
         _ => table,
     }
+}
+
+/// Cells as they may be shown, whoever has written them: each one line.
+fn harmless(rows: &[Vec<String>]) -> Vec<Vec<String>> {
+    let cell = |cell: &String| visible(cell).replace('\n', "\\n");
+    rows.iter().map(|row| row.iter().map(cell).collect()).collect()
 }
 
 fn frameless(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
@@ -205,6 +214,14 @@ mod tests {
         assert_eq!(lines[1..4], ["  state   alive", "  socket  /run/user/", "          1000/"]);
         assert!(lines.iter().all(|line| width(line) <= 24), "{narrow}");
         assert_eq!(lines.last(), Some(&"  socket"));
+    }
+
+    #[test]
+    fn a_cell_is_a_line_whatever_is_in_it() {
+        let row = ["files\nfaked  alive", "\u{1b}[2J"].map(str::to_owned).to_vec();
+        let table = fitted(&["NAME", "INTERFACE"], &[], vec![row], None);
+        assert_eq!(table.lines().last(), Some("files\\nfaked  alive  \\u{1b}[2J"));
+        assert_eq!(table.lines().count(), 2);
     }
 
     #[test]

@@ -326,6 +326,9 @@ impl Server {
     pub fn spawn(self) -> Result<Running, CallError> {
         let failed =
             |what: &str, error: io::Error| CallError::system(Phase::Export, what.to_owned(), error);
+        // Before there are threads: among those the kernel takes 10 ms to make such barriers possible,
+        // which the first call would wait for.
+        sys::membarrier();
         let keeper = Keeper::of_process().map_err(|error| failed("starting the keeper", error))?;
         let processors = directory::shared_words(PROCESSORS_BYTES)
             .or_else(|_| Memory::private(PROCESSORS_BYTES))

@@ -106,13 +106,7 @@ fn with_the_papers_parameters_they_give_the_papers_estimates() {
             // estimates are off what it measured.
             let said = i < 2 || design.control == Control::Compiled;
             let exact = said && (design.copying != Copying::Block || i == 1);
-            let within = if exact {
-                0.007
-            } else if i == 0 {
-                0.10
-            } else {
-                0.10
-            };
+            let within = if exact { 0.007 } else { 0.10 };
             let off = us / 1000.0 / estimate - 1.0;
             assert!(off.abs() < within, "{design:?} {i}: {us} us, {off:.3}");
         }

@@ -1,0 +1,83 @@
+//! What README shows of the first quarter of an hour is what one sees.
+
+use std::process::{Command, Stdio};
+
+mod place;
+
+use place::{Place, Process, until};
+
+/// The section's command lines, each with what it is to say.
+fn shown() -> Vec<(String, String)> {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let section = readme.split("## The first quarter of an hour\n").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let mut all: Vec<(String, String)> = Vec::new();
+    for line in section.lines() {
+        let Some(line) = line.strip_prefix("    ").or(line.is_empty().then_some("")) else {
+            continue;
+        };
+        match (line.strip_prefix("$ peregrine "), all.last_mut()) {
+            (Some(command), _) => all.push((command.to_owned(), String::new())),
+            (None, Some((_, said))) => {
+                said.push_str(line);
+                said.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    all.into_iter().map(|(command, said)| (command, said.trim_end().to_owned())).collect()
+}
+
+/// Without what differs from run to run: numbers of more than two digits, and ages.
+fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    let mut digits = String::new();
+    for letter in text.trim_end().chars().chain(['\n']) {
+        if letter.is_ascii_digit() {
+            digits.push(letter);
+            continue;
+        }
+        plain.push_str(if digits.len() > 2 { "N" } else { &digits });
+        digits.clear();
+        plain.push(letter);
+    }
+    let lines = plain.lines().map(|line| match line.split_once(", for ") {
+        Some((before, after)) => {
+            let after = after.split_once(',').map_or("", |(_, after)| after);
+            format!("{before}, for T,{after}")
+        }
+        None => line.to_owned(),
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn the_first_quarter_of_an_hour_is_as_the_readme_has_it() {
+    // The program of the section is an example of the library, which stands beside the tests.
+    let programs = std::env::current_exe().unwrap();
+    let hello = programs.parent().unwrap().parent().unwrap().join("examples/hello");
+    if !hello.exists() {
+        return eprintln!(
+            "skipped: `cargo test` of the whole workspace builds {}",
+            hello.display()
+        );
+    }
+    let place = Place::new();
+    let mut command = Command::new(&hello);
+    command.env("PEREGRINE_DIR", place.path("run")).stdin(Stdio::null());
+    let _server = Process::start(&mut command);
+    until("the server exports", || !place.list().is_empty());
+    let shown = shown();
+    assert_eq!(shown.len(), 4, "{shown:?}");
+    for (line, said) in shown {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let done = place.run(&words);
+        let seen = if done.code == 0 { done.out } else { done.err };
+        assert_eq!(plain(&seen), plain(&said), "peregrine {line}");
+    }
+    for line in ["ping hello -c 20", "stat hello --interval 20ms"] {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        assert_eq!(place.run(&words).code, 0, "{line}");
+    }
+}
