@@ -10,6 +10,7 @@ mod bindings;
 mod caller;
 mod cases;
 mod child;
+mod command;
 mod crowd;
 mod death;
 #[cfg(feature = "peers")]
@@ -103,6 +104,8 @@ enum Experiment {
         #[command(flatten)]
         picture: stubs::Picture,
     },
+    /// A whole `peregrine call` as a process, beside the start of the same program that does nothing.
+    Command(Selection),
     /// How fast a caller learns that its server is gone: killed, or (needs root) cut off.
     Death(Deaths),
     /// The other process of a measurement.
@@ -292,6 +295,9 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             rows.extend(bind::measure(&selection, &allowed, &progress)?);
             rows.extend(swapped::measure(&selection, &allowed, &progress)?);
             ("bind", selection.format, rows)
+        }
+        Experiment::Command(selection) => {
+            ("command", selection.format, command::measure(&selection, &progress)?)
         }
         Experiment::Death(deaths) => {
             let rounds = deaths.rounds.unwrap_or(if deaths.quick { 20 } else { 100 });

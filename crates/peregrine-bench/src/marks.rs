@@ -104,6 +104,10 @@ pub(crate) fn of(row: &Row) -> Option<Mark> {
         let local = row.path == Some("local");
         return Some(Mark::Within(if local { marked.1 } else { marked.2 }));
     }
+    // All of `peregrine call`, on this machine.
+    if row.case == crate::command::CASE {
+        return (row.path == Some("local")).then_some(Mark::Within(5e6));
+    }
     if row.case.starts_with("rebind-") {
         return Some(Mark::Within(BACK));
     }

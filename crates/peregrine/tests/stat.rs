@@ -241,8 +241,7 @@ fn calls_that_wait_are_seen() {
                 scope.spawn(move || client.stay().unwrap());
             }
             let (runs, waits) = (number as u64 + 1, 2 * (number as u64 + 1));
-            let told = settled(|stat| stat.server.queued == waits);
-            assert_eq!(told.server.counts.in_flight, runs, "{address}");
+            settled(|stat| (stat.server.queued, stat.server.counts.in_flight) == (waits, runs));
         }
         door.open();
     });

@@ -216,7 +216,8 @@ where
     })
 }
 
-/// What Cap'n Proto's compiler would make of a struct: how large it is, and where its fields are.
+/// What Cap'n Proto's compiler would make of a struct: how large it is, and where its fields are. (Names of the
+/// trait's that are not ours are written raw.)
 struct Built<'a>(PointerBuilder<'a>);
 
 impl<'a> FromPointerBuilder<'a> for Built<'a> {
@@ -224,7 +225,7 @@ impl<'a> FromPointerBuilder<'a> for Built<'a> {
         Self(builder)
     }
 
-    fn get_from_pointer(
+    fn r#get_from_pointer(
         builder: PointerBuilder<'a>,
         _: Option<&'a [capnp::Word]>,
     ) -> capnp::Result<Self> {
@@ -236,7 +237,7 @@ impl<'a> FromPointerBuilder<'a> for Built<'a> {
 struct Read<'a>(PointerReader<'a>);
 
 impl<'a> FromPointerReader<'a> for Read<'a> {
-    fn get_from_pointer(
+    fn r#get_from_pointer(
         reader: &PointerReader<'a>,
         _: Option<&'a [capnp::Word]>,
     ) -> capnp::Result<Self> {

@@ -9,7 +9,9 @@ use super::report::{control, copying};
 use super::study::Study;
 use super::user::Data;
 
-const WIDTH: f64 = 980.0;
+/// The space left of the origin, for the longest names.
+const MARGIN: f64 = 30.0;
+const WIDTH: f64 = 980.0 + MARGIN;
 /// Where the names of designs end and bars begin.
 const LEFT: f64 = 190.0;
 /// The space of a panel's bars.
@@ -41,8 +43,8 @@ pub(crate) fn svg(study: &Study) -> String {
     let height = TOP + ROW * Design::ALL.len() as f64 + 56.0;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-         viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
+         viewBox=\"-{MARGIN} 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
+         <rect x=\"-{MARGIN}\" width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
     );
     let mut say = |x: f64, y: f64, extra: &str, text: &str| {
         let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" {extra}>{text}</text>");
@@ -54,8 +56,8 @@ pub(crate) fn svg(study: &Study) -> String {
         "Marshalling, as many times as slow as the fastest design for the same type",
     );
     say(16.0, 46.0, &format!("fill=\"{HERE}\""), "&#9632; here");
-    say(80.0, 46.0, &format!("fill=\"{THERE}\""), "&#9632; MicroVAX-II, 1989");
-    say(230.0, 46.0, "", "| the model's sum &#160; &#8942; with overlap");
+    say(80.0, 46.0, &format!("fill=\"{THERE}\""), "&#9632; the paper's MicroVAX-II");
+    say(250.0, 46.0, "", "| the model's sum &#160; &#8942; with overlap");
     for (row, design) in Design::ALL.into_iter().enumerate() {
         let y = TOP + ROW * row as f64 + ROW / 2.0 + 2.0;
         let name = format!("{}, {}", control(design.control), copying(design.copying));
@@ -97,7 +99,7 @@ fn one_type(svg: &mut String, study: &Study, data: Data, left: f64) {
     for (row, cell) in cells.iter().enumerate() {
         let top = TOP + ROW * row as f64 + 5.0;
         let mut bar = |y: f64, ratio: f64, colour: &str| {
-            // Nothing of the fastest is as long as its line.
+            // The fastest has a bar, too.
             let width = across(ratio).max(1.5);
             line(format!(
                 "<rect x=\"{left:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"11\" fill=\"{colour}\"/>"

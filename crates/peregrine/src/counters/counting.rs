@@ -39,6 +39,8 @@ pub(crate) struct Counting {
     random: u64,
     /// It has looked for a call and found none.
     looked: bool,
+    /// What its row says of the call that it runs.
+    runs: u64,
 }
 
 impl Counting {
@@ -51,7 +53,8 @@ impl Counting {
         let word = |index| page.word(thread_at(number), index).load(Ordering::Relaxed);
         let (groups, exports) = (word(thread::BINDINGS), word(thread::EXPORTS));
         let (skip, weight, looked) = (0, 1, false);
-        Self { page, thread: number, groups, exports, skip, weight, random, looked }
+        let runs = word(thread::RUNS);
+        Self { page, thread: number, groups, exports, skip, weight, random, looked, runs }
     }
 
     #[inline]
@@ -82,12 +85,29 @@ impl Counting {
             self.groups |= group;
             self.tell(thread::BINDINGS, group);
         }
-        self.add(&self.page.lane(self.thread, tally.row)[lane::BEGUN], 1);
+        self.runs(tally, u64::from(tally.row) + 1);
         if self.skip > 0 {
             self.skip -= 1;
             return None;
         }
         Some(sys::boot_ns())
+    }
+
+    /// The thread runs a call of the binding, or, of 0, none any more. Before the result is posted this
+    /// is all that is written: to a line which is always at hand, for it is the same for all bindings.
+    #[inline]
+    fn runs(&mut self, tally: &Tally, binding: u64) {
+        if self.thread == SHARED {
+            let more = if binding == 0 { 1u64.wrapping_neg() } else { 1 };
+            let lane = self.page.lane(SHARED, tally.row);
+            lane[lane::RUNS].fetch_add(more, Ordering::Release);
+        } else {
+            self.runs = ((self.runs >> 32).wrapping_add(1) << 32) | binding;
+            // SYNC: runs, in `reading::lane`. Who sees that a call runs no more sees it counted.
+            self.page
+                .word(thread_at(self.thread), thread::RUNS)
+                .store(self.runs, Ordering::Release);
+        }
     }
 
     /// How long a call took whose result is made just now, if it is timed: what [`end`](Self::end) is
@@ -108,12 +128,13 @@ impl Counting {
         bytes_out: u64,
     ) {
         if answer != Answer::Ok && self.is_nothing(tally, answer) {
-            return;
+            return self.runs(tally, 0);
         }
         let lane = self.page.lane(self.thread, tally.row);
         self.add(&lane[lane::ENDED], 1);
         self.add(&lane[lane::IN], bytes_in);
         self.add(&lane[lane::OUT], bytes_out);
+        self.runs(tally, 0);
         if let Some(ns) = took {
             self.timed(tally, ns);
         }
@@ -131,7 +152,6 @@ impl Counting {
             }
             // Its arguments were none, or it will be posted again.
             Answer::NotExecuted | Answer::PostAgain => {
-                self.add(&lane[lane::BEGUN], 1u64.wrapping_neg());
                 self.add(&lane[lane::REFUSED], u64::from(answer == Answer::NotExecuted));
                 true
             }

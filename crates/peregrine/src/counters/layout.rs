@@ -81,6 +81,9 @@ pub(super) mod thread {
     pub(crate) const AGAIN: usize = 6;
     /// Calls refused because there is no such binding.
     pub(crate) const STRANGE: usize = 7;
+    /// The binding whose call it runs, plus one, in the lower half: 0 if it runs none. Above, a number that
+    /// changes whenever this does.
+    pub(crate) const RUNS: usize = 8;
 }
 
 /// Words of rows that are written while others may read: those of exports, sessions and bindings.
@@ -142,8 +145,9 @@ pub(super) mod binding {
 /// What is counted of each binding, by its place in a lane.
 pub(super) mod lane {
     pub(crate) const WORDS: usize = 8;
-    /// Calls that began to run, and those that ended.
-    pub(crate) const BEGUN: usize = 0;
+    /// Calls that run, of threads that have no row: of others their row says it.
+    pub(crate) const RUNS: usize = 0;
+    /// Calls that have ended.
     pub(crate) const ENDED: usize = 1;
     /// Calls that were not run.
     pub(crate) const REFUSED: usize = 2;
@@ -166,7 +170,7 @@ const _: () = {
     assert!(COUNTED_EXPORTS <= 64 && COUNTED_EXPORTS <= COUNTED_BINDINGS);
     assert!(COUNTED_BINDINGS.is_multiple_of(64));
     assert!(header::WORDS * WORD <= HEADER_BYTES && header::QUEUED < header::WORDS);
-    assert!(thread::WORDS * WORD == THREAD_BYTES && thread::STRANGE < thread::WORDS);
+    assert!(thread::WORDS * WORD == THREAD_BYTES && thread::RUNS < thread::WORDS);
     assert!(export::WORDS * WORD == EXPORT_BYTES && export::PAST + COUNTS <= export::WORDS);
     assert!(export::NAME * WORD + TEXT_BYTES <= export::INTERFACE * WORD);
     assert!(export::INTERFACE * WORD + TEXT_BYTES <= export::PAST * WORD);

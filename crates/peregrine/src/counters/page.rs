@@ -187,6 +187,8 @@ impl Page {
     pub(super) fn leave_thread(&self, number: usize) {
         if number != SHARED {
             self.word(thread_at(number), thread::KIND).store(0, Ordering::Relaxed);
+            let runs = self.word(thread_at(number), thread::RUNS);
+            runs.fetch_and(!u64::from(u32::MAX), Ordering::Relaxed);
             self.rows().threads[number] = false;
         }
     }
@@ -370,10 +372,15 @@ impl Visitor {
 
 /// Where calls of a binding are counted.
 pub(crate) struct Tally {
-    page: Arc<Page>,
     /// A row of bindings: its own, or the one of its export for all that have none.
     pub(super) row: u32,
     pub(super) export: u32,
+    /// What no call looks at: of a thousand bindings that are called in turn it is out of the way.
+    rest: Box<Rest>,
+}
+
+struct Rest {
+    page: Arc<Page>,
     ended: AtomicBool,
     session: Option<SessionTold>,
 }
@@ -397,8 +404,8 @@ impl Tally {
         }
         drop(rows);
         let row = place.unwrap_or(export);
-        let ended = AtomicBool::new(false);
-        Self { page: Arc::clone(page), row, export, ended, session: own }
+        let (page, ended) = (Arc::clone(page), AtomicBool::new(false));
+        Self { row, export, rest: Box::new(Rest { page, ended, session: own }) }
     }
 
     /// For a binding that nobody is shown.
@@ -414,26 +421,28 @@ impl Tally {
 
     /// The binding is over, though calls of it may still run.
     pub(crate) fn end(&self) {
-        if self.ended.swap(true, Ordering::Relaxed) || !self.page.memory.is_ours() {
+        let Rest { page, ended, session } = &*self.rest;
+        if ended.swap(true, Ordering::Relaxed) || !page.memory.is_ours() {
             return;
         }
-        if let Some(session) = &self.session {
+        if let Some(session) = session {
             session.end();
         }
-        let _rows = self.page.rows();
+        let _rows = page.rows();
         if self.has_row() {
-            self.page.write(binding_at(self.row as usize), row::ENDED, &[]);
+            page.write(binding_at(self.row as usize), row::ENDED, &[]);
         } else {
-            self.page.word(0, header::BINDINGS_UNSHOWN).fetch_sub(1, Ordering::Relaxed);
+            page.word(0, header::BINDINGS_UNSHOWN).fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// A call was refused by a thread that serves none.
     #[cold]
     pub(crate) fn refused(&self) {
-        let groups = self.page.word(thread_at(SHARED), thread::BINDINGS);
+        let page = &*self.rest.page;
+        let groups = page.word(thread_at(SHARED), thread::BINDINGS);
         groups.fetch_or(1 << (self.row as usize / GROUP), Ordering::Relaxed);
-        self.page.lane(SHARED, self.row)[lane::REFUSED].fetch_add(1, Ordering::Relaxed);
+        page.lane(SHARED, self.row)[lane::REFUSED].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -441,10 +450,10 @@ impl Drop for Tally {
     /// Nobody counts here any more: what was counted is the export's, and the row is free.
     fn drop(&mut self) {
         self.end();
-        if !self.has_row() || !self.page.memory.is_ours() {
+        let page = &*self.rest.page;
+        if !self.has_row() || !page.memory.is_ours() {
             return;
         }
-        let page = &*self.page;
         let mut rows = page.rows();
         let total = page.total(self.row);
         let at = binding_at(self.row as usize);
@@ -454,7 +463,7 @@ impl Drop for Tally {
         // another one than before.
         settled.store(before.wrapping_add(1), Ordering::Relaxed);
         // Who has seen what its export has now, counts the row no more.
-        self.page.begin_to_write(at);
+        page.begin_to_write(at);
         let mut words = [(0, 0); COUNTS];
         for (i, word) in words.iter_mut().enumerate() {
             let base = page.word(at, binding::BASE + i).load(Ordering::Relaxed);

@@ -154,11 +154,11 @@ fn threads(memory: &Memory, server: &mut ServerStat) -> Vec<Told> {
 }
 
 fn counts(words: &[u64; COUNTS]) -> Counts {
-    // Ended calls may be seen that were not seen to begin.
-    let in_flight = words[lane::BEGUN].wrapping_sub(words[lane::ENDED]).cast_signed();
+    // What is not what it was when it began may be anything.
+    let in_flight = words[lane::RUNS].cast_signed().max(0).cast_unsigned();
     Counts {
-        calls: words[lane::BEGUN],
-        in_flight: in_flight.max(0).cast_unsigned(),
+        calls: words[lane::ENDED].saturating_add(in_flight),
+        in_flight,
         refused: words[lane::REFUSED],
         failed: words[lane::FAILED],
         bytes_in: words[lane::IN],
@@ -287,6 +287,28 @@ fn session_of(words: &[u64; session::WORDS], now: u64) -> Option<SessionStat> {
     })
 }
 
+/// What a thread has counted for a binding, the call that it runs among what runs.
+fn counted(memory: &Memory, number: usize, binding: usize) -> [u64; COUNTS] {
+    let words: &[AtomicU64; thread::WORDS] = memory.longs(thread_at(number));
+    let lane: &[AtomicU64; lane::WORDS] = memory.longs(lane_at(number, binding));
+    let is_it = |runs: u64| runs & u64::from(u32::MAX) == binding as u64 + 1;
+    let mut tried = 0;
+    loop {
+        // SYNC: runs, in `Counting::runs`. A call that runs no more has been counted.
+        let before = words[thread::RUNS].load(Ordering::Acquire);
+        let mut counts: [u64; COUNTS] = core::array::from_fn(|i| lane[i].load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let after = words[thread::RUNS].load(Ordering::Relaxed);
+        tried += 1;
+        // Otherwise it may have been counted just now, and be taken to run still.
+        if before == after || !(is_it(before) || is_it(after)) || tried == TRIES {
+            counts[lane::RUNS] = counts[lane::RUNS].wrapping_add(is_it(before).into());
+            return counts;
+        }
+        core::hint::spin_loop();
+    }
+}
+
 /// Bindings; what they have counted is also their exports' and their sessions'.
 fn bindings(
     memory: &Memory,
@@ -313,10 +335,8 @@ fn bindings(
         let mut sums: [u64; COUNTS] =
             core::array::from_fn(|i| words[binding::BASE + i].wrapping_neg());
         for told in threads.iter().filter(|told| told.groups >> (number / GROUP) & 1 == 1) {
-            let lane: &[AtomicU64; lane::WORDS] = memory.longs(lane_at(told.number, number));
-            // What ended is read before what began.
-            for (i, sum) in sums.iter_mut().enumerate().rev() {
-                *sum = sum.wrapping_add(lane[i].load(Ordering::Acquire));
+            for (sum, word) in sums.iter_mut().zip(counted(memory, told.number, number)) {
+                *sum = sum.wrapping_add(word);
             }
         }
         let counts = counts(&sums);

@@ -235,19 +235,21 @@ fn another(step: &Step, wanted: &str) -> CallError {
     unfit(&Unfit::new(format!("expected {wanted}")).of(&step.name))
 }
 
-/// Things of which there are mostly few.
-struct Few<T> {
-    few: [T; FEW],
+/// Things of which there are mostly few: room for `N` of them, and more room if that is not enough.
+struct Few<T, const N: usize> {
+    few: [T; N],
     count: usize,
     many: Vec<T>,
 }
 
-impl<T> Few<T> {
+impl<T, const N: usize> Few<T, N> {
+    #[inline]
     fn new(count: usize, none: impl Fn() -> T) -> Self {
-        let many = if count > FEW { Vec::with_capacity(count) } else { Vec::new() };
+        let many = if count > N { Vec::with_capacity(count) } else { Vec::new() };
         Self { few: core::array::from_fn(|_| none()), count: 0, many }
     }
 
+    #[inline]
     fn push(&mut self, one: T) {
         if self.many.capacity() > 0 {
             self.many.push(one);
@@ -257,12 +259,13 @@ impl<T> Few<T> {
         }
     }
 
+    #[inline]
     fn all(&mut self) -> &mut [T] {
         if self.many.capacity() > 0 { &mut self.many } else { &mut self.few[..self.count] }
     }
 }
 
-/// Makes one call: the body of every stub.
+/// Makes one call, with room on the stack for what its routine has: most have no block, or few.
 #[inline]
 fn interpret<R: Representation>(
     program: &Program,
@@ -271,11 +274,27 @@ fn interpret<R: Representation>(
     arguments: &mut [Argument<'_>],
     result: &mut Dynamic,
 ) -> Result<bool, CallError> {
+    match (routine.ins.max(routine.lent), routine.outs) {
+        (0, 0) => {
+            stub.head_only();
+            interpret_with::<R, 0, 0>(program, routine, stub, arguments, result)
+        }
+        (1..=2, 0) => interpret_with::<R, 2, 0>(program, routine, stub, arguments, result),
+        (0..=2, 0..=2) => interpret_with::<R, 2, 2>(program, routine, stub, arguments, result),
+        _ => interpret_with::<R, FEW, FEW>(program, routine, stub, arguments, result),
+    }
+}
+
+/// The body of every stub.
+fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
+    program: &Program,
+    routine: &Routine,
+    stub: &mut Stub<'_, R>,
+    arguments: &mut [Argument<'_>],
+    result: &mut Dynamic,
+) -> Result<bool, CallError> {
     if arguments.len() != routine.parameters.len() {
         return Err(wrong_count(routine, arguments.len()));
-    }
-    if routine.ins + routine.lent == 0 {
-        stub.head_only();
     }
     // What is not one block as it lies is put together before.
     let mut packed: Vec<(usize, Vec<u8>)> = Vec::new();
@@ -287,9 +306,9 @@ fn interpret<R: Representation>(
         }
     }
     let mut ready = packed.iter().peekable();
-    let mut ins = Few::new(routine.ins, Block::empty);
-    let mut lent = Few::new(routine.lent, Block::empty);
-    let mut outs = Few::new(routine.outs, OutBlock::none);
+    let mut ins = Few::<_, INS>::new(routine.ins, Block::empty);
+    let mut lent = Few::<_, INS>::new(routine.lent, Block::empty);
+    let mut outs = Few::<_, OUTS>::new(routine.outs, OutBlock::none);
     for (i, (step, argument)) in routine.parameters.iter().zip(&mut *arguments).enumerate() {
         let packed = ready.next_if(|(at, _)| *at == i).map(|(_, block)| block);
         match step.form {

@@ -1,0 +1,97 @@
+//! The experiment `command`: a whole `peregrine call`, from the start of its process to its end, beside the
+//! start and the end of the same program that does nothing (`--version`).
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::row::Row;
+use crate::subject::Failure;
+use crate::{Progress, Selection};
+
+/// What rows are called.
+pub(crate) const CASE: &str = "command";
+
+/// The command, which is built beside this program.
+fn program() -> Result<PathBuf, Failure> {
+    let path = std::env::current_exe()?.with_file_name("peregrine");
+    match path.exists() {
+        true => Ok(path),
+        false => {
+            Err("there is no `peregrine` beside this program: `cargo build --release` first".into())
+        }
+    }
+}
+
+/// A server that ends with this.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Where a server is, by path.
+type Addresses = Vec<(&'static str, String)>;
+
+/// Serves a directory of one file: the server, and where it listens.
+fn serve(program: &PathBuf) -> Result<(Server, Addresses), Failure> {
+    let room = PathBuf::from(std::env::var_os("PEREGRINE_DIR").ok_or("no runtime directory")?);
+    let files = room.join(".files");
+    std::fs::create_dir_all(&files)?;
+    std::fs::write(files.join("hosts"), "127.0.0.1 localhost\n")?;
+    let mut command = Command::new(program);
+    command.arg("serve").arg(&files).args(["--name", "files", "--listen", "127.0.0.1:0"]);
+    command.args(["--format", "json"]).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut server = Server(command.spawn()?);
+    let mut line = String::new();
+    BufReader::new(server.0.stdout.take().ok_or("no output")?).read_line(&mut line)?;
+    let ready: Value = serde_json::from_str(&line)?;
+    let mut at = vec![("local", "files".to_owned())];
+    for path in ["udp", "tcp"] {
+        let all = ready["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let own = all.into_iter().find(|one| one.starts_with(path));
+        at.push((path, own.ok_or("it does not listen")?.to_owned()));
+    }
+    Ok((server, at))
+}
+
+/// How long a process takes, in nanoseconds.
+fn took(command: &mut Command) -> Result<f64, Failure> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let begun = Instant::now();
+    let status = command.status()?;
+    let took = begun.elapsed().as_nanos() as f64;
+    if status.success() { Ok(took) } else { Err(format!("{command:?} failed").into()) }
+}
+
+/// Calls by each path, by turns with doing nothing.
+pub(crate) fn measure(selection: &Selection, progress: &Progress) -> Result<Vec<Row>, Failure> {
+    let program = program()?;
+    let (_server, at) = serve(&program)?;
+    let mut rows = Vec::new();
+    for (path, address) in at {
+        progress.say(&format!("calling over {path}"));
+        let (mut ours, mut limit) = (Vec::new(), Vec::new());
+        for _ in 0..4 * selection.rounds() {
+            let mut call = Command::new(&program);
+            ours.push(took(call.args(["call", &address, "size", "path=hosts"]))?);
+            limit.push(took(Command::new(&program).arg("--version"))?);
+        }
+        let row = Row {
+            path: Some(path),
+            link: Some(if path == "local" { "memory" } else { "loopback" }),
+            wait: Some("block"),
+            placement: Some("free"),
+            bindings: 1,
+            ..Row::new(CASE).ours(&ours, &[])
+        };
+        rows.push(row.limit("process", &limit).ratio(&ours, &limit));
+    }
+    Ok(rows)
+}
