@@ -5,7 +5,7 @@
 //! signal comes, it is ended from outside, after the same has been undone.
 
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -13,6 +13,9 @@ use signal_hook::iterator::Signals;
 
 use crate::args::Format;
 use crate::output::{During as _, Failure};
+
+/// How long telling of an interruption may take.
+const TELLING: Duration = Duration::from_millis(500);
 
 /// What a command says when it is interrupted: what was done, and what is left of it.
 type Last = Box<dyn FnOnce() -> String + Send>;
@@ -149,7 +152,15 @@ impl Shared {
         let Some(last) = last.take() else { std::process::exit(128 + signal) };
         let Terms { format, executed, .. } = self.terms;
         let failure = Failure::Interrupted { signal, what: last(), executed };
-        std::process::exit(failure.report(format, self.begun.elapsed()).into())
+        let took = self.begun.elapsed();
+        // The command may be just writing to somebody who does not read: that one is not waited for.
+        let (done, told) = mpsc::channel();
+        let tell = move || {
+            let _ = done.send(failure.report(format, took));
+        };
+        let telling = std::thread::Builder::new().name("interrupted".into()).spawn(tell);
+        let code = telling.ok().and_then(|_| told.recv_timeout(TELLING).ok());
+        std::process::exit(code.map_or(128 + signal, i32::from))
     }
 }
 

@@ -286,6 +286,25 @@ fn near_names_are_those_of_the_server_that_was_asked() {
 }
 
 #[test]
+fn an_interruption_waits_for_no_reader() {
+    let place = Place::new();
+    let _server = place.serve(&[]);
+    let stat = ["stat", "files", "--watch", "--interval", "10ms", "--format", "ndjson"];
+    let mut stat = Process::start(&mut place.command(&stat));
+    // Until the pipe is full, of which nobody reads.
+    let mut before = 0;
+    until("it waits for a reader", || {
+        std::thread::sleep(Duration::from_millis(200));
+        let now = rustix::io::ioctl_fionread(stat.0.stdout.as_ref().unwrap()).unwrap();
+        std::mem::replace(&mut before, now) == now && now > 4096
+    });
+    let begun = Instant::now();
+    stat.signal(Signal::INT);
+    assert_eq!(stat.wait().code(), Some(130));
+    assert!(begun.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
 fn what_others_say_steers_no_terminal() {
     let place = Place::new();
     let _server = place.serve(&[]);
