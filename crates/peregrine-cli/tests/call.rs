@@ -47,6 +47,8 @@ trait Drawer {
     /// Squares, as many as there is room for up to 100.
     #[idempotent]
     fn squares(&self, #[max_len(100)] into: Out<'_, u64>) -> peregrine::Result<()>;
+    /// The same number.
+    fn same(&self, key: u128) -> peregrine::Result<u128>;
     /// Sleeps.
     fn sleep(&self, ms: u64) -> peregrine::Result<()>;
     /// Ends the process.
@@ -77,6 +79,9 @@ impl Drawer for Object {
     fn squares(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
         (1..=100u64).map(|n| n * n).find(|square| into.put(&[*square]).is_err());
         Ok(())
+    }
+    fn same(&self, key: u128) -> peregrine::Result<u128> {
+        Ok(key)
     }
     fn sleep(&self, ms: u64) -> peregrine::Result<()> {
         std::thread::sleep(std::time::Duration::from_millis(ms));
@@ -195,6 +200,21 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         let (code, said) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
         assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");
     }
+    // A number of 128 bits keeps its digits, and what was left out is told to programs, too.
+    let (_, said) = served.json("drawer", &["sort", "numbers=[]"]);
+    assert_eq!(said["notes"], json!(["`count` was left out: 0"]));
+    let long = "340282366920938463463374607431768211455";
+    let (_, said) = served.json("drawer", &["same", &format!("key={long}")]);
+    assert_eq!(said["result"], long);
+    // A file that cannot be made is told before anything is called.
+    let (code, said) = served.json("drawer", &["die", "--out", "into=nowhere/x"]);
+    assert_eq!((code, &said["error"]["executed"]), (2, &"no".into()));
+    let words = ["thin", "bytes=abc", "--out", "into=nowhere/x"];
+    let (code, said) = served.json("drawer", &words);
+    assert_eq!((code, &said["error"]["kind"]), (3, &"Local".into()), "{said}");
+    // One that cannot be written is told beside the result.
+    let (code, said) = served.json("drawer", &["thin", "bytes=abc", "--out", "into=/dev/full"]);
+    assert_eq!((code, &said["result"]), (4, &json!(3)), "{said}");
     // From standard input, and to standard output as it is.
     let done = served.fed(b"a-b-c", &["call", "drawer", "thin", "bytes=@-", "--out", "into=-"]);
     assert_eq!((done.code, &*done.out), (0, "abc"));

@@ -1,6 +1,7 @@
 //! What stands behind the procedure on the command line, as the arguments of its call.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use peregrine::interface::{
@@ -10,6 +11,7 @@ use peregrine::interface::{
 use peregrine::stub::Unfit;
 use peregrine::{Dynamic, limits};
 use serde_json::{Map, Value};
+use tempfile::NamedTempFile;
 
 use crate::args::Call;
 use crate::output::{During as _, Failure, near, near_files};
@@ -25,12 +27,50 @@ pub(super) struct Given {
     pub(super) number: u32,
     /// An argument for each parameter.
     pub(super) places: Vec<Place>,
-    /// Into which files buffers go.
-    pub(super) files: Vec<(String, PathBuf)>,
+    /// Into which files buffers go: made before the call, so that it is not made in vain.
+    pub(super) files: Vec<Target>,
     /// What was decided for the caller.
     pub(super) notes: Vec<String>,
     /// Bytes that messages must have.
     pub(super) message_bytes: usize,
+}
+
+/// A file for what comes back.
+pub(super) struct Target {
+    /// The parameter.
+    pub(super) name: String,
+    pub(super) path: PathBuf,
+    /// Beside it until it is whole; `None` if it is standard output, or no file.
+    made: Option<NamedTempFile>,
+}
+
+impl Target {
+    fn new(name: &str, path: &str) -> Result<Self, Failure> {
+        let path = PathBuf::from(path);
+        let regular = std::fs::symlink_metadata(&path).map_or(true, |known| known.is_file());
+        let made = if path.as_os_str() == "-" || !regular {
+            None
+        } else {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let made = NamedTempFile::new_in(directory.unwrap_or(Path::new(".")));
+            Some(made.during(format!("making {}", path.display()))?)
+        };
+        Ok(Self { name: name.to_owned(), path, made })
+    }
+
+    /// Whether it is standard output.
+    pub(super) fn is_piped(&self) -> bool {
+        self.path.as_os_str() == "-"
+    }
+
+    /// Writes all of it: a file has its name when it is whole.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(mut made) = self.made.take() else { return std::fs::write(&self.path, bytes) };
+        made.write_all(bytes)?;
+        let readable = std::fs::Permissions::from_mode(0o644);
+        made.as_file().set_permissions(readable)?;
+        made.persist(&self.path).map(drop).map_err(|error| error.error)
+    }
 }
 
 /// An argument.
@@ -75,7 +115,7 @@ impl Given {
             if !raw {
                 return Err(usage(format!("`{name}` is no buffer that comes back")));
             }
-            given.files.push((name.to_owned(), PathBuf::from(path)));
+            given.files.push(Target::new(name, path)?);
         }
         let outs =
             procedure.parameters.iter().filter(|one| one.direction == Direction::Out).count();
@@ -113,11 +153,6 @@ impl Given {
         };
         Ok(given)
     }
-
-    /// Whether a buffer goes to standard output as it is.
-    pub(super) fn is_piped(&self) -> bool {
-        self.files.iter().any(|(_, path)| path.as_os_str() == "-")
-    }
 }
 
 fn procedure<'a>(
@@ -132,10 +167,20 @@ fn procedure<'a>(
         Failure::Usage {
             what: format!("`{}` has no procedure `{name}`", described.name),
             causes: Vec::new(),
-            advice: format!("it has {}", names().collect::<Vec<_>>().join(", ")),
+            advice: format!("it has {}", some(names())),
             suggestions: near(name, names()),
         }
     })
+}
+
+/// The first of many names.
+fn some(names: impl Iterator<Item = String>) -> String {
+    const MOST: usize = 32;
+    let mut all: Vec<String> = names.take(MOST + 1).collect();
+    if all.len() > MOST {
+        all[MOST] = "and others".to_owned();
+    }
+    all.join(", ")
 }
 
 fn usage(what: String) -> Failure {
@@ -167,7 +212,7 @@ fn find(procedure: &DescribedProcedure, name: &str) -> Result<usize, Failure> {
         causes: Vec::new(),
         advice: match procedure.parameters.is_empty() {
             true => "it has none".to_owned(),
-            false => format!("it has {}", names().collect::<Vec<_>>().join(", ")),
+            false => format!("it has {}", some(names())),
         },
         suggestions: near(name, names()),
     })
@@ -301,7 +346,12 @@ fn value(
         }
         Written::Raw(bytes) => serde_json::from_slice(&bytes)
             .map_err(|error| usage(format!("{}: the file is no JSON: {error}", parameter.name)))?,
-        Written::Word(word) if is_bytes || is_text(described, parameter) => Value::String(word),
+        // Numbers, too: as a number in JSON a long one would lose digits.
+        Written::Word(word)
+            if is_bytes || is_text(described, parameter) || is_number(parameter) =>
+        {
+            Value::String(word)
+        }
         // Whatever is no JSON is a word.
         Written::Word(word) => serde_json::from_str(&word).unwrap_or(Value::String(word)),
     };
@@ -333,13 +383,22 @@ fn is_text(described: &Described, parameter: &DescribedParameter) -> bool {
     }
 }
 
+fn is_number(parameter: &DescribedParameter) -> bool {
+    use DescribedType::{F32, F64, I8, I16, I32, I64, I128, U8, U16, U32, U64, U128};
+    parameter.shape == Shape::One
+        && matches!(
+            parameter.ty,
+            U8 | U16 | U32 | U64 | U128 | I8 | I16 | I32 | I64 | I128 | F32 | F64
+        )
+}
+
 /// What stands for a parameter that is left out, if anything may.
 fn left_out(
     described: &Described,
     ty: &DescribedType,
     shape: Shape,
 ) -> Option<(Dynamic, &'static str)> {
-    if shape != Shape::One {
+    if shape != Shape::One || matches!(ty, DescribedType::Named(_)) {
         return None;
     }
     Some(match ty {
@@ -349,7 +408,6 @@ fn left_out(
         DescribedType::Char | DescribedType::Text => return None,
         number => (described.value_from_json(number, &Value::from(0)).ok()?, "0"),
     })
-    .filter(|_| !matches!(ty, DescribedType::Named(_)))
 }
 
 /// Bytes of room for what comes back in a buffer.

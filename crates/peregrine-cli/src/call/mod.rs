@@ -10,10 +10,10 @@ use peregrine::json::Bytes;
 use peregrine::{Argument, BindOptions, Dynamic, GenericClient, Limit, Out, Wait};
 use serde_json::{Map, Value, json};
 
-use self::arguments::{Given, Place};
+use self::arguments::{Given, Place, Target};
 use crate::args::{Call, Format};
 use crate::interrupt::{Interrupt, Terms};
-use crate::output::{self, During as _, Failure};
+use crate::output::{self, Failure};
 use crate::saved;
 
 /// How long a call has to come to its end when it is interrupted.
@@ -75,9 +75,10 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         }
     };
     interrupt.leave();
+    let mut files = core::mem::take(&mut given.files);
     let done = Done { described: &described, procedure, given: &given, bytes: call.bytes.into() };
     match result {
-        Ok(result) => done.show(&result, told, format, &path, took),
+        Ok(result) => done.show(&mut files, &result, told, format, &path, took),
         Err(error) => Err(done.said(&error, told)),
     }
 }
@@ -140,9 +141,11 @@ struct Back<'a> {
 }
 
 impl Done<'_> {
-    /// What came back besides the result. Buffers for which a file was named are in it then.
-    fn back(&self) -> Result<Vec<Back<'_>>, Failure> {
+    /// What came back besides the result. Buffers for which a file was named are in it then; a file that
+    /// could not be written is told beside the result, which is not lost for it.
+    fn back(&self, files: &mut [Target]) -> (Vec<Back<'_>>, Option<Failure>) {
         let mut all = Vec::new();
+        let mut failed = None;
         for (parameter, place) in self.procedure.parameters.iter().zip(&self.given.places) {
             let (value, raw) = match (parameter.direction, place) {
                 (Direction::Out, Place::Out(bytes)) => {
@@ -154,34 +157,42 @@ impl Done<'_> {
                 },
                 _ => continue,
             };
-            let file = self.given.files.iter().find(|(name, _)| *name == parameter.name);
+            let file = files.iter_mut().find(|one| one.name == parameter.name);
+            let is_kept = file.is_some() && raw.is_some();
             let json = match (file, raw) {
-                (Some((_, path)), Some(bytes)) => {
-                    let what = format!("writing {}", path.display());
-                    if path.as_os_str() == "-" {
-                        output::print_bytes(bytes)?;
-                    } else {
-                        std::fs::write(path, bytes).during(what)?;
+                (Some(target), Some(bytes)) => {
+                    let path = target.path.display().to_string();
+                    let written = match target.is_piped() {
+                        true => output::print_bytes(bytes),
+                        false => target.write(bytes).map_err(|error| Failure::Unwritten {
+                            what: format!("writing {path}"),
+                            error,
+                        }),
+                    };
+                    if let Err(failure) = written {
+                        failed.get_or_insert(failure);
                     }
-                    json!({ "file": path.display().to_string(), "bytes": bytes.len() })
+                    json!({ "file": path, "bytes": bytes.len() })
                 }
                 _ => self.described.argument_to_json(parameter, &value, self.bytes),
             };
-            let raw = raw.filter(|_| file.is_none());
+            let raw = raw.filter(|_| !is_kept);
             all.push(Back { name: &parameter.name, raw, json });
         }
-        Ok(all)
+        (all, failed)
     }
 
     fn show(
         &self,
+        files: &mut [Target],
         result: &Dynamic,
         told: Value,
         format: Format,
         path: &str,
         took: Duration,
     ) -> Result<(), Failure> {
-        let back = self.back()?;
+        let piped = files.iter().any(Target::is_piped);
+        let (back, failed) = self.back(files);
         let result = self.described.value_to_json(&self.procedure.result, result, self.bytes);
         if format.is_json() {
             let out: Map<String, Value> =
@@ -190,12 +201,20 @@ impl Done<'_> {
             if let (Some(whole), Value::Object(told)) = (whole.as_object_mut(), told) {
                 whole.extend(told);
             }
-            // What went to standard output instead stands there alone.
-            return if self.given.is_piped() { Ok(()) } else { output::print(whole) };
+            // Who reads JSON is told so, too.
+            if !self.given.notes.is_empty() {
+                whole["notes"] = json!(self.given.notes);
+            }
+            return match failed {
+                Some(failure) => Err(failure.with(whole)),
+                // What went to standard output instead stands there alone.
+                None if piped => Ok(()),
+                None => output::print(whole),
+            };
         }
-        show::people(&result, &back, self.given.is_piped())?;
+        show::people(&result, &back, piped)?;
         output::tell(show::how(path, took));
-        Ok(())
+        failed.map_or(Ok(()), Err)
     }
 
     /// The procedure said no.

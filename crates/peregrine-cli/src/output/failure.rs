@@ -57,7 +57,12 @@ pub(crate) enum Failure {
         failure: Box<Self>,
     },
     /// The answer could not be written; what it tells of may well have happened.
-    Unwritten(io::Error),
+    Unwritten {
+        /// Where it was to go.
+        what: String,
+        /// Why it did not.
+        error: io::Error,
+    },
     /// Nobody reads standard output any more: no failure at all.
     Closed,
 }
@@ -105,7 +110,7 @@ impl Failure {
                 Executed::No => 3,
                 Executed::Maybe => 4,
             },
-            Self::Unwritten(_) => 4,
+            Self::Unwritten { .. } => 4,
             Self::Interrupted { signal, .. } => 128 + *signal as u8,
             Self::With { failure, .. } => failure.code(),
         }
@@ -156,11 +161,11 @@ impl Failure {
                 let usage = Explained::local("Usage", what);
                 Explained { phase, causes, advice, suggestions, ..usage }
             }
-            Self::Unwritten(error) => Explained {
+            Self::Unwritten { what, error } => Explained {
                 executed: "maybe",
                 causes: vec![error.to_string()],
                 advice: "make room where the answer goes".into(),
-                ..Explained::local("Local", "writing to standard output".to_owned())
+                ..Explained::local("Local", what)
             },
             Self::Interrupted { what, executed, .. } => {
                 Explained { executed, ..Explained::local("Interrupted", what) }

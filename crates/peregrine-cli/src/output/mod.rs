@@ -38,8 +38,12 @@ pub(crate) fn print(line: impl Display) -> Result<(), Failure> {
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
-        written => written.map_err(Failure::Unwritten),
+        written => written.map_err(unwritten),
     }
+}
+
+fn unwritten(error: io::Error) -> Failure {
+    Failure::Unwritten { what: "writing to standard output".to_owned(), error }
 }
 
 /// Writes bytes to standard output, as they are.
@@ -47,7 +51,7 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
-        written => written.map_err(Failure::Unwritten),
+        written => written.map_err(unwritten),
     }
 }
 

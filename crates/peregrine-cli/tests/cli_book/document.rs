@@ -133,11 +133,13 @@ fn timeless(line: &str) -> String {
             [..unit.find(|c: char| !c.is_ascii_alphabetic() && c != '/').unwrap_or(unit.len())];
         let is_word = !whole.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.');
         let is_rate = unit == "GB/s" || behind.starts_with(" per s)");
+        // Those of who has just gone may stand a moment longer.
+        let is_bindings = whole.trim_end().trim_end_matches(':').ends_with("bindings");
         rest = behind;
         if is_word && TIMES.contains(&unit) {
             rest = &behind[1 + unit.len()..];
             aligned(&mut whole, number.len() + 1 + unit.len(), "T", rest);
-        } else if is_word && is_rate {
+        } else if is_word && (is_rate || is_bindings) {
             aligned(&mut whole, number.len(), "N", rest);
         } else {
             whole.push_str(number);
@@ -165,7 +167,7 @@ fn constant(value: Value) -> Value {
                 let is_time = name.ends_with("_ns") || name.ends_with("_ms") || name == "seconds";
                 let value = match value {
                     Value::Number(_) if is_time => "T".into(),
-                    Value::Number(_) if name.ends_with("per_s") => "N".into(),
+                    Value::Number(_) if name.ends_with("per_s") || name == "bindings" => "N".into(),
                     value => constant(value),
                 };
                 (name, value)
@@ -187,7 +189,7 @@ const HEAD: &str = "\
 What `peregrine` does, verb by verb. Every transcript here was produced by
 `crates/peregrine-cli/tests/cli_book`, in a terminal of 100 columns or through a pipe; the test fails if one is no longer
 so, and `PEREGRINE_WRITE=1 cargo test -p peregrine-cli --test cli_book` writes them anew. What differs from run to run is
-replaced, in these ways and no others: T is a time, N a rate; the directory in which all runs is `/home/ada`, its runtime
+replaced, in these ways and no others: T is a time, N a rate or a number of bindings; the directory in which all runs is `/home/ada`, its runtime
 directory `/run/user/1000/peregrine`; the server of `files` is process 4711 and listens at the ports 7000 (UDP) and
 7001 (TCP), a process that is shown itself is 4712 and listens at 7002. JSON is broken into lines; the command prints an
 object as one. What `demo`, `doctor` and `man` show differs from machine to machine: it is not held, its figures are those
@@ -252,6 +254,8 @@ fn what_differs_is_replaced_and_nothing_else() {
         ("min 1.23 us  median 451 ns (2000 per s)", "min T  median T (N per s)"),
         ("5 bytes: 0.53 GB/s", "5 bytes: N GB/s"),
         ("version 3 sha 1 sorts", "version 3 sha 1 sorts"),
+        ("bindings: 1", "bindings: N"),
+        ("  bindings   0", "  bindings   N"),
     ] {
         assert_eq!(plain(text, &differs), shown);
     }

@@ -288,6 +288,26 @@ impl Described {
         })
     }
 
+    /// The first procedure that no trait can have, and why.
+    pub(super) fn impossible_procedure(&self) -> Option<(usize, String)> {
+        for (number, procedure) in self.procedures.iter().enumerate() {
+            for one in &procedure.parameters {
+                let name = &one.name;
+                let what = match one.direction {
+                    Direction::InOut if procedure.idempotent => {
+                        "goes both ways in a procedure that may run twice"
+                    }
+                    Direction::Lent | Direction::Out if self.plain_bytes(&one.ty).is_none() => {
+                        "is a buffer of what is not plain"
+                    }
+                    _ => continue,
+                };
+                return Some((number, format!("`{name}` {what}")));
+            }
+        }
+        None
+    }
+
     /// The first plain type that cannot be as it is described, and why.
     pub(super) fn impossible_plain(&self) -> Option<(usize, String)> {
         for (number, named) in self.types.iter().enumerate() {

@@ -137,13 +137,26 @@ impl Pool {
             all.into_iter().for_each(|field| number(&mut field.ty, &mut order));
             types.push(DescribedNamed { name: format!("T{}", one / 2), body });
         }
-        Described {
+        let mut all = Described {
             name: "Made-up".into(),
             version: 7,
             docs: String::new(),
             procedures: self.procedures,
             types,
+        };
+        // What no trait can have is left out.
+        for number in 0..all.procedures.len() {
+            let mut procedure = all.procedures[number].clone();
+            for one in &mut procedure.parameters {
+                let plain = all.plain_bytes(&one.ty).is_some();
+                if matches!(one.direction, Direction::Lent | Direction::Out) && !plain {
+                    one.direction = Direction::In;
+                }
+                procedure.idempotent &= one.direction != Direction::InOut;
+            }
+            all.procedures[number] = procedure;
         }
+        all
     }
 }
 

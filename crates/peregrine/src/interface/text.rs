@@ -78,6 +78,9 @@ impl Described {
             return fail(last, format!("`{name}#{}` is described nowhere", types.len()));
         }
         let described = Self { name: name.into(), version, docs: String::new(), procedures, types };
+        if let Some((number, what)) = described.impossible_procedure() {
+            return fail(number + 2, what);
+        }
         match described.impossible_plain() {
             Some((number, what)) => fail(described.procedures.len() + 2 + number, what),
             None => Ok(described),

@@ -82,6 +82,9 @@ impl Described {
         let read = Self::parse(&described.to_string())
             .map_err(|error| Unfit::new(format!("it makes no interface: {error}")))?;
         let read = read.with_docs(&described.docs());
+        if read != described {
+            return Err(Unfit::new("it has names that no interface can have"));
+        }
         let (said, digest) = (optional_text(all, "digest")?, read.digest().to_string());
         if !said.is_empty() && said != digest {
             let what = format!("it says {said}, and what is described has {digest}");

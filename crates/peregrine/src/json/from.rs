@@ -6,6 +6,7 @@ use super::kind;
 use crate::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Shape,
 };
+use crate::limits;
 use crate::stub::Unfit;
 use crate::value::Dynamic;
 
@@ -38,7 +39,7 @@ impl Described {
         let value = match parameter.shape {
             Shape::One => self.value_from_json(&parameter.ty, json),
             Shape::Text => self.value_from_json(&DescribedType::Text, json),
-            Shape::Buffer => self.sequence(&parameter.ty, json, None),
+            Shape::Buffer => self.sequence(&parameter.ty, json, None, 0),
         };
         value.map_err(|unfit| unfit.of(&parameter.name))
     }
@@ -48,6 +49,18 @@ impl Described {
     /// # Errors
     /// If it is none; the error says where.
     pub fn value_from_json(&self, ty: &DescribedType, json: &Value) -> Result<Dynamic, Unfit> {
+        self.value(ty, json, 0)
+    }
+
+    fn value(&self, ty: &DescribedType, json: &Value, depth: u32) -> Read<Dynamic> {
+        // Structs of one field need no JSON of their own, and may be nested as somebody likes.
+        if depth > limits::INTERPRETED_DEPTH_MAX / 4 {
+            return Err(Unfit::new("it is nested too deeply"));
+        }
+        let depth = depth + 1;
+        if json.is_null() && !matches!(ty, DescribedType::Unit) && self.is_nothing(ty) {
+            return Ok(Dynamic::Unit);
+        }
         match ty {
             DescribedType::Unit => match json {
                 Value::Null => Ok(Dynamic::Unit),
@@ -69,14 +82,14 @@ impl Described {
                 Value::String(text) => Ok(Dynamic::Text(text.clone())),
                 other => Err(Unfit::expected("string", kind(other))),
             },
-            DescribedType::F32 => float(json, "f32").map(|value| Dynamic::F32(value as f32)),
+            DescribedType::F32 => single_float(json),
             DescribedType::F64 => float(json, "f64").map(Dynamic::F64),
-            DescribedType::Array(one, count) => self.sequence(one, json, Some(*count)),
-            DescribedType::Sequence(one) => self.sequence(one, json, None),
-            DescribedType::Option(one) => self.option(one, json),
+            DescribedType::Array(one, count) => self.sequence(one, json, Some(*count), depth),
+            DescribedType::Sequence(one) => self.sequence(one, json, None, depth),
+            DescribedType::Option(one) => self.option(one, json, depth),
             DescribedType::Result(ok, err) => {
                 let (name, inner) = single(json).ok_or_else(|| either(json))?;
-                let inner = |ty| self.value_from_json(ty, inner).map_err(|unfit| unfit.of(name));
+                let inner = |ty| self.value(ty, inner, depth).map_err(|unfit| unfit.of(name));
                 match name {
                     "ok" => Ok(Dynamic::Result(Ok(Box::new(inner(ok)?)))),
                     "err" => Ok(Dynamic::Result(Err(Box::new(inner(err)?)))),
@@ -90,20 +103,26 @@ impl Described {
                     return Err(Unfit::expected(&wanted, &values.len().to_string()));
                 }
                 let part = |(i, (ty, value)): (usize, (&DescribedType, &Value))| {
-                    self.value_from_json(ty, value).map_err(|unfit| unfit.at(i))
+                    self.value(ty, value, depth).map_err(|unfit| unfit.at(i))
                 };
                 let parts = parts.iter().zip(values).enumerate().map(part);
                 Ok(Dynamic::List(parts.collect::<Read<_>>()?))
             }
             DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
-                Some(body) => self.named(body, json),
+                Some(body) => self.named(body, json, depth),
                 None => Err(Unfit::new("its type is described nowhere")),
             },
             integer => integer_of(integer, json),
         }
     }
 
-    fn sequence(&self, one: &DescribedType, json: &Value, count: Option<u64>) -> Read<Dynamic> {
+    fn sequence(
+        &self,
+        one: &DescribedType,
+        json: &Value,
+        count: Option<u64>,
+        depth: u32,
+    ) -> Read<Dynamic> {
         let fits = |found: usize| match count {
             Some(count) if found as u64 != count => {
                 Err(Unfit::expected(&format!("{count} values"), &found.to_string()))
@@ -116,13 +135,19 @@ impl Described {
             fits(bytes.len())?;
             return Ok(Dynamic::Plain(bytes));
         }
+        if let Some(("count", Value::Number(number))) = single(json)
+            && self.is_nothing(one)
+            && let Some(number) = number.as_u64().and_then(|number| u32::try_from(number).ok())
+        {
+            return Ok(Dynamic::Units(number));
+        }
         let values = array(json)?;
         fits(values.len())?;
-        let value = |(i, value)| self.value_from_json(one, value).map_err(|unfit| unfit.at(i));
+        let value = |(i, value)| self.value(one, value, depth).map_err(|unfit| unfit.at(i));
         Ok(Dynamic::List(values.iter().enumerate().map(value).collect::<Read<_>>()?))
     }
 
-    fn option(&self, one: &DescribedType, json: &Value) -> Read<Dynamic> {
+    fn option(&self, one: &DescribedType, json: &Value, depth: u32) -> Read<Dynamic> {
         if json.is_null() {
             return Ok(Dynamic::Option(None));
         }
@@ -133,7 +158,7 @@ impl Described {
             }
             _ => json,
         };
-        Ok(Dynamic::Option(Some(Box::new(self.value_from_json(one, inner)?))))
+        Ok(Dynamic::Option(Some(Box::new(self.value(one, inner, depth)?))))
     }
 
     /// Whether a value of the type may look as if there were none.
@@ -143,18 +168,41 @@ impl Described {
             DescribedType::Named(number) => match self.types.get(*number).map(|one| &one.body) {
                 // A struct of one numbered field is what is in it. A chain of those is not followed.
                 Some(DescribedBody::Struct(fields) | DescribedBody::Plain { fields, .. }) => {
-                    fields.len() == 1 && numbered(fields)
+                    fields.len() == 1 && numbered(fields) || self.is_nothing(ty)
                 }
                 _ => false,
             },
-            _ => false,
+            _ => self.is_nothing(ty),
         }
     }
 
-    fn named(&self, body: &DescribedBody, json: &Value) -> Read<Dynamic> {
+    /// Whether values of the type take no bytes, as far as that is seen soon: then they may be `null`.
+    pub(super) fn is_nothing(&self, ty: &DescribedType) -> bool {
+        fn look(all: &Described, ty: &DescribedType, looks: &mut u32) -> bool {
+            *looks += 1;
+            if *looks > 64 {
+                return false;
+            }
+            match ty {
+                DescribedType::Unit | DescribedType::Array(_, 0) => true,
+                DescribedType::Array(one, _) => look(all, one, looks),
+                DescribedType::Tuple(parts) => parts.iter().all(|one| look(all, one, looks)),
+                DescribedType::Named(number) => match all.types.get(*number).map(|one| &one.body) {
+                    Some(DescribedBody::Struct(fields)) => {
+                        fields.iter().all(|field| look(all, &field.ty, looks))
+                    }
+                    _ => false,
+                },
+                _ => false,
+            }
+        }
+        look(self, ty, &mut 0)
+    }
+
+    fn named(&self, body: &DescribedBody, json: &Value, depth: u32) -> Read<Dynamic> {
         match body {
             DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields) => {
-                Ok(Dynamic::List(self.fields(fields, json)?))
+                Ok(Dynamic::List(self.fields(fields, json, depth)?))
             }
             DescribedBody::PlainEnum { repr, variants } => {
                 if let Value::String(name) = json
@@ -180,7 +228,9 @@ impl Described {
                 let number = found.ok_or_else(|| unknown(&Value::from(name), names))?;
                 let fields = &variants[number].fields;
                 let values = match inner {
-                    Some(inner) => self.fields(fields, inner).map_err(|unfit| unfit.of(name))?,
+                    Some(inner) => {
+                        self.fields(fields, inner, depth).map_err(|unfit| unfit.of(name))?
+                    }
                     None if fields.is_empty() => Vec::new(),
                     None => {
                         let wanted = format!("{{\"{name}\": ...}}, for it has fields");
@@ -192,14 +242,14 @@ impl Described {
         }
     }
 
-    fn fields(&self, fields: &[DescribedField], json: &Value) -> Read<Vec<Dynamic>> {
+    fn fields(&self, fields: &[DescribedField], json: &Value, depth: u32) -> Read<Vec<Dynamic>> {
         match fields {
             [] => match json {
                 Value::Null => Ok(Vec::new()),
                 Value::Object(all) => known(all, fields).map(|()| Vec::new()),
                 other => Err(Unfit::expected("{}", kind(other))),
             },
-            [one] if one.name == "0" => Ok(vec![self.value_from_json(&one.ty, json)?]),
+            [one] if one.name == "0" => Ok(vec![self.value(&one.ty, json, depth)?]),
             fields if numbered(fields) => {
                 let values = array(json)?;
                 if values.len() != fields.len() {
@@ -207,7 +257,7 @@ impl Described {
                     return Err(Unfit::expected(&wanted, &values.len().to_string()));
                 }
                 let field = |(i, (field, value)): (usize, (&DescribedField, &Value))| {
-                    self.value_from_json(&field.ty, value).map_err(|unfit| unfit.at(i))
+                    self.value(&field.ty, value, depth).map_err(|unfit| unfit.at(i))
                 };
                 fields.iter().zip(values).enumerate().map(field).collect()
             }
@@ -216,7 +266,7 @@ impl Described {
                 known(all, fields)?;
                 let field = |field: &DescribedField| match (all.get(&field.name), &field.ty) {
                     (Some(value), ty) => {
-                        self.value_from_json(ty, value).map_err(|unfit| unfit.of(&field.name))
+                        self.value(ty, value, depth).map_err(|unfit| unfit.of(&field.name))
                     }
                     // What may be absent may be left out.
                     (None, DescribedType::Option(_)) => Ok(Dynamic::Option(None)),
@@ -305,6 +355,18 @@ fn float(json: &Value, name: &str) -> Read<f64> {
         _ => None,
     };
     said.ok_or_else(|| Unfit::expected(name, &got(json)))
+}
+
+/// Read as what it is, for a number that is rounded twice may be another one.
+fn single_float(json: &Value) -> Read<Dynamic> {
+    let value: Option<f32> = match json {
+        Value::Number(number) => {
+            number.to_string().parse().ok().filter(|one: &f32| one.is_finite())
+        }
+        Value::String(text) => text.parse().ok(),
+        _ => None,
+    };
+    value.map(Dynamic::F32).ok_or_else(|| Unfit::expected("f32", &got(json)))
 }
 
 #[cold]

@@ -10,6 +10,7 @@
 //! | `()` | `null` |
 //! | a sequence, an array, a tuple, a buffer | an array |
 //! | the same of bytes (`u8`) | a string if they are text, `{"hex": "..."}` if not; an array is taken too |
+//! | what takes no bytes: `[T; 0]`, `((),)` | `null` is taken too, and given; a long sequence of such is `{"count": N}` |
 //! | `Option` | `null` or the value; `{"some": ...}` where the value could be `null` itself |
 //! | `Result` | `{"ok": ...}` or `{"err": ...}` |
 //! | a struct | an object; of numbered fields an array, of a single one what is in it |

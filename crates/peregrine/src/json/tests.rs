@@ -212,3 +212,73 @@ fn what_does_not_fit_is_told_where() {
         assert!(error.starts_with(said), "{error}\nrather than\n{said}");
     }
 }
+
+#[test]
+fn types_without_end_take_no_stack_and_no_memory() {
+    let endless = Described::parse(
+        "interface I version 0\nf(in a: A#0) -> unit or unit\nA#0 = struct {0: A#0}\n",
+    )
+    .unwrap();
+    let parameter = &endless.procedures[0].parameters[0];
+    let error = endless.argument_from_json(parameter, &json!(0)).unwrap_err();
+    assert!(error.to_string().ends_with("it is nested too deeply"), "{error}");
+    let mut text = "interface I version 0\nf() -> T#0 or T#0\n".to_owned();
+    for number in 0..30_000 {
+        text.push_str(&format!("T#{number} = struct {{a: T#{}}}\n", number + 1));
+    }
+    text.push_str("T#30000 = struct {}\n");
+    let chain = Described::parse(&text).unwrap();
+    let _ = chain.value_to_json(&DescribedType::Named(0), &Dynamic::Unit, Bytes::Auto);
+    let mut text = "interface I version 0\nf() -> T#0 or T#0\n".to_owned();
+    for number in 0..60 {
+        let next = number + 1;
+        text.push_str(&format!("T#{number} = struct {{a: T#{next}, b: T#{next}}}\n"));
+    }
+    text.push_str("T#60 = struct {}\n");
+    let doubled = Described::parse(&text).unwrap();
+    let json = doubled.value_to_json(&DescribedType::Named(0), &Dynamic::Unit, Bytes::Auto);
+    assert!(json.to_string().len() < 1 << 16);
+    assert!(doubled.value_from_json(&DescribedType::Named(0), &json!({})).is_err());
+}
+
+#[test]
+fn what_takes_no_bytes_is_told_from_what_is_absent() {
+    let all = Described::parse("interface I version 0\n").unwrap();
+    let unit = || Box::new(DescribedType::Unit);
+    for ty in [
+        DescribedType::Array(Box::new(DescribedType::U32), 0),
+        DescribedType::Array(unit(), 3),
+        DescribedType::Tuple(vec![DescribedType::Unit]),
+    ] {
+        assert_eq!(all.value_from_json(&ty, &Value::Null), Ok(Dynamic::Unit));
+        let option = DescribedType::Option(Box::new(ty));
+        for value in [Dynamic::Option(None), Dynamic::Option(Some(Box::new(Dynamic::Unit)))] {
+            let json = all.value_to_json(&option, &value, Bytes::Auto);
+            assert_eq!(all.value_from_json(&option, &json), Ok(value), "{json}");
+        }
+    }
+    let units = DescribedType::Sequence(unit());
+    for count in [0, 64, 65, 1 << 20] {
+        let json = all.value_to_json(&units, &Dynamic::Units(count), Bytes::Auto);
+        let read = all.value_from_json(&units, &json).unwrap();
+        let count_of = |value: &Dynamic| match value {
+            Dynamic::Units(count) => *count as usize,
+            Dynamic::List(all) => all.len(),
+            _ => usize::MAX,
+        };
+        assert_eq!(count_of(&read), count as usize);
+    }
+}
+
+#[test]
+fn floats_are_rounded_once() {
+    let all = Described::parse("interface I version 0\n").unwrap();
+    for bits in [0x15ae_43fd_u32, 1, 0x7f7f_ffff, 0x3dcc_cccd] {
+        let value = Dynamic::F32(f32::from_bits(bits));
+        let json = all.value_to_json(&DescribedType::F32, &value, Bytes::Auto).to_string();
+        let json: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(all.value_from_json(&DescribedType::F32, &json), Ok(value));
+    }
+    let error = all.value_from_json(&DescribedType::F32, &json!(1e39)).unwrap_err();
+    assert_eq!(error.to_string(), "expected f32, got 1e+39");
+}

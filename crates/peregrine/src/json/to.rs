@@ -1,11 +1,15 @@
 //! Values of a type as JSON.
 
+use core::cell::{Cell, RefCell};
+use std::collections::HashMap;
+
 use serde_json::{Map, Value, json};
 
 use super::from::numbered;
 use crate::interface::{
     Described, DescribedBody, DescribedField, DescribedParameter, DescribedType, Shape,
 };
+use crate::limits;
 use crate::value::Dynamic;
 
 /// How bytes (sequences, arrays and buffers of `u8`) become JSON.
@@ -38,7 +42,7 @@ impl Described {
     /// # Ok::<(), peregrine::interface::TextError>(())
     /// ```
     pub fn value_to_json(&self, ty: &DescribedType, value: &Dynamic, bytes: Bytes) -> Value {
-        To { all: self, bytes }.value(ty, value)
+        To::new(self, bytes).value(ty, value, 0)
     }
 
     /// What a parameter that came back holds: elements of a buffer given as
@@ -49,23 +53,45 @@ impl Described {
         value: &Dynamic,
         bytes: Bytes,
     ) -> Value {
-        let to = To { all: self, bytes };
+        let to = To::new(self, bytes);
         match parameter.shape {
-            Shape::One => to.value(&parameter.ty, value),
-            Shape::Text => to.value(&DescribedType::Text, value),
-            Shape::Buffer => to.sequence(&parameter.ty, value),
+            Shape::One => to.value(&parameter.ty, value, 0),
+            Shape::Text => to.value(&DescribedType::Text, value, 0),
+            Shape::Buffer => to.sequence(&parameter.ty, value, 0),
         }
     }
 }
 
-#[derive(Clone, Copy)]
+/// Values of no bytes that are shown for what they are made of; types that are nested a few times
+/// could stand for any number.
+const UNITS_MAX: u32 = 64;
+/// Variants among which it takes no time to find one.
+const FEW: usize = 32;
+
 struct To<'a> {
     all: &'a Described,
     bytes: Bytes,
+    units: Cell<u32>,
+    /// The variants of enums that have many, by discriminant, by the number of the type.
+    choices: RefCell<HashMap<usize, HashMap<i128, usize>>>,
 }
 
-impl To<'_> {
-    fn value(self, ty: &DescribedType, value: &Dynamic) -> Value {
+impl<'a> To<'a> {
+    fn new(all: &'a Described, bytes: Bytes) -> Self {
+        Self { all, bytes, units: Cell::new(0), choices: RefCell::default() }
+    }
+
+    fn value(&self, ty: &DescribedType, value: &Dynamic, depth: u32) -> Value {
+        if depth > limits::INTERPRETED_DEPTH_MAX {
+            return Value::Null;
+        }
+        let depth = depth + 1;
+        if matches!(value, Dynamic::Unit) {
+            self.units.set(self.units.get() + 1);
+            if self.units.get() > UNITS_MAX {
+                return Value::Null;
+            }
+        }
         match (ty, value) {
             (_, Dynamic::Bool(value)) => json!(value),
             (_, Dynamic::Char(letter)) => json!(letter.to_string()),
@@ -73,35 +99,35 @@ impl To<'_> {
             (_, Dynamic::F64(value)) => float(*value, || value.to_string()),
             (_, Dynamic::Text(text)) => json!(text),
             (DescribedType::Sequence(one) | DescribedType::Array(one, _), value) => {
-                self.sequence(one, value)
+                self.sequence(one, value, depth)
             }
             // What is one block is taken apart.
             (ty, Dynamic::Plain(bytes)) => self.plain(ty, &mut &bytes[..]),
             (DescribedType::Option(one), Dynamic::Option(value)) => match value {
                 None => Value::Null,
                 Some(value) => {
-                    let inner = self.value(one, value);
+                    let inner = self.value(one, value, depth);
                     if self.all.may_be_null(one) { json!({ "some": inner }) } else { inner }
                 }
             },
             (DescribedType::Result(ok, err), Dynamic::Result(value)) => match value {
-                Ok(value) => json!({ "ok": self.value(ok, value) }),
-                Err(value) => json!({ "err": self.value(err, value) }),
+                Ok(value) => json!({ "ok": self.value(ok, value, depth) }),
+                Err(value) => json!({ "err": self.value(err, value, depth) }),
             },
             (DescribedType::Tuple(parts), Dynamic::List(values)) => {
-                parts.iter().zip(values).map(|(ty, value)| self.value(ty, value)).collect()
+                parts.iter().zip(values).map(|(ty, value)| self.value(ty, value, depth)).collect()
             }
             (DescribedType::Named(number), value) => {
                 match (self.all.types.get(*number).map(|one| &one.body), value) {
                     (
                         Some(DescribedBody::Plain { fields, .. } | DescribedBody::Struct(fields)),
                         Dynamic::List(values),
-                    ) => self.fields(fields, values),
+                    ) => self.fields(fields, values, depth),
                     (Some(DescribedBody::Struct(fields)), Dynamic::Unit) => {
-                        self.fields(fields, &vec![Dynamic::Unit; fields.len()])
+                        self.fields(fields, &vec![Dynamic::Unit; fields.len()], depth)
                     }
                     (Some(DescribedBody::PlainEnum { variants, .. }), value) => {
-                        choice(variants, integer(value))
+                        self.choice(*number, variants, integer(value))
                     }
                     (Some(DescribedBody::Enum(variants)), Dynamic::Variant(number, values)) => {
                         let Some(variant) = variants.get(*number as usize) else {
@@ -118,7 +144,7 @@ impl To<'_> {
                             }
                             false => values,
                         };
-                        let inner = self.fields(&variant.fields, values);
+                        let inner = self.fields(&variant.fields, values, depth);
                         Value::Object(Map::from_iter([(variant.name.clone(), inner)]))
                     }
                     _ => Value::Null,
@@ -128,12 +154,12 @@ impl To<'_> {
         }
     }
 
-    fn fields(self, fields: &[DescribedField], values: &[Dynamic]) -> Value {
+    fn fields(&self, fields: &[DescribedField], values: &[Dynamic], depth: u32) -> Value {
         let all = fields.iter().zip(values);
-        shaped(fields, all.map(|(field, value)| self.value(&field.ty, value)))
+        shaped(fields, all.map(|(field, value)| self.value(&field.ty, value, depth)))
     }
 
-    fn sequence(self, one: &DescribedType, value: &Dynamic) -> Value {
+    fn sequence(&self, one: &DescribedType, value: &Dynamic, depth: u32) -> Value {
         match value {
             Dynamic::Plain(bytes) if *one == DescribedType::U8 => self.bytes(bytes),
             Dynamic::Plain(bytes) => {
@@ -147,15 +173,19 @@ impl To<'_> {
                 }
                 Value::Array(values)
             }
-            Dynamic::List(values) => values.iter().map(|value| self.value(one, value)).collect(),
+            Dynamic::List(values) => {
+                values.iter().map(|value| self.value(one, value, depth)).collect()
+            }
             // Values of no bytes, of which there may be any number: how many is all there is to say.
             Dynamic::Units(count) if *count > 64 => json!({ "count": count }),
-            Dynamic::Units(count) => (0..*count).map(|_| self.value(one, &Dynamic::Unit)).collect(),
+            Dynamic::Units(count) => {
+                (0..*count).map(|_| self.value(one, &Dynamic::Unit, depth)).collect()
+            }
             _ => Value::Null,
         }
     }
 
-    fn bytes(self, bytes: &[u8]) -> Value {
+    fn bytes(&self, bytes: &[u8]) -> Value {
         let hex =
             || json!({ "hex": bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>() });
         let is_text =
@@ -172,7 +202,7 @@ impl To<'_> {
     }
 
     /// Takes a value from a block, in which everything lies one behind the other.
-    fn plain(self, ty: &DescribedType, rest: &mut &[u8]) -> Value {
+    fn plain(&self, ty: &DescribedType, rest: &mut &[u8]) -> Value {
         fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
             let (first, behind) = rest.split_first_chunk::<N>()?;
             *rest = behind;
@@ -181,7 +211,9 @@ impl To<'_> {
         macro_rules! number {
             ($ty:ty, $variant:ident) => {
                 match take(rest) {
-                    Some(bytes) => self.value(ty, &Dynamic::$variant(<$ty>::from_ne_bytes(bytes))),
+                    Some(bytes) => {
+                        self.value(ty, &Dynamic::$variant(<$ty>::from_ne_bytes(bytes)), 0)
+                    }
                     None => Value::Null,
                 }
             };
@@ -233,13 +265,37 @@ impl To<'_> {
                         shaped(fields, values.into_iter())
                     }
                     Some(DescribedBody::PlainEnum { repr, variants }) => {
-                        choice(variants, self.plain(repr, rest))
+                        self.choice(*number, variants, self.plain(repr, rest))
                     }
                     _ => Value::Null,
                 }
             }
             _ => Value::Null,
         }
+    }
+
+    /// The name of a discriminant, or itself.
+    fn choice(&self, ty: usize, variants: &[(String, i128)], number: Value) -> Value {
+        let value = match &number {
+            Value::Number(number) => {
+                number.as_i64().map(i128::from).or(number.as_u64().map(i128::from))
+            }
+            Value::String(digits) => digits.parse().ok(),
+            _ => None,
+        };
+        let Some(value) = value else { return number };
+        let place = match variants.len() {
+            ..=FEW => variants.iter().position(|(_, one)| *one == value),
+            _ => {
+                let mut choices = self.choices.borrow_mut();
+                let known = choices.entry(ty).or_insert_with(|| {
+                    // The first of those that are the same.
+                    variants.iter().enumerate().rev().map(|(i, (_, one))| (*one, i)).collect()
+                });
+                known.get(&value).copied()
+            }
+        };
+        place.map_or(number, |place| json!(variants[place].0))
     }
 }
 
@@ -254,16 +310,6 @@ fn shaped(fields: &[DescribedField], mut values: impl Iterator<Item = Value>) ->
             Value::Object(names.zip(values).collect())
         }
     }
-}
-
-/// The name of a discriminant, or itself.
-fn choice(variants: &[(String, i128)], number: Value) -> Value {
-    let digits = match &number {
-        Value::String(digits) => digits.clone(),
-        other => other.to_string(),
-    };
-    let named = variants.iter().find(|(_, value)| value.to_string() == digits);
-    named.map_or(number, |(name, _)| json!(name))
 }
 
 /// A number, which JSON has of finite ones only.

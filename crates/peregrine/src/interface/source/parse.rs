@@ -24,7 +24,12 @@ pub(super) fn trait_in(text: &str) -> Parsed<Described> {
     let read = Described::parse(&described.to_string())
         .map_err(|error| TextError::new(1, format!("it makes no interface: {error}")))?;
     let docs = described.docs();
-    Ok(read.with_docs(&docs))
+    let read = read.with_docs(&docs);
+    // A name in quotes may be anything, and is no grammar for all that.
+    if read != described {
+        return Err(TextError::new(1, "it has names that no interface can have".into()));
+    }
+    Ok(read)
 }
 
 /// A type as it is written. Named ones by the path of their names.
@@ -36,7 +41,8 @@ pub(super) enum Written {
     Option(Box<Self>),
     Result(Box<Self>, Box<Self>),
     Tuple(Vec<Self>),
-    Named(String, usize),
+    /// By its path, in this line; inside of this module.
+    Named(String, usize, Option<String>),
 }
 
 pub(super) struct Method {
@@ -91,6 +97,10 @@ pub(super) struct Reader {
     tokens: Vec<Token>,
     at: usize,
     found: Option<Trait>,
+    /// The module that is read.
+    module: Option<String>,
+    /// The bound of buffers that have none of their own.
+    max_len: Option<u32>,
     /// Types by their paths: the name, and perhaps a module's before it.
     pub(super) types: HashMap<String, (usize, Shaped)>,
 }
@@ -147,7 +157,11 @@ impl Reader {
         let minus = if self.takes("-") { "-" } else { "" };
         let Word::Name(digits) = self.peek() else { return self.fail("a number") };
         let digits = digits.replace('_', "");
-        match format!("{minus}{digits}").parse() {
+        let radix = [("0x", 16), ("0o", 8), ("0b", 2)].into_iter().find_map(|(with, radix)| {
+            let digits = digits.strip_prefix(with)?;
+            u128::from_str_radix(digits, radix).ok().map(|number| number.to_string())
+        });
+        match format!("{minus}{}", radix.unwrap_or(digits)).parse() {
             Ok(number) => {
                 self.at += 1;
                 Ok(number)
@@ -223,7 +237,12 @@ impl Reader {
             }
             self.visibility()?;
             let line = self.line();
-            if self.takes_word("use") {
+            if self.takes_word("impl") {
+                while !matches!(self.peek(), Word::Sign("{") | Word::End) {
+                    self.at += 1;
+                }
+                self.balanced("{", "}")?;
+            } else if self.takes_word("use") {
                 while !self.takes(";") {
                     if self.next() == Word::End {
                         self.at -= 1;
@@ -233,7 +252,9 @@ impl Reader {
             } else if module.is_none() && self.takes_word("mod") {
                 let name = self.name()?;
                 self.expect("{")?;
+                self.module = Some(name.clone());
                 self.items(Some(&name))?;
+                self.module = None;
             } else if module.is_none() && self.takes_word("trait") {
                 let one = self.one_trait(&mut attributes)?;
                 if self.found.replace(one).is_some() {
@@ -285,7 +306,7 @@ impl Reader {
     }
 
     /// `(name = "...", version = N)`.
-    fn arguments(&self, said: &[Token], found: &mut Trait) -> Parsed<()> {
+    fn arguments(&mut self, said: &[Token], found: &mut Trait) -> Parsed<()> {
         for (i, token) in said.iter().enumerate() {
             let value = said.get(i + 2).map(|token| &token.kind);
             match (&token.kind, value) {
@@ -296,6 +317,17 @@ impl Reader {
                     found.version = number.parse().map_err(|_| {
                         TextError::new(token.line, format!("`{number}` is no version"))
                     })?;
+                }
+                (Word::Name(word), Some(Word::Name(number))) if word == "max_len" => {
+                    self.max_len = Some(number.replace('_', "").parse().map_err(|_| {
+                        TextError::new(token.line, format!("`{number}` is no bound"))
+                    })?);
+                }
+                (Word::Name(word), Some(_))
+                    if matches!(said.get(i + 1).map(|one| &one.kind), Some(Word::Sign("="))) =>
+                {
+                    let what = format!("`{word}` is unknown to interfaces");
+                    return Err(TextError::new(token.line, what));
                 }
                 _ => {}
             }
@@ -351,6 +383,7 @@ impl Reader {
         let name = self.name()?;
         self.expect(":")?;
         let (direction, shape, ty) = self.passed()?;
+        let max_len = max_len.or(self.max_len.filter(|_| shape != Shape::One));
         Ok((name, direction, shape, ty, max_len))
     }
 
@@ -453,7 +486,7 @@ impl Reader {
         let before = self.at;
         let path = self.path()?;
         if quoted {
-            return Ok(Written::Named(path, line));
+            return Ok(Written::Named(path, line, None));
         }
         let of = |reader: &mut Self, count: usize| {
             reader.expect("<")?;
@@ -502,10 +535,17 @@ impl Reader {
                 };
             }
             "peregrine::Result" => {
-                let failed = Written::Named("CallError".into(), line);
+                let failed = Written::Named("CallError".into(), line, None);
                 return Ok(Written::Result(only(of(self, 1)?), Box::new(failed)));
             }
-            _ => return Ok(Written::Named(path, line)),
+            _ => {
+                let above = matches!(
+                    self.tokens.get(before).map(|token| &token.kind),
+                    Some(Word::Name(word)) if ["super", "crate"].contains(&&**word)
+                );
+                let module = self.module.clone().filter(|_| !above);
+                return Ok(Written::Named(path, line, module));
+            }
         };
         Ok(Written::Simple(simple))
     }

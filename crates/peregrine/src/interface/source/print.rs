@@ -46,7 +46,10 @@ fn name(name: &str) -> String {
 
 /// Which types share their name with another one, or with one of the language.
 fn places(described: &Described) -> Vec<bool> {
-    let mut seen: HashSet<&str> = HashSet::new();
+    // What the macro makes has names, too.
+    let ident = ident(&described.name);
+    let made = [format!("{ident}Client"), format!("{ident}Server"), ident];
+    let mut seen: HashSet<&str> = made.iter().map(String::as_str).collect();
     let names = described.types.iter().map(|named| &*named.name);
     names.map(|name| !seen.insert(name) || TAKEN.contains(&name)).collect()
 }
@@ -123,6 +126,15 @@ fn inside(named: &DescribedNamed) -> Vec<usize> {
     into
 }
 
+/// The name of the trait.
+fn ident(own: &str) -> String {
+    let plain = is_identifier(own)
+        && own.starts_with(char::is_uppercase)
+        && !KEYWORDS.contains(&own)
+        && own != "Self";
+    if plain { own.to_owned() } else { camel(own) }
+}
+
 /// The name of a trait whose interface has a name that is not a type's.
 fn camel(name: &str) -> String {
     let parts = name.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty());
@@ -139,11 +151,8 @@ fn camel(name: &str) -> String {
 impl<'a> Printer<'a> {
     fn whole(mut self) -> String {
         let Described { name: own, version, docs, procedures, types } = self.described;
-        let plain = is_identifier(own)
-            && own.starts_with(char::is_uppercase)
-            && !KEYWORDS.contains(&&**own)
-            && own != "Self";
-        let ident = if plain { own.clone() } else { camel(own) };
+        let ident = ident(own);
+        let plain = ident == *own;
         self.docs("", docs);
         match (plain, version) {
             (true, 0) => {}
@@ -315,11 +324,11 @@ impl<'a> Printer<'a> {
                 self.line(format_args!("{indent}}}"));
             }
             DescribedBody::Struct(fields) => {
-                self.line(format_args!("{indent}#[derive(Clone, Value)]"));
+                self.line(format_args!("{indent}#[derive(Value)]"));
                 self.fields(indent, &format!("pub struct {own}"), fields, number);
             }
             DescribedBody::Enum(variants) => {
-                self.line(format_args!("{indent}#[derive(Clone, Value)]"));
+                self.line(format_args!("{indent}#[derive(Value)]"));
                 self.line(format_args!("{indent}pub enum {own} {{"));
                 for variant in variants {
                     let fields: Vec<_> = variant
@@ -344,9 +353,35 @@ impl<'a> Printer<'a> {
                 self.line(format_args!("{indent}}}"));
             }
         }
+        let mut failed = self.described.procedures.iter().map(|one| &one.error);
+        if failed.any(|error| *error == DescribedType::Named(number)) {
+            self.failure(indent, &own, &named.body);
+        }
         if away {
             self.line(format_args!("}}"));
         }
+    }
+
+    /// What an error of a procedure's own needs: it can hold a failed call.
+    fn failure(&mut self, indent: &str, own: &str, body: &DescribedBody) {
+        let variants = match body {
+            DescribedBody::Enum(variants) => &variants[..],
+            _ => &[],
+        };
+        let holds = variants.iter().find(|variant| match &variant.fields[..] {
+            [one] => one.name == "0" && self.described.is_call_error(&one.ty),
+            _ => false,
+        });
+        let Some(variant) = holds.map(|variant| name(&variant.name)) else {
+            return self.line(format_args!(
+                "{indent}// Here stands `impl From<peregrine::CallError> for {own}`."
+            ));
+        };
+        self.line(format_args!("{indent}impl From<peregrine::CallError> for {own} {{"));
+        self.line(format_args!("{indent}    fn from(error: peregrine::CallError) -> Self {{"));
+        self.line(format_args!("{indent}        Self::{variant}(error)"));
+        self.line(format_args!("{indent}    }}"));
+        self.line(format_args!("{indent}}}"));
     }
 
     fn fields(&mut self, indent: &str, head: &str, fields: &[DescribedField], whole: usize) {

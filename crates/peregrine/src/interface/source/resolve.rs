@@ -92,7 +92,10 @@ impl<'a> Resolver<'a> {
             Written::Tuple(parts) => {
                 DescribedType::Tuple(parts.iter().map(|part| self.ty(part)).collect())
             }
-            Written::Named(path, line) => {
+            Written::Named(path, line, module) => {
+                let within = module.as_ref().map(|module| format!("{module}::{path}"));
+                let within = within.filter(|one| self.types.contains_key(one));
+                let path = &within.unwrap_or_else(|| path.clone());
                 let number = self.numbers.get(path).copied().unwrap_or_else(|| {
                     self.order.push((path.clone(), *line));
                     self.numbers.insert(path.clone(), self.order.len() - 1);

@@ -65,14 +65,14 @@ pub trait ShapesV2 {
     fn r#type(&self, both: Option<Result<m5::List, [bool; 3]>>) -> peregrine::Result<()>;
 }
 
-#[derive(Clone, Value)]
+#[derive(Value)]
 pub enum Shape {
     Empty,
     Circle(f32),
     Named { name: String, sides: u16 },
 }
 
-#[derive(Clone, Value)]
+#[derive(Value)]
 pub struct List {
     pub value: u32,
     pub next: Option<Box<List>>,
@@ -95,14 +95,19 @@ pub enum Colour {
 
 pub mod m5 {
     use super::*;
-    #[derive(Clone, Value)]
+    #[derive(Value)]
     pub struct List(pub super::List, pub u8);
 }
 
-#[derive(Clone, Value)]
+#[derive(Value)]
 pub enum Failed {
     Call(peregrine::CallError),
     No,
+}
+impl From<peregrine::CallError> for Failed {
+    fn from(error: peregrine::CallError) -> Self {
+        Self::Call(error)
+    }
 }
 "#;
 
@@ -166,12 +171,53 @@ fn refusals_say_where_and_why() {
         ),
         ("trait A { fn f(&self) -> peregrine::Result<()>", 1, "the end stands where `;` should"),
         ("trait A { /* ", 1, "a comment without an end"),
+        ("#[interface(max_len = x)]\ntrait A {}", 1, "`x` is no bound"),
+        ("#[interface(nmae = 1)]\ntrait A {}", 1, "`nmae` is unknown to interfaces"),
+        (
+            "trait A { fn \"f() -> unit or text\\ng\"(&self) -> peregrine::Result<()>; }",
+            1,
+            "it has names that no interface can have",
+        ),
+        (
+            "trait A { #[idempotent] fn f(&self, x: &mut u8) -> peregrine::Result<()>; }",
+            1,
+            "`x` goes both ways in a procedure that may run twice",
+        ),
+        (
+            "trait A { fn f(&self, x: Out<'_, String>) -> peregrine::Result<()>; }",
+            1,
+            "`x` is a buffer of what is not plain",
+        ),
         ("#[derive(Plain)] enum A { B }", 1, "an enum with `#[repr(u8)]`"),
     ] {
         let error = Described::parse_trait(text).expect_err(text);
         assert_eq!(error.line(), line, "{error}: {text}");
         assert!(error.to_string().contains(said), "{error}: {text}");
     }
+}
+
+#[test]
+fn names_and_bounds_are_found_where_the_compiler_finds_them() {
+    let text = "#[interface(max_len = 16)]
+        trait A {
+            fn f(&self, a: &[u8], #[max_len(4)] b: &str, c: u8, y: &a::Y) -> peregrine::Result<()>;
+        }
+        struct X { outer: u8 }
+        mod a { struct X { inner: u16 } struct Y { x: X, up: super::X } }
+        #[derive(Plain)] #[repr(u16)] enum C { A = 0x0203 }";
+    let read = Described::parse_trait(text).unwrap();
+    assert_eq!(
+        read.to_string(),
+        "interface A version 0\n\
+         f(in a: [u8] max 16, in b: str max 4, in c: u8, in y: Y#0) -> unit or CallError#1\n\
+         Y#0 = struct {x: X#2, up: X#3}\n\
+         CallError#1 = struct {chain: text}\n\
+         X#2 = struct {inner: u16}\n\
+         X#3 = struct {outer: u8}\n"
+    );
+    // A type with the name of what the macro makes stands in a module of its own.
+    let text = "interface A version 0\nf() -> AClient#0 or unit\nAClient#0 = struct {}\n";
+    assert!(Described::parse(text).unwrap().to_trait().contains("pub mod m0 {"));
 }
 
 #[test]
