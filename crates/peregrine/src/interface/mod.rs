@@ -25,6 +25,8 @@ pub use described::{
     DescribedProcedure, DescribedType, DescribedVariant,
 };
 pub use known::Known;
+#[cfg(feature = "json")]
+pub(crate) use text::SIMPLE;
 pub use text::TextError;
 
 /// An interface: what a server exports and a client is bound to.

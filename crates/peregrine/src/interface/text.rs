@@ -89,7 +89,7 @@ impl Described {
 }
 
 /// Types without parts, by their names in the text.
-pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
+pub(crate) const SIMPLE: &[(&str, DescribedType)] = &[
     ("unit", DescribedType::Unit),
     ("bool", DescribedType::Bool),
     ("char", DescribedType::Char),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::kind;
 use crate::interface::{
     Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
-    DescribedProcedure, DescribedType, DescribedVariant, Direction, Shape,
+    DescribedProcedure, DescribedType, DescribedVariant, Direction, SIMPLE, Shape,
 };
 use crate::limits;
 use crate::stub::Unfit;
@@ -18,24 +18,6 @@ const DIRECTIONS: &[(&str, Direction)] = &[
 ];
 const SHAPES: &[(&str, Shape)] =
     &[("one", Shape::One), ("buffer", Shape::Buffer), ("text", Shape::Text)];
-const SIMPLE: &[(&str, DescribedType)] = &[
-    ("unit", DescribedType::Unit),
-    ("bool", DescribedType::Bool),
-    ("char", DescribedType::Char),
-    ("text", DescribedType::Text),
-    ("u8", DescribedType::U8),
-    ("u16", DescribedType::U16),
-    ("u32", DescribedType::U32),
-    ("u64", DescribedType::U64),
-    ("u128", DescribedType::U128),
-    ("i8", DescribedType::I8),
-    ("i16", DescribedType::I16),
-    ("i32", DescribedType::I32),
-    ("i64", DescribedType::I64),
-    ("i128", DescribedType::I128),
-    ("f32", DescribedType::F32),
-    ("f64", DescribedType::F64),
-];
 
 type Read<T> = Result<T, Unfit>;
 

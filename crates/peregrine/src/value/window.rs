@@ -99,14 +99,14 @@ impl<'a> Window<'a> {
         Some(unsafe { private.assume_init() })
     }
 
-    /// As [`read_represented`](Self::read_represented), for large values: they are moved as seldom as can be,
-    /// if who wants one returns what this returns.
+    /// As [`read_represented`](Self::read_represented), where a function call would move a large value once more;
+    /// says why there is none.
     #[inline(always)]
     pub(super) fn read_large<T: Plain, R: Representation>(&self, at: usize) -> Result<T, Invalid> {
         let Some(part) = self.part(at, size_of::<T>()) else { return Err(Invalid::Short) };
         let mut private = MaybeUninit::<T>::uninit();
         // SAFETY: `part` and `private` both have size_of::<T>() bytes.
-        unsafe { fetch_and_leave(part.base, private.as_mut_ptr().cast(), size_of::<T>()) };
+        unsafe { fetch(part.base, private.as_mut_ptr().cast(), size_of::<T>()) };
         // SAFETY: all bytes of `private` were just written.
         if !unsafe { made::<T, R>(&mut private) } {
             return Err(Invalid::Bits);
@@ -426,19 +426,6 @@ unsafe fn fetch(from: *const u8, to: *mut u8, bytes: usize) {
     unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
     // SAFETY: empty; it only makes the compiler believe that the copy may have changed.
     unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
-}
-
-/// As [`fetch`], but it is the source that the compiler believes to have changed: no look at the copy becomes a
-/// later one at the source, and yet a copy that is moved on need not lie anywhere in between.
-///
-/// # Safety
-/// As for [`fetch`].
-#[inline(always)]
-unsafe fn fetch_and_leave(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: by the caller; see `fetch`.
-    unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
-    // SAFETY: empty; it may have changed whatever memory is known to others, and so the source.
-    unsafe { core::arch::asm!("/* {0} */", in(reg) from, options(nostack, preserves_flags)) };
 }
 
 /// Makes a value of bytes that were fetched: false if they are none.
