@@ -159,7 +159,9 @@ fn fetch(
         if filled == 0 {
             break;
         }
-        made.write_all(&chunk[..filled]).during(what())?;
+        // The server has run what was called.
+        let unwritten = |error| Failure::Unwritten { what: what(), error };
+        made.write_all(&chunk[..filled]).map_err(unwritten)?;
         at += filled as u64;
         progress.set(at);
         interrupt.check(|| progress.interrupted())?;

@@ -31,9 +31,12 @@ pub(super) struct Interval {
 impl Interval {
     /// From one reading to the next; if another server answers by now, since that one began.
     fn new(address: &str, before: &Stat, now: Stat, took: Duration) -> Self {
+        // A process may have the number of the one before, and as many calls: what counts is when it began.
+        let began =
+            |stat: &Stat| (stat.server.at_ns / 1_000_000).saturating_sub(stat.server.age_ms);
         let same = before.server.process == now.server.process
             && before.server.at_ns <= now.server.at_ns
-            && before.server.counts.calls <= now.server.counts.calls;
+            && began(before).abs_diff(began(&now)) <= 2;
         let before = if same { before.clone() } else { Stat::default() };
         Self { address: address.to_owned(), before, now, took }
     }
@@ -73,12 +76,18 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     // What cannot be asked is said before the screen is taken.
     let first = peregrine::stat(&address)?;
     let screen = if stat.watch && !format.is_json() { Screen::take()? } else { None };
-    let terms = Terms { format, grace: GRACE, executed: "no" };
+    let terms = Terms { format, grace: GRACE, executed: "maybe" };
     let leaving = screen.as_ref().map(Screen::way_back);
     let last = move || {
         // The terminal first: what is said then stays.
         if let Some(way_back) = leaving {
-            way_back.go();
+            // A terminal that takes nothing is not waited for.
+            let (done, gone) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                way_back.go();
+                let _ = done.send(());
+            });
+            let _ = gone.recv_timeout(GRACE);
         }
         "the server had no answer yet".to_owned()
     };

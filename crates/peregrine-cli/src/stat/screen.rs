@@ -144,11 +144,12 @@ impl WayBack {
         if self.gone.swap(true, Ordering::SeqCst) {
             return;
         }
-        // Where nobody looks any more there is nothing to put back.
-        let _ = write(LEAVE);
+        // What keys do comes first, for that waits for nobody.
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
+        // Where nobody looks any more there is nothing to put back.
+        let _ = write(LEAVE);
     }
 }
 

@@ -5,7 +5,7 @@
 //! that has opened that one already finds, once it has the lock, that the file has no name any
 //! more, and begins again ([`take`]). So a server that starts loses nothing to whoever cleans.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -72,7 +72,12 @@ impl Leftover {
         }
         let mut removed = Vec::new();
         // The lock goes last: as long as it has its name nobody else gets it.
-        for path in [socket, aside, lock_path] {
+        let is_socket =
+            |path: &Path| path.symlink_metadata().is_ok_and(|about| about.file_type().is_socket());
+        for path in [socket, aside, lock_path.clone()] {
+            if path != lock_path && !is_socket(&path) {
+                continue;
+            }
             match fs::remove_file(&path) {
                 Ok(()) => removed.push(path),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -94,7 +99,8 @@ impl Leftover {
 /// ```
 pub fn leftovers() -> Vec<Leftover> {
     let mut directories = search_path();
-    directories.dedup();
+    let mut seen = HashSet::new();
+    directories.retain(|directory| seen.insert(directory.clone()));
     directories.iter().flat_map(|directory| leftovers_in(directory)).collect()
 }
 
@@ -139,6 +145,13 @@ pub(super) fn paths(directory: &Path, name: &str) -> [PathBuf; 3] {
 
 /// Whether nobody listens at a socket: it is not there, or the kernel says so.
 fn is_deserted(socket: &Path) -> io::Result<bool> {
+    match socket.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        // Nobody listens at a file either: it is no server's, dead or alive.
+        Err(error) => return Err(error),
+        Ok(about) if !about.file_type().is_socket() => return Ok(false),
+        Ok(_) => {}
+    }
     match Seqpacket::connect(socket) {
         Ok(_) => Ok(false),
         Err(error) => match error.raw_os_error() {
@@ -148,6 +161,12 @@ fn is_deserted(socket: &Path) -> io::Result<bool> {
             _ => Err(error),
         },
     }
+}
+
+/// Whether a lock's file has its name: only then does the lock count.
+pub(super) fn is_named(lock: &File, path: &Path) -> bool {
+    let (Ok(own), Ok(named)) = (lock.metadata(), fs::symlink_metadata(path)) else { return false };
+    (named.dev(), named.ino()) == (own.dev(), own.ino())
 }
 
 /// Takes the lock of a name, and makes its file if it is missing; `None` if a live server holds it.
@@ -168,9 +187,7 @@ pub(super) fn take(path: &Path, mode: u32) -> io::Result<Option<File>> {
         if !hold(&lock) {
             return Ok(None);
         }
-        let own = lock.metadata()?;
-        let named = fs::symlink_metadata(path);
-        if named.is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())) {
+        if is_named(&lock, path) {
             return Ok(Some(lock));
         }
     }
@@ -193,6 +210,34 @@ mod tests {
         fs::rename(directory.join("kept"), &socket).unwrap();
         fs::write(lock, "").unwrap();
         drop(std::os::unix::net::UnixListener::bind(&aside).unwrap());
+    }
+
+    #[test]
+    fn what_no_server_made_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["notes", ".notes.lock", ".notes.new"] {
+            fs::write(dir.path().join(name), "mine").unwrap();
+        }
+        fs::create_dir(dir.path().join("folder")).unwrap();
+        fs::write(dir.path().join(".folder.lock"), "").unwrap();
+        assert!(leftovers_in(dir.path()).is_empty());
+        let directory = dir.path().to_owned();
+        let leftover = Leftover { name: "notes".into(), directory, files: Vec::new() };
+        assert_eq!(leftover.remove().unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(fs::read(dir.path().join("notes")).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn who_lost_the_lock_takes_nothing_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let [socket, _, lock] = paths(dir.path(), "name");
+        let first = publish_in(dir.path(), "name", Audience::Private).unwrap();
+        // Somebody empties the directory, and another server takes the name.
+        fs::remove_file(&lock).unwrap();
+        fs::remove_file(&socket).unwrap();
+        let _second = publish_in(dir.path(), "name", Audience::Private).unwrap();
+        drop(first);
+        assert!(socket.exists() && lock.exists());
     }
 
     #[test]

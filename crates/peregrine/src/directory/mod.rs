@@ -114,8 +114,11 @@ impl Published {
         if self.pid == std::process::id() && !self.withdrawn.swap(true, Ordering::AcqRel) {
             // First the name, then the lock: whoever gets the lock finds no name of ours. Who has
             // opened the lock's file already makes another one when it has no name any more.
-            let _ = fs::remove_file(&self.path);
-            let _ = fs::remove_file(&self.lock_path);
+            // Where the lock's file is another's by now, the name is, too.
+            if leftovers::is_named(&self.lock, &self.lock_path) {
+                let _ = fs::remove_file(&self.path);
+                let _ = fs::remove_file(&self.lock_path);
+            }
             let _ = flock(&self.lock, FlockOperation::Unlock);
         }
     }

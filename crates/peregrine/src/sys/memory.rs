@@ -85,7 +85,7 @@ impl Memory {
     /// # Errors
     /// If the kernel has no memory or descriptor left, or no such seal.
     pub(crate) fn shown(bytes: usize) -> io::Result<(Self, OwnedFd)> {
-        let file = memfd_create(c"peregrine", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = memfd_create(c"counters", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
         let memory = Self::map(file.as_fd(), bytes)?;
         fcntl_add_seals(&file, SealFlags::FUTURE_WRITE)?;
