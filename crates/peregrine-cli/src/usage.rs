@@ -34,6 +34,8 @@ pub(crate) fn read() -> Read {
     let colour = match asked(&words, "--color").and_then(OsStr::to_str) {
         Some("always") => Colour::Always,
         Some("never") => Colour::Never,
+        // Whatever else is set, as it is where programs are built.
+        _ if std::env::var_os("TERM").is_some_and(|term| term == "dumb") => Colour::Never,
         _ => Colour::Auto,
     };
     colour.choose();
