@@ -51,6 +51,8 @@ trait Drawer {
     fn same(&self, key: u128) -> peregrine::Result<u128>;
     /// Sleeps.
     fn sleep(&self, ms: u64) -> peregrine::Result<()>;
+    /// Sleeps longer.
+    fn stay(&self, ms: u64, more: u32) -> peregrine::Result<()>;
     /// Ends the process.
     fn die(&self) -> peregrine::Result<()>;
 }
@@ -86,6 +88,9 @@ impl Drawer for Object {
     fn sleep(&self, ms: u64) -> peregrine::Result<()> {
         std::thread::sleep(std::time::Duration::from_millis(ms));
         Ok(())
+    }
+    fn stay(&self, ms: u64, more: u32) -> peregrine::Result<()> {
+        self.sleep(ms + u64::from(more))
     }
     fn die(&self) -> peregrine::Result<()> {
         std::process::exit(7)
@@ -339,8 +344,9 @@ fn people_see_what_came_back_in_a_terminal() {
     let (_, text) = seen(&["squares", "into=2"], 80);
     assert!(text.starts_with("[1,4]\n"), "{text}");
     // Ctrl-C: nobody knows what became of it.
-    let terminal = Terminal::start(place.command(&["call", "drawer", "sleep", "ms=3000"]), 20, 80);
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let terminal = Terminal::start(place.command(&["call", "drawer", "stay", "ms=3000"]), 20, 80);
+    // This is said just before the call.
+    terminal.until("was left out");
     terminal.interrupt();
     let seen = terminal.end();
     assert_eq!(seen.code, 130, "{}", seen.text());
