@@ -19,11 +19,11 @@ const GRACE: Duration = Duration::from_millis(200);
 /// Pings one export.
 pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     let options = BindOptions::default().wait(ping.wait.into()).timeout(LIMIT);
+    let terms = Terms { format, grace: GRACE, executed: "maybe" };
+    let interrupt = Interrupt::mind(terms, || {}, || "a call had no answer yet".to_owned())?;
     let begun = Instant::now();
     let binding = Binding::bind_any(&ping.name, &options)?;
     let bind = begun.elapsed();
-    let terms = Terms { format, grace: GRACE, executed: "maybe" };
-    let interrupt = Interrupt::mind(terms, || {}, || "a call had no answer yet".to_owned())?;
     let mut times = Vec::with_capacity(ping.count as usize);
     let begun = Instant::now();
     let mut interval = Interval { since: begun, first: 0, told: Duration::ZERO };
