@@ -8,7 +8,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use peregrine::sys::{Address, Datagrams};
+use peregrine::sys::{Address, Datagrams, IfFull};
 use peregrine::value::{Space, Window};
 
 use super::far::{Far, Order, listening};
@@ -50,7 +50,7 @@ fn answer(socket: &Datagrams) -> io::Result<()> {
         if arrival.bytes == END.len() {
             return Ok(());
         }
-        socket.send(Window::of(&message[..arrival.bytes]), Some(&from))?;
+        socket.send(Window::of(&message[..arrival.bytes]), Some(&from), IfFull::Wait)?;
     }
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn call(
         let call = |socket: &Datagrams| {
             let mut message = [0xa5; HEADER];
             window.count(now_ns, || {
-                socket.send(Window::of(&message), None)?;
+                socket.send(Window::of(&message), None, IfFull::Wait)?;
                 socket.receive(Space::of_mut(&mut message), None, false).map(|_| ())
             })
         };
@@ -88,7 +88,7 @@ pub(crate) fn call(
     })?;
     // One each, from the callers' sockets: as many threads serve.
     for socket in &sockets {
-        socket.send(Window::of(&END), None)?;
+        socket.send(Window::of(&END), None, IfFull::Wait)?;
     }
     Ok(counted)
 }
@@ -115,10 +115,10 @@ mod tests {
                     let socket = Datagrams::new(&to).unwrap();
                     socket.connect(&to).unwrap();
                     let mut message = [7; HEADER];
-                    socket.send(Window::of(&message), None).unwrap();
+                    socket.send(Window::of(&message), None, IfFull::Wait).unwrap();
                     let came = socket.receive(Space::of_mut(&mut message), None, false);
                     assert_eq!(came.unwrap().bytes, HEADER);
-                    socket.send(Window::of(&END), None).unwrap();
+                    socket.send(Window::of(&END), None, IfFull::Wait).unwrap();
                 }
             });
         }

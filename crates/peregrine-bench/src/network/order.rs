@@ -10,7 +10,7 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use peregrine::sys::{Address, Datagrams};
+use peregrine::sys::{Address, Datagrams, IfFull};
 use peregrine::value::{Space, Window};
 
 use super::wire::HEADER;
@@ -52,7 +52,7 @@ pub(crate) fn lead(
             start = Instant::now();
         }
         for packet in &packets {
-            socket.send(Window::of(packet), None)?;
+            socket.send(Window::of(packet), None, IfFull::Wait)?;
         }
         receive(&socket, &mut acknowledgement, None)?;
     }
@@ -76,7 +76,7 @@ pub(crate) fn follow(socket: &Datagrams, first_last: bool, trips: u32) -> io::Re
             whole[at..at + PIECE].copy_from_slice(&other[HEADER..]);
         }
         black_box(&mut whole);
-        socket.send(Window::of(&whole[..HEADER]), Some(&from))?;
+        socket.send(Window::of(&whole[..HEADER]), Some(&from), IfFull::Wait)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use peregrine::sys::{Address, Arrival, Datagrams};
+use peregrine::sys::{Address, Arrival, Datagrams, IfFull};
 use peregrine::value::{Space, Window};
 
 use super::link::Link;
@@ -98,9 +98,9 @@ impl<'a> End<'a> {
             let whole = Window::of(train);
             if train.len() > packets.segment {
                 let segment = u16::try_from(packets.segment).map_err(io::Error::other)?;
-                self.socket.gather(&[whole], self.peer.as_ref(), Some(segment))?;
+                self.socket.gather(&[whole], self.peer.as_ref(), Some(segment), IfFull::Wait)?;
             } else {
-                self.socket.send(whole, self.peer.as_ref())?;
+                self.socket.send(whole, self.peer.as_ref(), IfFull::Wait)?;
             }
         }
         Ok(())
@@ -138,7 +138,7 @@ pub(crate) fn udp_lead(to: SocketAddr, what: Exchange, warm: u32) -> io::Result<
     let mut back = vec![0; what.back.bytes];
     // Asks what the far side has memory for.
     let mut window = [0; 4];
-    socket.send(Window::of(&window), None)?;
+    socket.send(Window::of(&window), None, IfFull::Wait)?;
     end.receive_some(&mut window, what.back.is_blast(), None)?;
     let window = u32::from_le_bytes(window) as usize;
     let mut start = Instant::now();
@@ -174,13 +174,13 @@ pub(crate) fn udp_follow(socket: &Datagrams, what: Exchange) -> io::Result<()> {
     end.receive_some(&mut there[..4], blast, Some(&mut peer))?;
     let window = window(granted, what.there);
     let told = u32::try_from(window).map_err(io::Error::other)?.to_le_bytes();
-    socket.send(Window::of(&told), Some(&peer))?;
+    socket.send(Window::of(&told), Some(&peer), IfFull::Wait)?;
     for _ in 0..what.trips {
         let (mut came, mut acknowledged) = (0, 0);
         while came < there.len() {
             came += end.receive_some(&mut there[came..], blast, Some(&mut peer))?.bytes;
             if came - acknowledged >= window && came < there.len() {
-                socket.send(Window::of(&[0]), Some(&peer))?;
+                socket.send(Window::of(&[0]), Some(&peer), IfFull::Wait)?;
                 acknowledged += window;
             }
         }

@@ -84,6 +84,18 @@ impl Socket {
         }
     }
 
+    /// The same to whom the socket is connected, on behalf of somebody else: it does not wait for room.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); `WouldBlock` if there is no room.
+    pub(crate) fn send_now(&self, parts: &[Window<'_>]) -> io::Result<()> {
+        match self {
+            Self::Udp(udp) => udp.send_now(parts),
+            // That never waits.
+            Self::Ethernet(ethernet) => ethernet.send(parts, None),
+        }
+    }
+
     /// Receives a packet, or a train if the socket [merges](Self::merge), into these spaces, filled
     /// one after the other. `None` if nothing came in time.
     ///
@@ -169,6 +181,18 @@ impl Socket {
         match self {
             Self::Udp(udp) => Ok(udp.size_buffers(wanted, wanted)?[0]),
             Self::Ethernet(ethernet) => Ok(ethernet.frames() * (ethernet.payload(0) + COUNTED)),
+        }
+    }
+
+    /// How much of the send buffer is taken, in 256ths. On a link nothing waits in one: a frame goes to
+    /// a hardware address, for which nobody is asked.
+    pub(crate) fn fill_of_send_buffer(&self) -> u32 {
+        match self {
+            Self::Udp(udp) => {
+                let [taken, all] = udp.send_buffer().unwrap_or([0, 1]);
+                (u64::from(taken) * 256 / u64::from(all).max(1)).min(256) as u32
+            }
+            Self::Ethernet(_) => 0,
         }
     }
 

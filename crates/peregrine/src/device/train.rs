@@ -81,7 +81,6 @@ impl<'a> Train<'a> {
     }
 
     /// How many datagrams there are.
-    #[cfg(test)]
     pub(crate) const fn len(&self) -> usize {
         self.datagrams
     }

@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use super::Sends;
 pub(crate) use crate::sys::Arrival;
-use crate::sys::{Address, Datagrams};
+use crate::sys::{Address, Datagrams, IfFull};
 use crate::value::{Space, Window};
 
 /// Bytes that a datagram or a train may have at most: what fits an IPv4 packet.
@@ -46,6 +46,8 @@ pub(crate) enum Until {
 pub(crate) struct Udp {
     socket: Datagrams,
     connected: bool,
+    /// Whether it is bound to all addresses of this machine, and learns which one was asked.
+    everywhere: bool,
     merges: AtomicBool,
     /// How long receiving waits, in nanoseconds; 0 is for ever.
     limit_ns: AtomicU64,
@@ -57,8 +59,14 @@ impl Udp {
     /// # Errors
     /// Those of `bind`: another socket has that address, or this machine has not.
     pub(crate) fn bound(to: SocketAddr) -> io::Result<Self> {
+        let everywhere = to.ip().is_unspecified();
         let to = Address::from(to);
-        let socket = Self::new(&to)?;
+        let mut socket = Self::new(&to)?;
+        if everywhere {
+            // Before anything can arrive.
+            socket.socket.tell_asked(to.is_v6())?;
+            socket.everywhere = true;
+        }
         socket.socket.bind(&to)?;
         Ok(socket)
     }
@@ -85,6 +93,7 @@ impl Udp {
         Ok(Self {
             socket,
             connected: false,
+            everywhere: false,
             merges: AtomicBool::new(false),
             limit_ns: AtomicU64::new(0),
         })
@@ -95,16 +104,40 @@ impl Udp {
         Ok(self.socket.local()?.into())
     }
 
+    /// A calling thread waits until there is room for what it sends. A socket that many send to waits
+    /// for nobody: all would wait until one of them, who may not even exist, takes what is under way.
+    const fn if_full(&self) -> IfFull {
+        if self.connected { IfFull::Wait } else { IfFull::Fail }
+    }
+
     /// Sends one datagram made of these parts; without `to` on a connected socket.
     ///
     /// # Errors
     /// Those of `sendmsg`. `ConnectionRefused`: an *earlier* datagram met a closed port, and this
-    /// one was not sent.
+    /// one was not sent. `WouldBlock`, only on a socket that is not connected: the send buffer is full.
     #[inline]
     pub(crate) fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
+        self.send_or(parts, to, self.if_full())
+    }
+
+    /// The same, on behalf of somebody else: it does not wait.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send), and `WouldBlock` on every socket.
+    pub(crate) fn send_now(&self, parts: &[Window<'_>]) -> io::Result<()> {
+        self.send_or(parts, None, IfFull::Fail)
+    }
+
+    #[inline]
+    fn send_or(
+        &self,
+        parts: &[Window<'_>],
+        to: Option<&Address>,
+        if_full: IfFull,
+    ) -> io::Result<()> {
         let sent = match parts {
-            [whole] => self.socket.send(*whole, to),
-            _ => self.socket.gather(parts, to, None),
+            [whole] => self.socket.send(*whole, to, if_full),
+            _ => self.socket.gather(parts, to, None, if_full),
         };
         sent.map(|_| ())
     }
@@ -112,7 +145,7 @@ impl Udp {
     /// A train that the kernel has to make, or refuse.
     #[cfg(test)]
     pub(super) fn gather(&self, parts: &[Window<'_>], segment: u16) -> io::Result<usize> {
-        self.socket.gather(parts, None, Some(segment))
+        self.socket.gather(parts, None, Some(segment), IfFull::Wait)
     }
 
     /// Makes threads that sleep in receiving come back, from now on.
@@ -142,7 +175,7 @@ impl Udp {
             Until::Ever => self.limit(Duration::ZERO)?,
         }
         let arrived = match into {
-            [whole] if !self.merges() => self.socket.receive(*whole, from, now),
+            [whole] if !self.merges() && !self.everywhere => self.socket.receive(*whole, from, now),
             _ => self.socket.scatter(into, from, now),
         };
         match arrived {
@@ -195,6 +228,14 @@ impl Udp {
     /// Those of `setsockopt`; to be granted less is none.
     pub(crate) fn size_buffers(&self, receive: usize, send: usize) -> io::Result<[usize; 2]> {
         self.socket.size_buffers(receive, send)
+    }
+
+    /// Bytes of the send buffer that are taken, and all there are, as the kernel counts.
+    ///
+    /// # Errors
+    /// If the kernel does not tell (before Linux 4.12).
+    pub(crate) fn send_buffer(&self) -> io::Result<[u32; 2]> {
+        self.socket.send_buffer()
     }
 
     /// How many datagrams found no room since the socket was made.
@@ -276,7 +317,7 @@ impl Sends for Udp {
         let Ok(short) = u16::try_from(segment) else {
             return one_by_one(self, parts, segment, to);
         };
-        match self.socket.gather(parts, to, Some(short)) {
+        match self.socket.gather(parts, to, Some(short), self.if_full()) {
             Err(error) if is_no_train(&error) => one_by_one(self, parts, segment, to),
             sent => sent.map(|_| ()),
         }

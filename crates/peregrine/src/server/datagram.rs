@@ -38,6 +38,9 @@ pub struct Losses {
     pub overflowed: u64,
     /// Datagrams that were none of ours, or damaged.
     pub rejected: u64,
+    /// Datagrams that found no room in a socket's send buffer, and answers to hosts that have proven
+    /// nothing, for which no more of it is used. The kernel's limit for it is `net.core.wmem_max`.
+    pub unsent: u64,
 }
 
 /// What is offered at them.
@@ -147,10 +150,11 @@ impl Datagrams {
     pub(super) fn losses(&self) -> Losses {
         let all = self.all();
         all.iter().fold(Losses::default(), |losses, socket| {
-            let [overflowed, rejected] = socket.post().service.losses();
+            let [overflowed, rejected, unsent] = socket.post().service.losses();
             Losses {
                 overflowed: losses.overflowed + overflowed,
                 rejected: losses.rejected + rejected,
+                unsent: losses.unsent + unsent,
             }
         })
     }

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use core::mem::{offset_of, size_of};
+use core::mem::{offset_of, size_of, zeroed};
 use core::time::Duration;
 use std::fmt;
 use std::io;
@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_void, socklen_t};
 
+use super::control::Control;
 use crate::value::{Space, Window};
 
 /// The level of UDP's own options and control messages.
@@ -19,7 +20,10 @@ const SOL_UDP: c_int = 17;
 const UDP_SEGMENT: c_int = 103;
 /// Says that trains may arrive in one piece, and how long the datagrams of one are.
 const UDP_GRO: c_int = 104;
-/// The place of dropped datagrams among the numbers of `SO_MEMINFO`.
+/// Among the numbers of `SO_MEMINFO`: bytes that were sent and have not left, the most of them that
+/// there may be, and dropped datagrams.
+const MEMINFO_SENT: usize = 2;
+const MEMINFO_SEND_BUFFER: usize = 3;
 const MEMINFO_DROPS: usize = 8;
 
 // A list of windows or of spaces is handed to the kernel as it is.
@@ -39,12 +43,72 @@ const _: () = {
 pub struct Address {
     bytes: [u8; Self::BYTES],
     len: u32,
+    /// For a peer that sent to a socket bound to all addresses of this machine: the one it sent to.
+    asked: Asked,
+}
+
+/// One of this machine's own addresses.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+enum Asked {
+    /// The only one that the socket has.
+    #[default]
+    Own,
+    V4([u8; 4]),
+    /// With the number of the interface, if the address means nothing without it.
+    V6([u8; 16], u32),
+}
+
+impl Asked {
+    /// The address that a datagram was sent to, as the socket tells. What was sent to a group of hosts
+    /// is answered from whichever address the kernel chooses.
+    fn of(control: &Control) -> Self {
+        // An `in_pktinfo`: the interface, the address to answer from, the one in the header.
+        if let Some(told) = control.value::<12>(libc::IPPROTO_IP, libc::IP_PKTINFO) {
+            let answers = Ipv4Addr::from([told[4], told[5], told[6], told[7]]);
+            return if answers.is_unspecified() { Self::Own } else { Self::V4(answers.octets()) };
+        }
+        // An `in6_pktinfo`: the address in the header, the interface.
+        let Some(told) = control.value::<20>(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) else {
+            return Self::Own;
+        };
+        let (mut address, mut interface) = ([0; 16], [0; 4]);
+        address.copy_from_slice(&told[..16]);
+        interface.copy_from_slice(&told[16..]);
+        let address = Ipv6Addr::from(address);
+        if address.is_multicast() || address.is_unspecified() {
+            return Self::Own;
+        }
+        let interface = u32::from_ne_bytes(interface);
+        Self::V6(address.octets(), if address.is_unicast_link_local() { interface } else { 0 })
+    }
+
+    /// Has a datagram sent from there.
+    fn tell(&self, control: &mut Control) {
+        match self {
+            Self::Own => {}
+            Self::V4(address) => {
+                let mut told = [0; 12];
+                told[4..8].copy_from_slice(address);
+                control.put(libc::IPPROTO_IP, libc::IP_PKTINFO, &told);
+            }
+            Self::V6(address, interface) => {
+                let mut told = [0; 20];
+                told[..16].copy_from_slice(address);
+                told[16..].copy_from_slice(&interface.to_ne_bytes());
+                control.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &told);
+            }
+        }
+    }
 }
 
 impl Address {
     const BYTES: usize = size_of::<libc::sockaddr_in6>();
     /// For the kernel to fill in.
-    const ROOM: Self = Self { bytes: [0; Self::BYTES], len: Self::BYTES as u32 };
+    const ROOM: Self = Self::of([0; Self::BYTES], Self::BYTES);
+
+    const fn of(bytes: [u8; Self::BYTES], len: usize) -> Self {
+        Self { bytes, len: len as u32, asked: Asked::Own }
+    }
 
     /// Whether it is of the sixth version.
     #[inline]
@@ -63,7 +127,7 @@ impl Address {
         bytes[..2].copy_from_slice(&(libc::AF_PACKET as u16).to_ne_bytes());
         bytes[2..4].copy_from_slice(&endpoint);
         bytes[4..10].copy_from_slice(&hardware);
-        Self { bytes, len: 10 }
+        Self::of(bytes, 10)
     }
 
     /// The hardware address and the endpoint, if it is one on a link.
@@ -105,7 +169,7 @@ impl From<SocketAddr> for Address {
             }
         };
         bytes[..2].copy_from_slice(&(family as u16).to_ne_bytes());
-        Self { bytes, len: len as u32 }
+        Self::of(bytes, len)
     }
 }
 
@@ -150,9 +214,23 @@ pub struct Arrival {
 #[derive(Debug)]
 pub struct Datagrams(OwnedFd);
 
-/// Room for one control message that holds an integer.
-#[repr(C, align(8))]
-struct Control([u8; 32]);
+/// Whether a system call that sends may wait for room in the send buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfFull {
+    /// It waits, for as long as it takes.
+    Wait,
+    /// It fails with `WouldBlock`, and nothing is sent.
+    Fail,
+}
+
+impl IfFull {
+    const fn flags(self) -> c_int {
+        match self {
+            Self::Wait => 0,
+            Self::Fail => libc::MSG_DONTWAIT,
+        }
+    }
+}
 
 impl Datagrams {
     /// A socket of the version that an address has, bound to nothing yet.
@@ -206,11 +284,20 @@ impl Datagrams {
     /// Those of `sendto`; `ConnectionRefused` tells of an *earlier* datagram that met a closed
     /// port, and this one was not sent.
     #[inline]
-    pub fn send(&self, whole: Window<'_>, to: Option<&Address>) -> io::Result<usize> {
+    pub fn send(
+        &self,
+        whole: Window<'_>,
+        to: Option<&Address>,
+        if_full: IfFull,
+    ) -> io::Result<usize> {
+        if to.is_some_and(|to| to.asked != Asked::Own) {
+            return self.gather(&[whole], to, None, if_full);
+        }
         let (name, len) = to.map_or((core::ptr::null(), 0), |to| (to.bytes.as_ptr(), to.len));
+        let (fd, flags) = (self.fd(), if_full.flags());
         // SAFETY: the window is mapped for reading and `len` bytes long, as is the address.
         sent(unsafe {
-            libc::sendto(self.fd(), whole.as_ptr().cast(), whole.len(), 0, name.cast(), len)
+            libc::sendto(fd, whole.as_ptr().cast(), whole.len(), flags, name.cast(), len)
         })
     }
 
@@ -224,30 +311,32 @@ impl Datagrams {
         parts: &[Window<'_>],
         to: Option<&Address>,
         segment: Option<u16>,
+        if_full: IfFull,
     ) -> io::Result<usize> {
-        let mut control = Control([0; 32]);
+        let mut control = Control::new();
         let mut message = empty_message();
         if let Some(to) = to {
             message.msg_name = to.bytes.as_ptr().cast_mut().cast();
             message.msg_namelen = to.len;
+            to.asked.tell(&mut control);
         }
         message.msg_iov = parts.as_ptr().cast_mut().cast();
         message.msg_iovlen = parts.len() as _;
         if let Some(segment) = segment {
-            control.put(SOL_UDP, UDP_SEGMENT, segment);
-            message.msg_control = control.0.as_mut_ptr().cast();
-            message.msg_controllen = Control::bytes(size_of::<u16>()) as _;
+            control.put(SOL_UDP, UDP_SEGMENT, &segment.to_ne_bytes());
         }
+        control.attach(&mut message);
         // SAFETY: the kernel reads the parts, which are laid out as it wants them and mapped for
         // as long as their windows live, the address and the control message, all of them longer
         // lived than the call.
-        sent(unsafe { libc::sendmsg(self.fd(), &raw const message, 0) })
+        sent(unsafe { libc::sendmsg(self.fd(), &raw const message, if_full.flags()) })
     }
 
     /// Receives one datagram into one piece; who sent it goes into `from`. `WouldBlock` if there is
     /// none: at once with `now`, else after the [limit](Self::limit).
     ///
-    /// On a socket that [merges](Self::merge) use [`scatter`](Self::scatter).
+    /// On a socket that [merges](Self::merge), or that [tells](Self::tell_asked) which address was
+    /// asked, use [`scatter`](Self::scatter).
     ///
     /// # Errors
     /// Those of `recvfrom`; `ConnectionRefused` says that something sent met a closed port.
@@ -294,7 +383,7 @@ impl Datagrams {
         from: Option<&mut Address>,
         now: bool,
     ) -> io::Result<Arrival> {
-        let mut control = Control([0; 32]);
+        let mut control = Control::new();
         let mut message = empty_message();
         let mut from = from;
         if let Some(from) = &mut from {
@@ -304,17 +393,17 @@ impl Datagrams {
         }
         message.msg_iov = into.as_ptr().cast_mut().cast();
         message.msg_iovlen = into.len() as _;
-        message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = size_of::<Control>() as _;
+        control.offer(&mut message);
         let flags = if now { libc::MSG_DONTWAIT } else { 0 };
         // SAFETY: the kernel writes to the spaces, which are laid out as it wants them and mapped
         // for as long as they live, to the address and to the control message.
         let bytes = sent(unsafe { libc::recvmsg(self.fd(), &raw mut message, flags) })?;
+        control.filled(&message);
         if let Some(from) = from {
             from.len = message.msg_namelen.min(Address::ROOM.len);
+            from.asked = Asked::of(&control);
         }
-        // All zeros if the kernel had nothing to say.
-        let told = control.value(SOL_UDP, UDP_GRO);
+        let told = control.value(SOL_UDP, UDP_GRO).map(c_int::from_ne_bytes);
         let segment = told.and_then(|bytes| usize::try_from(bytes).ok()).filter(|n| *n > 0);
         let cut = message.msg_flags & libc::MSG_TRUNC != 0;
         Ok(Arrival { bytes, segment: segment.unwrap_or(bytes).min(bytes), cut })
@@ -326,6 +415,19 @@ impl Datagrams {
     /// If the kernel does not know how (before Linux 5.0).
     pub fn merge(&self, merge: bool) -> io::Result<()> {
         self.set(SOL_UDP, UDP_GRO, &c_int::from(merge))
+    }
+
+    /// Has [`scatter`](Self::scatter) learn which address of this machine each datagram was sent to:
+    /// what is sent back to its sender then comes from there. For a socket that is bound to all
+    /// addresses; otherwise the kernel chooses one by the route, which may be another.
+    ///
+    /// # Errors
+    /// Those of `setsockopt`.
+    pub fn tell_asked(&self, v6: bool) -> io::Result<()> {
+        match v6 {
+            false => self.set(libc::IPPROTO_IP, libc::IP_PKTINFO, &1),
+            true => self.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1),
+        }
     }
 
     /// How long receiving waits for something; zero is for ever. The kernel counts in ticks of some
@@ -367,12 +469,27 @@ impl Datagrams {
     /// # Errors
     /// Those of `getsockopt`.
     pub fn overflowed(&self) -> io::Result<u32> {
+        Ok(self.memory()?[MEMINFO_DROPS])
+    }
+
+    /// Bytes of the send buffer that are taken by what has not left the machine, and all there are, as
+    /// the kernel counts. A datagram to a host that the kernel still looks for on the link takes its
+    /// part for as long.
+    ///
+    /// # Errors
+    /// Those of `getsockopt`.
+    pub fn send_buffer(&self) -> io::Result<[u32; 2]> {
+        let numbers = self.memory()?;
+        Ok([numbers[MEMINFO_SENT], numbers[MEMINFO_SEND_BUFFER]])
+    }
+
+    fn memory(&self) -> io::Result<[u32; 9]> {
         let mut numbers = [0u32; 9];
         let bytes = self.read(libc::SOL_SOCKET, libc::SO_MEMINFO, &mut numbers)?;
         if bytes < size_of_val(&numbers) {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(numbers[MEMINFO_DROPS])
+        Ok(numbers)
     }
 
     /// The largest packet, IP header included, that the route to the peer takes in one piece as
@@ -429,45 +546,9 @@ impl AsFd for Datagrams {
     }
 }
 
-impl Control {
-    const HEADER: usize = size_of::<libc::cmsghdr>();
-
-    /// Bytes of a message with so many of value.
-    const fn bytes(value: usize) -> usize {
-        (Self::HEADER + value).next_multiple_of(size_of::<usize>())
-    }
-
-    fn header(&self) -> (usize, c_int, c_int) {
-        let word = |at: usize| {
-            let bytes = &self.0[at..at + size_of::<c_int>()];
-            c_int::from_ne_bytes(bytes.try_into().unwrap_or_default())
-        };
-        let len = self.0.first_chunk().map_or(0, |bytes| usize::from_ne_bytes(*bytes));
-        let level = offset_of!(libc::cmsghdr, cmsg_level);
-        (len, word(level), word(offset_of!(libc::cmsghdr, cmsg_type)))
-    }
-
-    fn put(&mut self, level: c_int, name: c_int, value: u16) {
-        let len = Self::HEADER + size_of::<u16>();
-        let mut write =
-            |at: usize, bytes: &[u8]| self.0[at..at + bytes.len()].copy_from_slice(bytes);
-        write(0, &len.to_ne_bytes());
-        write(offset_of!(libc::cmsghdr, cmsg_level), &level.to_ne_bytes());
-        write(offset_of!(libc::cmsghdr, cmsg_type), &name.to_ne_bytes());
-        write(Self::HEADER, &value.to_ne_bytes());
-    }
-
-    /// The integer of the first message, if it is this one.
-    fn value(&self, level: c_int, name: c_int) -> Option<c_int> {
-        let bytes = self.0[Self::HEADER..].first_chunk()?;
-        let is = self.header() == (Self::HEADER + size_of::<c_int>(), level, name);
-        is.then(|| c_int::from_ne_bytes(*bytes))
-    }
-}
-
 const fn empty_message() -> libc::msghdr {
     // SAFETY: null pointers and zero lengths are an empty message.
-    unsafe { core::mem::zeroed() }
+    unsafe { zeroed() }
 }
 
 fn done(result: c_int) -> io::Result<()> {
@@ -497,12 +578,28 @@ mod tests {
     }
 
     #[test]
-    fn control_messages_are_read_as_they_are_written() {
-        let mut control = Control([0; 32]);
-        assert_eq!(control.value(SOL_UDP, UDP_GRO), None);
-        control.put(SOL_UDP, UDP_SEGMENT, 1472);
-        assert_eq!(control.header(), (Control::HEADER + 2, SOL_UDP, UDP_SEGMENT));
-        // Two bytes are no integer.
-        assert_eq!(control.value(SOL_UDP, UDP_SEGMENT), None);
+    fn address_that_was_asked_is_told_as_it_was_learnt() {
+        let v6: Ipv6Addr = "fd00::7".parse().unwrap();
+        let near: Ipv6Addr = "fe80::7".parse().unwrap();
+        let mapped: Ipv6Addr = "::ffff:10.0.0.7".parse().unwrap();
+        for asked in [
+            Asked::Own,
+            Asked::V4([10, 0, 0, 7]),
+            Asked::V6(v6.octets(), 0),
+            Asked::V6(near.octets(), 3),
+            Asked::V6(mapped.octets(), 0),
+        ] {
+            let mut control = Control::new();
+            asked.tell(&mut control);
+            assert!(Asked::of(&control) == asked);
+        }
+        // Groups are no addresses to answer from, and most addresses are the same on all interfaces.
+        for (address, asked) in
+            [("ff02::1", Asked::Own), ("::", Asked::Own), ("fd00::7", Asked::V6(v6.octets(), 0))]
+        {
+            let mut control = Control::new();
+            Asked::V6(address.parse::<Ipv6Addr>().unwrap().octets(), 9).tell(&mut control);
+            assert!(Asked::of(&control) == asked, "{address}");
+        }
     }
 }

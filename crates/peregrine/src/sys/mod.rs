@@ -5,6 +5,7 @@
 
 mod bpf;
 mod clock;
+mod control;
 mod cpu;
 mod datagram;
 mod file;
@@ -27,7 +28,7 @@ pub(crate) use clock::boot_ns;
 #[cfg(feature = "stamps")]
 pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};
-pub use datagram::{Address, Arrival, Datagrams};
+pub use datagram::{Address, Arrival, Datagrams, IfFull};
 pub use file::{pread, pwrite};
 pub(crate) use fork::ForkMark;
 pub(crate) use futex::{FutexSet, futex_wake_one, has_futex_sets};

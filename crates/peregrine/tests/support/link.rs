@@ -151,6 +151,12 @@ impl Link {
         ip(&format!("-n {} link set {} {how}", self.names[0], self.interfaces[0])).expect("a link");
     }
 
+    /// Gives an end one more address, with the length of its network.
+    pub(crate) fn add_address(&self, end: usize, address: &str) {
+        let (name, interface) = (&self.names[end], &self.interfaces[end]);
+        ip(&format!("-n {name} addr add {address} dev {interface}")).expect("an address");
+    }
+
     /// As [`Part::launch`], at one of the ends.
     pub(crate) fn launch(&self, end: usize, name: &str, part: &str, directory: &Path) -> Part {
         let mut command = Command::new("ip");

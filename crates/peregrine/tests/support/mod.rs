@@ -7,6 +7,7 @@
 pub(crate) mod bridge;
 pub(crate) mod link;
 pub(crate) mod relay;
+pub(crate) mod spoof;
 pub(crate) mod stream;
 pub(crate) mod tap;
 pub(crate) mod turned;

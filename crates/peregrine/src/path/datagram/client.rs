@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Wea
 use std::time::Instant;
 
 use super::bind::{Granted, bind_over};
-use super::lane::{Came, Lane, Receiving, Waiting, Way, deliver, send};
+use super::lane::{Came, Lane, Receiving, Waiting, Way, deliver_now, send};
 use super::message::{Message, PARTS_MAX, Parts};
 use super::sharing::{ReceiveTurn, Shared};
 use super::{BUFFER_BYTES, moment};
@@ -223,7 +223,7 @@ impl Association {
         let mut out = [0; CONTROL_BYTES_MAX];
         // Nothing that it says then has a part of a message.
         while let Some(send) = lane.caller.poll_send(now, &mut out) {
-            deliver(lane, way, &[Window::from(&out[..send.bytes])]);
+            deliver_now(lane, way, &[Window::from(&out[..send.bytes])]);
         }
     }
 

@@ -165,10 +165,19 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
 
 /// Sends one packet. What the network does not take is lost, like any other packet.
 pub(super) fn deliver(lane: &mut Lane, way: &Way, packet: &[Window<'_>]) {
-    if way.socket().send(packet, None).is_err_and(|error| is_refusal(&error)) {
+    deliver_by(lane, way, || way.socket().send(packet, None));
+}
+
+/// The same on behalf of a lane without a call, by the keeper for one: it does not wait for room.
+pub(super) fn deliver_now(lane: &mut Lane, way: &Way, packet: &[Window<'_>]) {
+    deliver_by(lane, way, || way.socket().send_now(packet));
+}
+
+fn deliver_by(lane: &mut Lane, way: &Way, send: impl Fn() -> io::Result<()>) {
+    if send().is_err_and(|error| is_refusal(&error)) {
         // That was said of an earlier packet, instead of sending this one.
         way.is_refused(lane);
-        let _ = way.socket().send(packet, None);
+        let _ = send();
     }
 }
 

@@ -7,6 +7,7 @@
 mod expecting;
 mod places;
 mod records;
+mod sending;
 #[cfg(test)]
 mod tests;
 
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 use self::expecting::{Expected, place};
 use self::records::{Inner, Record, Records, name_of};
+use self::sending::Strangers;
 use super::keeping::{Frame, Holdings, Peer, Results, Retained, Shelf, Spare};
 use super::packing::{pack, written};
 use super::{BUFFER_BYTES, checks, moment};
@@ -96,8 +98,10 @@ pub(crate) struct Service {
     results: Results,
     /// When silent callers were last looked for.
     swept: AtomicU64,
-    /// Datagrams that were not understood.
+    /// Datagrams that were not understood, and those that there was no room to send.
     dropped: AtomicU64,
+    unsent: AtomicU64,
+    strangers: Strangers,
     page: Arc<Page>,
 }
 
@@ -206,6 +210,8 @@ impl Service {
             results: Results::new(),
             swept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            unsent: AtomicU64::new(0),
+            strangers: Strangers::new(),
             page,
         })
     }
@@ -234,10 +240,11 @@ impl Service {
         })
     }
 
-    /// Datagrams that found no room, and those that were not understood.
-    pub(crate) fn losses(&self) -> [u64; 2] {
+    /// Datagrams that found no room, those that were not understood, and those that were not sent.
+    pub(crate) fn losses(&self) -> [u64; 3] {
         let overflowed = self.socket.overflowed().unwrap_or(0);
-        [overflowed, self.dropped.load(Ordering::Relaxed)]
+        let count = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        [overflowed, count(&self.dropped), count(&self.unsent)]
     }
 
     /// Makes threads that sleep in receiving come back.
@@ -449,15 +456,6 @@ impl Service {
         Heard::Nothing
     }
 
-    #[cold]
-    fn refuse(&self, callee: &Callee, now: Moment, header: &Header, to: &Address) {
-        if let Some(refusal) = callee.refuse(now, header, self.origin) {
-            let mut out = [0; HEADER_BYTES];
-            refusal.emit(&mut out);
-            let _ = self.socket.send(&[Window::from(&out[..])], Some(to));
-        }
-    }
-
     /// Sends what a record has to send.
     fn say(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8], counting: &Counting) {
         let Inner { callee, to, result, checked, .. } = &mut *record;
@@ -479,7 +477,7 @@ impl Service {
             // All in one packet. If it is lost the client asks for it.
             let bytes = whole.window().len();
             if bytes > COPIED {
-                let _ = self.socket.send(&[whole.window()], Some(to));
+                self.note_sent(1, self.socket.send(&[whole.window()], Some(to)));
                 return;
             }
             // On the processor that this thread is on, the client may run before `send` returns;
@@ -487,7 +485,7 @@ impl Service {
             let (to, out) = (*to, &mut output[..bytes]);
             let _ = whole.read(0, out);
             drop(record);
-            let _ = self.socket.send(&[Window::from(&*out)], Some(&to));
+            self.note_sent(1, self.socket.send(&[Window::from(&*out)], Some(&to)));
             return;
         }
         let mut train = Train::new(output, &self.socket);
@@ -500,14 +498,14 @@ impl Service {
                 checks::seal_one_of_many(&mut out, &payload, &mut chunk);
             }
             if !train.push(&out[..send.bytes], &payload) {
-                let _ = train.send(&self.socket, Some(to));
+                self.note_sent(train.len(), train.send(&self.socket, Some(to)));
                 train.push(&out[..send.bytes], &payload);
             }
             next = callee.poll_send(&mut out);
             resent += u64::from(next.is_some() && header::is_resent(&out));
         }
         counting.resent(resent);
-        let _ = train.send(&self.socket, Some(to));
+        self.note_sent(train.len(), train.send(&self.socket, Some(to)));
     }
 
     // Memory.

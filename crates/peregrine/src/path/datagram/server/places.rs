@@ -32,12 +32,19 @@ impl Service {
     /// Answers what belongs to binding.
     pub(super) fn bind(&self, now: Moment, header: &Header, body: &[u8], from: &Address) {
         let text = format!("{from:?}");
+        let mut stranger = false;
         let said = match self.cookies.asked(now, text.as_bytes(), header, body) {
-            Some(Asked::Cookie(cookie, link)) => Said::Cookie(cookie, self.link.filter(|_| link)),
-            Some(Asked::Bind(wish)) => match self.grant(now, &wish, from) {
-                Ok(grant) => Said::Bound(grant),
-                Err((kind, text)) => Said::Unbound(Denial::new(kind as u32, &text)),
-            },
+            Some(Asked::Cookie(cookie, link)) => {
+                stranger = true;
+                Said::Cookie(cookie, self.link.filter(|_| link))
+            }
+            Some(Asked::Bind(wish)) => {
+                self.no_stranger(from);
+                match self.grant(now, &wish, from) {
+                    Ok(grant) => Said::Bound(grant),
+                    Err((kind, text)) => Said::Unbound(Denial::new(kind as u32, &text)),
+                }
+            }
             None => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 return;
@@ -45,7 +52,10 @@ impl Service {
         };
         let mut packet = [0; BIND_BYTES];
         said.emit(header.handle.secret, 0, header.serial, &mut packet);
-        let _ = self.socket.send(&[Window::from(&packet[..])], Some(from));
+        if stranger {
+            return self.answer_stranger(now, &packet, from);
+        }
+        self.note_sent(1, self.socket.send(&[Window::from(&packet[..])], Some(from)));
     }
 
     /// Handles for somebody who wants to bind.

@@ -1,0 +1,138 @@
+//! Sending from a socket that all callers share: it never waits, and what goes to hosts that have
+//! proven nothing gets a part of the send buffer only.
+//!
+//! A datagram to a host on the link whose hardware address is not known stays in the send buffer while
+//! the kernel asks for it, for up to three seconds. Anybody can have a server answer hosts that do not
+//! exist, by sending in their names. Without a bound, a hundred such answers take all of a usual send
+//! buffer, and every caller's result is refused room.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::io::{self, ErrorKind};
+
+use super::Service;
+use crate::path::datagram::keeping::Peer;
+use crate::protocol::exchange::callee::Callee;
+use crate::protocol::exchange::header::{HEADER_BYTES, Header};
+use crate::protocol::exchange::time::{Moment, SECOND};
+use crate::sys::Address;
+use crate::value::Window;
+
+/// Groups that hosts fall into, by a secret.
+const GROUPS: usize = 1024;
+/// For so long a group's answers are counted together: longer than the kernel looks for a host.
+const PERIOD: u64 = 4 * SECOND;
+/// How full the send buffer is, in 256ths, when each group gets two answers in one period, when it gets
+/// one, and when none gets any.
+const FILLS: u32 = 64;
+const HALF: u32 = 128;
+const FULL: u32 = 192;
+
+/// How many answers each group of hosts got since one of them proved that it is there.
+pub(super) struct Strangers {
+    /// The period, in the upper half, and how many in it.
+    groups: Box<[AtomicU32]>,
+}
+
+impl Strangers {
+    pub(super) fn new() -> Self {
+        Self { groups: (0..GROUPS).map(|_| AtomicU32::new(0)).collect() }
+    }
+
+    /// Whether a host of this group gets an answer, which is counted then. `fill`: how full the send
+    /// buffer is, in 256ths.
+    fn admit(&self, now: Moment, group: u64, fill: u32) -> bool {
+        let period = ((now.0 / PERIOD) as u32) << 16;
+        let most = match fill {
+            0..FILLS => u32::from(u16::MAX),
+            FILLS..HALF => 2,
+            HALF..FULL => 1,
+            _ => return false,
+        };
+        let one_more = |counted: u32| {
+            let before = if counted & !0xffff == period { counted & 0xffff } else { 0 };
+            let after = (before + 1).min(u32::from(u16::MAX));
+            (before < most).then_some(period | after)
+        };
+        let count = &self.groups[(group % GROUPS as u64) as usize];
+        let admitted = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        // A group that got all that can be counted gets more as long as there is room for everybody.
+        admitted.is_ok() || fill < FILLS
+    }
+
+    /// A host of this group has shown a cookie: answers reach it, and do not stay in the send buffer.
+    fn prove(&self, group: u64) {
+        self.groups[(group % GROUPS as u64) as usize].store(0, Ordering::Relaxed);
+    }
+}
+
+impl Service {
+    /// Notes how sending so many packets went: what the socket did not take is lost, like any other
+    /// packet, and counted.
+    #[inline]
+    pub(super) fn note_sent(&self, packets: usize, sent: io::Result<()>) {
+        if let Err(error) = sent {
+            self.note_unsent(packets, &error);
+        }
+    }
+
+    #[cold]
+    fn note_unsent(&self, packets: usize, error: &io::Error) {
+        let full =
+            error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS);
+        if full {
+            self.unsent.fetch_add(packets as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// Answers a host that has proven nothing, if it gets an answer.
+    #[cold]
+    pub(super) fn answer_stranger(&self, now: Moment, packet: &[u8], to: &Address) {
+        let fill = self.socket.fill_of_send_buffer();
+        if !self.strangers.admit(now, self.peer(Peer::of(to).host()), fill) {
+            self.unsent.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.note_sent(1, self.socket.send(&[Window::from(packet)], Some(to)));
+    }
+
+    /// A host has proven that it is where it says.
+    pub(super) fn no_stranger(&self, from: &Address) {
+        self.strangers.prove(self.peer(Peer::of(from).host()));
+    }
+
+    /// Refuses a packet that a record does not know.
+    #[cold]
+    pub(super) fn refuse(&self, callee: &Callee, now: Moment, header: &Header, to: &Address) {
+        if let Some(refusal) = callee.refuse(now, header, self.origin) {
+            let mut out = [0; HEADER_BYTES];
+            refusal.emit(&mut out);
+            self.answer_stranger(now, &out, to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Moment = Moment(100 * SECOND);
+
+    #[test]
+    fn everybody_is_answered_while_there_is_room() {
+        let strangers = Strangers::new();
+        assert!((0..200_000).all(|_| strangers.admit(NOW, 7, FILLS - 1)));
+    }
+
+    #[test]
+    fn a_group_gets_few_answers_while_the_buffer_fills_and_others_get_theirs() {
+        let strangers = Strangers::new();
+        let admitted = |now, group| (0..100).filter(|_| strangers.admit(now, group, FILLS)).count();
+        assert_eq!([admitted(NOW, 1), admitted(NOW, 2), admitted(NOW, 1)], [2, 2, 0]);
+        strangers.prove(2);
+        assert_eq!([admitted(NOW, 2), admitted(NOW, 1)], [2, 0]);
+        assert_eq!(admitted(Moment(NOW.0 + PERIOD), 1), 2, "in the next period");
+        assert!(strangers.admit(NOW, 4, HALF) && !strangers.admit(NOW, 4, HALF));
+        assert!(!strangers.admit(NOW, 3, FULL));
+        assert!(strangers.admit(NOW, 1, FILLS - 1));
+    }
+}

@@ -1,0 +1,77 @@
+//! Datagrams in the name of other hosts, and a send buffer of the usual size.
+
+use std::net::SocketAddrV4;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
+/// The send buffer that an unprivileged process gets where nothing was set.
+const SEND_BUFFER: libc::c_int = 212_992;
+
+/// Cuts the send buffer of this process's UDP socket that listens at a port down to what is usual.
+pub(crate) fn shrink_send_buffer(port: u16) {
+    let mut cut = 0;
+    for entry in std::fs::read_dir("/proc/self/fd").expect("our descriptors").flatten() {
+        let name = entry.file_name();
+        let Some(fd) = name.to_str().and_then(|name| name.parse::<libc::c_int>().ok()) else {
+            continue;
+        };
+        // SAFETY: a socket address may be all zeros.
+        let mut address: libc::sockaddr_in = unsafe { core::mem::zeroed() };
+        let mut bytes = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: writes at most as many bytes as there are.
+        let named =
+            unsafe { libc::getsockname(fd, (&raw mut address).cast(), &raw mut bytes) } == 0;
+        let is_it = named
+            && address.sin_family == libc::AF_INET as libc::sa_family_t
+            && address.sin_port == port.to_be();
+        if !is_it {
+            continue;
+        }
+        // The kernel doubles what it is told.
+        let half = SEND_BUFFER / 2;
+        let length = size_of_val(&half) as libc::socklen_t;
+        let value = (&raw const half).cast();
+        // SAFETY: reads as many bytes as the number has.
+        let set = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, value, length) };
+        assert_eq!(set, 0);
+        cut += 1;
+    }
+    assert_eq!(cut, 1, "sockets that listen at port {port}");
+}
+
+/// Sends datagrams in the name of other hosts.
+pub(crate) struct Spoofer(OwnedFd);
+
+impl Spoofer {
+    pub(crate) fn new() -> Self {
+        // SAFETY: takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_RAW, libc::IPPROTO_RAW) };
+        assert!(fd >= 0, "no raw socket: {}", std::io::Error::last_os_error());
+        // SAFETY: a fresh descriptor that nothing else has.
+        Self(unsafe { OwnedFd::from_raw_fd(fd) })
+    }
+
+    pub(crate) fn send(&self, from: SocketAddrV4, to: SocketAddrV4, payload: &[u8]) {
+        let udp = (8 + payload.len()) as u16;
+        let mut packet = vec![0x45, 0];
+        packet.extend((20 + udp).to_be_bytes());
+        // The kernel fills in the identification and the header's checksum.
+        packet.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+        packet.extend(from.ip().octets());
+        packet.extend(to.ip().octets());
+        packet.extend(from.port().to_be_bytes());
+        packet.extend(to.port().to_be_bytes());
+        packet.extend(udp.to_be_bytes());
+        // No checksum of the datagram.
+        packet.extend([0, 0]);
+        packet.extend(payload);
+        // SAFETY: a socket address may be all zeros.
+        let mut address: libc::sockaddr_in = unsafe { core::mem::zeroed() };
+        address.sin_family = libc::AF_INET as libc::sa_family_t;
+        address.sin_addr.s_addr = u32::from_ne_bytes(to.ip().octets());
+        let (fd, bytes) = (self.0.as_raw_fd(), size_of_val(&address) as libc::socklen_t);
+        let (start, name) = (packet.as_ptr().cast(), (&raw const address).cast());
+        // SAFETY: reads the packet and the address, which are as long.
+        let sent = unsafe { libc::sendto(fd, start, packet.len(), 0, name, bytes) };
+        assert!(sent > 0, "no packet went: {}", std::io::Error::last_os_error());
+    }
+}

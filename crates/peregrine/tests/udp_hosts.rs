@@ -1,0 +1,191 @@
+//! A server's UDP socket among several addresses and hosts: what it is asked at one of its addresses it
+//! answers from there, and answers to hosts that do not exist keep no caller waiting.
+
+// The whole of the packet exchange is compiled in, and little of it is used.
+#[allow(dead_code)]
+#[path = "../src/protocol/exchange/mod.rs"]
+mod exchange;
+mod support;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use exchange::bind::{BIND_BYTES, Binding};
+use exchange::time::Moment;
+use peregrine::{BindOptions, Out, PathKind, Running, Server, Wait, interface};
+use support::GoOn;
+use support::link::{ENDS, Link, at_far_end};
+use support::spoof::{Spoofer, shrink_send_buffer};
+
+#[interface]
+trait Hosts {
+    fn null(&self) -> peregrine::Result<()>;
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
+    fn fill(&self, with: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
+}
+
+struct Object;
+
+impl Hosts for Object {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(bytes.iter().copied().map(u64::from).sum())
+    }
+    fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let all = vec![with; into.capacity()];
+        into.put(&all).expect("room");
+        Ok(())
+    }
+}
+
+/// Runs a case at the near end of a link.
+fn at_near_end(case: impl FnOnce(&Link) + Send) {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    match Link::new() {
+        Err(why) => println!("skipped: {why}"),
+        Ok(link) => std::thread::scope(|scope| {
+            let run = || {
+                link.enter();
+                case(&link);
+            };
+            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }),
+    }
+}
+
+/// Begins to serve at the far end; the port.
+fn serve(at: &str) -> (Running, u16) {
+    let server = Server::new().export("hosts", HostsServer::new(Object)).unwrap();
+    let server = server.listen_beyond_this_machine(at).unwrap();
+    let running = at_far_end(move || server.spawn().unwrap());
+    let address = running.addresses()[0].to_string();
+    let (_, port) = address.rsplit_once(':').unwrap();
+    (running, port.parse().unwrap())
+}
+
+/// Binds to an address, and calls with small and with large messages, which travel in trains.
+fn call_at(address: &str) {
+    let hosts = HostsClient::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+    assert_eq!(hosts.binding().path(), PathKind::Udp);
+    hosts.null().unwrap();
+    assert_eq!(hosts.sum(&[3; 300_000]).unwrap(), 900_000);
+    let mut all = vec![0; 300_000];
+    hosts.fill(7, Out::from(&mut all[..])).unwrap();
+    assert!(all.iter().all(|one| *one == 7));
+}
+
+#[test]
+fn server_answers_from_the_address_that_was_asked() {
+    at_near_end(|link| {
+        link.add_address(1, "10.213.77.3/24");
+        let (_running, port) = serve("udp:0.0.0.0:0");
+        for ip in [ENDS[1], "10.213.77.3"] {
+            call_at(&format!("udp:{ip}:{port}/hosts"));
+        }
+    });
+}
+
+#[test]
+fn server_answers_from_the_address_that_was_asked_over_ipv6() {
+    at_near_end(|link| {
+        link.add_address(0, "fd00:213:77::1/64 nodad");
+        for ip in ["fd00:213:77::2", "fd00:213:77::3"] {
+            link.add_address(1, &format!("{ip}/64 nodad"));
+        }
+        link.add_address(1, "10.213.77.3/24");
+        let (_running, port) = serve("udp:[::]:0");
+        for ip in ["[fd00:213:77::2]", "[fd00:213:77::3]", ENDS[1], "10.213.77.3"] {
+            call_at(&format!("udp:{ip}:{port}/hosts"));
+        }
+    });
+}
+
+/// A first packet of binding.
+fn hello(number: u64) -> [u8; BIND_BYTES] {
+    let mut nonce = [0; 12];
+    nonce[..8].copy_from_slice(&number.to_le_bytes());
+    let mut out = [0; BIND_BYTES];
+    let mut binding = Binding::asking(Moment(0), nonce);
+    binding.poll_send(Moment(0), &mut out).expect("a packet");
+    out
+}
+
+/// Somebody on the link sends first packets of binding in the name of hosts that do not exist. Each
+/// answer waits in the server's send buffer until the kernel has given up looking for its host.
+#[test]
+fn answers_to_hosts_that_do_not_exist_keep_no_caller_waiting() {
+    const LONG: Duration = Duration::from_secs(5);
+    /// A packet that is lost is asked for again within 200 ms. An answer that waits for a host that
+    /// does not exist waits for seconds.
+    const WORST: Duration = Duration::from_secs(1);
+    at_near_end(|_| {
+        let far: Ipv4Addr = ENDS[1].parse().unwrap();
+        let (running, port) = serve(&format!("udp:{far}:0"));
+        shrink_send_buffer(port);
+        let address = format!("udp:{far}:{port}/hosts");
+        let options = BindOptions::default().wait(Wait::Block);
+        let honest = HostsClient::bind_with(&address, &options).unwrap();
+        honest.null().unwrap();
+        let (going, spoofed) = (AtomicBool::new(true), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            scope.spawn(|| {
+                let spoofer = Spoofer::new();
+                while going.load(Ordering::Relaxed) {
+                    let number = spoofed.fetch_add(1, Ordering::Relaxed);
+                    let from = Ipv4Addr::new(10, 213, 77, 100 + (number % 10) as u8);
+                    let from = SocketAddrV4::new(from, 4000);
+                    spoofer.send(from, SocketAddrV4::new(far, port), &hello(number));
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let (begun, mut worst, mut calls, mut binds) = (Instant::now(), Duration::ZERO, 0, 0);
+            let mut large = vec![0; 300_000];
+            while begun.elapsed() < LONG {
+                for _ in 0..50 {
+                    let call = Instant::now();
+                    honest.null().unwrap();
+                    worst = worst.max(call.elapsed());
+                    calls += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let call = Instant::now();
+                honest.fill(9, Out::from(&mut large[..])).unwrap();
+                worst = worst.max(call.elapsed());
+                // A newcomer is let in, too.
+                let bind = Instant::now();
+                let another = HostsClient::bind_with(&address, &options).unwrap();
+                another.null().unwrap();
+                worst = worst.max(bind.elapsed());
+                binds += 1;
+            }
+            drop(go_on);
+            println!(
+                "{calls} calls and {binds} binds beside {} packets of nobody's: at worst {worst:?}, {:?}",
+                spoofed.load(Ordering::Relaxed),
+                running.losses(),
+            );
+            assert!(worst < WORST, "a caller waited for {worst:?}");
+        });
+    });
+}
+
+#[test]
+fn spoofed_packets_get_there() {
+    at_near_end(|_| {
+        let far: Ipv4Addr = ENDS[1].parse().unwrap();
+        let socket = at_far_end(|| std::net::UdpSocket::bind((far, 0)).unwrap());
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let from = SocketAddrV4::new(Ipv4Addr::new(10, 213, 77, 100), 4000);
+        Spoofer::new().send(from, SocketAddrV4::new(far, port), &hello(1));
+        let mut into = [0; 1024];
+        let (bytes, who) = socket.recv_from(&mut into).unwrap();
+        assert_eq!((bytes, who), (BIND_BYTES, SocketAddr::from(from)));
+        assert_eq!(who.ip(), IpAddr::from([10, 213, 77, 100]));
+    });
+}
