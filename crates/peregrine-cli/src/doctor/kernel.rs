@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
-use peregrine::sys::{Address, Datagrams, Memory, membarrier};
+use peregrine::sys::{Address, Datagrams, IfFull, Memory, membarrier};
 use peregrine::value::Window;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
@@ -163,8 +163,8 @@ fn train() -> io::Result<(bool, bool)> {
     let merges = to.merge(true).is_ok();
     from.connect(&to.local()?)?;
     let bytes = [7; 4 * SEGMENT];
-    if from.gather(&[Window::of(&bytes)], None, Some(SEGMENT as u16)).is_err() {
-        from.send(Window::of(&bytes[..SEGMENT]), None)?;
+    if from.gather(&[Window::of(&bytes)], None, Some(SEGMENT as u16), IfFull::Wait).is_err() {
+        from.send(Window::of(&bytes[..SEGMENT]), None, IfFull::Wait)?;
         return Ok((false, false));
     }
     let room = Memory::private(1 << 16)?;
