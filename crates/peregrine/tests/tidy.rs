@@ -268,6 +268,30 @@ fn rooms_use_only_those_below() {
     assert_eq!(wrong_edges(&unknown).len(), 1);
 }
 
+// Which lock no callback runs under.
+
+/// Functions, as types that a function may take.
+fn functions_taken(text: &str) -> Vec<String> {
+    let taken = |line: &&str| {
+        let line = code(line);
+        ["Fn(", "FnMut(", "FnOnce(", ": fn(", "&fn("].iter().any(|function| line.contains(function))
+    };
+    text.lines().filter(taken).map(|line| format!("takes a function: {}", line.trim())).collect()
+}
+
+#[test]
+fn the_file_with_the_lock_of_the_frames_takes_no_function() {
+    let place = "crates/peregrine/src/call/turns/queue.rs";
+    let text = std::fs::read_to_string(root().join(place)).expect("the queue");
+    none(functions_taken(&text));
+    let lock =
+        sources().into_iter().filter(|(_, text)| text.contains("M::Lock")).map(|(path, _)| path);
+    assert_eq!(lock.collect::<Vec<_>>(), [place], "the lock has left its file");
+    assert_eq!(functions_taken("fn f(let_go: &dyn Fn(u32) -> bool) {}").len(), 1);
+    assert_eq!(functions_taken("fn f(f: impl FnOnce()) {}\nfn g(g: fn(u8)) {}").len(), 2);
+    assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);
+}
+
 /// Edges that point to the same line or a later one.
 fn upward(edges: &[(&str, &[&str])]) -> BTreeSet<(String, String)> {
     let place = |room: &str| edges.iter().position(|(one, _)| *one == room);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Short;
-use super::turns::Turns;
+use super::turns::{Patience, Turns};
 use crate::sys::Memory;
 use crate::value::{Space, Window};
 
@@ -61,7 +61,7 @@ pub struct Frames {
     look_every: Duration,
 }
 
-/// The longest sleep without a look at frames that come back without a notice.
+/// The longest time, while callers wait, without a look at frames that come back without a notice.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A small number for each thread, so that it finds its last frame again.
@@ -114,8 +114,9 @@ impl Frames {
     }
 
     /// Takes a frame. While there is none, does as `short` says; who waits, waits in the order of
-    /// coming, until `deadline`. `let_go` tells whether the server has let go of a captured frame;
-    /// it may be asked on behalf of another caller, and must not take frames itself.
+    /// coming, until `deadline`. `let_go` returns whether the server has let go of a captured frame.
+    /// It may be asked on behalf of another caller, and must not take frames itself. It is asked
+    /// without any lock of this pool, and may use the rest of it.
     ///
     /// A caller that gives up has no frame, even if one came at the last moment: the next gets it.
     #[inline]
@@ -144,9 +145,10 @@ impl Frames {
         let short = if super::inside().is_some() { Short::More } else { short };
         let left = || {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            left.map_or(self.look_every, |left| left.min(self.look_every))
+            left.unwrap_or(Duration::MAX)
         };
-        let index = self.turns.take_slowly(thread_index(), &left, let_go, short)?;
+        let patience = Patience { left: &left, look_every: self.look_every };
+        let index = self.turns.take_slowly(thread_index(), &patience, let_go, short)?;
         Some(Taken { frames: self, index })
     }
 

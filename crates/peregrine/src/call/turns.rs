@@ -20,6 +20,12 @@
 //! and who gives a frame back hands it to the first in the queue, who alone is woken. Overtaking
 //! can only who had begun to take a frame before the gate was closed.
 //!
+//! Captured frames come back without a notice: a caller must ask its path whether the server has let
+//! go of them. A caller asks before it waits, and one of those that wait asks on behalf of all, every
+//! few milliseconds. If each of them asked, ten thousand callers would keep both processors busy with
+//! that alone. A frame that is let go is given back as any is, to the caller that waits longest. No
+//! lock is held meanwhile: see [`queue`].
+//!
 //! A queue is slow: each frame in it waits for its next holder to be woken, and who gives one back
 //! finds the gate closed and joins the end, so that a queue which formed once stays (a convoy).
 //! Therefore nobody joins it who has not looked a few times, offering the processor in between: by
@@ -42,25 +48,22 @@
 //! leaves the queue knows for certain whether a frame came first, and hands that one on.
 //!
 //! A kernel without `membarrier` leaves a third case: the load sees the gate open, and the look
-//! does not see the store, which is on its way. Also captured frames come back without a notice.
-//! Therefore nobody in the queue sleeps long without a look at all frames, on behalf of whoever
-//! is first: in these cases a frame comes late, but it comes.
+//! does not see the store, which is on its way. Therefore the caller that looks for captured frames
+//! looks for free ones, too: in this case a frame comes late, but it comes.
+
+mod queue;
+mod slots;
 
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use core::time::Duration;
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
 
+use self::queue::{Joined, Lock, Queue, State};
+use self::slots::{CAPTURED, EMPTY, FREE, Slots, TAKEN, UNUSED};
 use super::Short;
 use crate::sys;
-
-const FREE: u32 = 0;
-const TAKEN: u32 = 1;
-const CAPTURED: u32 = 2;
-const UNUSED: u32 = 3;
-const EMPTY: u32 = 4;
-const INACTIVE: u32 = 5;
 
 /// What the protocol asks of the machine, so that a model checker can bring its own.
 pub(super) trait Machine: Sized + 'static {
@@ -77,6 +80,8 @@ pub(super) trait Machine: Sized + 'static {
     fn barrier();
     /// What this thread waits with.
     fn waiter() -> Arc<Waiter<Self>>;
+    /// Microseconds since some moment; after the largest number comes 0.
+    fn clock() -> u32;
 }
 
 /// A word to hand something over with, and to sleep on.
@@ -90,35 +95,24 @@ pub(super) trait Word {
     fn store(&self, value: u32);
     /// Acquire; whether it was exchanged.
     fn exchange(&self, from: u32, to: u32) -> bool;
-    /// Sleeps while it holds `value`: until woken, for `limit` at most, or for no reason.
+    /// Sleeps while it holds `value`: until woken, for `limit` at most, or for no reason. There is no
+    /// limit if that is [`Duration::MAX`].
     fn sleep(&self, value: u32, limit: Duration);
     /// Wakes who sleeps on it.
     fn wake(&self);
 }
 
-/// A lock around the queue.
-pub(super) trait Lock<M: Machine> {
-    fn new(queue: Queue<M>) -> Self;
-    fn lock(&self) -> impl DerefMut<Target = Queue<M>>;
-}
-
-/// What is changed under the lock alone: who waits, and how many frames are in use.
-pub(super) struct Queue<M: Machine> {
-    /// The first so many frames are in use, the others `INACTIVE`.
-    active: u32,
-    /// So many stay in use when nothing happens.
-    base: u32,
-    /// The longest waiter first.
-    waiting: VecDeque<Arc<Waiter<M>>>,
-}
-
 /// A thread in the queue; it has its own word, so that it alone is woken.
 pub(super) struct Waiter<M: Machine> {
-    /// The number of the frame that it was given, counted from 1.
+    /// What it was told last: the number of the frame that it was given, counted from 1, or that it
+    /// is to [look](LOOK). Written under the queue's lock, and by nobody once it was given a frame.
     given: M::Word,
 }
 
 const NOTHING: u32 = 0;
+/// From now on it looks for frames on behalf of all. With this bit stands a number that differs from
+/// time to time, so that one who is about to sleep sees that it was told again.
+const LOOK: u32 = 1 << 31;
 
 impl<M: Machine> Waiter<M> {
     fn new() -> Self {
@@ -126,96 +120,62 @@ impl<M: Machine> Waiter<M> {
     }
 
     /// The frame that this thread was given.
-    // SYNC: frame, given in `Turns::pass_on` and `Turns::serve`.
-    fn frame(&self) -> Option<u32> {
-        self.given.load().checked_sub(1)
-    }
-}
-
-/// A line of its own: threads on different frames do not disturb each other.
-#[repr(align(128))]
-struct Slot<W> {
-    state: W,
-    /// Where the frame begins in the memory.
-    start: usize,
-}
-
-impl<W: Word> Slot<W> {
-    /// Takes the frame if it is free, used lately or not.
-    fn seize(&self) -> bool {
-        loop {
-            let seen = self.state.peek();
-            if !matches!(seen, FREE | UNUSED | EMPTY) {
-                return false;
-            }
-            // SYNC: frame, given back in `Turns::give_back_as`.
-            if self.state.exchange(seen, TAKEN) {
-                return true;
-            }
-        }
-    }
-
-    /// Takes the frame if the server has let go of it.
-    fn recover(&self, index: u32, let_go: &dyn Fn(u32) -> bool) -> bool {
-        // First ours, then asked for: what `let_go` notes belongs to the frame's holder.
-        if self.state.peek() != CAPTURED || !self.state.exchange(CAPTURED, TAKEN) {
-            return false;
-        }
-        let free = let_go(index);
-        if !free {
-            self.state.store(CAPTURED);
-        }
-        free
+    // SYNC: frame, given in `State::give`.
+    fn frame(told: u32) -> Option<u32> {
+        if told & LOOK == 0 { told.checked_sub(1) } else { None }
     }
 }
 
 /// The frames of a session, by number, and the callers that wait for one.
 pub(super) struct Turns<M: Machine = Linux> {
-    /// The gate: all frames that are in use, or 0 while somebody waits.
-    open: M::Word,
-    slots: Box<[Slot<M::Word>]>,
-    queue: Box<Apart<M::Lock>>,
+    slots: Slots<M>,
+    queue: Box<Apart<M>>,
 }
 
 /// Away from what calls read that find a frame.
 #[repr(align(128))]
-struct Apart<T>(T);
+struct Apart<M: Machine> {
+    inner: Queue<M>,
+    /// When somebody last looked for frames on behalf of those that wait, by [`Machine::clock`].
+    looked: M::Word,
+}
+
+/// How a caller waits.
+pub(super) struct Patience<'a> {
+    /// How much time it has left: nothing once it must give up, [`Duration::MAX`] if it never must.
+    pub(super) left: &'a dyn Fn() -> Duration,
+    /// The longest time without a look at frames that come back without a notice.
+    pub(super) look_every: Duration,
+}
 
 impl<M: Machine> Turns<M> {
     /// A frame for each start, the first `active` of them in use.
     pub(super) fn new(starts: impl Iterator<Item = usize>, active: u32) -> Self {
-        let state = |index| M::Word::new(if index < active { FREE } else { INACTIVE });
-        let slots = (0..).zip(starts).map(|(i, start)| Slot { state: state(i), start }).collect();
-        let queue = Queue { active, base: active, waiting: VecDeque::new() };
-        Self { open: M::Word::new(active), slots, queue: Box::new(Apart(M::Lock::new(queue))) }
-    }
-
-    fn queue(&self) -> impl DerefMut<Target = Queue<M>> {
-        self.queue.0.lock()
+        let queue = Apart { inner: Queue::new(active), looked: M::Word::new(M::clock()) };
+        Self { slots: Slots::new(starts, active), queue: Box::new(queue) }
     }
 
     /// Where a frame begins.
     #[inline]
     pub(super) fn start(&self, index: u32) -> usize {
-        self.slots[index as usize].start
+        self.slots.at(index).start
     }
 
     /// Takes the frame at `hint`, if nobody waits and it was used lately.
     #[inline]
     pub(super) fn take(&self, hint: u32) -> Option<u32> {
-        let open = self.open.peek();
+        let open = self.slots.open.peek();
         let index = if hint < open { hint } else { hint.checked_rem(open)? };
         // SYNC: frame, given back in `give_back_as`: what the last holder wrote is ours to see.
-        self.slots[index as usize].state.exchange(FREE, TAKEN).then_some(index)
+        self.slots.at(index).state.exchange(FREE, TAKEN).then_some(index)
     }
 
-    /// Takes any frame: one that is free or let go, a new one, or that for which it waits. `left`
-    /// tells how long it may sleep now, nothing once it must give up.
+    /// Takes any frame: one that is free or let go, a new one, or that for which it waits.
     #[cold]
     pub(super) fn take_slowly(
         &self,
         hint: u32,
-        left: &dyn Fn() -> Duration,
+        patience: &Patience<'_>,
         let_go: &dyn Fn(u32) -> bool,
         short: Short,
     ) -> Option<u32> {
@@ -224,47 +184,30 @@ impl<M: Machine> Turns<M> {
             if look > 0 {
                 M::offer_processor();
             }
-            let open = self.open.peek();
-            if open != 0
-                && let Some(index) = self.scan(hint, open, let_go)
-            {
-                return Some(index);
+            let open = self.slots.open.peek();
+            if open == 0 {
+                continue;
+            }
+            let taken = self.slots.take_free(hint, open);
+            // Asking a path may take a system call for each frame: once is enough.
+            let taken = taken.or_else(|| match look {
+                0 => self.slots.recover_any(open, let_go),
+                _ => None,
+            });
+            if taken.is_some() {
+                return taken;
             }
         }
-        let mut queue = self.queue();
-        // To look once more is cheaper than to stop every processor.
-        if queue.waiting.is_empty()
-            && let Some(index) = self.scan(hint, queue.active, let_go)
-        {
-            return Some(index);
+        if self.slots.open.peek() == 0 && self.until_look(patience.look_every / 8).is_zero() {
+            // Others wait: what is found is theirs. All callers together do this now and then.
+            self.look(let_go);
         }
-        if short == Short::More
-            && let Some(index) = self.activate(&mut queue, TAKEN)
-        {
-            return Some(index);
-        }
-        if queue.waiting.is_empty() {
-            self.open.store(0);
-            M::barrier();
-            if let Some(index) = self.scan(hint, queue.active, let_go) {
-                self.settle(&queue);
-                return Some(index);
+        match self.queue.inner.join(&self.slots, hint, short) {
+            Joined::Taken(index) => Some(index),
+            Joined::Waits { ticket, waiter, looks } => {
+                Place { turns: self, waiter, ticket, looks }.wait(patience, let_go)
             }
         }
-        let waiter = M::waiter();
-        waiter.given.store(NOTHING);
-        queue.waiting.push_back(Arc::clone(&waiter));
-        drop(queue);
-        Place { turns: self, waiter: &waiter }.wait(left, let_go)
-    }
-
-    /// Takes the first frame from `hint` on, round the active ones, that is free or let go.
-    fn scan(&self, hint: u32, active: u32, let_go: &dyn Fn(u32) -> bool) -> Option<u32> {
-        let first = hint % active;
-        (first..active).chain(0..first).find(|index| {
-            let slot = &self.slots[*index as usize];
-            slot.seize() || slot.recover(*index, let_go)
-        })
     }
 
     /// Gives a frame back, to the first in the queue if there is one.
@@ -275,10 +218,10 @@ impl<M: Machine> Turns<M> {
 
     #[inline]
     fn give_back_as(&self, index: u32, state: u32) {
-        // SYNC: frame, taken in `take` and `Slot::seize`.
-        self.slots[index as usize].state.store(state);
+        // SYNC: frame, taken in `take` and `Slots::seize`.
+        self.slots.at(index).state.store(state);
         M::keep_order();
-        if self.open.peek() == 0 {
+        if self.slots.open.peek() == 0 {
             self.pass_on(index);
         }
     }
@@ -286,69 +229,48 @@ impl<M: Machine> Turns<M> {
     /// The gate is closed: who waits longest gets the frame.
     #[cold]
     fn pass_on(&self, index: u32) {
-        let mut queue = self.queue();
-        let Some(first) = queue.waiting.front() else { return };
-        // If not, another has it, who comes here in turn.
-        if !self.slots[index as usize].seize() {
-            return;
-        }
-        // SYNC: frame, seen in `Waiter::frame`.
-        first.given.store(index + 1);
-        let first = queue.waiting.pop_front();
-        self.settle(&queue);
-        drop(queue);
-        first.inspect(|first| first.given.wake());
+        self.queue.inner.hand_over(&self.slots, index).wake();
     }
 
-    /// Gives frames that came back without a notice to those who wait, in order.
-    fn serve(&self, queue: &mut Queue<M>, let_go: &dyn Fn(u32) -> bool) {
-        while let Some(first) = queue.waiting.front()
-            && let Some(index) = self.scan(0, queue.active, let_go)
-        {
-            // SYNC: frame, seen in `Waiter::frame`.
-            first.given.store(index + 1);
-            first.given.wake();
-            queue.waiting.pop_front();
-        }
-        self.settle(queue);
+    /// How long until somebody is to look again.
+    fn until_look(&self, look_every: Duration) -> Duration {
+        let since = M::clock().wrapping_sub(self.queue.looked.peek());
+        look_every.saturating_sub(Duration::from_micros(since.into()))
     }
 
-    /// Opens the gate if nobody waits, and leaves it closed otherwise.
-    fn settle(&self, queue: &Queue<M>) {
-        self.open.store(if queue.waiting.is_empty() { queue.active } else { 0 });
+    /// Looks for frames that came back without a notice, on behalf of those that wait.
+    fn look(&self, let_go: &dyn Fn(u32) -> bool) {
+        self.queue.looked.store(M::clock());
+        self.hand_over_free();
+        self.reclaim(let_go);
+    }
+
+    fn hand_over_free(&self) {
+        while let Some(told) = self.queue.inner.hand_over_free(&self.slots) {
+            told.wake();
+        }
     }
 
     /// Leaves a frame to the server: it comes back, without a notice, when `let_go` says so.
     pub(super) fn capture(&self, index: u32) {
-        self.slots[index as usize].state.store(CAPTURED);
-    }
-
-    /// Makes one more frame active, if there is one.
-    fn activate(&self, queue: &mut Queue<M>, state: u32) -> Option<u32> {
-        let index = queue.active;
-        self.slots.get(index as usize)?.state.store(state);
-        queue.active += 1;
-        self.settle(queue);
-        Some(index)
+        self.slots.at(index).state.store(CAPTURED);
     }
 
     /// How many frames are in use.
     pub(super) fn active(&self) -> u32 {
-        self.queue().active
+        self.slots.active()
     }
 
     /// Makes at least so many frames active, for good; no more than there are.
     pub(super) fn at_least(&self, count: u32) {
-        let mut queue = self.queue();
-        queue.base = queue.base.max(count.min(self.slots.len() as u32));
-        while queue.active < queue.base && self.activate(&mut queue, FREE).is_some() {}
-        self.serve(&mut queue, &|_| false);
+        self.queue.inner.at_least(&self.slots, count);
+        self.hand_over_free();
     }
 
     /// Does something with each frame that is free, while nobody else has it.
     pub(super) fn each_free(&self, todo: &dyn Fn(u32)) {
         for index in 0..self.active() {
-            if self.slots[index as usize].state.exchange(FREE, TAKEN) {
+            if self.slots.at(index).state.exchange(FREE, TAKEN) {
                 todo(index);
                 self.give_back(index);
             }
@@ -359,7 +281,7 @@ impl<M: Machine> Turns<M> {
     /// frame do not look at them.
     pub(super) fn reclaim(&self, let_go: &dyn Fn(u32) -> bool) {
         for index in 0..self.active() {
-            if self.slots[index as usize].recover(index, let_go) {
+            if self.slots.recover(index, let_go) {
                 self.give_back(index);
             }
         }
@@ -368,9 +290,8 @@ impl<M: Machine> Turns<M> {
     /// Gives back the memory of frames above the base that were free at the last time and have
     /// not been used since, and puts the last ones out of use.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {
-        let Queue { active, base, .. } = *self.queue();
-        for index in base..active {
-            let state = &self.slots[index as usize].state;
+        for index in self.queue.inner.base()..self.active() {
+            let state = &self.slots.at(index).state;
             if state.exchange(UNUSED, TAKEN) {
                 release(index);
                 self.give_back_as(index, EMPTY);
@@ -378,57 +299,66 @@ impl<M: Machine> Turns<M> {
                 state.exchange(FREE, UNUSED);
             }
         }
-        let mut queue = self.queue();
-        while queue.active > queue.base
-            && self.slots[queue.active as usize - 1].state.exchange(EMPTY, INACTIVE)
-        {
-            queue.active -= 1;
-        }
-        self.settle(&queue);
+        self.queue.inner.retire(&self.slots);
     }
 
     /// How many callers wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
-        self.queue().waiting.len()
+        self.queue.inner.waiting()
     }
 }
 
 /// A place in the queue. Who leaves it without a frame, by a panic too, hands on what was given.
 struct Place<'a, M: Machine> {
     turns: &'a Turns<M>,
-    waiter: &'a Arc<Waiter<M>>,
+    waiter: Arc<Waiter<M>>,
+    ticket: u64,
+    /// Whether it looks for frames on behalf of all.
+    looks: bool,
 }
 
 impl<M: Machine> Place<'_, M> {
-    fn wait(self, left: &dyn Fn() -> Duration, let_go: &dyn Fn(u32) -> bool) -> Option<u32> {
+    fn wait(mut self, patience: &Patience<'_>, let_go: &dyn Fn(u32) -> bool) -> Option<u32> {
+        let mut seen = NOTHING;
         loop {
             // Asked first: what comes too late is of more use to the next one.
-            let left = left();
+            let mut left = (patience.left)();
             if left.is_zero() {
                 return None;
             }
-            if let Some(index) = self.waiter.frame() {
-                core::mem::forget(self);
+            let told = self.waiter.given.load();
+            if let Some(index) = Waiter::<M>::frame(told) {
+                // It has left the queue with that.
+                self.ticket = GONE;
                 return Some(index);
             }
-            self.waiter.given.sleep(NOTHING, left);
-            if self.waiter.frame().is_none() {
-                self.turns.serve(&mut self.turns.queue(), let_go);
+            self.looks |= told != seen;
+            seen = told;
+            if self.looks {
+                left = left.min(self.turns.until_look(patience.look_every));
+            }
+            if left.is_zero() {
+                self.turns.look(let_go);
+                self.looks = self.turns.queue.inner.pass_look(self.ticket);
+            } else {
+                self.waiter.given.sleep(seen, left);
             }
         }
     }
 }
 
+/// No ticket of a caller that waits.
+const GONE: u64 = u64::MAX;
+
 impl<M: Machine> Drop for Place<'_, M> {
     fn drop(&mut self) {
-        let mut queue = self.turns.queue();
-        if let Some(index) = self.waiter.frame() {
-            drop(queue);
+        let Turns { slots, queue, .. } = self.turns;
+        if self.ticket != GONE
+            && !queue.inner.leave(slots, self.ticket)
+            && let Some(index) = Waiter::<M>::frame(self.waiter.given.load())
+        {
             self.turns.give_back(index);
-        } else {
-            queue.waiting.retain(|waiter| !Arc::ptr_eq(waiter, self.waiter));
-            self.turns.settle(&queue);
         }
     }
 }
@@ -438,7 +368,7 @@ pub(super) struct Linux;
 
 impl Machine for Linux {
     type Word = AtomicU32;
-    type Lock = Mutex<Queue<Self>>;
+    type Lock = Mutex<State<Self>>;
     const LOOKS: u32 = 4;
 
     fn offer_processor() {
@@ -459,6 +389,11 @@ impl Machine for Linux {
         // A thread waits for one frame at a time, so that one for all its waits is enough.
         thread_local!(static WAITER: Arc<Waiter<Linux>> = Arc::new(Waiter::new()));
         WAITER.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Waiter::new()))
+    }
+
+    fn clock() -> u32 {
+        static START: OnceLock<Instant> = OnceLock::new();
+        START.get_or_init(Instant::now).elapsed().as_micros() as u32
     }
 }
 
@@ -483,18 +418,18 @@ impl Word for AtomicU32 {
         self.compare_exchange(from, to, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
     fn sleep(&self, value: u32, limit: Duration) {
-        sys::futex_wait(self, value, Some(limit));
+        sys::futex_wait(self, value, (limit != Duration::MAX).then_some(limit));
     }
     fn wake(&self) {
         sys::futex_wake(self);
     }
 }
 
-impl Lock<Linux> for Mutex<Queue<Linux>> {
-    fn new(queue: Queue<Linux>) -> Self {
-        Self::new(queue)
+impl Lock<Linux> for Mutex<State<Linux>> {
+    fn new(state: State<Linux>) -> Self {
+        Self::new(state)
     }
-    fn lock(&self) -> impl DerefMut<Target = Queue<Linux>> {
+    fn lock(&self) -> impl DerefMut<Target = State<Linux>> {
         Self::lock(self).unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -506,12 +441,20 @@ mod model;
 mod tests {
     use super::*;
     use std::thread;
-    use std::time::Instant;
 
     const LONG: Duration = Duration::from_secs(10);
 
+    /// Away from other words.
+    #[repr(align(128))]
+    struct Apart<T>(T);
+
     fn turns(count: usize, active: u32) -> Turns {
         Turns::new((0..count).map(|index| 64 * index), active)
+    }
+
+    /// A caller that finds what is free only when it is handed over.
+    fn waits(left: &dyn Fn() -> Duration) -> Patience<'_> {
+        Patience { left, look_every: LONG }
     }
 
     /// How long one may sleep that gives up when everything is over anyway.
@@ -583,16 +526,17 @@ mod tests {
                 let left = || {
                     if asked.fetch_add(1, Ordering::Relaxed) == 0 { LONG } else { Duration::ZERO }
                 };
-                turns.take_slowly(0, &left, &|_| false, Short::Wait)
+                turns.take_slowly(0, &waits(&left), &|_| false, Short::Wait)
             });
             until(|| turns.waiting() == 1);
-            let next = scope.spawn(|| turns.take_slowly(0, &patient(), &|_| false, Short::Wait));
+            let next =
+                scope.spawn(|| turns.take_slowly(0, &waits(&patient()), &|_| false, Short::Wait));
             until(|| turns.waiting() == 2);
             turns.give_back(0);
             assert_eq!(hasty.join().unwrap(), None);
             assert_eq!(next.join().unwrap(), Some(0));
         });
-        assert_eq!((turns.waiting(), turns.open.peek()), (0, 1));
+        assert_eq!((turns.waiting(), turns.slots.open.peek()), (0, 1));
     }
 
     #[test]
@@ -602,12 +546,13 @@ mod tests {
         thread::scope(|scope| {
             let panics = scope.spawn(|| {
                 let let_go = |_| panic!("nobody can tell");
-                turns.take_slowly(0, &|| Duration::from_millis(1), &let_go, Short::Wait)
+                let patience = Patience { left: &patient(), look_every: Duration::from_millis(1) };
+                turns.take_slowly(0, &patience, &let_go, Short::Wait)
             });
             until(|| turns.waiting() == 1);
             turns.capture(0);
             panics.join().unwrap_err();
         });
-        assert_eq!((turns.waiting(), turns.open.peek()), (0, 1));
+        assert_eq!((turns.waiting(), turns.slots.open.peek()), (0, 1));
     }
 }

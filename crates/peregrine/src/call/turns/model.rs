@@ -1,5 +1,6 @@
 //! `Turns` under a model checker: every interleaving of a few threads, with its own machine.
 
+use super::queue::State;
 use super::*;
 use loom::sync::atomic::{AtomicU32, fence};
 use loom::sync::{Condvar, Mutex};
@@ -17,7 +18,7 @@ struct ModelWord {
 
 impl Machine for Model {
     type Word = ModelWord;
-    type Lock = Mutex<Queue<Self>>;
+    type Lock = Mutex<State<Self>>;
     /// Any number is like two: a look may fall anywhere.
     const LOOKS: u32 = 2;
     fn offer_processor() {
@@ -33,6 +34,11 @@ impl Machine for Model {
     }
     fn waiter() -> Arc<Waiter<Self>> {
         Arc::new(Waiter::new())
+    }
+    /// Time stands still: whether a look is due, the callers' patience says. Others run meanwhile.
+    fn clock() -> u32 {
+        thread::yield_now();
+        0
     }
 }
 
@@ -67,11 +73,11 @@ impl Word for ModelWord {
     }
 }
 
-impl Lock<Model> for Mutex<Queue<Model>> {
-    fn new(queue: Queue<Model>) -> Self {
-        Self::new(queue)
+impl Lock<Model> for Mutex<State<Model>> {
+    fn new(state: State<Model>) -> Self {
+        Self::new(state)
     }
-    fn lock(&self) -> impl DerefMut<Target = Queue<Model>> {
+    fn lock(&self) -> impl DerefMut<Target = State<Model>> {
         Self::lock(self).unwrap()
     }
 }
@@ -91,7 +97,8 @@ impl Frames {
     }
 
     fn take(&self, hint: u32, left: &dyn Fn() -> Duration) -> Option<u32> {
-        let slowly = || self.turns.take_slowly(hint, left, &|_| false, Short::Wait);
+        let patience = Patience { left, look_every: LONG };
+        let slowly = || self.turns.take_slowly(hint, &patience, &|_| false, Short::Wait);
         self.turns.take(hint).or_else(slowly)
     }
 
@@ -115,8 +122,8 @@ impl Frames {
     /// All is as if nothing had happened: nobody waits, and all frames can be taken.
     fn is_at_rest(&self) {
         let active = self.turns.active();
-        assert_eq!((self.turns.waiting(), self.turns.open.load()), (0, active));
-        let free = |index: &u32| self.turns.slots[*index as usize].seize();
+        assert_eq!((self.turns.waiting(), self.turns.slots.open.load()), (0, active));
+        let free = |index: &u32| self.turns.slots.seize(*index);
         assert_eq!((0..active).filter(free).count() as u32, active, "a frame was lost");
     }
 }
@@ -187,7 +194,7 @@ fn a_frame_given_to_one_who_gives_up_is_not_lost() {
 fn shrinking_takes_nothing_from_those_who_call() {
     check(3, || {
         let frames = Frames::new(2, 1);
-        frames.turns.activate(&mut frames.turns.queue(), FREE);
+        frames.turns.queue.inner.activate_free(&frames.turns.slots);
         frames.turns.shrink(&|_| panic!("marked only now"));
         assert_eq!(frames.turns.take(0), Some(0));
         let keeper = spawn(&frames, |frames| {
@@ -212,6 +219,89 @@ fn new_frames_go_to_those_who_wait() {
         caller.join().unwrap();
         assert_eq!(frames.counted(), 1);
         frames.turns.give_back(0);
+        frames.is_at_rest();
+    });
+}
+
+/// A path that has everything in it that a connection's `let_go` uses: a lock of its own, the number
+/// of frames, and a frame that its caller gives back meanwhile.
+struct Path {
+    input: Mutex<()>,
+    replied: AtomicU32,
+}
+
+impl Path {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { input: Mutex::new(()), replied: AtomicU32::new(0) })
+    }
+
+    fn let_go(&self, turns: &Turns<Model>) -> bool {
+        let _input = self.input.lock().unwrap();
+        // Every function of the pool that takes its lock.
+        turns.at_least(1);
+        turns.reclaim(&|_| panic!("a frame is asked for by one thread at a time"));
+        turns.active() == 1 && self.replied.load(Ordering::Acquire) == 1
+    }
+}
+
+#[test]
+fn let_go_may_call_back() {
+    check(2, || {
+        let (frames, path) = (Frames::new(1, 1), Path::new());
+        assert_eq!(frames.turns.take(0), Some(0));
+        frames.turns.capture(0);
+        let caller = {
+            let path = Arc::clone(&path);
+            move |frames: &Frames| {
+                let patience = Patience { left: &|| LONG, look_every: Duration::ZERO };
+                let let_go = |_| path.let_go(&frames.turns);
+                let index = frames.turns.take_slowly(0, &patience, &let_go, Short::Wait);
+                frames.count(index.expect("the frame that was let go"));
+                frames.turns.give_back(0);
+            }
+        };
+        let other = spawn(&frames, caller.clone());
+        path.replied.store(1, Ordering::Release);
+        caller(&frames);
+        other.join().unwrap();
+        assert_eq!(frames.counted(), 2);
+        frames.is_at_rest();
+    });
+}
+
+/// One caller looks on behalf of all. When it leaves, another one must.
+#[test]
+fn somebody_looks_while_somebody_waits() {
+    check(1, || {
+        let (frames, path) = (Frames::new(1, 1), Path::new());
+        assert_eq!(frames.turns.take(0), Some(0));
+        let hasty = {
+            let path = Arc::clone(&path);
+            spawn(&frames, move |frames| {
+                let asked = core::cell::Cell::new(0);
+                let left = || {
+                    asked.set(asked.get() + 1);
+                    if asked.get() == 1 { Duration::from_nanos(1) } else { Duration::ZERO }
+                };
+                let patience = Patience { left: &left, look_every: LONG };
+                let let_go = |_| path.let_go(&frames.turns);
+                let index = frames.turns.take_slowly(0, &patience, &let_go, Short::Wait);
+                index.into_iter().for_each(|index| frames.turns.give_back(index));
+            })
+        };
+        let patient = {
+            let path = Arc::clone(&path);
+            spawn(&frames, move |frames| {
+                let patience = Patience { left: &|| LONG, look_every: Duration::ZERO };
+                let let_go = |_| path.let_go(&frames.turns);
+                let index = frames.turns.take_slowly(0, &patience, &let_go, Short::Wait);
+                frames.turns.give_back(index.expect("the frame that was let go"));
+            })
+        };
+        frames.turns.capture(0);
+        path.replied.store(1, Ordering::Release);
+        hasty.join().unwrap();
+        patient.join().unwrap();
         frames.is_at_rest();
     });
 }

@@ -1,0 +1,127 @@
+//! A crowd: more callers than A-stacks, and procedures that take about as long as the callers' limits,
+//! on every path. A watchdog fails a test in which a call outlives its limit by a second, and prints
+//! the stacks of all threads of both processes.
+//!
+//! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for so many
+//! seconds; `PEREGRINE_SEED=n`, which each test prints, repeats the lengths of the procedures.
+
+mod mix;
+#[path = "../support/mod.rs"]
+mod support;
+mod watch;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mix::{Service, WorkClient, WorkServer, mix, null_calls};
+use peregrine::{BindOptions, Endpoint, Kind, PathKind, Server};
+use support::link::{ENDS, Link};
+use support::{Part, alone, own_directory, part};
+
+/// The server, in a process of its own. In the tests themselves this does nothing.
+#[test]
+fn child() {
+    let Some(endpoint) = part() else { return };
+    let mut server = Server::new().export("work", WorkServer::new(Service)).unwrap();
+    if endpoint.starts_with("eth:") {
+        server = server.listen_beyond_this_machine(&endpoint).unwrap();
+    } else if endpoint != "local" {
+        server = server.listen(&endpoint).unwrap();
+    }
+    let running = server.spawn().unwrap();
+    let address = running.addresses().first().map(Endpoint::to_string);
+    println!("\nready {}", address.map_or("work".to_owned(), |at| format!("{at}/work")));
+    running.wait();
+}
+
+/// A server process, and the address of its export.
+fn serve(directory: &Path, endpoint: &str) -> (Part, String) {
+    let mut server = Part::launch("child", endpoint, directory);
+    let address = server.until("ready ");
+    (server, address)
+}
+
+/// Runs the mix on the path that an address leads to.
+fn mix_to(server: &Part, address: &str, path: PathKind) {
+    mix(&[std::process::id(), server.id()], &|options| {
+        let work = WorkClient::bind_with(address, options).expect("a binding");
+        assert_eq!(work.binding().path(), path);
+        work
+    });
+}
+
+#[test]
+fn mix_in_process() {
+    let _alone = alone();
+    mix(&[std::process::id()], &|_| WorkClient::in_process(Service));
+}
+
+#[test]
+fn mix_local() {
+    let _alone = alone();
+    let directory = own_directory();
+    let (server, address) = serve(directory.path(), "local");
+    mix_to(&server, &address, PathKind::Local);
+}
+
+#[test]
+fn mix_over_tcp() {
+    let _alone = alone();
+    let directory = own_directory();
+    let (server, address) = serve(directory.path(), "tcp:127.0.0.1:0");
+    mix_to(&server, &address, PathKind::Tcp);
+}
+
+#[test]
+fn mix_over_udp() {
+    let _alone = alone();
+    let directory = own_directory();
+    let (server, address) = serve(directory.path(), "udp:127.0.0.1:0");
+    mix_to(&server, &address, PathKind::Udp);
+}
+
+#[test]
+fn mix_over_raw_ethernet() {
+    let _alone = alone();
+    let directory = own_directory();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let endpoint = format!("eth:{}:0", ENDS[1]);
+    let mut server = link.launch(1, "child", &endpoint, directory.path());
+    let address = server.until("ready ");
+    // Threads that are started here are at the near end, too.
+    let at_near_end = std::thread::spawn(move || {
+        link.enter();
+        mix_to(&server, &address, PathKind::Ethernet);
+        drop((server, link));
+    });
+    at_near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// Each of many threads waits for an A-stack once. A wait whose cost grows with the number of those
+/// that wait takes minutes here, at one processor's full load.
+#[test]
+fn ten_thousand_callers_wait_for_eight_astacks() {
+    const CALLERS: usize = 10_000;
+    /// Optimized code needs about a second. Other programs and checked code may take their part.
+    const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 8 });
+    let _alone = alone();
+    let directory = own_directory();
+    for endpoint in ["local", "tcp:127.0.0.1:0"] {
+        let (_server, address) = serve(directory.path(), endpoint);
+        let work = WorkClient::bind_with(&address, &BindOptions::default()).expect("a binding");
+        let begun = Instant::now();
+        let Some(called) = null_calls(&work, CALLERS) else {
+            return println!("skipped: this machine has no room for {CALLERS} threads");
+        };
+        println!("{endpoint}: {CALLERS} callers in {:?}, {called:?} of it calls", begun.elapsed());
+        assert!(called < LIMIT, "{called:?} over {endpoint}");
+    }
+}
+
+/// Whether a failed call failed as one in a crowd may.
+fn is_expected(kind: Kind) -> bool {
+    matches!(kind, Kind::TimedOut)
+}

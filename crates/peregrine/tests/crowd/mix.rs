@@ -1,0 +1,226 @@
+//! The mix: threads that call with and without much time, and what must hold of their calls.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, RwLock};
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, Executed, interface};
+
+use crate::is_expected;
+use crate::watch::Watch;
+
+#[interface]
+pub(crate) trait Work {
+    fn null(&self) -> peregrine::Result<()>;
+    /// Takes so long, then returns the number and how many bytes came.
+    fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)>;
+}
+
+pub(crate) struct Service;
+
+impl Work for Service {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)> {
+        std::thread::sleep(Duration::from_micros(us.into()));
+        Ok((number, bytes.len() as u64))
+    }
+}
+
+/// How many call, for what, and for how long they wait.
+struct Shape {
+    callers: usize,
+    astacks: u32,
+    limit: Duration,
+    /// The longest procedure.
+    longest: Duration,
+}
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+const SHAPES: &[Shape] = &[
+    Shape { callers: 16, astacks: 8, limit: ms(4), longest: ms(8) },
+    Shape { callers: 12, astacks: 8, limit: ms(200), longest: ms(400) },
+    // Over datagrams some of these share a socket.
+    Shape { callers: 40, astacks: 24, limit: ms(4), longest: ms(8) },
+];
+
+/// A limit that no call reaches unless it was forgotten.
+const PATIENT: Duration = Duration::from_secs(10);
+
+/// Calls with this many bytes take several packets, and may be cut off in the middle.
+const MANY_BYTES: usize = 20_000;
+
+/// What became of the calls.
+#[derive(Default)]
+struct Outcomes {
+    returned: AtomicU64,
+    not_executed: AtomicU64,
+    maybe: AtomicU64,
+}
+
+/// A sequence that looks random, and is the same for the same seed.
+struct Noise(u64);
+
+impl Noise {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) % end
+    }
+}
+
+fn from_environment(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// Runs every shape on the bindings that `bind` makes. `processes` are those whose stacks are printed
+/// if a call hangs.
+pub(crate) fn mix(processes: &[u32], bind: &dyn Fn(&BindOptions) -> WorkClient) {
+    let seed = from_environment("PEREGRINE_SEED").unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |now| now.as_nanos() as u64)
+    });
+    println!("PEREGRINE_SEED={seed}");
+    let soak = from_environment("PEREGRINE_SOAK").map(Duration::from_secs);
+    let each = soak.map_or(ms(700), |all| all / SHAPES.len() as u32);
+    for shape in SHAPES {
+        run(shape, each, seed, processes, bind);
+    }
+}
+
+fn run(
+    shape: &Shape,
+    length: Duration,
+    seed: u64,
+    processes: &[u32],
+    bind: &dyn Fn(&BindOptions) -> WorkClient,
+) {
+    let options = BindOptions::default().astacks(shape.astacks);
+    // Two bindings share the A-stacks.
+    let works = [bind(&options), bind(&options)];
+    let watch = Arc::new(Watch::new(shape.callers));
+    let (outcomes, going) = (Arc::<Outcomes>::default(), Arc::new(AtomicBool::new(true)));
+    let callers: Vec<_> = (0..shape.callers)
+        .map(|number| {
+            let work = works[number % works.len()].clone();
+            let (watch, outcomes) = (Arc::clone(&watch), Arc::clone(&outcomes));
+            let (going, limit, longest) = (Arc::clone(&going), shape.limit, shape.longest);
+            let noise = Noise(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+            // Not scoped: a thread that hangs must not keep the test from failing.
+            std::thread::spawn(move || {
+                call(&work, &Caller { number, limit, longest }, &watch, &outcomes, &going, noise);
+            })
+        })
+        .collect();
+    let until = Instant::now() + length;
+    while Instant::now() < until {
+        watch.look(processes);
+    }
+    going.store(false, Ordering::Relaxed);
+    while callers.iter().any(|caller| !caller.is_finished()) {
+        watch.look(processes);
+    }
+    callers.into_iter().for_each(|caller| caller.join().expect("a caller without a panic"));
+    let Outcomes { returned, not_executed, maybe } = &*outcomes;
+    let [returned, not_executed, maybe] =
+        [returned, not_executed, maybe].map(|count| count.load(Ordering::Relaxed));
+    let Shape { callers, astacks, limit, .. } = shape;
+    println!(
+        "{callers} callers, {astacks} A-stacks, {limit:?}: {returned} calls returned, \
+         {not_executed} were not executed, {maybe} may have been"
+    );
+    assert!(returned > 0, "no call returned");
+    all_are_free(shape, &works, processes);
+}
+
+struct Caller {
+    number: usize,
+    limit: Duration,
+    longest: Duration,
+}
+
+/// One thread's calls.
+fn call(
+    work: &WorkClient,
+    caller: &Caller,
+    watch: &Watch,
+    outcomes: &Outcomes,
+    going: &AtomicBool,
+    mut noise: Noise,
+) {
+    let bytes = vec![7; MANY_BYTES];
+    let mut number = caller.number as u64;
+    while going.load(Ordering::Relaxed) {
+        number += 1000;
+        let patient = noise.below(8) == 0;
+        let limit = if patient { PATIENT } else { caller.limit };
+        let bytes = if noise.below(16) == 0 { &bytes[..] } else { &bytes[..8] };
+        let us = noise.below(caller.longest.as_micros() as u64) as u32;
+        let limited = work.with_timeout(limit);
+        match watch.during(caller.number, limit, || limited.work(number, us, bytes)) {
+            Ok(result) => {
+                assert_eq!(result, (number, bytes.len() as u64), "another call's result");
+                outcomes.returned.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                assert!(is_expected(error.kind()), "{error}");
+                assert!(!patient, "nothing was done for {PATIENT:?}: {error}");
+                let count = match error.executed() {
+                    Executed::No => &outcomes.not_executed,
+                    Executed::Maybe => &outcomes.maybe,
+                };
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// No A-stack was lost: as many calls as there are A-stacks run side by side.
+fn all_are_free(shape: &Shape, works: &[WorkClient; 2], processes: &[u32]) {
+    let count = shape.astacks as usize;
+    let watch = Arc::new(Watch::new(count));
+    let together = Arc::new(Barrier::new(count));
+    let callers: Vec<_> = (0..count)
+        .map(|number| {
+            let (watch, together) = (Arc::clone(&watch), Arc::clone(&together));
+            let work = works[number % works.len()].with_timeout(PATIENT);
+            std::thread::spawn(move || {
+                together.wait();
+                let (number, us) = (number as u64, 20_000);
+                let result = watch.during(number as usize, PATIENT, || work.work(number, us, &[]));
+                assert_eq!(result.expect("an A-stack"), (number, 0));
+            })
+        })
+        .collect();
+    while callers.iter().any(|caller| !caller.is_finished()) {
+        watch.look(processes);
+    }
+    callers.into_iter().for_each(|caller| caller.join().expect("a caller without a panic"));
+}
+
+/// Makes one null call in each of many threads, all at the same time. Returns how long that took, or
+/// `None` if this machine does not give us as many threads.
+pub(crate) fn null_calls(work: &WorkClient, callers: usize) -> Option<Duration> {
+    let gate = RwLock::new(());
+    let mut begun = Instant::now();
+    let started = std::thread::scope(|scope| {
+        let closed = gate.write().expect("no panic");
+        let started = (0..callers).all(|_| {
+            let thread = std::thread::Builder::new().stack_size(128 << 10);
+            let spawned = thread.spawn_scoped(scope, || {
+                drop(gate.read().expect("no panic"));
+                work.null().expect("a null call");
+            });
+            spawned.is_ok()
+        });
+        begun = Instant::now();
+        drop(closed);
+        started
+    });
+    started.then(|| begun.elapsed())
+}
