@@ -20,6 +20,8 @@
 //! | [`GUESTS_PER_USER`], [`GUEST_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole; a connection that says nothing keeps no thread longer |
+//! | [`LENT_STALL_TIME`] | 100 ms | a procedure that reads a `Lent` buffer which has not come gets an error |
+//! | [`ARRIVAL_BYTES_PER_SECOND`] | 256 MB | a large message that comes more slowly has used up the time of one of these two |
 //! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
 //! | [`INTERPRETED_DEPTH_MAX`] | 512 | interpreted stubs: as [`DEPTH_MAX`], every type counted |
 //! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | an interface's description is not read |
@@ -143,10 +145,19 @@ pub const GUEST_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 /// bounds the threads that calls in a circle can take.
 pub const CHAIN_MAX: usize = 32;
 
-/// How long a server's thread waits for a client that stops in the middle of a message, one thread
-/// of a session at a time. The call is then dropped as not executed, and the client posts it again
-/// once all of it is in place.
+/// How long a server's thread waits for a client in the middle of a message, all waits for that
+/// message together, besides the time that [`ARRIVAL_BYTES_PER_SECOND`] allows for its bytes. The call
+/// is then dropped as not executed, and the client posts it again once all of it is in place.
 pub const STALL_TIME: core::time::Duration = core::time::Duration::from_millis(10);
+
+/// The same for all reads of a call's `Lent` buffers by its procedure, which get an error then. Longer,
+/// because that call has begun and cannot be posted again.
+pub const LENT_STALL_TIME: core::time::Duration = core::time::Duration::from_millis(100);
+
+/// Bytes per second that a large message must come with, once it has used up [`STALL_TIME`] or
+/// [`LENT_STALL_TIME`]. Memory is twenty times as fast, so a client may be without a processor for
+/// most of the time.
+pub const ARRIVAL_BYTES_PER_SECOND: u64 = 256 << 20;
 
 /// Sessions that a client offers a server to bind in.
 pub const TOKENS_MAX: usize = 8;

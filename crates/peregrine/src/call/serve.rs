@@ -252,7 +252,9 @@ impl<'a> Incoming<'a> {
         if procedure == PING && total == 0 {
             return Ok(None);
         }
-        if copied > space.len() {
+        // Before any byte is fetched: a server that reads what its client never wrote gives it memory.
+        // The row admits no larger total than the export does, so the E-stack is bounded by it too.
+        if head_bytes > copied || copied > total || total > space.len() {
             return Err(unreadable().into());
         }
         if !estack.reserve(copied) {
@@ -275,6 +277,9 @@ impl<'a> Incoming<'a> {
         let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
         let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
         let lent = Arriving::new(lent.ok_or_else(unreadable)?, copied, arrives);
+        if total > copied && arrives.is_some_and(|arrives| !arrives.lend()) {
+            return Err(Undone::NotWhole);
+        }
         let request = Request::new(procedure, message, head_bytes, lent);
         Ok(Some(request.ok_or_else(unreadable)?))
     }

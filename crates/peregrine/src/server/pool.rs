@@ -353,6 +353,11 @@ impl Pool {
         [captured as u64, state.queue.len() as u64]
     }
 
+    /// Threads that there may be, save for calls from inside.
+    pub(super) const fn threads_max(&self) -> usize {
+        self.threads_max
+    }
+
     /// Threads that there are.
     pub(super) fn threads(&self) -> usize {
         self.state().desks.len()

@@ -17,7 +17,7 @@ use crate::error::{Kind, limit_reached};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
-    Answer, Attendance, Bind, Bound, RegionLayout, Request, Row, ServerRegion, Token,
+    Answer, Attendance, Bind, Bound, RegionLayout, Request, Row, ServerRegion, Token, Waits,
 };
 use crate::sys::{self, Credentials, Process, Seqpacket};
 
@@ -32,6 +32,8 @@ pub(super) struct Sessions {
     pub(super) pool: Arc<Pool>,
     pub(super) keeper: Arc<Keeper>,
     pub(super) told: Teller,
+    /// The threads that wait for messages which are still being written.
+    waits: Arc<Waits>,
     /// Closed for a moment to let in, and turn away, one client when descriptors have run out.
     reserve: Mutex<Option<Seqpacket>>,
 }
@@ -57,7 +59,7 @@ pub(super) fn epoch() -> u64 {
 
 impl Sessions {
     pub(super) fn new(pool: Arc<Pool>, keeper: Arc<Keeper>, told: Teller) -> Arc<Self> {
-        let epoch = epoch();
+        let (epoch, waits) = (epoch(), Waits::of(pool.threads_max()));
         let sessions = Self {
             table: Mutex::default(),
             next: AtomicU64::new(0),
@@ -66,6 +68,7 @@ impl Sessions {
             pool,
             keeper,
             told,
+            waits,
             reserve: Mutex::default(),
         };
         sessions.make_reserve();
@@ -419,7 +422,8 @@ impl Session {
         let layout = RegionLayout::at_most(count, message_bytes)
             .ok_or_else(|| (Kind::TooLarge, format!("A-stacks of {message_bytes} bytes")))?;
         let process = Process::open(self.peer.pid).map_err(exhausted("watching the client"))?;
-        let (region, file) = ServerRegion::new(layout).map_err(exhausted("the region"))?;
+        let (region, file) = ServerRegion::new(layout, Arc::clone(&self.all.waits))
+            .map_err(exhausted("the region"))?;
         let session = sys::random().map_err(exhausted("a token"))?;
         let region = Arc::new(region);
         // Nobody else binds with this one: it is the keeper that runs this.

@@ -11,7 +11,17 @@ pub trait Arrives: Sync {
     /// Waits until more than `bytes` bytes of the message are there, from its start; how many are.
     /// `None` if the sender has stopped: more will not come.
     fn wait(&self, bytes: usize) -> Option<usize>;
+
+    /// A procedure is about to run that reads the rest of the message by itself. False if it must
+    /// not: the rest is not there, and its sender is not to be waited for.
+    fn lend(&self) -> bool {
+        true
+    }
 }
+
+/// What [`Arriving::read`] waits for at a time, at least: the least that senders tell of. So the
+/// pieces that it copies, and the waits, are no more than a sender with a purpose would make them.
+const PIECE: usize = 8 << 10;
 
 /// A part of a message, all of which may not have come yet.
 #[derive(Clone, Copy)]
@@ -78,7 +88,8 @@ impl<'a> Arriving<'a> {
         };
         let mut done = 0;
         while done < private.len() {
-            let there = arrives.wait(self.at + done).ok_or(Invalid::Stopped)?;
+            let least = (private.len() - done).min(PIECE);
+            let there = arrives.wait(self.at + done + least - 1).ok_or(Invalid::Stopped)?;
             let piece = there.saturating_sub(self.at + done).min(private.len() - done);
             let to = Space::of_mut(&mut private[done..done + piece]);
             to.copy_lines(self.window.part(done, piece).ok_or(Invalid::Short)?);

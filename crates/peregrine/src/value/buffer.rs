@@ -575,7 +575,10 @@ impl<'a, T: Plain> Lent<'a, T> {
     /// # Errors
     /// [`Invalid::Short`] if there are not so many, [`Invalid::Bits`] if one is no value of `T`
     /// (then `to` is filled in part), [`Invalid::Stopped`] if the caller stopped in the middle of
-    /// a large buffer, which is read while it is still being sent.
+    /// a large buffer, which is read while it is still being sent. All reads of one call together
+    /// wait for the caller no longer than
+    /// [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) and the time that
+    /// [`ARRIVAL_BYTES_PER_SECOND`](crate::limits::ARRIVAL_BYTES_PER_SECOND) allows for its bytes.
     pub fn copy_to(&self, index: usize, to: &mut [T]) -> Result<(), Invalid> {
         let at = index.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
         let part = self.bytes.part(at, size_of_val(to))?;

@@ -23,7 +23,7 @@ pub enum Invalid {
     TooLong,
     /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
-    /// The sender stopped in the middle of a message.
+    /// The sender stopped in the middle of a message, or sends it too slowly.
     Stopped,
 }
 
@@ -37,7 +37,9 @@ impl core::fmt::Display for Invalid {
             Self::Block => "a buffer of the wrong length or alignment",
             Self::TooLong => "more elements than the interface allows",
             Self::TooDeep => "structures nested too deeply",
-            Self::Stopped => "the sender stopped in the middle of the message",
+            Self::Stopped => {
+                "the sender stopped in the middle of the message, or sent it too slowly"
+            }
         })
     }
 }

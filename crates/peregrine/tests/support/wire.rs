@@ -242,14 +242,37 @@ impl Session {
 
     /// The same with extensions.
     pub(crate) fn post_extended(&mut self, astack: u32, procedure: u32, extensions: &[u8]) -> u32 {
+        let space = self.region.memory.space();
+        space.write(self.region.call(astack) + 32, extensions).expect("inside");
+        self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
+    }
+
+    /// Posts a call of which `there` bytes are in place, with this head and these lengths.
+    pub(crate) fn post_arriving(
+        &mut self,
+        astack: u32,
+        procedure: u32,
+        head: &[u32],
+        copied: u32,
+        total: u32,
+        there: u32,
+    ) -> u32 {
+        let (space, head) = (self.region.memory.space(), words(head));
+        space.write(self.region.call(astack) + 32, &head).expect("inside");
+        let [progress, _] = self.region.progress(astack);
+        self.region.word(progress).store(there, Ordering::Release);
+        self.post_header(astack, &[procedure, head.len() as u32, copied, total, u32::MAX, 1 << 15])
+    }
+
+    /// Posts a call whose message is in place, with this header behind the binding, and rings.
+    pub(crate) fn post_header(&mut self, astack: u32, header: &[u32; 6]) -> u32 {
         let sequence = &mut self.sequence[astack as usize];
         *sequence += 1;
         let message = *sequence << 3 | 1;
         let call = self.region.call(astack);
-        let manner = extensions.len() as u32;
-        let header = words(&[self.binding, procedure, 0, 0, 0, u32::MAX, manner]);
-        self.region.memory.space().write(call + 32, extensions).expect("inside");
-        self.region.memory.space().write(call + 4, &header).expect("inside");
+        let space = self.region.memory.space();
+        space.write(call + 4, &words(&[self.binding])).expect("inside");
+        space.write(call + 8, &words(header)).expect("inside");
         let before = self.region.memory.word(call).swap(message, Ordering::AcqRel);
         if before == 0 {
             let _ = self.line.say(&request(RING, astack));

@@ -5,6 +5,7 @@
 //! and `server` are the two halves of a call; `word` is the state machine between them and `wait`
 //! how one waits; `stream` writes what is large. `session` is what both know about each other's life.
 
+mod arrival;
 mod attend;
 mod client;
 #[cfg(fuzzing)]
@@ -19,6 +20,7 @@ mod wait;
 mod word;
 
 pub(crate) use super::rows::Row;
+pub(crate) use arrival::Waits;
 pub(crate) use attend::{Desk, HOT_MAX, Pause, Place, Seat};
 pub(crate) use client::{ClientRegion, LocalPath};
 pub use handshake::Description;

@@ -1,13 +1,12 @@
 //! The server's half of a local call: see the call, copy it, run it, post the reply.
 
-use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
+use super::arrival::{Arrival, Patience, Waits};
 use super::region::{CallHeader, HEADER_BYTES, Manner, RegionLayout, ReplyHeader};
 use super::stream::{Pace, Stream};
 use super::word::{self, Look, Owed};
@@ -20,7 +19,7 @@ use crate::limits;
 use crate::path::rows::{Row, Rows};
 use crate::stats::{Moment, stamp};
 use crate::sys::{self, Memory};
-use crate::value::{Arrives, Space, Window, align_up};
+use crate::value::{Space, Window, align_up};
 
 /// Nobody attends the A-stack, nor is anybody called to.
 const IDLE: u32 = 0;
@@ -36,8 +35,7 @@ pub(crate) struct ServerRegion {
     astacks: Box<[AStack]>,
     rows: Mutex<Rows>,
     closed: AtomicBool,
-    /// Whether a thread waits for a client that stopped in the middle of a message.
-    stalled: AtomicBool,
+    patience: Patience,
     /// Differs from that of every other region of this process.
     number: u64,
 }
@@ -154,7 +152,7 @@ impl Worker {
 
 impl ServerRegion {
     /// A region for one session, and the descriptor that the client maps.
-    pub(crate) fn new(layout: RegionLayout) -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn new(layout: RegionLayout, waits: Arc<Waits>) -> io::Result<(Self, OwnedFd)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let (memory, file) = Memory::shared(layout.region_bytes())?;
         let astack = |index| AStack {
@@ -173,7 +171,7 @@ impl ServerRegion {
             astacks: (0..layout.count).map(astack).collect(),
             rows: Mutex::default(),
             closed: AtomicBool::new(false),
-            stalled: AtomicBool::new(false),
+            patience: Patience::new(waits),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         };
         Ok((region, file))
@@ -407,7 +405,8 @@ impl ServerRegion {
             }
             if manner.is_arriving() {
                 let progress = self.memory.word(self.layout.progress_word(index));
-                arrival = Arrival { region: self, progress };
+                let total = header.total as usize;
+                arrival = Arrival::new(&self.patience, progress, &self.closed, total);
                 arrives = Some(&arrival as _);
             }
             if manner.reply_at() != 0 {
@@ -529,55 +528,6 @@ impl ServerRegion {
     pub(crate) fn desks(&self) -> impl Iterator<Item = u32> {
         let attendance = self.astacks.iter().map(|one| one.attendance.load(Ordering::Acquire));
         attendance.filter_map(|by| by.checked_sub(ATTENDED))
-    }
-}
-
-/// A message that the client is still writing.
-struct Arrival<'a> {
-    region: &'a ServerRegion,
-    progress: &'a AtomicU32,
-}
-
-impl Arrives for Arrival<'_> {
-    #[inline]
-    fn wait(&self, bytes: usize) -> Option<usize> {
-        /// Looks before one thinks that the client may not be running: some 50 us.
-        const LOOKS: u32 = 2000;
-        let progress = self.progress;
-        for _ in 0..LOOKS {
-            // SYNC: arrival, in the client's `Stream::tell`.
-            let there = progress.load(Ordering::Acquire) as usize;
-            if there > bytes {
-                return Some(there);
-            }
-            spin_loop();
-        }
-        self.wait_longer(bytes)
-    }
-}
-
-impl Arrival<'_> {
-    /// The client does not write: a thread waits for that a while, and no more than one for all
-    /// of a session.
-    #[cold]
-    fn wait_longer(&self, bytes: usize) -> Option<usize> {
-        if self.region.stalled.swap(true, Ordering::AcqRel) {
-            return None;
-        }
-        let until = Instant::now() + limits::STALL_TIME;
-        let found = loop {
-            let there = self.progress.load(Ordering::Acquire) as usize;
-            if there > bytes {
-                break Some(there);
-            }
-            if Instant::now() >= until || self.region.is_closed() {
-                break None;
-            }
-            // The client may want this very processor.
-            std::thread::yield_now();
-        };
-        self.region.stalled.store(false, Ordering::Release);
-        found
     }
 }
 

@@ -1,0 +1,322 @@
+//! `Arrival`: how long a server's thread waits for a message that the client is still writing.
+//!
+//! The thread looks at the word that tells how much is in place. A client that writes at the speed
+//! of memory keeps it waiting for microseconds. A client that stops, or sends a byte now and then,
+//! must not: so each message has one budget of waiting time, which progress does not renew
+//! ([`budget`]). A session that used one up is not waited for at all for a while, and of all the
+//! threads of a server only a few may wait at a time ([`Waits`]).
+//!
+//! When the budget is used up before the procedure has begun, the call is dropped, and the client
+//! posts it again once all of it is in place. A procedure that reads a lent buffer has begun: its
+//! reading fails. So the budget of a lent buffer is larger, and a procedure begins on a buffer that
+//! is still arriving only if the session may be waited for.
+
+use core::hint::spin_loop;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::time::Duration;
+use std::sync::Arc;
+
+use crate::limits;
+use crate::sys;
+use crate::value::Arrives;
+
+/// Looks before the client is thought not to be running: 50 to 100 us. Also the looks at one message
+/// that are not timed.
+const LOOKS: u32 = 2000;
+/// Looks between two readings of the clock.
+const LOOKS_TIMED: u32 = 32;
+/// How long a waiting thread offers its processor before it sleeps between two looks.
+const OFFERS: Duration = Duration::from_millis(1);
+/// A session that used a budget up is not waited for until this many times as long has passed.
+const PENALTY: u32 = 100;
+
+/// Waiting time that one message may cost a thread, or a procedure that it is lent to.
+fn budget(bytes: usize, lent: bool) -> u64 {
+    let stall = if lent { limits::LENT_STALL_TIME } else { limits::STALL_TIME };
+    let moved = bytes as u64 * 1_000_000_000 / limits::ARRIVAL_BYTES_PER_SECOND;
+    stall.as_nanos() as u64 + moved
+}
+
+/// The threads of a server that wait for messages, for more than a moment, and procedures that read
+/// a buffer which is still arriving. Bounded, so that most threads never wait.
+#[derive(Debug)]
+pub(crate) struct Waits {
+    now: AtomicUsize,
+    most: usize,
+}
+
+impl Waits {
+    /// An eighth of a server's threads may wait, and one at least.
+    pub(crate) fn of(threads: usize) -> Arc<Self> {
+        Arc::new(Self { now: AtomicUsize::new(0), most: (threads / 8).max(1) })
+    }
+
+    fn begin(&self) -> bool {
+        let more = |now: usize| (now < self.most).then_some(now + 1);
+        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    }
+
+    fn end(&self) {
+        self.now.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// How a session's messages have arrived so far.
+#[derive(Debug)]
+pub(super) struct Patience {
+    waits: Arc<Waits>,
+    /// Whether a thread waits for one of its messages, for more than a moment.
+    waited_for: AtomicBool,
+    /// Until when no thread waits for it; zero if it never used a budget up.
+    lost_until_ns: AtomicU64,
+}
+
+impl Patience {
+    pub(super) const fn new(waits: Arc<Waits>) -> Self {
+        Self { waits, waited_for: AtomicBool::new(false), lost_until_ns: AtomicU64::new(0) }
+    }
+
+    /// Whether the session used a budget up lately.
+    fn is_lost(&self) -> bool {
+        let until = self.lost_until_ns.load(Ordering::Relaxed);
+        until != 0 && sys::boot_ns() < until
+    }
+
+    fn lose(&self, waited_ns: u64) {
+        let until = sys::boot_ns().saturating_add(waited_ns.saturating_mul(PENALTY.into()));
+        self.lost_until_ns.fetch_max(until, Ordering::Relaxed);
+    }
+}
+
+/// A message that the client is still writing.
+pub(super) struct Arrival<'a> {
+    patience: &'a Patience,
+    /// How many bytes of it are in place, as the client says.
+    progress: &'a AtomicU32,
+    /// Whether its session has ended.
+    closed: &'a AtomicBool,
+    total: usize,
+    /// Looks that found nothing, and nanoseconds of looking that were timed. Several threads of a
+    /// procedure may read one lent buffer.
+    looks: AtomicU32,
+    waited_ns: AtomicU64,
+    /// Whether a procedure runs that reads the rest of it, and is one of those that [`Waits`] counts.
+    lent: AtomicBool,
+}
+
+impl<'a> Arrival<'a> {
+    pub(super) const fn new(
+        patience: &'a Patience,
+        progress: &'a AtomicU32,
+        closed: &'a AtomicBool,
+        total: usize,
+    ) -> Self {
+        let (looks, waited_ns) = (AtomicU32::new(0), AtomicU64::new(0));
+        let lent = AtomicBool::new(false);
+        Self { patience, progress, closed, total, looks, waited_ns, lent }
+    }
+
+    /// How many bytes there are, if there are more than `bytes`.
+    #[inline]
+    fn more_than(&self, bytes: usize) -> Option<usize> {
+        // SYNC: arrival, in the client's `Stream::tell`.
+        let there = self.progress.load(Ordering::Acquire) as usize;
+        (there > bytes).then_some(there)
+    }
+
+    /// Looks for a moment, and waits then, if the client and the session may be waited for.
+    #[cold]
+    fn look(&self, bytes: usize) -> Option<usize> {
+        let lent = self.lent.load(Ordering::Relaxed);
+        let budget = budget(self.total, lent);
+        let before = self.waited_ns.load(Ordering::Relaxed);
+        if before >= budget {
+            return None;
+        }
+        let looked = self.looks.load(Ordering::Relaxed);
+        let mut begun = (looked >= LOOKS).then(sys::boot_ns);
+        let mut found = None;
+        for look in 1..=LOOKS {
+            spin_loop();
+            found = self.more_than(bytes);
+            if found.is_some() {
+                self.looks.store(looked.saturating_add(look).min(LOOKS), Ordering::Relaxed);
+                break;
+            }
+        }
+        if found.is_none() {
+            self.looks.store(LOOKS, Ordering::Relaxed);
+            let begun = *begun.get_or_insert_with(sys::boot_ns);
+            found = self.wait_longer(bytes, begun, budget - before, lent);
+        }
+        if let Some(begun) = begun {
+            self.waited_ns.fetch_add(sys::boot_ns().saturating_sub(begun), Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// The client does not write: it may not be running.
+    fn wait_longer(&self, bytes: usize, begun: u64, left: u64, lent: bool) -> Option<usize> {
+        let Patience { waits, waited_for, .. } = self.patience;
+        // A procedure was counted when it began.
+        if !lent {
+            if self.patience.is_lost() || waited_for.swap(true, Ordering::AcqRel) {
+                return None;
+            }
+            if !waits.begin() {
+                waited_for.store(false, Ordering::Release);
+                return None;
+            }
+        }
+        let found = loop {
+            if let Some(there) = self.more_than(bytes) {
+                break Some(there);
+            }
+            let waited = sys::boot_ns().saturating_sub(begun);
+            if self.closed.load(Ordering::Acquire) {
+                break None;
+            }
+            if waited >= left {
+                self.patience.lose(waited);
+                break None;
+            }
+            if waited < OFFERS.as_nanos() as u64 {
+                // The client may want this very processor.
+                std::thread::yield_now();
+                (0..LOOKS_TIMED).for_each(|_| spin_loop());
+            } else {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        };
+        if !lent {
+            waits.end();
+            waited_for.store(false, Ordering::Release);
+        }
+        found
+    }
+}
+
+impl Arrives for Arrival<'_> {
+    #[inline]
+    fn wait(&self, bytes: usize) -> Option<usize> {
+        self.more_than(bytes).or_else(|| self.look(bytes))
+    }
+
+    /// Where the session may not be waited for, all of it must be there before the procedure begins.
+    #[cold]
+    fn lend(&self) -> bool {
+        let Some(last) = self.total.checked_sub(1) else { return true };
+        if self.more_than(last).is_some() {
+            return true;
+        }
+        if !self.patience.is_lost() && self.patience.waits.begin() {
+            self.waited_ns.store(0, Ordering::Relaxed);
+            self.lent.store(true, Ordering::Relaxed);
+            return true;
+        }
+        self.wait(last).is_some()
+    }
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        if *self.lent.get_mut() {
+            self.patience.waits.end();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// Adds `step` bytes a millisecond until the work is done; what it returns, and how long it took.
+    fn trickled<R>(progress: &AtomicU32, step: u32, work: impl FnOnce() -> R) -> (R, Duration) {
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    progress.fetch_add(step, Ordering::Release);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let begun = Instant::now();
+            let result = work();
+            done.store(true, Ordering::Relaxed);
+            (result, begun.elapsed())
+        })
+    }
+
+    /// Reads it in small steps; how far that went.
+    fn read(arrival: &Arrival<'_>) -> usize {
+        let mut there = 0;
+        while let Some(more) = arrival.wait(there) {
+            there = more;
+            if there >= arrival.total {
+                break;
+            }
+        }
+        there
+    }
+
+    const TOTAL: usize = 100_000_000;
+
+    #[test]
+    fn progress_does_not_renew_the_budget() {
+        let (waits, closed) = (Waits::of(8), AtomicBool::new(false));
+        let patience = Patience::new(waits);
+        let progress = AtomicU32::new(0);
+        let arrival = Arrival::new(&patience, &progress, &closed, 1000);
+        let (there, took) = trickled(&progress, 1, || read(&arrival));
+        assert!(there < 1000, "{there} bytes in {took:?}");
+        assert!(patience.is_lost());
+        // From now on the session is looked for, and not waited for.
+        let begun = Instant::now();
+        let late = Arrival::new(&patience, &progress, &closed, 1000);
+        assert_eq!(late.wait(999), None);
+        assert!(!late.lend(), "a procedure begins on what may never come");
+        assert!(begun.elapsed() < limits::STALL_TIME * 100);
+        // What is there needs no patience.
+        progress.store(1000, Ordering::Relaxed);
+        assert!(late.lend());
+        assert_eq!(late.wait(999), Some(1000));
+    }
+
+    #[test]
+    fn a_lent_buffer_has_one_budget_for_all_reads() {
+        let (waits, closed) = (Waits::of(8), AtomicBool::new(false));
+        let patience = Patience::new(Arc::clone(&waits));
+        let progress = AtomicU32::new(0);
+        let arrival = Arrival::new(&patience, &progress, &closed, 10_000);
+        assert!(arrival.lend());
+        // No other procedure, and no thread, of this server waits meanwhile.
+        let other = Patience::new(Arc::clone(&waits));
+        let second = Arrival::new(&other, &progress, &closed, 10_000);
+        assert!(!second.lend());
+        let (there, took) = trickled(&progress, 1, || read(&arrival));
+        assert!(there < 10_000, "{there} bytes in {took:?}");
+        assert!(took >= limits::LENT_STALL_TIME, "{took:?}");
+        drop(arrival);
+        assert!(second.lend(), "it is counted no more");
+    }
+
+    #[test]
+    fn the_end_of_the_session_ends_the_waiting() {
+        let (waits, closed) = (Waits::of(8), AtomicBool::new(true));
+        let patience = Patience::new(waits);
+        let progress = AtomicU32::new(0);
+        let arrival = Arrival::new(&patience, &progress, &closed, TOTAL);
+        assert!(arrival.lend());
+        assert_eq!(arrival.wait(0), None);
+        assert!(!patience.is_lost(), "nobody used anything up");
+    }
+
+    #[test]
+    fn large_messages_have_time_to_move() {
+        assert_eq!(budget(0, false), limits::STALL_TIME.as_nanos() as u64);
+        let second = limits::ARRIVAL_BYTES_PER_SECOND as usize;
+        assert_eq!(budget(second, true), limits::LENT_STALL_TIME.as_nanos() as u64 + 1_000_000_000);
+        assert!(budget(limits::MESSAGE_BYTES_MAX, false) < 10_000_000_000);
+    }
+}
