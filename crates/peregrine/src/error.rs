@@ -324,6 +324,20 @@ impl CallError {
     }
 }
 
+/// What failed when a thread could not be started, and the limits that may be the reason.
+pub(crate) const NO_THREAD: &str =
+    "starting the keeper's thread (RLIMIT_NPROC, RLIMIT_AS, pids.max)";
+
+/// Why the memory that a peer sent cannot be used: it is not what was announced, or this process
+/// cannot map it.
+#[cold]
+pub(crate) fn unusable_memory(what: &'static str, error: std::io::Error) -> CallError {
+    if error.kind() == std::io::ErrorKind::InvalidData {
+        return CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, what).because(error);
+    }
+    CallError::system(Phase::Bind, format!("mapping {what}"), error)
+}
+
 /// Which limit an operating system's error speaks of, for whoever is to raise it.
 #[cold]
 pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
@@ -333,6 +347,9 @@ pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
             Some(format!("process {process} has no descriptor left (RLIMIT_NOFILE)"))
         }
         Some(libc::ENFILE) => Some("the machine has no descriptor left (fs.file-max)".to_owned()),
+        Some(libc::ENOMEM) => Some(format!(
+            "process {process} cannot map more memory (RLIMIT_AS, vm.max_map_count, vm.overcommit_memory)"
+        )),
         _ => None,
     }
 }

@@ -16,7 +16,7 @@ use crate::address::Place;
 use crate::call::{CallPath, Limit, Wait};
 use crate::device::udp::Udp;
 use crate::device::{Route, Station};
-use crate::error::{CallError, Kind, Phase};
+use crate::error::{CallError, Kind, NO_THREAD, Phase};
 use crate::interface::{Description, Digest, Known};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
@@ -131,7 +131,7 @@ fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
     let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| {
         CallError::system(Phase::Bind, "no descriptor".to_owned(), error.into())
     })?;
-    let keeper = Keeper::of_process().map_err(system("starting the keeper"))?;
+    let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
     let tending = Tending { association: Arc::clone(&association), event };
     let watch = keeper.watch(Arc::new(tending)).map_err(system("watching the association"))?;
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;

@@ -15,7 +15,7 @@ use super::ladder::Wanted;
 use super::{BindOptions, Leg};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::directory;
-use crate::error::{CallError, Kind, Phase};
+use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
@@ -434,11 +434,11 @@ fn join(
     let file = received.files.pop().filter(|_| received.files.is_empty());
     let file = file.ok_or_else(|| refused(0, "no region came with the answer".into()))?;
     let memory = Memory::received(file.as_fd(), layout.region_bytes())
-        .map_err(|error| refused(0, "the server's region".into()).because(error))?;
+        .map_err(|error| unusable_memory("the server's region", error))?;
     let active = options.astacks.min(count);
     let region =
         ClientRegion::new(memory, layout, session, active).map_err(system("mapping the region"))?;
-    let keeper = Keeper::of_process().map_err(system("starting the keeper"))?;
+    let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
     let end = Arc::new(End {
         region: Arc::new(region),
         bindings: Mutex::default(),

@@ -16,7 +16,7 @@ use super::{BindOptions, Leg};
 use crate::address::Place;
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::device::tcp::Stream;
-use crate::error::{CallError, Executed, Kind, Phase};
+use crate::error::{CallError, Executed, Kind, NO_THREAD, Phase};
 use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
@@ -289,7 +289,7 @@ fn join(
     let connection = Connection::new(stream, grant, options.astacks.min(count));
     let connection = Arc::new(connection.map_err(system("no memory for the connection"))?);
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
-    let keeper = Keeper::of_process().map_err(system("starting the keeper"))?;
+    let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
     let watcher = Arc::new(Watcher(Arc::clone(&connection)));
     let watch = keeper.watch(watcher).map_err(system("watching the connection"))?;
     let to = connection.stream().peer().ok();

@@ -9,7 +9,7 @@ use super::session;
 use crate::address::Address;
 use crate::counters::{self, PAGE_BYTES, Stat};
 use crate::directory::{Directory as _, Hosts};
-use crate::error::{CallError, Kind};
+use crate::error::{CallError, Kind, unusable_memory};
 use crate::sys::Memory;
 use crate::tells::{Exported, Tells as _, TellsClient};
 
@@ -87,6 +87,6 @@ fn here(name: &str) -> Result<Stat, CallError> {
         return Err(wrong(format!("the server's counters have {bytes} bytes, not {PAGE_BYTES}")));
     }
     let memory = Memory::seen(file.as_fd(), PAGE_BYTES)
-        .map_err(|error| wrong("the server's counters".into()).because(error))?;
+        .map_err(|error| unusable_memory("the server's counters", error))?;
     counters::read(&memory).map_err(|unreadable| wrong(unreadable.to_string()))
 }

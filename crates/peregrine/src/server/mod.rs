@@ -28,7 +28,7 @@ use crate::binding::EthernetDevice;
 use crate::call::{Serve, Wait};
 use crate::counters::Page;
 use crate::directory::{self, Audience, Published};
-use crate::error::{CallError, Phase};
+use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::path::local::{PROCESSORS_BYTES, Processors};
 use crate::sys::Memory;
@@ -329,7 +329,7 @@ impl Server {
         // Before there are threads: among those the kernel takes 10 ms to make such barriers possible,
         // which the first call would wait for.
         sys::membarrier();
-        let keeper = Keeper::of_process().map_err(|error| failed("starting the keeper", error))?;
+        let keeper = Keeper::of_process().map_err(|error| failed(NO_THREAD, error))?;
         let processors = directory::shared_words(PROCESSORS_BYTES)
             .or_else(|_| Memory::private(PROCESSORS_BYTES))
             .map_err(|error| failed("no memory for words", error))?;

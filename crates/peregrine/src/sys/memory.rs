@@ -10,8 +10,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
-    memfd_create,
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+    fstatfs, ftruncate, memfd_create,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -113,15 +113,14 @@ impl Memory {
         Self::map(file, bytes)
     }
 
-    /// Maps a file that is made `bytes` long if it is shorter. Whoever may write it could cut it
-    /// off, and an access would then fail: for files that only this user may write.
+    /// Maps the first `bytes` bytes of a file, which get blocks of their file system now: writing to a
+    /// hole of a full one would end this process (`SIGBUS`). Whoever may write the file could cut
+    /// it off, with the same effect: for files that only this user may write.
     ///
     /// # Errors
-    /// If it can be neither made longer nor mapped.
+    /// If the file system is full or cannot give blocks in advance, or the file cannot be mapped.
     pub(crate) fn of_file(file: &File, bytes: usize) -> io::Result<Self> {
-        if file.metadata()?.len() < bytes as u64 {
-            file.set_len(bytes as u64)?;
-        }
+        fallocate(file, FallocateFlags::empty(), 0, bytes as u64)?;
         Self::map(file.as_fd(), bytes)
     }
 
@@ -135,7 +134,15 @@ impl Memory {
         let memory = Self::mapped(base?, bytes, true)?;
         // SAFETY: advice about the mapping just made: a child gets no part of the session.
         unsafe { madvise(memory.base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
+        memory.leave_out_of_dumps();
         Ok(memory)
+    }
+
+    /// Leaves it out of core dumps. A dump reads pages that were never touched, which gives shared
+    /// memory to the holes of every session, and writes what other processes sent to disk.
+    pub(crate) fn leave_out_of_dumps(&self) {
+        // SAFETY: advice about a mapping of ours; a kernel that does not take it dumps more.
+        let _ = unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxDontDump) };
     }
 
     fn mapped(base: *mut core::ffi::c_void, bytes: usize, shared: bool) -> io::Result<Self> {

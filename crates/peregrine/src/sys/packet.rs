@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use libc::{c_int, c_void, socklen_t};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 use crate::value::{Space, Window};
 
@@ -127,6 +127,8 @@ impl PacketSocket {
         let base = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, &socket.0, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = Mapped { base, bytes };
+        // SAFETY: advice about the mapping just made: frames of others do not belong in core dumps.
+        let _ = unsafe { madvise(map.base.as_ptr().cast(), bytes, Advice::LinuxDontDump) };
         let count = (blocks * per_block) as usize;
         let ring = PacketRing { map, slot: slot as usize, count, next: 0 };
         // SAFETY: all zeros is an address.

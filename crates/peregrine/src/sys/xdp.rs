@@ -326,6 +326,8 @@ impl Umem {
     ) -> io::Result<(Self, QueueRings)> {
         let until = Instant::now() + patience;
         let memory = Memory::private(layout.frame as usize * layout.count as usize)?;
+        // The kernel pins all of it, so all of it would be dumped.
+        memory.leave_out_of_dumps();
         let fd = socket()?;
         let registered = libc::xdp_umem_reg {
             addr: memory.space().window().as_ptr() as u64,

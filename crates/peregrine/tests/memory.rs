@@ -1,0 +1,184 @@
+//! Memory that cannot be had, and memory that must not show up in core dumps.
+
+mod attack;
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use attack::no_longer_than;
+use attack::vault::{Honest, VaultClient, VaultServer, check};
+use attack::wire::Session;
+use peregrine::{Executed, Kind, Server};
+use support::{Part, part};
+
+/// A limit for what must end by itself, on a machine that does other things too.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// The parts that children play; in the test itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    no_longer_than(Duration::from_secs(50));
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let words: Vec<&str> = part.split(' ').collect();
+    match words[0] {
+        "server" => {
+            let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
+            let running = server.spawn().unwrap();
+            println!("\nready");
+            running.wait();
+        }
+        "client" => {
+            let vault = VaultClient::bind("vault").unwrap();
+            (0..100).for_each(|n| check(&vault, n).expect("a call"));
+            println!("\nready");
+            std::thread::sleep(Duration::from_secs(40));
+        }
+        "on-a-full-disk" => on_a_full_disk(&directory.join("full"), words.get(1) == Some(&"late")),
+        "confined" => confined(),
+        other => panic!("nobody knows how to play `{other}`"),
+    }
+}
+
+/// Mounts a small file system, which only this process and its children see.
+fn mount(at: &Path) -> Result<(), String> {
+    // SAFETY: no memory is involved; this process has but one thread that opens files.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } != 0 {
+        return Err(std::io::Error::last_os_error().to_string());
+    }
+    let run = |arguments: &[&str]| {
+        let status = Command::new("mount").args(arguments).status().map_err(|e| e.to_string())?;
+        if status.success() { Ok(()) } else { Err(format!("mount {arguments:?}: {status}")) }
+    };
+    run(&["--make-rprivate", "/"])?;
+    run(&["-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", at.to_str().expect("text")])
+}
+
+fn fill(directory: &Path) {
+    let mut file = std::fs::File::create(directory.join("filling")).unwrap();
+    let full = std::io::copy(&mut std::io::repeat(7), &mut file).unwrap_err();
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
+}
+
+/// Serves and calls where the runtime directory's file system is full: before the server starts, or
+/// only after.
+fn on_a_full_disk(directory: &Path, late: bool) {
+    std::fs::create_dir(directory).unwrap();
+    if let Err(why) = mount(directory) {
+        println!("\nready\nskipped: {why}");
+        return;
+    }
+    if late {
+        // Room for the sockets and locks of the first server, and for nothing else.
+        std::fs::write(directory.join("filling"), [7; 60 << 10]).unwrap();
+    } else {
+        fill(directory);
+    }
+    let server = Part::start("child", "server", directory);
+    if late {
+        fill(directory);
+    }
+    let _client = Part::start("child", "client", directory);
+    let mut session = Session::new(directory, "vault", 1).expect("a session");
+    assert_eq!(session.ping(0, LIMIT), Some(0));
+    // Long enough for its threads to look on, each on its processor.
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(session.ping(0, LIMIT), Some(0));
+    drop(server);
+    println!("\nready\nserved");
+}
+
+#[test]
+fn a_full_file_system_under_the_runtime_directory_harms_no_server() {
+    let directory = tempfile::tempdir().unwrap();
+    for when in ["early", "late"] {
+        let mut part = Part::start("child", &format!("on-a-full-disk {when}"), directory.path());
+        let said = part.line();
+        if said.starts_with("skipped") {
+            println!("{said}");
+            return;
+        }
+        assert_eq!(said, "served", "{when}");
+        drop(part);
+        std::fs::remove_dir(directory.path().join("full")).unwrap();
+    }
+}
+
+/// The flags of each mapping of a process whose name has `what` in it.
+fn flags_of(pid: u32, what: &str) -> Vec<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("a process of ours");
+    let mut flags = Vec::new();
+    let mut within = false;
+    for line in text.lines() {
+        let first = line.split(' ').next().unwrap_or_default();
+        if let Some(found) = line.strip_prefix("VmFlags:") {
+            if within {
+                flags.push(found.to_owned());
+            }
+        } else if !first.ends_with(':') {
+            within = line.contains(what);
+        }
+    }
+    flags
+}
+
+#[test]
+fn shared_memory_stays_out_of_core_dumps() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Part::start("child", "server", directory.path());
+    let client = Part::start("child", "client", directory.path());
+    let expected = [
+        (server.id(), "memfd:peregrine"),
+        (server.id(), "memfd:counters"),
+        (server.id(), ".processors"),
+        (client.id(), "memfd:peregrine"),
+    ];
+    for (pid, what) in expected {
+        let found = flags_of(pid, what);
+        assert!(!found.is_empty(), "{what} is not mapped");
+        for flags in found {
+            assert!(flags.split(' ').any(|flag| flag == "dd"), "{what} would be dumped: {flags}");
+        }
+    }
+}
+
+/// Binds with less and less address space.
+fn confined() {
+    println!("\nready");
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let used = text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096;
+    let (mut refused, mut bound) = (0, 0);
+    for more in (0..24).map(|step| (8 << 20) + step * (20 << 20)) {
+        let limit = libc::rlimit { rlim_cur: used + more, rlim_max: libc::RLIM_INFINITY };
+        // SAFETY: reads two numbers of ours.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
+        match VaultClient::bind("vault") {
+            Ok(vault) => {
+                check(&vault, more).unwrap();
+                bound += 1;
+            }
+            Err(error) => {
+                refused += 1;
+                assert_eq!(error.kind(), Kind::Exhausted, "{more} bytes more: {error}");
+                assert_eq!(error.executed(), Executed::No);
+                let text = error.to_string();
+                assert!(text.contains("RLIMIT_AS"), "{text}");
+                assert!(!text.contains("release of Peregrine"), "{text}");
+                println!("{more}: {text}");
+            }
+        }
+    }
+    println!("\nrefused {refused}\nbound {bound}");
+}
+
+#[test]
+fn a_client_without_address_space_is_told_that_it_has_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let _server = Part::start("child", "server", directory.path());
+    let mut client = Part::start("child", "confined", directory.path());
+    let [refused, bound] =
+        ["refused ", "bound "].map(|what| client.until(what).parse::<u32>().expect("a number"));
+    assert!(refused > 0 && bound > 0, "{refused} binds refused, {bound} bound");
+}
