@@ -4,13 +4,14 @@
 mod attack;
 mod support;
 
-use std::path::PathBuf;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use attack::trickle::{What, trickle};
 use attack::vault::{Honest, VaultClient, VaultServer, check};
-use attack::wire::Session;
-use attack::{no_longer_than, stop, stopped};
+use attack::wire::{self, Line, Session};
+use attack::{no_longer_than, stop, stopped, tricks};
 use peregrine::Server;
 use support::{Part, part};
 
@@ -18,6 +19,9 @@ use support::{Part, part};
 const PROMPT: Duration = Duration::from_secs(2);
 /// How long the clients trickle.
 const ATTACK: Duration = Duration::from_secs(5);
+
+/// With this option Linux 6.16 and later keep descriptors out of a socket.
+const SO_PASSRIGHTS: u32 = 83;
 
 /// The parts that children play; in the test itself this does nothing.
 #[test]
@@ -27,7 +31,10 @@ fn child() {
     let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
-        "server" => {
+        "server" | "server-of-an-old-kernel" => {
+            if words[0] != "server" {
+                support::without_socket_option(SO_PASSRIGHTS);
+            }
             let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
             let running = server.spawn().unwrap();
             println!("\nready");
@@ -96,4 +103,59 @@ fn trickled_arguments_hold_no_threads() {
 fn trickled_buffers_hold_no_procedures() {
     let [answered, _] = trickling("lent");
     assert!(answered > 0, "no procedure ever gave up waiting");
+}
+
+/// How long a descriptor takes to close: longer than the test.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// Sends a descriptor that is slow to close, with the last of some messages, so that the last copy of it is in the
+/// server's queue. What is returned must live until the test has ended.
+fn send_slow(server: &Part, line: &Line, messages: &[&[u8]]) -> std::net::TcpStream {
+    let (file, reader) = tricks::slow_to_close(SLOW);
+    // Halted, so that the server does not take the last message before our copy is closed.
+    server.signal(libc::SIGSTOP);
+    let (last, others) = messages.split_last().expect("a message");
+    others.iter().for_each(|message| line.say(message).expect("room"));
+    line.say_with(last, &[file.as_fd()]).expect("an old kernel takes descriptors");
+    drop::<OwnedFd>(file);
+    server.signal(libc::SIGCONT);
+    reader
+}
+
+/// Asserts that the server serves who is bound, and lets in who has just come.
+fn assert_well(directory: &Path, canary: &mut Session, what: &str) {
+    assert_eq!(canary.ping(0, PROMPT), Some(0), "{what}: a bound client is not served");
+    let late = Line::connect(directory, "vault").unwrap();
+    assert!(tricks::is_answered(&late, PROMPT), "{what}: nobody is let in");
+}
+
+#[test]
+fn descriptors_that_are_slow_to_close_stop_no_server_of_an_old_kernel() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Part::start("child", "server-of-an-old-kernel", directory.path());
+    let connect = || Line::connect(directory.path(), "vault").unwrap();
+    let mut canary = Session::new(directory.path(), "vault", 1).expect("a session");
+    let mut readers = Vec::new();
+    // With a request that the server knows, and with one of no bytes.
+    for message in [wire::describe(), Vec::new()] {
+        let line = connect();
+        readers.push(send_slow(&server, &line, &[&message]));
+        assert_well(directory.path(), &mut canary, "a guest's descriptor");
+        assert!(line.hear_out().is_empty(), "it was answered");
+    }
+    // Behind what the server reads before it hangs up, and with a close of ours.
+    let line = connect();
+    let messages = [&wire::describe()[..], b"nonsense", b"", b"", b""];
+    readers.push(send_slow(&server, &line, &messages));
+    drop(line);
+    assert_well(directory.path(), &mut canary, "behind the end");
+    // In a session.
+    let session = Session::new(directory.path(), "vault", 1).expect("a session");
+    readers.push(send_slow(&server, &session.line, &[&wire::request(wire::RING, 0)]));
+    assert_well(directory.path(), &mut canary, "a session's descriptor");
+    // More of them than there are threads that may be lost.
+    for _ in 0..24 {
+        readers.push(send_slow(&server, &connect(), &[&wire::describe()]));
+    }
+    assert_well(directory.path(), &mut canary, "many of them");
 }

@@ -204,6 +204,9 @@ impl Watched for Export {
         /// How long clients wait when the machine is short of something.
         const SHORT: Duration = Duration::from_millis(50);
         let Some(Published { socket: listener, .. }) = &self.published else { return Next::Forget };
+        if sys::is_congested() {
+            return Next::Rest(SHORT);
+        }
         // As many as may come at once; the keeper has others to look after too.
         for _ in 0..64 {
             let come = listener.accept();

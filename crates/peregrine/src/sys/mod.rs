@@ -5,6 +5,7 @@
 
 mod bpf;
 mod clock;
+mod closing;
 mod control;
 mod cpu;
 mod datagram;
@@ -25,6 +26,7 @@ mod xdp;
 
 pub use bpf::{Ours, XDP_SOCKETS_MAX, XdpProgram};
 pub(crate) use clock::boot_ns;
+pub(crate) use closing::is_congested;
 #[cfg(feature = "stamps")]
 pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};

@@ -3,22 +3,46 @@
 #![allow(unsafe_code)]
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use core::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
-    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
-    accept_with, bind, connect, listen, recvmsg, sendmsg, socket_with, sockopt,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags,
+    SocketType, accept_with, bind, connect, listen, recvmsg, sendmsg, shutdown, socket_with,
+    sockopt,
 };
 
-/// A connected or listening `SOCK_SEQPACKET` socket; all its operations return at once.
+use super::closing::close_elsewhere;
+
+/// A connected or listening `SOCK_SEQPACKET` socket; all its operations return at once, and so does
+/// its drop, whatever descriptors the peer has sent.
 #[derive(Debug)]
-pub(crate) struct Seqpacket(OwnedFd);
+pub(crate) struct Seqpacket {
+    fd: ManuallyDrop<OwnedFd>,
+    /// Whether descriptors are received.
+    admits: AtomicBool,
+    /// Whether the kernel keeps them out: then there is none in the queue.
+    refuses: AtomicBool,
+    /// The process that made it. What a forked child does to its copy happens to the parent's, too.
+    owner: u32,
+}
+
+/// What a peer has sent that was not received yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    /// The peer has closed, and said no more.
+    End,
+    /// A message without descriptors.
+    Plain,
+    /// A message with descriptors.
+    WithFiles,
+}
 
 /// Who is at the other end, as the kernel saw it when the session began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +68,15 @@ fn address(path: &Path) -> io::Result<SocketAddrUnix> {
 }
 
 impl Seqpacket {
+    /// A socket that no peer can send anything yet.
+    fn of(fd: OwnedFd) -> Self {
+        let (admits, refuses) = (AtomicBool::new(false), AtomicBool::new(true));
+        Self { fd: ManuallyDrop::new(fd), admits, refuses, owner: std::process::id() }
+    }
+
     fn new() -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(Self(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
+        Ok(Self::of(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
     }
 
     /// A socket that is good for nothing but its descriptor.
@@ -60,7 +90,7 @@ impl Seqpacket {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let kind = SocketType::SEQPACKET;
         let (a, b) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
-        Ok((Self(a), Self(b)))
+        Ok((Self::of(a), Self::of(b)))
     }
 
     /// Whether the peer may send descriptors; so do the sessions that a listening socket lets in.
@@ -68,7 +98,9 @@ impl Seqpacket {
     /// A descriptor of a peer's choice is a danger even if nobody looks at it: closing the last copy
     /// of it can wait for as long as the peer likes (a TCP socket that lingers, a file of a file
     /// system in user space), and it does not help to take none, for then the kernel closes it, in
-    /// the same thread. So the kernel is asked not to let any come: from Linux 6.16 on it can.
+    /// the same thread. So the kernel is asked not to let any come: from Linux 6.16 on it can. On
+    /// earlier kernels a message with descriptors is seen and left in the queue, and the socket is
+    /// closed in a thread that may be lost (`closing`).
     pub(crate) fn admit_files(&self, admit: bool) {
         /// `SO_PASSRIGHTS`: the same number on all machines but two.
         const PASS_RIGHTS: libc::c_int =
@@ -76,23 +108,63 @@ impl Seqpacket {
         let value = libc::c_int::from(admit);
         let bytes = size_of_val(&value) as libc::socklen_t;
         // SAFETY: reads an integer of ours. Kernels that do not know it change nothing.
-        unsafe {
+        let set = unsafe {
             libc::setsockopt(
-                self.0.as_raw_fd(),
+                self.fd.as_raw_fd(),
                 libc::SOL_SOCKET,
                 PASS_RIGHTS,
                 (&raw const value).cast(),
                 bytes,
             )
         };
+        self.admits.store(admit, Ordering::Relaxed);
+        self.refuses.store(set == 0 && !admit, Ordering::Relaxed);
+    }
+
+    /// What is first in the queue; nothing of it is taken, and none of its descriptors is closed.
+    fn waiting(&self) -> io::Result<Waiting> {
+        // Every message tells who sent it, so that an empty one is told from the end.
+        sockopt::set_socket_passcred(self, true)?;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let message = recvmsg(self, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
+        Ok(if message.flags.contains(ReturnFlags::CTRUNC) {
+            // There was no room for more than who sent it.
+            Waiting::WithFiles
+        } else if message.bytes > 0 || ancillary.drain().next().is_some() {
+            Waiting::Plain
+        } else {
+            Waiting::End
+        })
+    }
+
+    /// Whether nothing with descriptors is left in the queue. Nothing comes any more, and what is
+    /// there is thrown away.
+    fn is_drained(&self) -> bool {
+        /// More than a sender's buffer holds.
+        const MESSAGES: usize = 4096;
+        let _ = shutdown(self, Shutdown::Both);
+        for _ in 0..MESSAGES {
+            match self.waiting() {
+                Ok(Waiting::End) => return true,
+                Ok(Waiting::Plain) => drop(self.receive_any(&mut [])),
+                // A reset is told once, before what was said earlier.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
+                // One that was never connected has no queue.
+                Err(error) if error.kind() == io::ErrorKind::NotConnected => return true,
+                Ok(Waiting::WithFiles) | Err(_) => return false,
+            }
+        }
+        false
     }
 
     /// Listens at a path where nothing may be yet.
     pub(crate) fn listen(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
         socket.admit_files(false);
-        bind(&socket.0, &address(path)?)?;
-        listen(&socket.0, 1024)?;
+        bind(&socket, &address(path)?)?;
+        listen(&socket, 1024)?;
         Ok(socket)
     }
 
@@ -101,17 +173,20 @@ impl Seqpacket {
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
         socket.admit_files(false);
-        connect(&socket.0, &address(path)?)?;
+        connect(&socket, &address(path)?)?;
         Ok(socket)
     }
 
     /// The next session that asks to be let in, if there is one.
     pub(crate) fn accept(&self) -> io::Result<Self> {
-        Ok(Self(accept_with(&self.0, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?))
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = Self::of(accept_with(self, flags)?);
+        socket.refuses.store(self.refuses.load(Ordering::Relaxed), Ordering::Relaxed);
+        Ok(socket)
     }
 
     pub(crate) fn credentials(&self) -> io::Result<Credentials> {
-        let peer = sockopt::socket_peercred(&self.0)?;
+        let peer = sockopt::socket_peercred(self)?;
         let pid = peer.pid.as_raw_pid().cast_unsigned();
         Ok(Credentials { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
     }
@@ -125,7 +200,7 @@ impl Seqpacket {
             // SAFETY: writes at most `bytes` bytes to `groups`, which has as many.
             let asked = unsafe {
                 libc::getsockopt(
-                    self.0.as_raw_fd(),
+                    self.fd.as_raw_fd(),
                     libc::SOL_SOCKET,
                     libc::SO_PEERGROUPS,
                     groups.as_mut_ptr().cast(),
@@ -156,18 +231,35 @@ impl Seqpacket {
             debug_assert!(pushed);
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = sendmsg(&self.0, &[IoSlice::new(message)], &mut ancillary, flags)?;
+        let sent = sendmsg(self, &[IoSlice::new(message)], &mut ancillary, flags)?;
         if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
     /// Receives one message; 0 bytes if the peer has closed. Where descriptors came with it that
     /// this process cannot have, because it has too many, that is the error.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidData`] if descriptors came that are not admitted: the message stays
+    /// where it is, and the socket is good for nothing but to be dropped.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
+        let open = !self.refuses.load(Ordering::Relaxed) && !self.admits.load(Ordering::Relaxed);
+        if open {
+            match self.waiting()? {
+                Waiting::Plain => {}
+                Waiting::End => return Ok(Received { bytes: 0, whole: true, files: Vec::new() }),
+                Waiting::WithFiles => return Err(io::ErrorKind::InvalidData.into()),
+            }
+        }
+        self.receive_any(buffer)
+    }
+
+    fn receive_any(&self, buffer: &mut [u8]) -> io::Result<Received> {
         const FILES: usize = 4;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES), ScmCredentials(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-        let message = recvmsg(&self.0, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
+        let message = recvmsg(self, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
         let mut files = Vec::new();
         for one in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(received) = one {
@@ -191,7 +283,7 @@ impl Seqpacket {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),
             };
-            match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&left)) {
+            match poll(&mut [PollFd::new(self, PollFlags::IN)], Some(&left)) {
                 Ok(ready) => return Ok(ready > 0),
                 Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
@@ -202,6 +294,20 @@ impl Seqpacket {
 
 impl AsFd for Seqpacket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Seqpacket {
+    fn drop(&mut self) {
+        let harmless = *self.refuses.get_mut()
+            || self.owner != std::process::id()
+            // A socket that listens may have whole sessions in its queue.
+            || (!sockopt::socket_acceptconn(&*self).unwrap_or(true) && self.is_drained());
+        // SAFETY: nobody uses it after this.
+        let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
+        if !harmless {
+            close_elsewhere(fd);
+        }
     }
 }

@@ -196,16 +196,40 @@ pub(crate) fn become_user(user: u32, group: u32, groups: &[u32]) {
 /// does not have it.
 pub(crate) fn without_system_call(number: libc::c_long) {
     let number = u32::try_from(number).expect("a number of a system call");
-    let code = |parts: u32| u16::try_from(parts).expect("an instruction");
-    let step = |parts, jt, jf, k| libc::sock_filter { code: code(parts), jt, jf, k };
-    let refusal = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
-    let mut steps = [
+    filter(&mut [
         // The number is the first word of what is looked at.
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
         step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, number),
-        step(libc::BPF_RET | libc::BPF_K, 0, 0, refusal),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, refusal(libc::ENOSYS)),
         step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-    ];
+    ]);
+}
+
+/// The same for an option of sockets.
+pub(crate) fn without_socket_option(option: u32) {
+    let number = u32::try_from(libc::SYS_setsockopt).expect("a number of a system call");
+    // The third argument: the arguments begin at byte 16, and of each the low word is looked at.
+    let third = 16 + 2 * 8 + if cfg!(target_endian = "big") { 4 } else { 0 };
+    filter(&mut [
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 3, number),
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, third),
+        step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, option),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, refusal(libc::ENOPROTOOPT)),
+        step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+    ]);
+}
+
+fn step(parts: u32, jt: u8, jf: u8, k: u32) -> libc::sock_filter {
+    libc::sock_filter { code: u16::try_from(parts).expect("an instruction"), jt, jf, k }
+}
+
+const fn refusal(error: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | error.cast_unsigned()
+}
+
+/// Applies a filter of system calls to this thread and those that it starts.
+fn filter(steps: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     // SAFETY: numbers only.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
