@@ -18,7 +18,7 @@
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
 //! | [`GUESTS_PER_USER`], [`GUEST_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
-//! | [`CLOSERS_MAX`], [`CLOSING_MAX`] | 16, 256 | before Linux 6.16: while more sockets wait to be closed, with descriptors that a peer sent, no client is let in |
+//! | [`CLOSING_MAX`] | 256 | before Linux 6.16: while more sockets wait to be closed, with descriptors that a peer sent, no client is let in |
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole; a connection that says nothing keeps no thread longer |
 //! | [`LENT_STALL_TIME`] | 100 ms | a procedure that reads a `Lent` buffer which has not come gets an error |
@@ -140,13 +140,10 @@ pub const GUESTS_PER_USER: usize = 256;
 /// How long a connection may take to bind.
 pub const GUEST_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
-/// Threads of a process that close sockets in which a peer left descriptors.
+/// Sockets in which a peer left descriptors, and that wait for one of 16 threads which close such
+/// sockets and may be lost: the close of a descriptor of a peer's choice may wait for ever.
 ///
-/// The close of a descriptor of a peer's choice may wait for ever, so these threads may be lost.
-/// From Linux 6.16 on no descriptors come, and no such thread starts.
-pub const CLOSERS_MAX: usize = 16;
-
-/// Such sockets that wait for one of these threads; while there are more, nobody is let in.
+/// While there are more, nobody is let in. From Linux 6.16 on no descriptors come.
 pub const CLOSING_MAX: usize = 256;
 
 /// Processes that a chain of nested calls may come through.

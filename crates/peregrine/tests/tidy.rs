@@ -113,6 +113,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/counts.rs", "an allocator that counts"),
     ("crates/peregrine/tests/footprint.rs", "an allocator that counts"),
     ("crates/peregrine/tests/footprint_network.rs", "an allocator that counts"),
+    ("crates/peregrine/tests/memory.rs", "limits and mounts of a child's own"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
     ("crates/peregrine/tests/support/", "stops and continues child processes"),

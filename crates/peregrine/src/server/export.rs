@@ -204,7 +204,7 @@ impl Watched for Export {
         /// How long clients wait when the machine is short of something.
         const SHORT: Duration = Duration::from_millis(50);
         let Some(Published { socket: listener, .. }) = &self.published else { return Next::Forget };
-        if sys::is_congested() {
+        if sys::is_congested(limits::CLOSING_MAX) {
             return Next::Rest(SHORT);
         }
         // As many as may come at once; the keeper has others to look after too.

@@ -11,7 +11,8 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::limits;
+/// Threads of a process that may be lost.
+const CLOSERS_MAX: usize = 16;
 
 struct Closing {
     queue: VecDeque<OwnedFd>,
@@ -36,16 +37,16 @@ fn closing() -> MutexGuard<'static, Closing> {
 pub(super) fn close_elsewhere(file: OwnedFd) {
     let mut closing = closing();
     closing.queue.push_back(file);
-    if closing.threads < limits::CLOSERS_MAX {
+    if closing.threads < CLOSERS_MAX {
         let thread = std::thread::Builder::new().name("peregrine-closer".into());
         // Without a thread it waits for the next one that starts.
         closing.threads += usize::from(thread.spawn(run).is_ok());
     }
 }
 
-/// Whether so many sockets wait to be closed that no more should be accepted.
-pub(crate) fn is_congested() -> bool {
-    closing().queue.len() >= limits::CLOSING_MAX
+/// Whether so many sockets wait to be closed.
+pub(crate) fn is_congested(most: usize) -> bool {
+    closing().queue.len() >= most
 }
 
 fn run() {
