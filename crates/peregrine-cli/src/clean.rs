@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use peregrine::directory::{self, Leftover};
+use peregrine::directory::{self, Entry, Leftover};
 use serde_json::{Value, json};
 
 use crate::args::{Clean, Format};
@@ -19,8 +19,18 @@ struct Cleaned {
 
 /// Removes all leftovers, or tells which there are.
 pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
+    let leftovers = directory::leftovers();
+    // Names that are dead, or may be, and that only another user may clean up.
+    let is_left = |entry: &Entry| {
+        let same = |one: &Leftover| {
+            one.name() == entry.name && entry.socket.parent() == Some(one.directory())
+        };
+        leftovers.iter().any(same)
+    };
+    let foreign = |entry: &Entry| entry.alive != Some(true) && !is_left(entry);
+    let foreign: Vec<Entry> = directory::list().into_iter().filter(foreign).collect();
     let cleaned: Vec<Cleaned> =
-        directory::leftovers().into_iter().filter_map(|one| cleaned(one, clean.dry_run)).collect();
+        leftovers.into_iter().filter_map(|one| cleaned(one, clean.dry_run)).collect();
     let kept = cleaned.iter().filter(|one| one.kept.is_some()).count();
     let failed = || {
         let what = format!("{kept} of {} dead names could not be removed", cleaned.len());
@@ -28,7 +38,8 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
     };
     if format.is_json() {
         let all = cleaned.iter().map(|one| one.to_json(clean.dry_run)).collect();
-        let mut whole = json!({ "dry_run": clean.dry_run });
+        let names: Vec<_> = foreign.iter().map(|entry| &entry.name).collect();
+        let mut whole = json!({ "dry_run": clean.dry_run, "other_users": names });
         if kept > 0 && format == Format::Json {
             // One object, which says both.
             whole["leftovers"] = json!(all);
@@ -37,7 +48,13 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         output::print_all(format, "leftovers", all, whole)?;
         return if kept == 0 { Ok(()) } else { Err(failed()) };
     }
-    if cleaned.is_empty() {
+    if !foreign.is_empty() {
+        let names: Vec<_> = foreign.iter().map(|entry| entry.name.as_str()).collect();
+        output::tell(format_args!(
+            "not looked at: {}; these names belong to other users, who alone may clean them up",
+            names.join(", ")
+        ));
+    } else if cleaned.is_empty() {
         let path: Vec<_> =
             directory::search_path().iter().map(|dir| dir.display().to_string()).collect();
         output::tell(format_args!("nothing is left of dead servers in {}", path.join(", ")));

@@ -87,7 +87,7 @@ pub(crate) fn addresses(begun: &OsStr) -> Vec<CompletionCandidate> {
     };
     let mut names: Vec<String> = peregrine::directory::list()
         .into_iter()
-        .filter(|entry| entry.alive && entry.name.starts_with(name))
+        .filter(|entry| entry.alive != Some(false) && entry.name.starts_with(name))
         .map(|entry| format!("{path}{}", entry.name))
         .collect();
     names.sort();

@@ -12,6 +12,10 @@ use serde_json::{Value, json};
 use crate::args::Format;
 use crate::output::{self, Failure};
 
+/// Why it is not known whether a server holds a name.
+const UNKNOWN: &str =
+    "the export is private to another user: this user may not see whether it is alive";
+
 /// What is known of a name; only those that clients would find are asked.
 type Said = Option<Result<Description, CallError>>;
 
@@ -50,7 +54,8 @@ fn of_server(address: &str, format: Format) -> Result<(), Failure> {
 /// of one.
 fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
     let Ok(parsed) = address.parse::<Address>() else { return Ok(None) };
-    let entries: Vec<Entry> = directory::list().into_iter().filter(|entry| entry.alive).collect();
+    let is_alive = |entry: &Entry| entry.alive == Some(true);
+    let entries: Vec<Entry> = directory::list().into_iter().filter(is_alive).collect();
     let here = parsed.place().is_none() && matches!(parsed.path(), None | Some(PathKind::Local));
     if !here || entries.iter().all(|entry| entry.name != parsed.name()) {
         return Ok(None);
@@ -124,7 +129,13 @@ fn of_machine(format: Format) -> Result<(), Failure> {
             let header =
                 ["NAME", "STATE", "INTERFACE", "VERSION", "PROCESS", "AGE", "BINDINGS", "SOCKET"];
             let rows = all.map(|(entry, said)| to_row(entry, said)).collect();
-            output::say(output::table(&header, &[3, 4, 5, 6], rows))
+            output::say(output::table(&header, &[3, 4, 5, 6], rows))?;
+            if entries.iter().any(|entry| entry.alive.is_none()) {
+                output::tell(
+                    "unknown: private to another user, who alone may see whether it is alive",
+                );
+            }
+            Ok(())
         }
     }
 }
@@ -132,7 +143,8 @@ fn of_machine(format: Format) -> Result<(), Failure> {
 /// Asks all at once, so that one that hangs holds up the list only once.
 fn ask(entries: &[Entry]) -> Vec<Said> {
     let first = |i: usize| {
-        let same = |entry: &Entry| entry.alive && entry.name == entries[i].name;
+        // Those of other users are not asked: this user may not connect to them.
+        let same = |entry: &Entry| entry.alive == Some(true) && entry.name == entries[i].name;
         entries.iter().position(same) == Some(i)
     };
     std::thread::scope(|scope| {
@@ -146,11 +158,12 @@ fn ask(entries: &[Entry]) -> Vec<Said> {
 }
 
 fn state(entry: &Entry, said: &Said) -> &'static str {
-    match said {
-        _ if !entry.alive => "dead",
-        Some(Ok(_)) => "alive",
-        Some(Err(_)) => "silent",
-        None => "hidden",
+    match (entry.alive, said) {
+        (Some(false), _) => "dead",
+        (None, _) => "unknown",
+        (_, Some(Ok(_))) => "alive",
+        (_, Some(Err(_))) => "silent",
+        (_, None) => "hidden",
     }
 }
 
@@ -188,6 +201,7 @@ fn to_json(entry: &Entry, said: &Said) -> Value {
             one["listens"] = json!(said.listens);
         }
         Some(Err(error)) => one["error"] = json!(error.chain()),
+        None if entry.alive.is_none() => one["error"] = json!([UNKNOWN]),
         None => {}
     }
     one

@@ -106,7 +106,7 @@ fn mind(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Interrupt, Fa
 /// Where the name stands.
 fn socket(name: &str) -> Option<String> {
     let entries = directory::list();
-    let entry = entries.into_iter().find(|entry| entry.alive && entry.name == name);
+    let entry = entries.into_iter().find(|entry| entry.alive == Some(true) && entry.name == name);
     entry.map(|entry| entry.socket.display().to_string())
 }
 

@@ -329,3 +329,52 @@ fn listening_wider_takes_a_word() {
     let done = place.run(&["serve", &place.path("files"), "--beyond-this-machine"]);
     assert_eq!(done.code, 2, "{done:?}");
 }
+
+#[test]
+fn exports_of_another_user_are_unknown_and_not_dead() {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::CommandExt as _;
+    const OTHER: u32 = 61_999;
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can be somebody else");
+        return;
+    }
+    let place = Place::new();
+    fs::set_permissions(place.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let _private = place.serve(&["--name", "private"]);
+    let mut public = place.serve(&["--name", "public", "--public"]);
+    let other = |arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        Done::of(&command.uid(OTHER).gid(OTHER).output().expect("a command that may be run"))
+    };
+    let json = |arguments: &[&str]| -> Value {
+        let done = other(&[arguments, &["--format", "json"]].concat());
+        assert_eq!(done.code, 0, "{done:?}");
+        serde_json::from_str(&done.out).unwrap()
+    };
+    let states = || {
+        let listed = json(&["list"]);
+        let exports = listed["exports"].as_array().unwrap().clone();
+        let of = |name: &str| {
+            let one = exports.iter().find(|one| one["name"] == name).unwrap();
+            (one["alive"].clone(), one["state"].as_str().unwrap().to_owned())
+        };
+        [of("private"), of("public")]
+    };
+    let unknown = (Value::Null, "unknown".to_owned());
+    assert_eq!(states(), [unknown.clone(), (true.into(), "alive".into())]);
+    let done = other(&["list"]);
+    assert!(done.code == 0 && done.err.contains("private to another user"), "{done:?}");
+    public.0.kill().unwrap();
+    public.wait();
+    assert_eq!(states(), [unknown, (false.into(), "dead".into())]);
+    // Neither is this user's to clean up.
+    let cleaned = json(&["clean"]);
+    let left = cleaned["leftovers"].as_array().unwrap();
+    let run = place.path("run");
+    assert!(left.iter().all(|one| one["directory"] != run), "{cleaned}");
+    let names = cleaned["other_users"].as_array().unwrap();
+    assert!(["private", "public"].iter().all(|name| names.contains(&(*name).into())), "{cleaned}");
+    let done = other(&["clean", "--dry-run"]);
+    assert!(done.err.contains("not looked at: ") && done.err.contains("public"), "{done:?}");
+}

@@ -309,7 +309,7 @@ fn servers_killed_at_any_moment_leave_nothing_and_no_lie() {
     let running = running.spawn().unwrap();
     assert_eq!(files(directory.path()), named(&["ledger", ".ledger.lock"]));
     let listed = peregrine::directory::list();
-    assert!(listed.iter().any(|entry| entry.name == "ledger" && entry.alive));
+    assert!(listed.iter().any(|entry| entry.name == "ledger" && entry.alive == Some(true)));
     drop(LedgerClient::bind("ledger").unwrap());
     running.stop();
     assert_eq!(files(directory.path()), named(&[]));

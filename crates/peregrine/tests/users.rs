@@ -48,6 +48,14 @@ fn child() {
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
         "server" => server(),
+        "locks" => {
+            become_user(OTHER, OTHER, &[]);
+            locks(&directory);
+        }
+        "lists" => {
+            become_user(OTHER, OTHER, &[]);
+            lists();
+        }
         "guests" => {
             become_user(OTHER, OTHER, &[]);
             guests(&directory);
@@ -181,4 +189,102 @@ fn guests_of_one_user_keep_no_other_out() {
         after.is_back_to(before, 2, 8 << 10)
     });
     assert!(back, "{before:?} became {after:?}");
+}
+
+/// Takes the lock of every name that this user may open, and keeps it.
+fn locks(directory: &Path) {
+    let locks = NAMES.map(|name| {
+        let file = std::fs::File::open(directory.join(format!(".{name}.lock"))).ok()?;
+        // Waits for the server to die if the lock is held.
+        Some(std::thread::spawn(move || {
+            file.lock_shared().expect("the lock");
+            file
+        }))
+    });
+    println!("\nready\n{}", locks.iter().flatten().count());
+    std::thread::park_timeout(Duration::from_secs(50));
+}
+
+/// Says of each export whether a listing takes it for alive, each time that it is asked.
+fn lists() {
+    println!("\nready");
+    for _ in std::io::stdin().lines() {
+        let list = peregrine::directory::list();
+        let state = |name: &str| {
+            let entry = list.iter().find(|entry| entry.name == name);
+            entry.map_or("missing".to_owned(), |entry| format!("{:?}", entry.alive))
+        };
+        println!("{}", NAMES.map(state).join(" "));
+    }
+}
+
+#[test]
+fn another_user_cannot_hold_the_name_of_a_killed_server() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let mut server = Part::start("child", "server", directory.path());
+    let mut hostile = Part::start("child", "locks", directory.path());
+    assert_eq!(hostile.line(), "0", "locks of another user that may be opened");
+    server.kill();
+    // It says that it is ready once it has all its names.
+    let mut again = Part::start("child", "server", directory.path());
+    // A lock file of an earlier release, which everybody may open, is replaced.
+    again.kill();
+    let old = directory.path().join(".public.lock");
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let _third = Part::start("child", "server", directory.path());
+    let mode = std::fs::metadata(&old).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+}
+
+#[test]
+fn listing_of_another_user_tells_dead_from_unknown() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let mut server = Part::start("child", "server", directory.path());
+    let mut other = Part::start("child", "lists", directory.path());
+    other.say("list");
+    assert_eq!(other.line(), "None Some(true) Some(true) Some(true) Some(true)");
+    server.kill();
+    other.say("list");
+    assert_eq!(other.line(), "None Some(false) Some(false) Some(false) Some(false)");
+}
+
+/// A copy of this program that runs as root, whoever starts it.
+#[test]
+fn set_user_id_program_ignores_the_environment_of_its_user() {
+    use std::os::unix::process::CommandExt as _;
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let copy = directory.path().join("copy");
+    std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let run = |mode: u32| {
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).unwrap();
+        let mut command = std::process::Command::new(&copy);
+        command.args(["environment", "--exact", "--nocapture", "--test-threads=1"]);
+        command.env("PEREGRINE_TEST_PART", "environment");
+        for name in ["PEREGRINE_DIR", "XDG_RUNTIME_DIR", "PEREGRINE_HOSTS", "XDG_CONFIG_HOME"] {
+            command.env(name, "/chosen");
+        }
+        let output = command.env("HOME", "/chosen").uid(USER).gid(USER).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run(0o755).contains("/chosen"), "a plain program uses its environment");
+    let said = run(0o4755);
+    let effective = said.lines().find_map(|line| line.strip_prefix("user ")).unwrap();
+    if effective != "0" {
+        println!("skipped: the file system ignores set-user-id programs");
+        return;
+    }
+    assert!(said.contains("/run/peregrine") && said.contains("/etc/peregrine"), "{said}");
+    assert!(!said.contains("/chosen"), "{said}");
+}
+
+/// What a program makes of its environment.
+#[test]
+fn environment() {
+    let Some(_) = part() else { return };
+    println!("\nuser {}", rustix::process::geteuid().as_raw());
+    println!("{:?}", peregrine::directory::search_path());
+    println!("{:?}", peregrine::directory::Hosts::of_environment());
 }

@@ -31,7 +31,10 @@ pub(super) fn names(address: &str) -> Vec<String> {
     let Ok(parsed) = address.parse::<Address>() else { return Vec::new() };
     if parsed.place().is_none() {
         let entries = peregrine::directory::list().into_iter();
-        return closest(parsed.name(), entries.filter(|entry| entry.alive).map(|entry| entry.name));
+        return closest(
+            parsed.name(),
+            entries.filter(|entry| entry.alive != Some(false)).map(|entry| entry.name),
+        );
     }
     let exports = peregrine::exports(address).unwrap_or_default();
     let near = closest(parsed.name(), exports.into_iter().map(|one| one.name));

@@ -182,7 +182,7 @@ fn wait(due: Instant, screen: Option<&Screen>, interrupt: &Interrupt) -> Result<
 /// The name of the server of this machine, if there is but one.
 fn the_only_server() -> Result<String, Failure> {
     let mut servers: BTreeMap<u32, String> = BTreeMap::new();
-    for entry in directory::list().into_iter().filter(|entry| entry.alive) {
+    for entry in directory::list().into_iter().filter(|entry| entry.alive != Some(false)) {
         if let Ok(said) = peregrine::describe(&entry.name) {
             servers.entry(said.process).or_insert(entry.name);
         }

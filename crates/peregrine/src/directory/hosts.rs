@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use super::Directory;
 use crate::address::Address;
 use crate::error::{CallError, Kind, Phase};
-use crate::limits;
+use crate::{limits, sys};
 
 /// Hosts files, in the order in which they are asked.
 ///
@@ -45,9 +45,10 @@ impl Hosts {
         Self(files.into_iter().collect())
     }
 
-    /// The files that the environment says.
+    /// The files that the environment names; of a program that runs with more rights than its user
+    /// (set-user-id, file capabilities) only `/etc/peregrine/hosts`.
     pub fn of_environment() -> Self {
-        let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let set = sys::trusted_variable;
         if let Some(file) = set("PEREGRINE_HOSTS") {
             return Self::of([file.into()]);
         }

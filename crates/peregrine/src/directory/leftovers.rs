@@ -6,7 +6,7 @@
 //! more, and begins again ([`take`]). So a server that starts loses nothing to whoever cleans.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirEntry, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ impl Leftover {
     /// may not remove the files.
     pub fn remove(&self) -> io::Result<Vec<PathBuf>> {
         let [socket, aside, lock_path] = paths(&self.directory, &self.name);
-        let lock = take(&lock_path, 0o600)?;
+        let lock = take(&lock_path)?;
         let taken = || io::Error::new(io::ErrorKind::WouldBlock, "a live server has the name");
         let lock = lock.ok_or_else(taken)?;
         if !is_deserted(&socket)? {
@@ -143,8 +143,19 @@ pub(super) fn paths(directory: &Path, name: &str) -> [PathBuf; 3] {
     [directory.join(name), hidden("new"), hidden("lock")]
 }
 
-/// Whether nobody listens at a socket: it is not there, or the kernel says so.
-fn is_deserted(socket: &Path) -> io::Result<bool> {
+/// Whether a file in a runtime directory is Peregrine's.
+pub(super) fn is_ours(file: &DirEntry) -> bool {
+    let (Ok(kind), Ok(name)) = (file.file_type(), file.file_name().into_string()) else {
+        return false;
+    };
+    let Some(hidden) = name.strip_prefix('.') else { return kind.is_socket() && valid_name(&name) };
+    let lock = hidden.strip_suffix(".lock").filter(|_| kind.is_file());
+    let aside = hidden.strip_suffix(".new").filter(|_| kind.is_socket());
+    hidden == "processors" && kind.is_file() || lock.or(aside).is_some_and(valid_name)
+}
+
+/// Whether no process listens at a socket: it is not there, or the kernel says so.
+pub(super) fn is_deserted(socket: &Path) -> io::Result<bool> {
     match socket.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
         // Nobody listens at a file either: it is no server's, dead or alive.
@@ -169,27 +180,33 @@ pub(super) fn is_named(lock: &File, path: &Path) -> bool {
     (named.dev(), named.ino()) == (own.dev(), own.ino())
 }
 
-/// Takes the lock of a name, and makes its file if it is missing; `None` if a live server holds it.
+/// Takes the lock of a name, and makes its file if it is missing; `None` if a live process holds it.
 ///
-/// The lock counts only while the file has its name: whoever cleans up may have removed it between
-/// its opening here and the locking.
-pub(super) fn take(path: &Path, mode: u32) -> io::Result<Option<File>> {
-    /// Times that the file may vanish; each takes somebody who cleans at just that moment.
+/// The lock counts only while the file has its name: a process that cleans up may remove the file
+/// between its opening here and the locking. Nor does the file of another user count, or one that
+/// other users may open: they could hold its lock against the next server. A new file replaces it.
+pub(super) fn take(path: &Path) -> io::Result<Option<File>> {
+    /// Times that the file may vanish; each takes a process that cleans up at just that moment.
     const ATTEMPTS: usize = 100;
     for _ in 0..ATTEMPTS {
         let lock = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(false)
-            .mode(mode)
+            .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(path)?;
         if !hold(&lock) {
             return Ok(None);
         }
-        if is_named(&lock, path) {
+        if !is_named(&lock, path) {
+            continue;
+        }
+        let about = lock.metadata()?;
+        if about.uid() == rustix::process::geteuid().as_raw() && about.mode() & 0o077 == 0 {
             return Ok(Some(lock));
         }
+        fs::remove_file(path)?;
     }
     Err(io::Error::other(format!("{} vanishes again and again", path.display())))
 }
@@ -299,13 +316,13 @@ mod tests {
         let [socket, _, lock] = paths(dir.path(), "files");
         std::os::unix::fs::symlink(&precious, &lock).unwrap();
         drop(Seqpacket::listen(&socket).unwrap());
-        assert!(take(&lock, 0o600).is_err() && leftovers_in(dir.path()).is_empty());
+        assert!(take(&lock).is_err() && leftovers_in(dir.path()).is_empty());
         assert_eq!(fs::read(&precious).unwrap(), b"precious");
         // Nor is a pipe one that halts whoever looks.
         fs::remove_file(&lock).unwrap();
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &lock, kind, 0o600.into(), 0).unwrap();
-        assert!(take(&lock, 0o600).is_err());
+        assert!(take(&lock).is_err());
         lock_is_free(&lock).unwrap();
         let (name, directory) = ("files".to_owned(), dir.path().to_owned());
         let one = Leftover { name, directory, files: Vec::new() };

@@ -9,10 +9,15 @@
 //! | `$XDG_RUNTIME_DIR/peregrine` | if `$XDG_RUNTIME_DIR` is set |
 //! | `/run/peregrine` | always; only root may export there |
 //!
-//! A server exports in the first of them, a client searches all in that order.
-//! Beside each socket stands a lock file; while its lock is held the name is alive. A dead
-//! server's leftovers are replaced: bound aside, then renamed, so that a name is never half there.
-//! [`leftovers`] finds those that nobody replaces, and removes them.
+//! A server exports in the first of them, a client searches all in that order. A program that runs
+//! with more rights than its user (set-user-id, file capabilities) ignores both variables: its user
+//! must not choose which server it talks to.
+//!
+//! Each socket has a lock file; while a server holds its lock the name is alive. Only the server's
+//! user, and root, may open a lock file: another user who held the lock would keep the server from
+//! starting again. A dead server's leftovers are replaced: the new socket is bound under another
+//! name and then renamed, so clients never see a socket that does not listen yet.
+//! [`leftovers`] finds leftovers that no server has replaced, and removes them.
 
 mod hosts;
 mod leftovers;
@@ -23,7 +28,7 @@ pub use leftovers::{Leftover, leftovers};
 use core::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -33,7 +38,7 @@ use rustix::fs::{FlockOperation, flock};
 use crate::address::Address;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::valid_name;
-use crate::sys::{Memory, Seqpacket};
+use crate::sys::{self, Memory, Seqpacket};
 
 /// Somebody who knows on which machines names are served.
 ///
@@ -73,10 +78,10 @@ pub trait Directory: fmt::Debug + Send + Sync {
 /// The runtime directories in the order in which clients search them.
 pub fn search_path() -> Vec<PathBuf> {
     let mut path = Vec::new();
-    if let Some(own) = std::env::var_os("PEREGRINE_DIR").filter(|dir| !dir.is_empty()) {
+    if let Some(own) = sys::trusted_variable("PEREGRINE_DIR") {
         path.push(PathBuf::from(own));
     }
-    if let Some(user) = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty()) {
+    if let Some(user) = sys::trusted_variable("XDG_RUNTIME_DIR") {
         path.push(PathBuf::from(user).join("peregrine"));
     }
     path.push(PathBuf::from("/run/peregrine"));
@@ -156,15 +161,19 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
         .mode(mode)
         .create(dir)
         .map_err(|error| failed("creating", dir, error))?;
+    if audience == Audience::Public {
+        open_to_others(dir)?;
+    }
     let [path, aside, lock_path] = leftovers::paths(dir, name);
-    // Whoever may see the name may also see whether it is alive.
-    let lock_mode = if audience == Audience::Public { 0o644 } else { 0o600 };
-    let lock = leftovers::take(&lock_path, lock_mode);
-    let Some(lock) = lock.map_err(|error| failed("opening", &lock_path, error))? else {
-        let text = format!("a live server holds {}", lock_path.display());
+    let lock = leftovers::take(&lock_path).map_err(|error| failed("locking", &lock_path, error))?;
+    let Some(lock) = lock else {
+        let holder = fs::symlink_metadata(&lock_path).map(|about| about.uid()).ok();
+        let own = rustix::process::geteuid().as_raw();
+        let whose = holder.filter(|holder| *holder != own);
+        let whose = whose.map_or(String::new(), |user| format!(" of user {user}"));
+        let text = format!("a live process{whose} holds the lock {}", lock_path.display());
         return Err(CallError::not_executed(Kind::NameTaken, Phase::Export, text));
     };
-    let _ = lock.set_permissions(fs::Permissions::from_mode(lock_mode));
     // Only the holder of the lock binds here, so what lies aside is a dead server's.
     let _ = fs::remove_file(&aside);
     let socket = Seqpacket::listen(&aside).map_err(|error| failed("binding", &aside, error))?;
@@ -174,6 +183,46 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
     fs::rename(&aside, &path).map_err(|error| failed("naming", &path, error))?;
     let (pid, withdrawn) = (std::process::id(), AtomicBool::new(false));
     Ok(Published { socket, path, lock, lock_path, pid, withdrawn })
+}
+
+/// Opens a runtime directory that was made for private exports, so that other users can reach a
+/// public one.
+///
+/// # Errors
+/// If the directory is closed to other users and this process must not change that: it belongs to
+/// another user, or holds files that are not Peregrine's and may be private.
+fn open_to_others(dir: &Path) -> Result<(), CallError> {
+    const OTHERS: u32 = 0o077;
+    let failed = |error| {
+        let what = format!("looking at {}", dir.display());
+        CallError::system(Phase::Export, what, error)
+    };
+    let about = fs::metadata(dir).map_err(failed)?;
+    let mode = about.mode() & 0o7777;
+    // A directory that is open to a group was opened by somebody who knows who is to come in.
+    if mode & OTHERS != 0 {
+        return Ok(());
+    }
+    let refused = |why: &str| {
+        let dir = dir.display();
+        let text = format!(
+            "other users cannot reach a public export: the directory {dir} has mode {mode:o}, and \
+             {why}; run `chmod 755 {dir}`, or set PEREGRINE_DIR to another directory"
+        );
+        Err(CallError::not_executed(Kind::Denied, Phase::Export, text))
+    };
+    if about.uid() != rustix::process::geteuid().as_raw() {
+        return refused("it belongs to another user");
+    }
+    for file in fs::read_dir(dir).map_err(failed)? {
+        if !leftovers::is_ours(&file.map_err(failed)?) {
+            return refused("it holds files that are not Peregrine's");
+        }
+    }
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|error| {
+        let what = format!("opening {} to other users", dir.display());
+        CallError::system(Phase::Export, what, error)
+    })
 }
 
 /// Words that the servers of the runtime directory share, in the file `.processors`.
@@ -193,7 +242,7 @@ pub(crate) fn shared_words(bytes: usize) -> io::Result<Memory> {
 }
 
 /// Takes the lock of a name. A listing holds it for a moment when it looks whether the name is
-/// alive, so one refusal is none.
+/// alive, so this tries again before it gives up.
 fn hold(lock: &File) -> bool {
     (0..10).any(|attempt| {
         if attempt > 0 {
@@ -247,8 +296,9 @@ pub struct Entry {
     pub name: String,
     /// The socket that stands for it.
     pub socket: PathBuf,
-    /// Whether a server holds it now; otherwise it is the leftover of a dead one.
-    pub alive: bool,
+    /// Whether a server holds the name now; otherwise it is the leftover of a dead server. `None`
+    /// if this user may not find out: the export is private to another user.
+    pub alive: Option<bool>,
 }
 
 /// All names in the runtime directories, in the order of searching, then by name. Of names that
@@ -256,7 +306,12 @@ pub struct Entry {
 ///
 /// ```
 /// for entry in peregrine::directory::list() {
-///     println!("{} {}", entry.name, if entry.alive { "lives" } else { "is a leftover" });
+///     let state = match entry.alive {
+///         Some(true) => "is alive",
+///         Some(false) => "is a leftover",
+///         None => "is private to another user",
+///     };
+///     println!("{} {state}", entry.name);
 /// }
 /// ```
 pub fn list() -> Vec<Entry> {
@@ -268,7 +323,7 @@ pub fn list() -> Vec<Entry> {
             .filter(|file| file.file_type().is_ok_and(|kind| kind.is_socket()))
             .filter_map(|file| {
                 let name = file.file_name().into_string().ok().filter(|name| valid_name(name))?;
-                let alive = is_locked(&dir.join(format!(".{name}.lock")));
+                let alive = is_alive(&dir, &name);
                 Some(Entry { name, socket: file.path(), alive })
             })
             .collect();
@@ -282,8 +337,16 @@ pub fn list() -> Vec<Entry> {
     all
 }
 
-fn is_locked(path: &Path) -> bool {
-    lock_is_free(path).is_ok_and(|free| !free)
+/// Whether a server holds a name; `None` if this user may not find out.
+fn is_alive(dir: &Path, name: &str) -> Option<bool> {
+    let [socket, _, lock] = leftovers::paths(dir, name);
+    let deserted = match lock_is_free(&lock) {
+        Ok(free) => Ok(free),
+        // The lock is another user's. Everybody may connect to a public export, and the kernel tells
+        // whether a process listens there.
+        Err(_) => leftovers::is_deserted(&socket),
+    };
+    deserted.ok().map(|deserted| !deserted)
 }
 
 /// Whether nobody holds the lock of a name; it is free if there is no file of it.
@@ -312,7 +375,7 @@ mod tests {
         let error = publish_in(dir.path(), "files", Audience::Private).unwrap_err();
         assert_eq!(error.kind(), Kind::NameTaken);
         let path = dir.path().join("files");
-        assert!(is_locked(&dir.path().join(".files.lock")));
+        assert_eq!(is_alive(dir.path(), "files"), Some(true));
         Seqpacket::connect(&path).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
@@ -321,7 +384,7 @@ mod tests {
         fs::rename(&path, dir.path().join("kept")).unwrap();
         drop(first);
         fs::rename(dir.path().join("kept"), &path).unwrap();
-        assert!(!is_locked(&dir.path().join(".files.lock")));
+        assert_eq!(is_alive(dir.path(), "files"), Some(false));
         let error = Seqpacket::connect(&path).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ECONNREFUSED));
         fs::write(dir.path().join(".files.new"), "").unwrap();
@@ -329,6 +392,34 @@ mod tests {
         Seqpacket::connect(&path).unwrap();
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn public_export_opens_a_directory_made_for_private_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let run = dir.path().join("run");
+        let _private = publish_in(&run, "private", Audience::Private).unwrap();
+        assert_eq!(mode(&run), 0o700);
+        let _public = publish_in(&run, "public", Audience::Public).unwrap();
+        assert_eq!(mode(&run), 0o755);
+        for name in ["private", "public"] {
+            assert_eq!(mode(&run.join(format!(".{name}.lock"))), 0o600);
+        }
+        // A directory with other files in it stays closed.
+        let home = dir.path().join("home");
+        fs::DirBuilder::new().mode(0o700).create(&home).unwrap();
+        fs::write(home.join("diary"), "private").unwrap();
+        let _private = publish_in(&home, "private", Audience::Private).unwrap();
+        let error = publish_in(&home, "public", Audience::Public).unwrap_err();
+        assert_eq!(error.kind(), Kind::Denied);
+        assert!(error.to_string().contains("not Peregrine's"), "{error}");
+        assert_eq!(mode(&home), 0o700);
+        assert!(!home.join("public").exists() && !home.join(".public.lock").exists());
+        // One that is open to a group is left as it is.
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o750)).unwrap();
+        let _public = publish_in(&home, "public", Audience::Public).unwrap();
+        assert_eq!(mode(&home), 0o750);
     }
 
     #[test]

@@ -1,5 +1,9 @@
-//! `Process`: a handle to another process that cannot come to mean a later one.
+//! `Process`: a handle to another process that cannot come to mean a later one; and what of this
+//! process's environment may be trusted.
 
+#![allow(unsafe_code)]
+
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -33,4 +37,13 @@ impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
+}
+
+/// A variable of the environment, if it is set, not empty, and may be trusted: not if this program
+/// runs with more rights than the user who started it and chose its environment, as
+/// `secure_getenv` decides.
+pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
+    // SAFETY: reads a number that the kernel gave this process when it began.
+    let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
+    std::env::var_os(name).filter(|value| !secure && !value.is_empty())
 }

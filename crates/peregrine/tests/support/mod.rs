@@ -14,7 +14,7 @@ pub(crate) mod turned;
 pub(crate) mod weather;
 pub(crate) mod wire;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,6 +55,7 @@ impl Part {
             .args([name, "--exact", "--nocapture", "--test-threads=1"])
             .env(PART, part)
             .env("PEREGRINE_DIR", directory)
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("a child process");
@@ -77,6 +78,12 @@ impl Part {
         let bytes = self.lines.read_line(&mut line).expect("text");
         assert!(bytes > 0, "the child ended before it said so");
         line.trim().to_owned()
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn say(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("a pipe");
+        writeln!(input, "{line}").expect("a child that reads");
     }
 
     pub(crate) fn id(&self) -> u32 {
