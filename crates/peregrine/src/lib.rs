@@ -47,7 +47,7 @@
 //!
 //! * [`interface`](macro@interface), [`derive@Plain`], [`derive@Value`]: what you write.
 //! * [`Out`], [`Lent`]: buffers whose place the caller decides, and that are not copied.
-//! * [`Server`], [`Running`], [`ExportOptions`], [`Losses`]: serving objects under names.
+//! * [`Server`], [`Running`], [`ExportOptions`], [`Losses`], [`Fault`]: serving objects under names.
 //! * [`Address`], [`Endpoint`], [`Place`]: where servers are and listen.
 //! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`], [`Short`]: what is behind a client.
 //! * [`CallError`], [`Kind`], [`Executed`]: what failed, and whether the call ran.
@@ -97,7 +97,7 @@ pub use binding::{
 pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
-pub use server::{ExportOptions, Losses, Running, Server, StopHandle, Told};
+pub use server::{ExportOptions, Fault, Losses, Running, Server, StopHandle, Told};
 pub use stub::{
     Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer,
 };

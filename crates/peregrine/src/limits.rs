@@ -28,7 +28,7 @@
 //! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | an interface's description is not read |
 //! | [`COST_TERMS_MAX`] | 65,536 | the rest of an interface's cost equations is variables |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
-//! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed |
+//! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed; `Server::connections` and `connections_per_host` allow more |
 //! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the caller that is idle longest is forgotten and binds again, or `Exhausted` at bind |
 //! | [`RETAINED_BYTES_MAX`] / [`RETAINED_BYTES_PER_HOST`] | 256 MiB / 64 MiB | over datagrams: `Exhausted`, not executed, until results are acknowledged |
 //! | [`PARTIAL_BYTES_PER_HOST`] | 64 MiB | over datagrams: the same, until calls of several packets have come whole |

@@ -300,6 +300,23 @@ fn connections_of_one_host_are_bounded() {
     support::until("there is room", || peregrine::describe(&target.address).is_ok());
 }
 
+#[test]
+fn owner_allows_more_connections_of_one_host() {
+    let _alone = support::alone();
+    let most = limits::CONNECTIONS_PER_HOST + 40;
+    let target = Target::new(Server::new().connections_per_host(most));
+    let kept: Vec<_> = (0..most).map(|_| target.bound()).collect();
+    let error = peregrine::describe(&target.address).unwrap_err();
+    assert_eq!(error.kind(), Kind::Exhausted);
+    // The text names the option that helps.
+    assert!(error.to_string().contains("`Server::connections_per_host`"), "{error}");
+    drop(kept);
+    let target = Target::new(Server::new().connections(3));
+    let _kept = [(); 3].map(|()| target.bound());
+    let error = peregrine::describe(&target.address).unwrap_err();
+    assert!(error.to_string().contains("`Server::connections`"), "{error}");
+}
+
 /// A server that answers a bind and then says `told`.
 fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     liar_of(1, told)

@@ -302,6 +302,62 @@ fn a_server_that_drains_waits_no_longer_than_it_is_told() {
     refused(gate.pass(2));
 }
 
+/// A server in a process of its own, which drains when it is told to and says how that ended.
+#[test]
+fn drainer() {
+    let Some(_) = part() else { return };
+    let (gate, _keeper) = guarded();
+    let server = Server::new().stop_on_signals().export("gate", gate).unwrap();
+    let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
+    println!("\nready");
+    let addresses: Vec<_> = running.addresses().iter().map(ToString::to_string).collect();
+    println!("{}", addresses.join(" "));
+    std::io::stdin().read_line(&mut String::new()).unwrap();
+    println!("draining");
+    println!("{}", running.drain(LIMIT));
+}
+
+/// Whether a signal has come to a process that has not taken it yet.
+fn is_pending(process: u32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let pending = status.lines().filter_map(|line| line.split_once("Pnd:"));
+    let mut masks = pending.map(|(_, mask)| u64::from_str_radix(mask.trim(), 16).unwrap());
+    masks.any(|mask| mask & 1 << (signal - 1) != 0)
+}
+
+#[test]
+fn second_signal_ends_the_drain() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let mut server = Part::start("drainer", "", directory.path());
+    let addresses = server.line();
+    let networks = addresses.split(' ').map(|address| format!("{address}/gate"));
+    let gates: Vec<_> = std::iter::once("gate".to_owned())
+        .chain(networks)
+        .map(|address| GateClient::bind(&address).unwrap())
+        .collect();
+    assert_eq!(gates.len(), 3, "local, TCP and UDP: {addresses}");
+    std::thread::scope(|scope| {
+        for gate in &gates {
+            // It ends with the server's process.
+            scope.spawn(|| gate.wait(1).unwrap_err());
+            until("the procedure runs", || gate.pass(1).is_ok());
+        }
+        let begun = Instant::now();
+        server.say("drain");
+        assert_eq!(server.line(), "draining");
+        until("calls are refused", || gates.iter().all(|gate| gate.pass(1).is_err()));
+        // The first signal asks for what the server does already.
+        server.signal(libc::SIGTERM);
+        // A signal that comes while one of its kind is pending is lost.
+        until("the signal is taken", || !is_pending(server.id(), libc::SIGTERM));
+        server.signal(libc::SIGTERM);
+        assert_eq!(server.line(), "false", "procedures still run");
+        assert!(begun.elapsed() < LIMIT / 2, "{:?}", begun.elapsed());
+        server.kill();
+    });
+}
+
 #[test]
 fn draining_without_a_call_takes_no_time() {
     let _alone = alone();

@@ -7,6 +7,7 @@
 
 mod caller;
 pub(crate) mod chain;
+mod exported;
 pub(crate) mod extensions;
 mod frames;
 mod reply;
@@ -18,6 +19,7 @@ pub use caller::{Caller, PathKind, caller};
 pub(crate) use caller::{
     CallerInfo, Calls, due, enter, inside, serve_call, serve_calls_of, set_due,
 };
+pub(crate) use exported::Exported;
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};

@@ -8,10 +8,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::faults::Faults;
 use super::network::Line;
 use super::pool::stopping;
+use super::stop::Drain;
 use crate::call::chain::waiting_inside;
 use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
@@ -22,6 +24,9 @@ use crate::path::stream::{Attended, StreamWorker};
 const LINGER: Duration = Duration::from_secs(5);
 /// Threads that may wait for calls, however few of those may run.
 const READERS_MIN: usize = 16;
+
+/// What its threads are called.
+const THREAD: &str = "peregrine-stream";
 
 pub(super) struct Crew {
     state: Mutex<State>,
@@ -43,6 +48,16 @@ pub(super) struct Crew {
     waiting_max: usize,
     pub(super) wait: Wait,
     page: Arc<Page>,
+    faults: Arc<Faults>,
+}
+
+/// A visit to a connection; dropped only if it panics.
+struct Unwinds<'a>(&'a Line);
+
+impl Drop for Unwinds<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 #[derive(Default)]
@@ -59,6 +74,7 @@ impl Crew {
         waiting_max: usize,
         wait: Wait,
         page: Arc<Page>,
+        faults: Arc<Faults>,
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
@@ -73,6 +89,7 @@ impl Crew {
             waiting_max,
             wait,
             page,
+            faults,
         })
     }
 
@@ -125,17 +142,20 @@ impl Crew {
 
     fn start(self: &Arc<Self>) -> io::Result<()> {
         let crew = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("peregrine-stream".into());
-        thread.spawn(move || crew.run()).map(drop)
+        let thread = std::thread::Builder::new().name(THREAD.into());
+        thread.spawn(move || crew.faults.outlive(THREAD, || crew.run())).map(drop)
     }
 
     fn run(self: &Arc<Self>) {
         let counting = Counting::new(&self.page, ThreadKind::Stream);
         let mut worker = StreamWorker::new(counting);
         while let Some(line) = self.next(&mut worker) {
+            // If this panics, the clients must not wait for the answers that nobody will send.
+            let unwinds = Unwinds(&line);
             if Line::attend(&line, &mut worker) == Attended::Ended {
                 line.end();
             }
+            core::mem::forget(unwinds);
         }
     }
 
@@ -277,23 +297,20 @@ impl Crew {
     }
 
     /// Lets no call begin any more, and waits until those that run are answered; false if some were
-    /// not after `limit`.
-    pub(super) fn stop(&self, limit: Duration) -> bool {
+    /// not when the drain was over.
+    pub(super) fn stop(&self, drain: &Drain) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
-        let begun = Instant::now();
         let mut state = self.state();
         self.came.notify_all();
         self.room.notify_all();
         loop {
-            let left = limit.saturating_sub(begun.elapsed());
             if self.calls.load(Ordering::SeqCst) == 0 {
                 return true;
             }
-            if left.is_zero() {
-                return false;
-            }
-            // What runs may have begun before it was told.
-            let waited = self.room.wait_timeout(state, left.min(Duration::from_millis(50)));
+            let Some(slice) = drain.slice() else { return false };
+            // A call that runs may have begun before it could see that the crew stops: then its end
+            // notifies nobody.
+            let waited = self.room.wait_timeout(state, slice);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

@@ -1,14 +1,18 @@
 //! The datagram side of a server: sockets, their receivers, and which exports they offer.
 
+use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::export::Export;
+use super::faults::Faults;
 use super::network::{Exports, offered};
-use super::receivers::{Got, How, Post, Receivers};
+use super::receivers::{Got, How, Post, Receivers, THREAD};
+use super::stop::Drain;
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
 use crate::counters::{Page, Visitor};
 use crate::device::udp::Udp;
@@ -25,6 +29,7 @@ pub(super) struct Datagrams {
     offers: Arc<Offers>,
     incarnation: OnceLock<u64>,
     page: Arc<Page>,
+    faults: Arc<Faults>,
 }
 
 /// Datagrams that a server has lost, since it began to listen.
@@ -54,12 +59,13 @@ struct Socket {
     service: Service,
     queue_max: usize,
     bound: usize,
+    faults: Arc<Faults>,
 }
 
 impl Datagrams {
-    pub(super) fn new(exports: Exports, page: Arc<Page>) -> Self {
+    pub(super) fn new(exports: Exports, page: Arc<Page>, faults: Arc<Faults>) -> Self {
         let offers = Arc::new(Offers { exports, stopping: AtomicBool::new(false) });
-        Self { sockets: Mutex::default(), offers, incarnation: OnceLock::new(), page }
+        Self { sockets: Mutex::default(), offers, incarnation: OnceLock::new(), page, faults }
     }
 
     /// A number that tells this server from others that listen, or will, where it does.
@@ -135,8 +141,9 @@ impl Datagrams {
         let host = Arc::clone(&self.offers) as Arc<dyn Host>;
         let page = Arc::clone(&self.page);
         let service = Service::new(socket, link, self.incarnation()?, host, page)?;
-        let receivers =
-            Receivers::start(Socket { service, queue_max, bound }, wait, bound, queue_max)?;
+        let faults = Arc::clone(&self.faults);
+        let socket = Socket { service, queue_max, bound, faults };
+        let receivers = Receivers::start(socket, wait, bound, queue_max)?;
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(receivers);
         Ok(())
     }
@@ -171,11 +178,16 @@ impl Datagrams {
         self.all().iter().map(|socket| socket.threads()).sum()
     }
 
-    /// Lets no call begin any more, and waits for those that run; false if some still did after
-    /// `limit`.
-    pub(super) fn stop(&self, limit: Duration) -> bool {
+    /// Lets no call begin any more.
+    pub(super) fn refuse(&self) {
         self.offers.stopping.store(true, Ordering::SeqCst);
-        self.all().iter().all(|socket| socket.rest(limit))
+    }
+
+    /// As [`refuse`](Self::refuse), and waits for calls that run; false if some still did when the
+    /// drain was over.
+    pub(super) fn stop(&self, drain: &Drain) -> bool {
+        self.refuse();
+        self.all().iter().all(|socket| socket.rest(drain))
     }
 
     /// Ends all threads that run nothing.
@@ -261,7 +273,22 @@ impl Post for Socket {
     }
 
     fn run(&self, hand: &mut Hand, work: Work) -> u64 {
-        self.service.run(hand, work).0
+        let place = work.caller();
+        match catch_unwind(AssertUnwindSafe(|| self.service.run(hand, work))) {
+            Ok(ended) => ended.0,
+            Err(panic) => {
+                // Not the procedure, whose panic is its result. The client must not wait for a
+                // result that nobody will send.
+                let refusal = Refusal::panicked(panic);
+                self.faults.thread(THREAD, Box::new(refusal.text.clone()));
+                self.service.fail(hand, place, &refusal);
+                sys::boot_ns()
+            }
+        }
+    }
+
+    fn panicked(&self, panic: Box<dyn Any + Send>) {
+        self.faults.thread(THREAD, panic);
     }
 
     fn put_by(&self, hand: &mut Hand, work: Work) -> Option<Work> {

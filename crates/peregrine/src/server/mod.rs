@@ -3,33 +3,38 @@
 mod crew;
 mod datagram;
 mod export;
+mod faults;
 mod network;
 mod pool;
 mod receivers;
 mod session;
+mod stop;
 mod told;
 
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use self::crew::Crew;
 use self::datagram::Datagrams;
 pub use self::datagram::Losses;
 use self::export::Export;
+pub use self::faults::Fault;
+use self::faults::Faults;
 use self::network::{Exports, Listening, Network};
 use self::pool::Pool;
 use self::session::Sessions;
+pub use self::stop::StopHandle;
+use self::stop::{Drain, Signals, Stop};
 pub use self::told::Told;
 use self::told::{Teller, server_export};
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
-use crate::call::{Serve, Wait};
+use crate::call::{Exported, Serve, Wait};
 use crate::counters::Page;
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, NO_THREAD, Phase};
-use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::keeper::{Keeper, Watch};
 use crate::path::local::{PROCESSORS_BYTES, Processors};
 use crate::sys::Memory;
 use crate::{limits, sys};
@@ -56,8 +61,12 @@ pub struct Server {
     signals: bool,
     listeners: Vec<Listening>,
     congestion: Option<String>,
+    connections: usize,
+    connections_per_host: usize,
     ethernet: EthernetDevice,
     tells: Told,
+    /// Made with the first export, or the hook, whichever comes first.
+    faults: Option<Arc<Faults>>,
 }
 
 /// What a server may choose for each export.
@@ -166,8 +175,11 @@ impl Server {
             signals: false,
             listeners: Vec::new(),
             congestion: None,
+            connections: limits::CONNECTIONS_MAX,
+            connections_per_host: limits::CONNECTIONS_PER_HOST,
             ethernet: EthernetDevice::Any,
             tells: Told::Totals,
+            faults: None,
         }
     }
 
@@ -192,7 +204,11 @@ impl Server {
         options: ExportOptions,
     ) -> Result<Self, CallError> {
         let published = directory::publish(name, options.audience())?;
-        self.exports.push((name.to_owned(), Arc::new(serve), options, published));
+        let faults = self.faults.get_or_insert_default();
+        let (faults, export) = (Arc::clone(faults), name.to_owned());
+        let report = move |text| faults.dropping(&export, text);
+        let serve = Arc::new(Exported::new(serve, report));
+        self.exports.push((name.to_owned(), serve, options, published));
         Ok(self)
     }
 
@@ -263,6 +279,32 @@ impl Server {
         self
     }
 
+    /// TCP connections that the server accepts at one time: [`limits::CONNECTIONS_MAX`] unless set.
+    /// Each takes a descriptor, so `RLIMIT_NOFILE` bounds them as well.
+    pub const fn connections(mut self, most: usize) -> Self {
+        self.connections = most;
+        self
+    }
+
+    /// TCP connections that the server accepts from one host (one address of IPv4, one /64 of IPv6) at
+    /// one time: [`limits::CONNECTIONS_PER_HOST`] unless set. All bindings of a client process to a
+    /// server share one connection, so this bounds the processes of a host. Allow more where many
+    /// clients share an address, as those behind a NAT do.
+    ///
+    /// ```no_run
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let server = Server::new().export("echo", EchoServer::new(Same))?;
+    /// server.listen("tcp:127.0.0.1:7000")?.connections_per_host(2000).run()?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub const fn connections_per_host(mut self, most: usize) -> Self {
+        self.connections_per_host = most;
+        self
+    }
+
     /// By which device raw Ethernet is spoken where the server listens at `eth:`.
     pub const fn ethernet_device(mut self, device: EthernetDevice) -> Self {
         self.ethernet = device;
@@ -304,7 +346,30 @@ impl Server {
         self
     }
 
-    /// Stops in good order on SIGINT and SIGTERM; otherwise they end the process at once.
+    /// Tells `hook` of each panic outside of any call: of an object that panics when it is dropped, or
+    /// of one of the server's own threads. The server goes on either way; without a hook only the
+    /// panic's message on standard error tells of it.
+    ///
+    /// The hook runs on the thread on which the panic was, where others may wait for it: it should
+    /// note the fault and return, and not use the server. It may run after the server has stopped,
+    /// for an object lives as long as a call that runs.
+    ///
+    /// ```no_run
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let server = Server::new().on_fault(|fault| eprintln!("peregrine: {fault}"));
+    /// server.export("echo", EchoServer::new(Same))?.run()?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn on_fault(mut self, hook: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
+        self.faults.get_or_insert_default().tell(hook);
+        self
+    }
+
+    /// Stops in good order on SIGINT and SIGTERM; otherwise they end the process at once. A second
+    /// signal ends the wait for procedures that still run, as if the time for them had passed.
     pub const fn stop_on_signals(mut self) -> Self {
         self.signals = true;
         self
@@ -336,16 +401,17 @@ impl Server {
         let processors = Processors::new(processors);
         let page = Page::new().map_err(|error| failed("no memory for counters", error))?;
         let count = || Arc::clone(&page);
-        let pool = Pool::new(self.threads, self.queue, self.wait, processors, count());
+        let faults = self.faults.unwrap_or_default();
+        let told = || Arc::clone(&faults);
+        let pool = Pool::new(self.threads, self.queue, self.wait, processors, count(), told());
         // Measured before the first call rather than in it.
         crate::path::local::block_cost();
         let stop = Arc::new(Stop::default());
-        let mut watches = Vec::new();
+        let mut signals = None;
         if self.signals {
-            let event = sys::on_stop_signals().map_err(|error| failed("minding signals", error))?;
-            let signals = Arc::new(Signals { event, stop: Arc::clone(&stop) });
-            let watch = keeper.watch(signals);
-            watches.push(watch.map_err(|error| failed("minding signals", error))?);
+            let watched = Signals::new(Arc::clone(&stop));
+            let watch = watched.and_then(|watched| keeper.watch(Arc::new(watched)));
+            signals = Some(watch.map_err(|error| failed("watching for signals", error))?);
         }
         let teller = Teller::new(count(), self.tells);
         let sessions = Sessions::new(pool, Arc::clone(&keeper), teller);
@@ -358,21 +424,26 @@ impl Server {
             let own = server_export(&sessions, &exports);
             exports.lock().unwrap_or_else(PoisonError::into_inner).push(own);
         }
-        let crew = Crew::new(self.threads, self.queue, self.wait, count());
-        let network = Network::new(Arc::clone(&exports), crew, keeper, self.congestion, count());
-        let (addresses, pid) = (Vec::new(), std::process::id());
+        let crew = Crew::new(self.threads, self.queue, self.wait, count(), told());
+        let terms = network::Terms {
+            congestion: self.congestion,
+            connections: self.connections,
+            connections_per_host: self.connections_per_host,
+        };
+        let network = Network::new(Arc::clone(&exports), crew, keeper, terms, count());
+        let (addresses, doors, pid) = (Vec::new(), Vec::new(), std::process::id());
         // From here on dropping it closes those that are open already.
-        let datagrams = Arc::new(Datagrams::new(Arc::clone(&exports), count()));
+        let datagrams = Arc::new(Datagrams::new(Arc::clone(&exports), count(), told()));
         sessions.told.asks(&sessions.pool, &network, &datagrams);
         let mut running =
-            Running { stop, sessions, network, datagrams, exports, addresses, watches, pid };
+            Running { stop, sessions, network, datagrams, exports, addresses, doors, signals, pid };
         for listening in self.listeners {
             let endpoint = match listening {
                 Listening::Tcp(listener) => {
                     let address = listener.address();
                     let door = running.network.open(listener);
                     let door = door.map_err(|error| failed("letting clients in", error))?;
-                    running.watches.push(door);
+                    running.doors.push(door);
                     Endpoint::Tcp(
                         address.map_err(|error| failed("asking for the port", error))?.into(),
                     )
@@ -429,7 +500,10 @@ pub struct Running {
     datagrams: Arc<Datagrams>,
     exports: Exports,
     addresses: Vec<Endpoint>,
-    watches: Vec<Watch>,
+    /// Sockets that listen for connections.
+    doors: Vec<Watch>,
+    /// Watched until the drain has ended, for a second signal shortens it.
+    signals: Option<Watch>,
     pid: u32,
 }
 
@@ -494,17 +568,19 @@ impl Running {
         if self.pid != std::process::id() || core::mem::replace(&mut self.pid, 0) == 0 {
             return true;
         }
-        self.watches.clear();
+        self.doors.clear();
         let exports = core::mem::take(&mut *self.exports());
         for export in &exports {
             export.close();
         }
-        let begun = Instant::now();
-        // Both are told before either is waited for.
-        self.network.crew.stop(Duration::ZERO);
-        let ended = self.sessions.pool.stop(limit);
-        let ended = self.network.crew.stop(limit.saturating_sub(begun.elapsed())) && ended;
-        let ended = self.datagrams.stop(limit.saturating_sub(begun.elapsed())) && ended;
+        let drain = Drain::new(limit, Arc::clone(&self.stop));
+        // All are told before any is waited for.
+        self.network.crew.stop(&Drain::over());
+        self.datagrams.refuse();
+        let ended = self.sessions.pool.stop(&drain);
+        let ended = self.network.crew.stop(&drain) && ended;
+        let ended = self.datagrams.stop(&drain) && ended;
+        self.signals = None;
         self.sessions.farewell();
         self.network.farewell();
         self.datagrams.farewell();
@@ -553,56 +629,6 @@ impl Drop for Running {
     }
 }
 
-/// Stops a server from anywhere.
-#[derive(Clone)]
-pub struct StopHandle(Arc<Stop>);
-
-impl StopHandle {
-    /// Tells the server to stop; returns at once.
-    pub fn stop(&self) {
-        self.0.stop();
-    }
-}
-
-#[derive(Default)]
-struct Stop {
-    told: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Stop {
-    fn stop(&self) {
-        *self.told.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.changed.notify_all();
-    }
-
-    fn wait(&self) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*told {
-            told = self.changed.wait(told).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-/// The signals that a server minds.
-struct Signals {
-    event: BorrowedFd<'static>,
-    stop: Arc<Stop>,
-}
-
-impl Watched for Signals {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.event
-    }
-
-    fn ready(self: Arc<Self>) -> Next {
-        // Taken, so that a server which comes later is not stopped by it.
-        let _ = rustix::io::read(self.event, &mut [0; 8]);
-        self.stop.stop();
-        Next::Forget
-    }
-}
-
 macro_rules! opaque_debug {
     ($($type:ty: $text:literal),*) => {$(
         impl core::fmt::Debug for $type {
@@ -612,4 +638,4 @@ macro_rules! opaque_debug {
         }
     )*};
 }
-opaque_debug!(Server: "Server", Running: "Running", StopHandle: "StopHandle");
+opaque_debug!(Server: "Server", Running: "Running");

@@ -23,7 +23,7 @@ use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::rows::Row;
-use crate::path::stream::{Attended, Host, Incoming, StreamWorker, Terms};
+use crate::path::stream::{Attended, Host, Incoming, StreamWorker, Terms as BindTerms};
 use crate::protocol::stream::{self as wire, Bind};
 
 /// How often the keeper looks whether a procedure takes long, at first and at most.
@@ -46,8 +46,16 @@ pub(super) struct Network {
     epoch: u64,
     /// Bytes kept of messages that have not come whole.
     partial: AtomicUsize,
-    congestion: Option<String>,
+    terms: Terms,
     page: Arc<Page>,
+}
+
+/// What the server's owner decided about connections.
+pub(super) struct Terms {
+    pub(super) congestion: Option<String>,
+    /// Connections at one time, of all hosts and of one.
+    pub(super) connections: usize,
+    pub(super) connections_per_host: usize,
 }
 
 #[derive(Default)]
@@ -74,7 +82,7 @@ impl Network {
         exports: Exports,
         crew: Arc<Crew>,
         keeper: Arc<Keeper>,
-        congestion: Option<String>,
+        terms: Terms,
         page: Arc<Page>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -85,7 +93,7 @@ impl Network {
             next: AtomicU64::new(0),
             epoch: epoch(),
             partial: AtomicUsize::new(0),
-            congestion,
+            terms,
             page,
         })
     }
@@ -101,17 +109,24 @@ impl Network {
 
     /// A client has come.
     fn let_in(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
-        stream.prepare(self.congestion.as_deref())?;
+        stream.prepare(self.terms.congestion.as_deref())?;
         let incoming = Incoming::new(stream)?;
         let host = host_of(from.ip());
         let mut table = self.table();
         let theirs = table.hosts.get(&host).copied().unwrap_or(0);
         let refusal = if table.closed {
             Some((Kind::Withdrawn, "the server is stopping".to_owned()))
-        } else if table.open.len() >= limits::CONNECTIONS_MAX {
-            Some((Kind::Exhausted, format!("{} connections stand", table.open.len())))
-        } else if theirs >= limits::CONNECTIONS_PER_HOST {
-            Some((Kind::Exhausted, format!("{theirs} connections of {host} stand")))
+        } else if table.open.len() >= self.terms.connections {
+            let all = table.open.len();
+            let text =
+                format!("the server has {all} connections: allow more with `Server::connections`");
+            Some((Kind::Exhausted, text))
+        } else if theirs >= self.terms.connections_per_host {
+            let text = format!(
+                "the server has {theirs} connections from {host}: allow more with \
+                 `Server::connections_per_host`"
+            );
+            Some((Kind::Exhausted, text))
         } else {
             None
         };
@@ -161,10 +176,10 @@ impl Network {
             let mut rows = line.incoming.rows();
             let bound = rows.iter().filter(|(_, row)| row.export == export);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            for number in &gone {
-                rows.remove(*number);
-            }
+            // Dropped when the rows are not locked any more: one may be the object's last owner.
+            let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
+            drop(removed);
             for number in gone {
                 // Who does not read it learns it with the next call.
                 line.incoming.say_now(wire::Kind::Revoked, number, &[]);
@@ -363,7 +378,7 @@ impl Watched for Line {
 struct Visit<'a>(&'a Arc<Line>);
 
 impl Host for Visit<'_> {
-    fn bind(&self, bind: &Bind) -> Result<(Arc<Row>, Terms), (Kind, String)> {
+    fn bind(&self, bind: &Bind) -> Result<(Arc<Row>, BindTerms), (Kind, String)> {
         let Some(network) = self.0.network.upgrade() else {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
@@ -381,7 +396,7 @@ impl Host for Visit<'_> {
         let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
         let tally = export.told.tally(self.0.told.number());
         let row = Row::new(export.number, serve, Arc::new(caller), bytes, standing, tally);
-        let terms = Terms { epoch: network.epoch, count_max: export.astacks_max() };
+        let terms = BindTerms { epoch: network.epoch, count_max: export.astacks_max() };
         Ok((Arc::new(row), terms))
     }
 

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::faults::Faults;
+use super::stop::Drain;
 use crate::call::chain::waiting_inside;
 use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
@@ -21,6 +23,9 @@ use crate::sys;
 
 /// How long a thread without an A-stack stays before it ends.
 const LINGER: Duration = Duration::from_secs(5);
+
+/// What its threads are called.
+const THREAD: &str = "peregrine-worker";
 
 /// Threads that run procedures, and the A-stacks that wait for one.
 pub(super) struct Pool {
@@ -33,6 +38,7 @@ pub(super) struct Pool {
     wait: Wait,
     processors: Arc<Processors>,
     page: Arc<Page>,
+    faults: Arc<Faults>,
 }
 
 /// What a look into the queue brought.
@@ -59,6 +65,7 @@ impl Pool {
         wait: Wait,
         processors: Processors,
         page: Arc<Page>,
+        faults: Arc<Faults>,
     ) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::default(),
@@ -69,6 +76,7 @@ impl Pool {
             wait,
             processors: Arc::new(processors),
             page,
+            faults,
         })
     }
 
@@ -194,7 +202,7 @@ impl Pool {
         let counting = Counting::new(&self.page, ThreadKind::Local);
         let processors = Arc::clone(&self.processors);
         let seat = Seat::new(Arc::clone(&desk), self.wait, processors, counting);
-        let thread = std::thread::Builder::new().name("peregrine-worker".into());
+        let thread = std::thread::Builder::new().name(THREAD.into());
         thread.spawn(move || pool.run(seat))?;
         state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
         state.desks.push(desk);
@@ -202,6 +210,12 @@ impl Pool {
     }
 
     fn run(self: &Arc<Self>, mut seat: Seat) {
+        self.faults.outlive(THREAD, || self.work(&mut seat));
+        self.leave(seat);
+    }
+
+    /// A thread's work, until it is to end.
+    fn work(self: &Arc<Self>, seat: &mut Seat) {
         let most = Self::hot_max();
         loop {
             let pause = seat.attend(&self.hungry);
@@ -211,14 +225,14 @@ impl Pool {
             }
             seat.drop_closed();
             let took = match self.hungry.load(Ordering::SeqCst) {
-                true => self.take_from_queue(&mut seat, most),
+                true => self.take_from_queue(seat, most),
                 false => Took::Nothing,
             };
             match took {
                 Took::Something => {}
                 Took::Nothing if pause == Pause::Hungry || seat.is_patient() => {}
-                Took::Nothing if self.rest(&mut seat) => {}
-                _ => break self.leave(seat),
+                Took::Nothing if self.rest(seat) => {}
+                _ => break,
             }
         }
     }
@@ -322,8 +336,8 @@ impl Pool {
     }
 
     /// Lets no thread take anything any more, and waits for those that run a procedure; false if
-    /// some still did after `limit`.
-    pub(super) fn stop(&self, limit: Duration) -> bool {
+    /// some still did when the drain was over.
+    pub(super) fn stop(&self, drain: &Drain) -> bool {
         let mut state = self.state();
         state.stopping = true;
         self.hungry.store(true, Ordering::SeqCst);
@@ -335,10 +349,13 @@ impl Pool {
         for Place { region, index } in queue {
             region.refuse(index, &stopping());
         }
-        let running = |state: &mut State| !state.desks.is_empty();
-        let waited = self.ended.wait_timeout_while(self.state(), limit, running);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
-        state.desks.is_empty()
+        let mut state = self.state();
+        while !state.desks.is_empty() {
+            let Some(slice) = drain.slice() else { return false };
+            let waited = self.ended.wait_timeout(state, slice);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
     }
 
     /// Rows were taken away: no thread remembers them for longer than the call that it runs.

@@ -21,18 +21,25 @@
 #[cfg(test)]
 mod tests;
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::stop::Drain;
 use crate::call::Wait;
 use crate::call::chain::{self, has_waited};
 use crate::path::datagram::Offers;
 use crate::path::local::block_cost;
 use crate::sys;
 
+/// What its threads are called.
+pub(super) const THREAD: &str = "peregrine-receive";
+/// How long a thread that panicked waits before it begins anew.
+const PAUSE: Duration = Duration::from_millis(2);
 /// How long a thread beside those that receive stays before it ends.
 const LINGER: Duration = Duration::from_secs(5);
 /// How often the deputy looks whether the head is away; how seldom, while nothing happens; and
@@ -99,6 +106,9 @@ pub(super) trait Post: Send + Sync + 'static {
 
     /// Makes threads that block in the kernel come back, from now on.
     fn close(&self);
+
+    /// A thread panicked, and begins anew.
+    fn panicked(&self, panic: Box<dyn Any + Send>);
 }
 
 /// How to wait for a datagram.
@@ -167,6 +177,39 @@ struct Member<H> {
     offers: Offers,
     /// Who called last, and when that call had been run.
     last: Option<(u32, u64)>,
+}
+
+/// Why a thread leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// There was nothing for it to do.
+    Bored,
+    /// The receivers stop.
+    Stopped,
+}
+
+/// A thread that runs a call, until this is dropped: however its call ends, it is then among those
+/// that receive.
+struct Inside<'a, P: Post> {
+    receivers: &'a Receivers<P>,
+    number: u32,
+    /// What the head noted when it went away; `None` if the thread is not the head.
+    away: Option<u64>,
+}
+
+impl<P: Post> Drop for Inside<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        let Receivers { head, receiving, running, .. } = self.receivers;
+        if let Some(away) = self.away {
+            self.receivers.is_back(away);
+        }
+        if self.away.is_none() || head.load(Ordering::SeqCst) != self.number {
+            // Who took the place of the head has taken its count as well.
+            receiving.fetch_add(1, Ordering::SeqCst);
+        }
+        running.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl<P: Post> Receivers<P> {
@@ -238,10 +281,10 @@ impl<P: Post> Receivers<P> {
             last: None,
         };
         let receivers = Arc::clone(self);
-        let thread = std::thread::Builder::new().name("peregrine-receive".into());
+        let thread = std::thread::Builder::new().name(THREAD.into());
         // Before it runs: what is received in between is waited for by it.
         self.receiving.fetch_add(1, Ordering::SeqCst);
-        let started = thread.spawn(move || receivers.work(member));
+        let started = thread.spawn(move || receivers.live(member));
         if let Err(error) = started {
             self.receiving.fetch_sub(1, Ordering::SeqCst);
             return Err(error);
@@ -251,41 +294,71 @@ impl<P: Post> Receivers<P> {
         Ok(())
     }
 
-    /// A thread's life: it begins among those that receive.
-    fn work(self: &Arc<Self>, mut member: Member<P::Hand>) {
+    /// A thread's life: it begins among those that receive. If it panics it begins anew, and it is
+    /// among them still: what counts otherwise is put right while it unwinds.
+    fn live(self: &Arc<Self>, mut member: Member<P::Hand>) {
+        let left = loop {
+            match catch_unwind(AssertUnwindSafe(|| self.work(&mut member))) {
+                Ok(left) => break left,
+                Err(panic) => {
+                    self.post.panicked(panic);
+                    // The panic may have left the old one in any state.
+                    if let Ok(hand) = self.post.hand() {
+                        member.hand = hand;
+                    }
+                    std::thread::sleep(PAUSE);
+                }
+            }
+        };
+        if left == Left::Bored {
+            // It is not counted any more.
+            return;
+        }
+        self.receiving.fetch_sub(1, Ordering::SeqCst);
+        let ends = AssertUnwindSafe(|| {
+            self.post.put_down(&mut member.hand);
+            self.hand_over(&member);
+            let queue = core::mem::take(&mut self.state().queue);
+            for (work, _) in queue {
+                self.post.refuse(&mut member.hand, work);
+            }
+        });
+        if let Err(panic) = catch_unwind(ends) {
+            self.post.panicked(panic);
+        }
+        self.state().threads -= 1;
+        self.ended.notify_all();
+    }
+
+    /// A thread's work, until it is to end.
+    fn work(self: &Arc<Self>, member: &mut Member<P::Hand>) -> Left {
+        // A thread that panicked did not look into the queue when its call had ended.
+        self.run_queued(member);
         while !self.stopping.load(Ordering::SeqCst) {
-            let Some(how) = self.how(&mut member) else {
+            let Some(how) = self.how(member) else {
                 // There is a head.
                 self.post.put_down(&mut member.hand);
                 self.receiving.fetch_sub(1, Ordering::SeqCst);
                 if self.stand_by(member.number) {
                     continue;
                 }
-                return;
+                return Left::Bored;
             };
             let alone = self.head.load(Ordering::Relaxed) == member.number;
             match self.post.receive(&mut member.hand, how, alone) {
-                Got::Nothing => self.tire(&mut member, how),
+                Got::Nothing => self.tire(member, how),
                 Got::Settled => {
                     // Perhaps a question about a call that waits: more may run than when it came.
-                    self.run_queued(&mut member);
-                    self.refresh(&mut member);
+                    self.run_queued(member);
+                    self.refresh(member);
                 }
                 Got::Work(work) => {
-                    self.take(&mut member, work);
-                    self.refresh(&mut member);
+                    self.take(member, work);
+                    self.refresh(member);
                 }
             }
         }
-        self.receiving.fetch_sub(1, Ordering::SeqCst);
-        self.post.put_down(&mut member.hand);
-        self.hand_over(&member);
-        let left = core::mem::take(&mut self.state().queue);
-        for (work, _) in left {
-            self.post.refuse(&mut member.hand, work);
-        }
-        self.state().threads -= 1;
-        self.ended.notify_all();
+        Left::Stopped
     }
 
     /// How to wait now; `None` if another thread is the head.
@@ -453,9 +526,9 @@ impl<P: Post> Receivers<P> {
             self.hand_over(member);
             leads = false;
         }
-        let mut away = 0;
+        let mut inside = Inside { receivers: self, number: member.number, away: None };
         if leads {
-            away = self.away.fetch_add(1, Ordering::SeqCst) + 1;
+            inside.away = Some(self.away.fetch_add(1, Ordering::SeqCst) + 1);
             if !self.deputy.load(Ordering::SeqCst) {
                 self.appoint();
             }
@@ -473,14 +546,7 @@ impl<P: Post> Receivers<P> {
         let pace = self.pace.load(Ordering::Relaxed);
         // What two threads note at once is lost for one of them, and matters to neither.
         self.pace.store(pace - pace / 8 + took / 8, Ordering::Relaxed);
-        if leads {
-            self.is_back(away);
-        }
-        if !leads || self.head.load(Ordering::SeqCst) != member.number {
-            // Who took the place of the head has taken its count as well.
-            self.receiving.fetch_add(1, Ordering::SeqCst);
-        }
-        self.running.fetch_sub(1, Ordering::SeqCst);
+        drop(inside);
     }
 
     /// The head is not away any more, or another thread is the head: said once.
@@ -602,18 +668,16 @@ impl<P: Post> Receivers<P> {
         receives
     }
 
-    /// Waits until no procedure runs and no call waits; false if that took longer than `limit`.
-    pub(super) fn rest(&self, limit: Duration) -> bool {
-        let until = Instant::now() + limit;
+    /// Waits until no procedure runs and no call waits; false if that was not so when the drain was
+    /// over.
+    pub(super) fn rest(&self, drain: &Drain) -> bool {
         loop {
             let waits = self.waiting.load(Ordering::SeqCst);
             if !waits && self.running.load(Ordering::SeqCst) == 0 {
                 return true;
             }
-            if Instant::now() >= until {
-                return false;
-            }
-            std::thread::sleep(Duration::from_millis(1));
+            let Some(slice) = drain.slice() else { return false };
+            std::thread::sleep(slice.min(Duration::from_millis(1)));
         }
     }
 

@@ -174,10 +174,10 @@ impl Sessions {
             let mut rows = region.rows();
             let bound = rows.iter().filter(|(_, row)| row.export == export);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            for number in &gone {
-                rows.remove(*number);
-            }
+            // Dropped when the rows are not locked any more: one may be the object's last owner.
+            let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
             drop(rows);
+            drop(removed);
             for number in gone {
                 // Who does not read it learns it with the next call.
                 let _ = session.say(&Answer::Revoked(number));
@@ -270,7 +270,10 @@ impl Session {
             };
             match request {
                 Ok(Request::Ring(index)) => self.ring(index)?,
-                Ok(Request::Unbind(binding)) => drop(self.region.get()?.rows().remove(binding)),
+                Ok(Request::Unbind(binding)) => {
+                    let row = self.region.get()?.rows().remove(binding);
+                    drop(row);
+                }
                 Ok(Request::Describe) => match self.export.upgrade() {
                     Some(export) => self.say(&Answer::Description(export.description()))?,
                     None => self.say(&Answer::refused(Kind::Withdrawn, "it was withdrawn"))?,

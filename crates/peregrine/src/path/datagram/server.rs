@@ -598,6 +598,17 @@ impl Service {
         self.say(inner, &mut hand.output, &hand.counting);
     }
 
+    /// Answers the call of a record, whose thread panicked outside of its procedure.
+    #[cold]
+    pub(crate) fn fail(&self, hand: &mut Hand, place: u32, refusal: &Refusal) {
+        enter(None);
+        extensions::leave();
+        let Some(record) = self.record(place) else { return };
+        let mut inner = locked(&record.0);
+        self.reply_no(hand, &mut inner, refusal);
+        self.say(inner, &mut hand.output, &hand.counting);
+    }
+
     /// Replies with a refusal.
     #[cold]
     fn reply_no(&self, hand: &mut Hand, inner: &mut Inner, refusal: &Refusal) {

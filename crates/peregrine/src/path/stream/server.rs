@@ -103,6 +103,29 @@ pub(crate) enum Attended {
     Ended,
 }
 
+/// A call that has come, until it is answered or its thread panics.
+struct Unanswered<'a> {
+    calls: &'a InFlight,
+    host: &'a dyn Host,
+    number: u32,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.calls.end(self.number);
+        self.host.answered();
+    }
+}
+
+/// The permit to run a procedure, until it has ended or its thread panics.
+struct Permit<'a>(&'a dyn Host);
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
 /// What reading on has come to.
 enum Got {
     Some,
@@ -451,7 +474,11 @@ impl Incoming {
         let body = at..at + header.body as usize;
         match header.kind {
             wire::Kind::Call => return self.call(&header, body, worker, host),
-            wire::Kind::Unbind => drop(self.rows().remove(header.binding)),
+            wire::Kind::Unbind => {
+                // Dropped when the rows are not locked any more: it may be the object's last owner.
+                let row = self.rows().remove(header.binding);
+                drop(row);
+            }
             wire::Kind::Abandon => self.calls.abandon(header.number),
             wire::Kind::Describe => {
                 let name = worker.input.memory().get(body);
@@ -525,13 +552,13 @@ impl Incoming {
         let row = Arc::clone(row);
         host.called();
         self.calls.begin(header.number);
+        let unanswered = Unanswered { calls: &self.calls, host, number: header.number };
         if worker.abandons_behind(header.number) {
             self.calls.abandon(header.number);
         }
         let reads_on = self.leave_reading(&row, worker, host);
         self.run(&row, header, body, worker, host);
-        self.calls.end(header.number);
-        host.answered();
+        drop(unanswered);
         match reads_on {
             None => return Some(Attended::Left),
             Some(running) if self.goes(running, READING) => {}
@@ -619,8 +646,9 @@ impl Incoming {
         if self.is_given_up(number) {
             refusal = Some(Refusal::given_up());
         }
+        let permit = Permit(host);
         if let Some(refusal) = refusal {
-            host.end();
+            drop(permit);
             counting.refused(Some(&row.tally));
             return self.refuse(number, &refusal, host);
         }
@@ -638,7 +666,7 @@ impl Incoming {
         let ran = catch_unwind(AssertUnwindSafe(call));
         let took = Counting::took(timed);
         row.has_taken(begun.elapsed());
-        host.end();
+        drop(permit);
         let (answer, head_at, head_bytes) = ran.unwrap_or_else(|panic| {
             blocks.clear();
             refuse(reply, &Refusal::panicked(panic))

@@ -14,9 +14,10 @@ struct Jobs {
     refused: AtomicU32,
     /// Threads that wait inside, as the test has it.
     inside: AtomicU32,
+    panics: AtomicU32,
 }
 
-/// Takes so long, or until it is let go, then tells.
+/// Takes so long, or until it is let go, then tells; panics if it would take for ever.
 struct Job {
     time: Duration,
     gate: Option<Receiver<()>>,
@@ -44,6 +45,7 @@ impl Post for Arc<Jobs> {
     }
     fn put_down(&self, (): &mut ()) {}
     fn run(&self, (): &mut (), Job { time, gate, done, .. }: Job) -> u64 {
+        assert!(time < Duration::MAX, "on purpose");
         self.seen.lock().unwrap().insert(std::thread::current().id());
         std::thread::sleep(time);
         let _ = gate.map(|gate| gate.recv());
@@ -70,6 +72,9 @@ impl Post for Arc<Jobs> {
         drop(self.jobs.lock().unwrap());
         self.come.notify_all();
     }
+    fn panicked(&self, _: Box<dyn Any + Send>) {
+        self.panics.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receivers<Arc<Jobs>>>) {
@@ -80,6 +85,7 @@ fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receiver
         seen: Mutex::default(),
         refused: AtomicU32::new(0),
         inside: AtomicU32::new(0),
+        panics: AtomicU32::new(0),
     });
     let receivers = Receivers::start(Arc::clone(&jobs), wait, bound, queue).unwrap();
     (jobs, receivers)
@@ -147,7 +153,7 @@ fn the_bound_holds_and_what_is_beyond_it_waits_or_is_refused() {
     assert_eq!(ran + jobs.refused.load(Ordering::SeqCst) as usize, 8);
     assert!(receivers.threads() <= 3);
     assert!(jobs.seen.lock().unwrap().len() <= 3);
-    assert!(receivers.rest(LIMIT));
+    assert!(receivers.rest(&Drain::new(LIMIT, Arc::default())));
     assert!(receivers.stop(LIMIT));
 }
 
@@ -202,5 +208,28 @@ fn a_call_from_inside_is_found_in_the_queue() {
         first_end.recv_timeout(LIMIT).unwrap();
         outer_end.recv_timeout(LIMIT).unwrap();
         assert!(receivers.stop(LIMIT));
+    }
+}
+
+#[test]
+fn thread_that_panics_takes_its_own_place() {
+    const PANICS: u32 = 40;
+    for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
+        let (jobs, receivers) = receivers(wait, 2, 100);
+        for _ in 0..PANICS / 2 {
+            // Its end is the sender, dropped while the thread unwinds.
+            assert!(jobs.send(Duration::MAX).recv_timeout(LIMIT).is_err());
+            let (open, end) = jobs.gated(false);
+            assert!(jobs.send(Duration::MAX).recv_timeout(LIMIT).is_err());
+            jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
+            open.send(()).unwrap();
+            end.recv_timeout(LIMIT).unwrap();
+        }
+        assert_eq!(jobs.panics.load(Ordering::SeqCst), PANICS);
+        assert!(receivers.threads() <= 3, "{} threads", receivers.threads());
+        assert!(receivers.rest(&Drain::new(LIMIT, Arc::default())), "a call is counted as running");
+        assert!(receivers.stop(LIMIT));
+        assert_eq!(receivers.threads(), 0);
+        assert_eq!(receivers.receiving.load(Ordering::SeqCst), 0);
     }
 }

@@ -1,0 +1,35 @@
+//! `Exported`: an object that is served, whose drop may panic on whichever thread drops it last.
+
+use super::request::Refusal;
+use super::{Reply, Request, Serve, Served};
+use crate::interface::Known;
+use crate::sys::Fragile;
+use crate::value::ByteOrder;
+use core::any::Any;
+
+type Report = Box<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
+
+/// A server stub whose object may panic when it is dropped: the panic ends here.
+pub(crate) struct Exported<S>(Fragile<S, Report>);
+
+impl<S: Serve> Exported<S> {
+    /// `report` is given the text of the panic.
+    pub(crate) fn new(serve: S, report: impl Fn(String) + Send + Sync + 'static) -> Self {
+        Self(Fragile::new(serve, Box::new(move |panic| report(Refusal::panicked(panic).text))))
+    }
+}
+
+impl<S: Serve> Serve for Exported<S> {
+    fn interface(&self) -> Known {
+        self.0.interface()
+    }
+
+    fn byte_order(&self) -> ByteOrder {
+        self.0.byte_order()
+    }
+
+    #[inline]
+    fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served {
+        self.0.serve(request, reply)
+    }
+}
