@@ -19,6 +19,8 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use super::Sends;
 pub(crate) use crate::sys::Arrival;
 use crate::sys::{Address, Datagrams, IfFull};
@@ -37,6 +39,8 @@ pub(crate) enum Until {
     Now,
     /// Asleep, for at least so long; a quarter and some milliseconds more are possible.
     After(Duration),
+    /// The same to some tens of microseconds, for one more system call.
+    Precisely(Duration),
     /// Asleep, until something comes.
     Ever,
 }
@@ -168,9 +172,13 @@ impl Udp {
         from: Option<&mut Address>,
         until: Until,
     ) -> io::Result<Option<Arrival>> {
-        let now = until == Until::Now;
+        let now = matches!(until, Until::Now | Until::Precisely(_));
         match until {
             Until::Now => {}
+            Until::Precisely(limit) => {
+                let limit = Timespec::try_from(limit).unwrap_or_default();
+                let _ = poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&limit));
+            }
             Until::After(limit) => self.limit(limit)?,
             Until::Ever => self.limit(Duration::ZERO)?,
         }

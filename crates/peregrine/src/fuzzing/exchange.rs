@@ -1,6 +1,7 @@
 //! Targets for the packet exchange: its packets, and its two machines fed with any packets in any
 //! order, with the memory of messages placed as a driver places it.
 
+use core::cell::RefCell;
 use core::ops::Range;
 use std::collections::BTreeMap;
 
@@ -9,6 +10,7 @@ use crate::protocol::exchange::bind::{
 };
 use crate::protocol::exchange::callee::{self, Callee, Retain, Standing, Then};
 use crate::protocol::exchange::caller::{self, Caller, Executed, Handled, Outcome, Unbegun};
+use crate::protocol::exchange::flow::Flow;
 use crate::protocol::exchange::header::{
     CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Handle, Header, Kind, checksum,
 };
@@ -221,8 +223,8 @@ impl Placed {
 }
 
 /// What a driver keeps for a record.
-#[derive(Default)]
 struct Record {
+    flow: RefCell<Flow>,
     call: Option<(u32, Placed)>,
     running: bool,
     result: Option<u32>,
@@ -242,7 +244,7 @@ pub fn callee(bytes: &[u8]) {
     let mut callee = Callee::vacant(5, NOW);
     callee.occupy(NOW, [0xfe; 12], 1, &terms);
     let handle = callee.handle_of();
-    let (mut now, mut record) = (NOW, Record::default());
+    let (mut now, mut record) = (NOW, Record::new());
     while !input.0.is_empty() {
         now = now.after(MILLISECOND);
         match input.byte() % 8 {
@@ -250,12 +252,12 @@ pub fn callee(bytes: &[u8]) {
                 let total = input.one_of(&TOTALS).min(TOTAL_MAX);
                 record.reply(&mut callee, total);
             }
-            1 => record.poll(&mut callee),
+            1 => record.poll(now, &mut callee),
             2 if callee.standing() == Standing::Idle => {
                 // Revoked, and bound again.
                 callee.forget(now);
                 callee.occupy(now, [0xfe; 12], 1, &terms);
-                record = Record::default();
+                record = Record::new();
             }
             _ => {
                 let Some((header, bitmap)) = input.packet(handle, callee.sequence()) else {
@@ -271,12 +273,17 @@ pub fn callee(bytes: &[u8]) {
         assert_eq!(callee.standing() == Standing::Assembling, record.call.is_some());
         assert_eq!(callee.standing() == Standing::Replied, record.result.is_some());
     }
-    record.poll(&mut callee);
+    record.poll(now, &mut callee);
 }
 
 impl Record {
+    fn new() -> Self {
+        let flow = RefCell::new(Flow::new(None));
+        Self { flow, call: None, running: false, result: None, last: None }
+    }
+
     fn hear(&mut self, callee: &mut Callee, now: Moment, header: &Header, bitmap: &[u8]) {
-        let received = callee.handle(now, header, bitmap);
+        let received = callee.handle(now, &self.flow, header, bitmap);
         if received.release {
             assert!(self.result.take().is_some(), "a result was released that was not kept");
         }
@@ -332,10 +339,10 @@ impl Record {
         }
     }
 
-    fn poll(&self, callee: &mut Callee) {
+    fn poll(&self, now: Moment, callee: &mut Callee) {
         let mut out = [0; CONTROL_BYTES_MAX];
         for _ in 0..SENT_MAX {
-            let Some(send) = callee.poll_send(&mut out) else { return };
+            let Some(send) = callee.poll_send(now, &self.flow, &mut out) else { return };
             let header = sent(&out, send.bytes, &send.range);
             assert!(header.kind != Kind::Result || self.result.is_some());
             assert!(send.range.end <= self.result.unwrap_or(0), "more than the result");
@@ -378,6 +385,7 @@ pub fn caller(bytes: &[u8]) {
     };
     let handle = Handle { place: 5, secret: [0xfe; 12] };
     let mut caller = Caller::new(handle, terms, 100_000, input.half().into());
+    let flow = RefCell::new(Flow::new(None));
     let (mut now, mut open, mut sequence) = (NOW, None::<Open>, handle.sequence());
     while !input.0.is_empty() {
         match input.byte() % 12 {
@@ -396,7 +404,7 @@ pub fn caller(bytes: &[u8]) {
             1 => {
                 let mut out = [0; CONTROL_BYTES_MAX];
                 for _ in 0..SENT_MAX {
-                    let Some(send) = caller.poll_send(now, &mut out) else { break };
+                    let Some(send) = caller.poll_send(now, &flow, &mut out) else { break };
                     let header = sent(&out, send.bytes, &send.range);
                     assert!(send.range.is_empty() || header.kind == Kind::Call);
                     if let Some(open) = &mut open {
@@ -420,7 +428,7 @@ pub fn caller(bytes: &[u8]) {
             6 if input.byte() < 8 => caller.bye(),
             _ => {
                 let Some((header, bitmap)) = input.packet(handle, sequence) else { continue };
-                let handled = caller.handle(now, &header, &bitmap);
+                let handled = caller.handle(now, &flow, &header, &bitmap);
                 let Some(open) = &mut open else {
                     assert!(!matches!(handled, Handled::Place(_)), "nobody waits for it");
                     continue;

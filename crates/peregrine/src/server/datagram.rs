@@ -56,7 +56,7 @@ struct Offers {
 
 /// One socket.
 struct Socket {
-    service: Service,
+    service: Arc<Service>,
     queue_max: usize,
     bound: usize,
     faults: Arc<Faults>,

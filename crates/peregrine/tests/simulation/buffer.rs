@@ -1,6 +1,7 @@
 //! A message that arrives, as ranges and the token of which message they are.
 
 use core::ops::Range;
+use std::collections::BTreeMap;
 
 use crate::network::{Packet, Token};
 use crate::oracle::Oracle;
@@ -9,12 +10,13 @@ use crate::oracle::Oracle;
 pub(crate) struct Buffer {
     total: u32,
     token: Option<Token>,
-    ranges: Vec<(u32, u32)>,
+    /// Those that came, joined where they touch: few, however large the message is.
+    ranges: BTreeMap<u32, u32>,
 }
 
 impl Buffer {
     pub(crate) fn new(total: u32) -> Self {
-        Self { total, token: None, ranges: Vec::new() }
+        Self { total, token: None, ranges: BTreeMap::new() }
     }
 
     /// A message of so many bytes arrives here, if another one did before.
@@ -33,12 +35,18 @@ impl Buffer {
         if *self.token.get_or_insert(*token) != *token {
             oracle.violated(format!("{token} and {:?} in one message", self.token));
         }
-        self.ranges.push((at.start, at.end));
+        let (mut start, mut end) = (at.start, at.end);
+        while let Some((&from, &to)) = self.ranges.range(..=end).next_back()
+            && to >= start
+        {
+            self.ranges.remove(&from);
+            (start, end) = (start.min(from), end.max(to));
+        }
+        self.ranges.insert(start, end);
     }
 
     /// The message is said to be whole; which it is.
     pub(crate) fn whole(&mut self, oracle: &mut Oracle) -> Token {
-        self.ranges.sort_unstable();
         let mut end = 0;
         for (from, to) in &self.ranges {
             if *from > end {

@@ -11,7 +11,7 @@ use crate::exchange::time::{MILLISECOND, Moment};
 use crate::network::{Address, Packet, RESULT, SERVER, Token};
 use crate::oracle::{Ending, Oracle};
 use crate::random::Random;
-use crate::server::bitmap;
+use crate::server::{Shared, bitmap};
 
 /// The keeper acknowledges a result that no call has.
 const ACKNOWLEDGE_AFTER: u64 = 100 * MILLISECOND;
@@ -51,6 +51,7 @@ pub(crate) struct Client {
     address: Address,
     options: ClientOptions,
     pub(crate) activities: Vec<Activity>,
+    pub(crate) flow: Shared,
     random: Random,
     pub(crate) dropped: u64,
 }
@@ -74,7 +75,8 @@ impl Client {
             wake: u64::MAX,
         };
         let activities = plans.into_iter().map(activity).collect();
-        Self { address, options, activities, random, dropped: 0 }
+        let flow = Shared::new(None);
+        Self { address, options, activities, flow, random, dropped: 0 }
     }
 
     /// A packet came; which activity it was for.
@@ -98,7 +100,9 @@ impl Client {
             } else if let Some(caller) = &mut activity.caller
                 && caller.handle_of() == header.handle
             {
-                if let Handled::Place(range) = caller.handle(now, &header, bitmap(packet)) {
+                if let Handled::Place(range) =
+                    caller.handle(now, &self.flow, &header, bitmap(packet))
+                {
                     activity.result.resize(header.shape.total);
                     activity.result.place(packet, range, oracle);
                 }
@@ -160,7 +164,7 @@ impl Client {
             }
             break;
         }
-        activity.send(now, self.address, out);
+        activity.send(now, self.address, &self.flow, out);
         activity.next_wake()
     }
 
@@ -275,7 +279,7 @@ impl Activity {
     }
 
     /// Sends all that there is to send.
-    fn send(&mut self, now: Moment, from: Address, out: &mut Vec<Packet>) {
+    fn send(&mut self, now: Moment, from: Address, flow: &Shared, out: &mut Vec<Packet>) {
         if let Some(binding) = &mut self.binding {
             let mut packet = [0; BIND_BYTES];
             if binding.poll_send(now, &mut packet).is_some() {
@@ -284,7 +288,7 @@ impl Activity {
         }
         let Some(caller) = &mut self.caller else { return };
         let mut packet = [0; CONTROL_BYTES_MAX];
-        while let Some(send) = caller.poll_send(now, &mut packet) {
+        while let Some(send) = caller.poll_send(now, flow, &mut packet) {
             let behind = send.bytes - HEADER_BYTES + send.range.len();
             let header = packet.first_chunk().expect("a header");
             let header = Header::parse(header, behind).expect("what is sent can be read");
@@ -299,6 +303,7 @@ impl Activity {
         let idle = self.current.is_none();
         let caller = self.caller.as_ref();
         let timer = caller.and_then(Caller::next_timer).map(|due| due.0);
+        let more = caller.and_then(Caller::next_send).map(|due| due.0);
         let quit = self.current.and_then(|(_, quits)| quits).filter(|_| !self.is_captured());
         let begin =
             (idle && !self.todo.is_empty() && !self.is_captured() && self.binding.is_none())
@@ -308,7 +313,7 @@ impl Activity {
         // One that has just ended is looked at at once.
         let due = |binding: &Binding| binding.next_timer().map_or(0, |due| due.0);
         let binding = self.binding.as_ref().map(due);
-        [timer, quit, begin, acknowledge, binding].into_iter().flatten().min()
+        [timer, more, quit, begin, acknowledge, binding].into_iter().flatten().min()
     }
 
     fn is_captured(&self) -> bool {

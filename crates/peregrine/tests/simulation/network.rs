@@ -15,6 +15,10 @@ pub(crate) const ATTACKER: Address = 1_000_000;
 pub(crate) type Token = u64;
 pub(crate) const RESULT: Token = 1 << 32;
 
+/// Bytes around a packet on Ethernet, and those of a full frame.
+const CARRIER: u64 = 42;
+const FRAME: u64 = 1514;
+
 /// A packet under way: real header and what the protocol put behind it; of the message only which.
 #[derive(Clone, Debug)]
 pub(crate) struct Packet {
@@ -54,6 +58,25 @@ pub(crate) struct Link {
     pub(crate) mtu: usize,
     /// Nothing gets through.
     pub(crate) cut: bool,
+    /// Bytes a second; none: as many as one likes.
+    pub(crate) rate: Option<u64>,
+    /// Bytes that wait for their turn at most; what comes beyond is lost.
+    pub(crate) queue: u64,
+    /// Losses come together: once a packet is lost, so are the next ones with this chance.
+    pub(crate) streak: u32,
+    pub(crate) state: LinkState,
+}
+
+/// What a link remembers.
+#[derive(Clone, Debug)]
+pub(crate) struct LinkState {
+    /// When all that was sent has left.
+    free: u64,
+    loses: bool,
+    /// Packets that found no room.
+    pub(crate) overflowed: u64,
+    /// Bytes that were carried.
+    pub(crate) carried: u64,
 }
 
 impl Link {
@@ -68,20 +91,39 @@ impl Link {
         haunt: 0,
         mtu: 1472,
         cut: false,
+        rate: None,
+        queue: u64::MAX,
+        streak: 0,
+        state: LinkState { free: 0, loses: false, overflowed: 0, carried: 0 },
     };
 
+    /// A link of so many bits a second and so long a delay, with a queue of as much as is under way, or
+    /// of a hundred packets.
+    pub(crate) fn shaped(bits: u64, delay: u64) -> Self {
+        let rate = bits / 8;
+        // There and back.
+        let under_way = rate * 2 * delay / SECOND;
+        Self { delay, rate: Some(rate), queue: under_way.max(100 * FRAME), ..Self::PERFECT }
+    }
+
     /// When a packet arrives, if it does, once or more often, and what of it.
-    pub(crate) fn carry(&self, packet: Packet, random: &mut Random) -> Vec<(u64, Packet)> {
+    pub(crate) fn carry(
+        &mut self,
+        now: u64,
+        packet: Packet,
+        random: &mut Random,
+    ) -> Vec<(u64, Packet)> {
         let mut arrivals = Vec::new();
         if random.chance(self.haunt) {
             arrivals.push((random.range(SECOND..300 * SECOND), packet.clone()));
         }
-        if self.cut || packet.length() > self.mtu || random.chance(self.loss) {
+        if self.cut || packet.length() > self.mtu || self.loses(random) {
             return arrivals;
         }
+        let Some(waits) = self.wait(now, packet.length() as u64) else { return arrivals };
         let copies = if random.chance(self.duplicate) { 2 } else { 1 };
         for _ in 0..copies {
-            let mut delay = self.delay + random.below(self.jitter);
+            let mut delay = waits + self.delay + random.below(self.jitter);
             if random.chance(self.reorder) {
                 delay += random.below(self.delay * 4 + MILLISECOND);
             }
@@ -95,6 +137,29 @@ impl Link {
             arrivals.push((delay, packet));
         }
         arrivals
+    }
+
+    fn loses(&mut self, random: &mut Random) -> bool {
+        let again = self.state.loses && random.chance(self.streak);
+        self.state.loses = again || random.chance(self.loss);
+        self.state.loses
+    }
+
+    /// How long a packet waits for those before it, and until it has left itself; `None` if there is no
+    /// room for it.
+    fn wait(&mut self, now: u64, bytes: u64) -> Option<u64> {
+        self.state.carried += bytes;
+        let Some(rate) = self.rate else { return Some(0) };
+        let waits = self.state.free.saturating_sub(now);
+        if waits * rate / SECOND + bytes > self.queue {
+            self.state.carried -= bytes;
+            self.state.overflowed += 1;
+            return None;
+        }
+        // With what carries it: IP, UDP and Ethernet.
+        let leaves = waits + (bytes + CARRIER) * SECOND / rate;
+        self.state.free = now + leaves;
+        Some(leaves)
     }
 }
 

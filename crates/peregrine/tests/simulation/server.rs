@@ -1,11 +1,14 @@
 //! The server of the simulation: what a driver does around [`Callee`], with procedures that only take
 //! time. What it checks of its own books is what a real driver relies on.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
 use crate::buffer::Buffer;
 use crate::exchange::bind::{Asked, BIND_BYTES, Cookies, Denial, Grant, Said, Wish};
 use crate::exchange::callee::{Callee, Retain, Standing, Terms, Then};
+use crate::exchange::flow::{Flow, Lend};
 use crate::exchange::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header};
 use crate::exchange::message::Shape;
 use crate::exchange::table::Table;
@@ -26,8 +29,25 @@ pub(crate) struct ServerOptions {
     pub(crate) bytes_max: u32,
 }
 
+/// What the handles of one peer share.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared(pub(crate) Rc<RefCell<Flow>>);
+
+impl Shared {
+    pub(crate) fn new(round_trip: Option<u64>) -> Self {
+        Self(Rc::new(RefCell::new(Flow::new(round_trip))))
+    }
+}
+
+impl Lend for Shared {
+    fn lend<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
+        with(&mut self.0.borrow_mut())
+    }
+}
+
 struct Record {
     callee: Callee,
+    flow: Shared,
     address: Address,
     /// The call that is being put together.
     buffer: Option<Buffer>,
@@ -48,6 +68,8 @@ pub(crate) enum Wanted {
     Send(Packet),
     /// The procedure of this record ends after so long.
     Run(u32, Token),
+    /// This record has more to send, then.
+    Flush(u32, Moment),
 }
 
 pub(crate) struct Server {
@@ -60,6 +82,7 @@ pub(crate) struct Server {
     records: Vec<Record>,
     busy: usize,
     queue: VecDeque<(u32, Token)>,
+    flows: HashMap<Address, Shared>,
     random: Random,
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) dropped: u64,
@@ -75,6 +98,7 @@ impl Server {
     ) -> Self {
         let record = |place| Record {
             callee: Callee::vacant(place, now),
+            flow: Shared::new(None),
             address: 0,
             buffer: None,
             result: None,
@@ -90,6 +114,7 @@ impl Server {
             records: (0..options.places).map(record).collect(),
             busy: 0,
             queue: VecDeque::new(),
+            flows: HashMap::new(),
             random,
             wanted: Vec::new(),
             dropped: 0,
@@ -116,7 +141,7 @@ impl Server {
         }
         record.address = packet.from;
         let bitmap = bitmap(packet);
-        let received = record.callee.handle(now, &header, bitmap);
+        let received = record.callee.handle(now, &record.flow, &header, bitmap);
         if received.release && record.result.take().is_none() {
             oracle.violated("a result was released that was not kept".into());
         }
@@ -150,7 +175,7 @@ impl Server {
             }
             Then::Forget => self.forget(now, place),
         }
-        self.flush(place);
+        self.flush(now, place);
         self.check(place, oracle);
     }
 
@@ -177,7 +202,7 @@ impl Server {
     }
 
     /// A procedure has ended.
-    pub(crate) fn finished(&mut self, place: u32, token: Token, oracle: &mut Oracle) {
+    pub(crate) fn finished(&mut self, now: Moment, place: u32, token: Token, oracle: &mut Oracle) {
         let total = oracle.call(token).plan.result;
         let record = &mut self.records[place as usize];
         record.running = None;
@@ -185,13 +210,13 @@ impl Server {
         if record.callee.replied(shape) == Retain::Keep {
             record.result = Some((token | RESULT, total));
         }
-        self.flush(place);
+        self.flush(now, place);
         self.check(place, oracle);
         self.busy -= 1;
         while self.busy < self.options.workers {
             let Some((place, token)) = self.queue.pop_front() else { break };
             if self.records[place as usize].callee.is_given_up() {
-                self.skip(place, oracle);
+                self.skip(now, place, oracle);
             } else {
                 self.busy += 1;
                 self.start(place, token, oracle);
@@ -200,11 +225,11 @@ impl Server {
     }
 
     /// A call that waited was given up meanwhile: it need not run, and the client is told.
-    fn skip(&mut self, place: u32, oracle: &mut Oracle) {
+    fn skip(&mut self, now: Moment, place: u32, oracle: &mut Oracle) {
         let record = &mut self.records[place as usize];
         record.running = None;
         assert_eq!(record.callee.replied(REFUSAL), Retain::Drop);
-        self.flush(place);
+        self.flush(now, place);
         self.check(place, oracle);
     }
 
@@ -246,6 +271,7 @@ impl Server {
             credits_here: self.options.credits,
             bytes_max: self.options.bytes_max,
         };
+        record.flow = self.flows.entry(from).or_insert_with(|| Shared::new(None)).clone();
         record.callee.occupy(now, self.random.bytes(), u64::from(from), &terms);
         let mut grant =
             Grant::new(self.origin, INCARNATIONS.wrapping_mul(self.incarnation), [0; 16]);
@@ -275,11 +301,17 @@ impl Server {
         self.wanted.push(Wanted::Send(Packet { from: SERVER, to, bytes, data }));
     }
 
-    /// Sends what a record has to say.
-    fn flush(&mut self, place: u32) {
+    /// Sends what a record has to say, and says when it will have more if that is a matter of time.
+    pub(crate) fn flush(&mut self, now: Moment, place: u32) {
         let mut out = [0; CONTROL_BYTES_MAX];
-        while let Some(send) = self.records[place as usize].callee.poll_send(&mut out) {
-            let record = &self.records[place as usize];
+        loop {
+            let record = &mut self.records[place as usize];
+            let Some(send) = record.callee.poll_send(now, &record.flow, &mut out) else {
+                if let Some(due) = record.callee.next_send() {
+                    self.wanted.push(Wanted::Flush(place, due));
+                }
+                break;
+            };
             let header = Header::parse(
                 out.first_chunk().expect("a header"),
                 send.bytes - HEADER_BYTES + send.range.len(),

@@ -19,6 +19,8 @@ pub(crate) enum Event {
     Wake(Address, usize),
     /// A procedure of this incarnation ends.
     Finish(u64, u32, Token),
+    /// A record of this incarnation has more to send.
+    Flush(u64, u32),
     Change(Change),
     /// Somebody who is not of it sends something.
     Attack,
@@ -253,7 +255,19 @@ impl World {
                 } else if let Some(server) = &mut self.server
                     && server.incarnation == incarnation
                 {
-                    server.finished(place, token, &mut self.oracle);
+                    let now = self.machines[SERVER as usize].clock.now(time);
+                    server.finished(now, place, token, &mut self.oracle);
+                    self.serve();
+                }
+            }
+            Event::Flush(incarnation, place) => {
+                let machine = &self.machines[SERVER as usize];
+                if machine.stopped {
+                    self.at(time + MILLISECOND, Event::Flush(incarnation, place));
+                } else if let Some(server) = &mut self.server
+                    && server.incarnation == incarnation
+                {
+                    server.flush(machine.clock.now(time), place);
                     self.serve();
                 }
             }
@@ -340,6 +354,10 @@ impl World {
         for wanted in core::mem::take(&mut server.wanted) {
             match wanted {
                 Wanted::Send(packet) => self.send(packet),
+                Wanted::Flush(place, due) => {
+                    let at = self.clock(SERVER).time_of(due.0).max(self.now + 1);
+                    self.at(at, Event::Flush(incarnation, place));
+                }
                 Wanted::Run(place, token) => {
                     if let Some(runs_for) = self.oracle.call(token).plan.runs_for {
                         let end = self.now + runs_for;
@@ -381,8 +399,8 @@ impl World {
                 }
             }
         }
-        let link = if packet.to == SERVER { &self.to_server } else { &self.to_client };
-        for (delay, packet) in link.carry(packet, &mut self.random) {
+        let link = if packet.to == SERVER { &mut self.to_server } else { &mut self.to_client };
+        for (delay, packet) in link.carry(self.now, packet, &mut self.random) {
             self.at(self.now + delay + late, Event::Arrive(packet));
         }
     }

@@ -21,6 +21,8 @@ pub(crate) struct Relay {
     server: SocketAddr,
     clients: Vec<(SocketAddr, UdpSocket)>,
     under_way: UnderWay<Way>,
+    /// Fragments of results that are still to be lost.
+    once: Vec<u32>,
 }
 
 /// More clients than any test has.
@@ -43,7 +45,14 @@ impl Relay {
             server,
             clients: Vec::new(),
             under_way: UnderWay::new(weather, seed, 0),
+            once: Vec::new(),
         }
+    }
+
+    /// Loses each of these fragments of a result, the first time that it comes.
+    pub(crate) fn lose_once(mut self, fragments: &[u32]) -> Self {
+        self.once = fragments.to_vec();
+        self
     }
 
     /// Where clients send to.
@@ -81,8 +90,23 @@ impl Relay {
                 let Ok(bytes) = self.clients[at - 1].1.recv(&mut buffer) else { return };
                 (Way::ToClient(at - 1), bytes)
             };
-            self.under_way.begin(way.0, &buffer[..way.1]);
+            if at == 0 || !self.is_lost(&buffer[..way.1]) {
+                self.under_way.begin(way.0, &buffer[..way.1]);
+            }
         }
+    }
+
+    /// Whether this is a fragment that is to be lost.
+    fn is_lost(&mut self, packet: &[u8]) -> bool {
+        /// Where a header tells its kind and the fragment, and the kind of a result.
+        const KIND_AT: usize = 3;
+        const FRAGMENT_AT: usize = 48;
+        const RESULT: u8 = 2;
+        let fragment = packet.get(FRAGMENT_AT..).and_then(|rest| rest.first_chunk());
+        let at = self.once.iter().position(|one| Some(&one.to_le_bytes()) == fragment);
+        let Some(at) = at.filter(|_| packet[KIND_AT] == RESULT) else { return false };
+        self.once.swap_remove(at);
+        true
     }
 
     fn client(&mut self, from: SocketAddr) -> Option<usize> {

@@ -257,7 +257,7 @@ impl Ethernet {
             if taken.is_some() || until == Until::Now || !self.sleep(until)? {
                 return Ok(taken);
             }
-            if matches!(until, Until::After(_)) {
+            if matches!(until, Until::After(_) | Until::Precisely(_)) {
                 // One more look, and then whoever waits looks at its clock.
                 return match &self.device {
                     Device::Xdp(xsk) => Ok(self.take(&xsk.inbox, into, from, until)),
@@ -291,7 +291,7 @@ impl Ethernet {
     #[cold]
     fn sleep(&self, until: Until) -> io::Result<bool> {
         let limit = match until {
-            Until::After(limit) => Some(timespec(limit)),
+            Until::After(limit) | Until::Precisely(limit) => Some(timespec(limit)),
             Until::Ever | Until::Now => None,
         };
         let (socket, closed) = (self.as_fd(), self.closed.as_ref().map(AsFd::as_fd));

@@ -15,7 +15,7 @@ use super::bind::{Granted, bind_over};
 use super::lane::{Came, Lane, Receiving, Waiting, Way, deliver_now, send};
 use super::message::{Message, PARTS_MAX, Parts};
 use super::sharing::{ReceiveTurn, Shared};
-use super::{BUFFER_BYTES, moment};
+use super::{BUFFER_BYTES, PeerFlow, moment};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{Extensions, no_time_left};
 use crate::call::{Answer, Call, CallPath, FrameLayout, Frames, PathKind, Returned, Wait, inside};
@@ -41,6 +41,7 @@ const ACKNOWLEDGED_AT_ONCE: u32 = 1 << 20;
 pub(crate) struct Association {
     to: Route,
     pub(crate) frames: Arc<Frames>,
+    flow: Arc<PeerFlow>,
     slots: Box<[Slot]>,
     /// How many frames have a socket of their own.
     sockets: AtomicU32,
@@ -94,6 +95,7 @@ impl Association {
             to,
             slots: (0..frames.layout().count).map(|_| Slot::default()).collect(),
             frames,
+            flow: PeerFlow::new(),
             sockets: AtomicU32::new(0),
             shared: Mutex::default(),
             lanes: Mutex::default(),
@@ -222,7 +224,7 @@ impl Association {
         let Ok(way) = self.way(lane.index) else { return };
         let mut out = [0; CONTROL_BYTES_MAX];
         // Nothing that it says then has a part of a message.
-        while let Some(send) = lane.caller.poll_send(now, &mut out) {
+        while let Some(send) = lane.poll_send(now, &mut out) {
             deliver_now(lane, way, &[Window::from(&out[..send.bytes])]);
         }
     }
@@ -385,7 +387,9 @@ impl<R: Renew> DatagramPath<R> {
         let caller = self.caller((handle, self.terms, self.round_trip), way);
         // Nobody else has the frame.
         Ok(lane.get_or_init(|| {
-            let lane = Arc::new(Mutex::new(Lane::new(caller, index, self.checked)));
+            let flow = Arc::clone(&self.association.flow);
+            let lane = Lane::new(caller, flow, index, self.checked);
+            let lane = Arc::new(Mutex::new(lane));
             if let Way::Shared(shared) = way {
                 shared.add(handle, &lane);
             }
@@ -665,7 +669,7 @@ impl<R: Renew> Drop for DatagramPath<R> {
         for handle in locked(&self.spare).drain(..) {
             let mut caller = Caller::new(handle, self.terms, self.round_trip, 1);
             caller.bye();
-            let mut lane = Lane::new(caller, 0, false);
+            let mut lane = Lane::new(caller, Arc::clone(&self.association.flow), 0, false);
             lane.ended = now;
             self.association.say(&mut { lane }, now);
         }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::checks::Chunk;
 use super::message::{Message, WINDOWS_MAX};
 use super::sharing::Shared;
-use super::{Offers, checks, moment};
+use super::{Offers, PeerFlow, checks, moment};
 use crate::call::Wait;
 use crate::device::{Arrival, BYTES_MAX, Socket, Train, Until, datagrams};
 use crate::path::local::block_cost;
@@ -50,6 +50,7 @@ impl Way {
 /// A caller: one frame's for one binding.
 pub(crate) struct Lane {
     pub(super) caller: Caller,
+    flow: Arc<PeerFlow>,
     pub(super) index: u32,
     /// Whether payloads are checked.
     pub(super) checked: bool,
@@ -67,9 +68,10 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn new(caller: Caller, index: u32, checked: bool) -> Self {
+    pub(super) fn new(caller: Caller, flow: Arc<PeerFlow>, index: u32, checked: bool) -> Self {
         Self {
             caller,
+            flow,
             index,
             checked,
             scratch: Vec::new(),
@@ -81,12 +83,22 @@ impl Lane {
         }
     }
 
+    /// The next packet to send, if there is one: written to `out`.
+    #[inline]
+    pub(super) fn poll_send(
+        &mut self,
+        now: Moment,
+        out: &mut [u8; CONTROL_BYTES_MAX],
+    ) -> Option<caller::Send> {
+        self.caller.poll_send(now, &*self.flow, out)
+    }
+
     /// Takes a packet without a piece of a message.
     pub(super) fn hear(&mut self, packet: &[u8]) {
         let Some((header, rest)) = packet.split_first_chunk() else { return };
         let Ok(header) = Header::parse(header, rest.len()) else { return };
         if !header.kind.carries() && header.holds(rest) {
-            self.caller.handle(moment(), &header, rest);
+            self.caller.handle(moment(), &*self.flow, &header, rest);
         }
     }
 }
@@ -101,7 +113,7 @@ pub(super) fn send(
     now: Moment,
 ) {
     let mut out = [0; CONTROL_BYTES_MAX];
-    let Some(first) = lane.caller.poll_send(now, &mut out) else { return };
+    let Some(first) = lane.poll_send(now, &mut out) else { return };
     if first.range.is_empty() && total > 0 {
         deliver(lane, way, &[Window::from(&out[..first.bytes])]);
     } else if let Message::Whole(_) = message
@@ -119,7 +131,7 @@ pub(super) fn send(
     } else {
         return send_train(lane, way, message, first, out, now);
     }
-    if let Some(next) = lane.caller.poll_send(now, &mut out) {
+    if let Some(next) = lane.poll_send(now, &mut out) {
         send_train(lane, way, message, next, out, now);
     }
 }
@@ -150,7 +162,7 @@ fn send_train(
             refused |= train.send(way.socket(), None).is_err_and(|error| is_refusal(&error));
             train.push(&out[..send.bytes], &windows[..count]);
         }
-        next = lane.caller.poll_send(now, &mut out);
+        next = lane.poll_send(now, &mut out);
     }
     refused |= train.send(way.socket(), None).is_err_and(|error| is_refusal(&error));
     lane.scratch = scratch;
@@ -302,7 +314,7 @@ impl Receiving<'_> {
             None => &[],
         };
         lane.heard = Some(now);
-        let range = match lane.caller.handle(now, header, bitmap) {
+        let range = match lane.caller.handle(now, &*lane.flow, header, bitmap) {
             Handled::Place(range) => range,
             Handled::Dropped(Dropped::Stranger | Dropped::Late) => return false,
             // Also one that contradicts what was agreed: it may end the call.
@@ -327,10 +339,12 @@ impl Waiting {
         Self { wait, deadline, until: None }
     }
 
-    /// Nanoseconds until the caller's timer or the deadline; the most there are if there is neither.
+    /// Nanoseconds until the caller's timer, its next packet or the deadline; the most there are if
+    /// there is none of them.
     #[inline]
     pub(super) fn left(&self, lane: &Lane) -> u64 {
-        let due = lane.caller.next_timer().map_or(u64::MAX, |due| due.since(moment()));
+        let due = lane.caller.next_timer().into_iter().chain(lane.caller.next_send()).min();
+        let due = due.map_or(u64::MAX, |due| due.since(moment()));
         let left = self
             .deadline
             .map(|deadline| deadline.saturating_duration_since(Instant::now()).as_nanos() as u64);
@@ -373,6 +387,9 @@ impl Waiting {
             }
             let until = match limit {
                 u64::MAX => Until::Ever,
+                limit if lane.caller.next_send().is_some() => {
+                    Until::Precisely(Duration::from_nanos(limit))
+                }
                 limit => Until::After(Duration::from_nanos(limit)),
             };
             return socket.receive(&into, None, until);

@@ -22,6 +22,9 @@ pub(crate) use linked::{Fallback, LinkedPath};
 pub(crate) use server::fuzzing;
 pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, Work};
 
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::protocol::exchange::flow::{Flow, Lend};
 use crate::protocol::exchange::time::Moment;
 use crate::sys;
 
@@ -32,6 +35,23 @@ pub(crate) const BUFFER_BYTES: usize = 8 << 20;
 #[inline]
 pub(crate) fn moment() -> Moment {
     Moment(sys::boot_ns())
+}
+
+/// What is known of the path to a peer: all handles that lead to it share one.
+#[derive(Debug)]
+pub(crate) struct PeerFlow(Mutex<Flow>);
+
+impl PeerFlow {
+    /// Nothing is known yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Flow::new(None))))
+    }
+}
+
+impl Lend for PeerFlow {
+    fn lend<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
+        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// When a thread that looks offers its processor: to do so takes as long as several looks, so it

@@ -5,6 +5,7 @@
 //! put together in the thread's frame, and the record keeps it until it is acknowledged.
 
 mod expecting;
+mod pacing;
 mod places;
 mod records;
 mod sending;
@@ -18,10 +19,11 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use self::expecting::{Expected, place};
+use self::pacing::{Flows, Pacer};
 use self::records::{Inner, Record, Records, name_of};
 use self::sending::Strangers;
 use super::keeping::{Frame, Holdings, Peer, Results, Retained, Shelf, Spare};
@@ -37,7 +39,7 @@ use crate::error::Kind as Why;
 use crate::limits;
 use crate::path::rows::Row;
 use crate::protocol::exchange::bind::{Cookies, OnLink};
-use crate::protocol::exchange::callee::{Callee, Retain, Then};
+use crate::protocol::exchange::callee::{Callee, Received, Retain, Then};
 use crate::protocol::exchange::caller::Dropped;
 use crate::protocol::exchange::header::{self, CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Header};
 use crate::protocol::exchange::message::Shape;
@@ -103,6 +105,10 @@ pub(crate) struct Service {
     unsent: AtomicU64,
     strangers: Strangers,
     page: Arc<Page>,
+    flows: Flows,
+    pacer: Pacer,
+    /// For the thread that paces.
+    this: Weak<Self>,
 }
 
 /// What a thread that receives has of its own.
@@ -187,20 +193,21 @@ impl Service {
         incarnation: u64,
         host: Arc<dyn Host>,
         page: Arc<Page>,
-    ) -> io::Result<Self> {
+    ) -> io::Result<Arc<Self>> {
         let buffer = socket.size_buffers(BUFFER_BYTES)?;
         let origin = origin(&socket.local()?);
         let link = link.map(|Node { hardware, endpoint }| OnLink { hardware, endpoint });
         let since = moment();
         let (callers, share) = (limits::CALLERS_MAX, limits::CALLERS_PER_HOST);
-        Ok(Self {
+        let (cookies, peers) = (Cookies::new(sys::random()?), sys::random()?);
+        Ok(Arc::new_cyclic(|this| Self {
             socket,
             link,
             host,
             records: Arc::new(Records::new(since)),
             table: Mutex::new(Table::new(callers as u32, share as u32)),
-            cookies: Cookies::new(sys::random()?),
-            peers: sys::random()?,
+            cookies,
+            peers,
             origin,
             incarnation,
             since,
@@ -213,7 +220,10 @@ impl Service {
             unsent: AtomicU64::new(0),
             strangers: Strangers::new(),
             page,
-        })
+            flows: Flows::default(),
+            pacer: Pacer::default(),
+            this: Weak::clone(this),
+        }))
     }
 
     /// How many looks are worth a look at the clock.
@@ -249,6 +259,7 @@ impl Service {
 
     /// Makes threads that sleep in receiving come back.
     pub(crate) fn close(&self) {
+        self.pacer.close();
         self.socket.close();
     }
 
@@ -408,7 +419,7 @@ impl Service {
         }
         let bitmap =
             if header.kind.carries() { &[] } else { &hand.input.memory()[payload.clone()] };
-        let received = inner.callee.handle(now, header, bitmap);
+        let received = inner.handle(now, header, bitmap);
         if !matches!(received.then, Then::Dropped(why) if why != Dropped::Again) {
             // Whoever repeats what is over gets no result for it.
             inner.to = hand.from;
@@ -458,10 +469,13 @@ impl Service {
 
     /// Sends what a record has to send.
     fn say(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8], counting: &Counting) {
-        let Inner { callee, to, result, checked, .. } = &mut *record;
+        let now = moment();
+        let Inner { callee, flow, paced, to, result, checked, .. } = &mut *record;
         let (space, total) = result.as_mut().map_or((Space::none(), 0), Retained::space);
         let mut out = [0; CONTROL_BYTES_MAX];
-        let Some(send) = callee.poll_send(&mut out) else { return };
+        let Some(send) = callee.poll_send(now, &**flow, &mut out) else {
+            return self.pace(callee, paced);
+        };
         let mut resent = u64::from(header::is_resent(&out));
         let whole = space.part(0, HEADER_BYTES + send.range.len());
         if send.range.len() as u32 == total
@@ -501,11 +515,12 @@ impl Service {
                 self.note_sent(train.len(), train.send(&self.socket, Some(to)));
                 train.push(&out[..send.bytes], &payload);
             }
-            next = callee.poll_send(&mut out);
+            next = callee.poll_send(now, &**flow, &mut out);
             resent += u64::from(next.is_some() && header::is_resent(&out));
         }
         counting.resent(resent);
         self.note_sent(train.len(), train.send(&self.socket, Some(to)));
+        self.pace(callee, paced);
     }
 
     // Memory.
@@ -746,6 +761,12 @@ impl Service {
 }
 
 impl Inner {
+    /// A packet that its record knows.
+    #[inline]
+    fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Received {
+        self.callee.handle(now, &*self.flow, header, bitmap)
+    }
+
     /// All of a call has come.
     fn whole(&mut self, now: Moment, header: &Header) -> Heard {
         let (estack, bytes) = self.call.take().unwrap_or_default();

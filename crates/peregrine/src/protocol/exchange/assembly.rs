@@ -27,13 +27,16 @@ pub(crate) struct Assembly {
     next: u32,
     /// No position from here on is.
     end: u32,
+    /// How many are here.
+    came: u32,
 }
 
 impl Assembly {
     /// Nothing of it is here yet.
     pub(crate) fn new(cut: Cut, beyond: &mut Positions) -> Self {
+        beyond.release();
         beyond.clear();
-        Self { cut, next: 0, end: 0 }
+        Self { cut, next: 0, end: 0, came: 0 }
     }
 
     #[inline]
@@ -44,6 +47,11 @@ impl Assembly {
     /// All positions below are here.
     pub(crate) const fn next(&self) -> u32 {
         self.next
+    }
+
+    /// How many positions are here.
+    pub(crate) const fn came(&self) -> u32 {
+        self.came
     }
 
     #[inline]
@@ -69,6 +77,7 @@ impl Assembly {
         debug_assert!(position < self.cut.count());
         if position == self.next {
             self.next += 1;
+            self.came += 1;
             if self.end > self.next {
                 self.close_up(beyond);
             } else {
@@ -82,18 +91,19 @@ impl Assembly {
         if position - self.next >= SPAN {
             return Arrival::Beyond;
         }
-        if beyond.has(position) {
+        if beyond.has(self.next, position) {
             return Arrival::Again;
         }
-        beyond.insert(position);
+        beyond.insert(self.next, position);
+        self.came += 1;
         self.end = self.end.max(position + 1);
         Arrival::New
     }
 
     /// Moves on over what came early.
     fn close_up(&mut self, beyond: &mut Positions) {
-        while self.next < self.end && beyond.has(self.next) {
-            beyond.remove(self.next);
+        while self.next < self.end && beyond.has(self.next, self.next) {
+            beyond.remove(self.next, self.next);
             self.next += 1;
         }
     }
@@ -136,12 +146,15 @@ mod tests {
     #[test]
     fn what_is_too_far_ahead_is_not_taken() {
         let beyond = &mut Positions::default();
-        let mut assembly = Assembly::new(Cut::new(4000 * 512, 512), beyond);
+        let mut assembly = Assembly::new(Cut::new(40_000 * 1040, 1040), beyond);
+        assert_eq!(assembly.receive(1023, beyond), Arrival::New);
         assert_eq!(assembly.receive(SPAN, beyond), Arrival::Beyond);
         assert_eq!(assembly.receive(SPAN - 1, beyond), Arrival::New);
         assert_eq!(assembly.receive(0, beyond), Arrival::New);
         assert_eq!(assembly.receive(SPAN, beyond), Arrival::New);
+        assert_eq!(assembly.receive(1023, beyond), Arrival::Again);
         let mut bitmap = [0; BITMAP_BYTES_MAX];
         assert_eq!(assembly.report(beyond, &mut bitmap), (1, BITMAP_BYTES_MAX));
+        assert_eq!(assembly.came(), 4);
     }
 }

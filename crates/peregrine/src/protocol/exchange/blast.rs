@@ -1,60 +1,22 @@
 //! The sending end of a message: what goes out next, how much at a time, what goes out again.
 
-use super::header::{Flags, before};
+use super::flow::{Flow, Lend, WINDOW_FIRST};
+use super::header::{BITMAP_BYTES_MAX, Flags, before};
 use super::message::Cut;
 use super::positions::{Positions, SPAN};
+use super::time::{MILLISECOND, Moment};
 
-/// Positions in flight that a peer is given before anything is known of the way to it: the 48,000
-/// bytes of Peregrine's largest call go in one blast.
-const WINDOW_FIRST: u16 = 48;
-const WINDOW_MIN: u16 = 2;
-/// Below this the window grows four times as fast.
-const WINDOW_SMALL: u16 = 64;
-
-/// How many positions may be in flight: kept from call to call.
-///
-/// Grows by one packet a round trip and halves on loss, as TCP's does, so that exchanges yield to
-/// each other and to TCP. A message that fits the window says nothing about the way, and changes nothing.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Window {
-    size: u16,
-    /// Acknowledged positions that did not yet make a packet of growth.
-    earned: u16,
-    /// What the peer takes.
-    credits: u16,
-}
-
-impl Window {
-    pub(crate) fn new(credits: u16) -> Self {
-        let mut window = Self { size: WINDOW_FIRST, earned: 0, credits: 0 };
-        window.allow(credits);
-        window
-    }
-
-    /// The peer says how much it takes. One that takes nothing would never hear of us again.
-    #[inline]
-    pub(crate) fn allow(&mut self, credits: u16) {
-        self.credits = credits.clamp(WINDOW_MIN, SPAN as u16);
-    }
-
-    #[inline]
-    pub(crate) fn size(&self) -> u16 {
-        self.size.min(self.credits)
-    }
-
-    fn grow(&mut self, acknowledged: u32) {
-        let factor = if self.size < WINDOW_SMALL { 4 } else { 1 };
-        let earned = u32::from(self.earned) + acknowledged.min(SPAN) * factor;
-        let grown = (u32::from(self.size) + earned / u32::from(self.size)).min(SPAN);
-        self.earned = (earned % u32::from(self.size)) as u16;
-        self.size = grown as u16;
-    }
-
-    fn halve(&mut self) {
-        self.size = (self.size() / 2).max(WINDOW_MIN);
-        self.earned = 0;
-    }
-}
+/// The receiver is asked what it has so many times a window, but not more often than after so many
+/// positions.
+const ASKS: u32 = 8;
+const ASK_AFTER: u32 = 16;
+/// Positions that are sent at once where they are spread over the round trip: what the window allows in
+/// this time, at least and at most so many.
+const BURST: u64 = 2 * MILLISECOND;
+const BURST_MIN: u64 = 8;
+const BURST_MAX: u64 = 44;
+/// A sender that comes late makes up for this much time.
+const LATE: u64 = 5 * MILLISECOND;
 
 /// What the receiver says that it has.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +25,8 @@ pub(crate) struct Have<'a> {
     pub(crate) next: u32,
     /// Bit i of byte j for position `next + 8 j + i`.
     pub(crate) bitmap: &'a [u8],
+    /// How many positions, those included that the bitmap had no room for.
+    pub(crate) had: u32,
     /// The serial of ours that it heard last.
     pub(crate) echo: u16,
     /// It has waited: what was sent and it does not have is lost.
@@ -75,14 +39,33 @@ impl Have<'_> {
         self.bitmap.get(bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
     }
 
-    /// Behind the last position that it has, and how many it has.
-    fn extent(&self) -> (u32, u32) {
-        let ones: u32 = self.bitmap.iter().map(|byte| byte.count_ones()).sum();
+    /// The end of the positions that it has, as far as it tells.
+    fn end(&self) -> u32 {
         let last = self.bitmap.iter().rposition(|byte| *byte != 0);
-        let end = last.map_or(self.next, |at| {
-            self.next + 8 * at as u32 + 8 - self.bitmap[at].leading_zeros()
-        });
-        (end, self.next + ones)
+        last.map_or(self.next, |at| self.next + 8 * at as u32 + 8 - self.bitmap[at].leading_zeros())
+    }
+
+    /// The end of the positions of which it tells anything.
+    fn told(&self) -> u32 {
+        let full = self.bitmap.len() == BITMAP_BYTES_MAX;
+        if full { self.next.saturating_add(8 * BITMAP_BYTES_MAX as u32) } else { u32::MAX }
+    }
+}
+
+/// What a sender knows of the way to a receiver.
+pub(crate) struct Path<'a, L> {
+    pub(crate) now: Moment,
+    /// Positions that the receiver takes.
+    pub(crate) credits: u16,
+    pub(crate) flow: &'a L,
+    /// The round of the flow in which this handle was counted last.
+    pub(crate) seen: &'a mut u16,
+}
+
+impl<L: Lend> Path<'_, L> {
+    /// Positions that this handle may have in flight.
+    fn share(&mut self, flow: &mut Flow) -> u32 {
+        flow.share(self.now, self.credits, self.seen)
     }
 }
 
@@ -93,8 +76,25 @@ pub(crate) enum Heard {
     Nothing,
     /// Nothing is known to be lost; there may be more to send.
     Onward,
-    /// Some positions must be sent again.
+    /// Some positions are missing, and none was before.
     Holes,
+    /// Some are missing still.
+    Missing,
+}
+
+/// Which positions were sent again, and are not known to be lost once more.
+///
+/// All that are missing below [`Blast::declared`] were sent again or wait for it. A round is those of
+/// them that were below it when the first of the round was sent; they are lost again if the receiver has
+/// heard what was sent last of the round and does not have them. Serials wrap round, so a round is
+/// forgotten as soon as the receiver has all of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    None,
+    /// Some below this position wait to be sent again.
+    Open(u32),
+    /// The last one below it was sent with this serial.
+    Sent(u32, u16),
 }
 
 /// One message on its way.
@@ -110,18 +110,25 @@ pub(crate) struct Blast {
     next: u32,
     /// How many are to be sent again.
     missing: u32,
-    /// How many are believed to be on their way.
-    flying: u32,
     /// How many the receiver had when it last said.
     had: u32,
-    /// The window was halved; not again before this position is acknowledged.
+    /// All below that the receiver does not have were lost once.
+    declared: u32,
+    again: Round,
+    /// What was sent below was sent before the window was last reduced, and which reduction that was.
     recovery: u32,
+    reductions: u16,
     /// Positions sent since the receiver was last asked what it has.
     unasked: u16,
     /// The serial of the position sent last.
     newest: u16,
-    /// The serial of the position sent again last, if any was.
-    resent: Option<u16>,
+    /// The position whose answer is timed: its serial, and when it was sent; zero if there is none.
+    timed: u16,
+    timed_at: Moment,
+    /// When all that was sent would have been, had each waited for its turn; and whether the next one
+    /// waits for that.
+    paced: Moment,
+    waits: bool,
     /// The whole message was sent before, cut otherwise.
     anew: bool,
 }
@@ -135,12 +142,17 @@ impl Blast {
             base: 0,
             next: 0,
             missing: 0,
-            flying: 0,
             had: 0,
+            declared: 0,
+            again: Round::None,
             recovery: 0,
+            reductions: 0,
             unasked: 0,
             newest: 0,
-            resent: None,
+            timed: 0,
+            timed_at: Moment(0),
+            paced: Moment(0),
+            waits: false,
             anew: false,
         }
     }
@@ -160,58 +172,87 @@ impl Blast {
         self.had
     }
 
-    /// The next position to send, with its flags; `None` until more is heard.
+    /// When there is more to send, if that is only a matter of time.
+    #[inline]
+    pub(crate) fn due(&self) -> Option<Moment> {
+        self.waits.then_some(self.paced)
+    }
+
+    /// How many are believed to be on their way.
+    const fn flying(&self) -> u32 {
+        (self.next - self.missing).saturating_sub(self.had)
+    }
+
+    /// The next position to send, with its flags; `None` until more is heard, or [due](Self::due).
+    /// `hold`: what is missing is perhaps only late, and waits.
     #[inline]
     pub(crate) fn poll(
         &mut self,
         serial: u16,
-        window: &mut Window,
+        path: &mut Path<'_, impl Lend>,
+        hold: bool,
         missing: &mut Positions,
     ) -> Option<(u32, Flags)> {
         // A message of one packet, for the first time.
         if self.cut.count() == 1 && self.next == 0 && !self.anew {
             self.next = 1;
-            self.flying = 1;
             self.newest = serial;
             return Some((0, Flags::NONE));
         }
-        self.poll_many(serial, window, missing)
+        self.poll_many(serial, path, hold, missing)
     }
 
     fn poll_many(
         &mut self,
         serial: u16,
-        window: &mut Window,
+        path: &mut Path<'_, impl Lend>,
+        hold: bool,
         missing: &mut Positions,
     ) -> Option<(u32, Flags)> {
-        // What was late only, and came before this, is no loss.
-        if self.missing > 0 && self.base >= self.recovery {
-            window.halve();
-            self.recovery = self.next;
+        self.waits = false;
+        let again = if hold || self.missing == 0 {
+            None
+        } else {
+            Some(missing.first(self.base, self.base, self.next)?)
+        };
+        // Not further than the receiver can keep apart.
+        let more = self.next < self.cut.count() && self.next - self.base < SPAN;
+        if again.is_none() && !more {
+            return None;
         }
-        let size = u32::from(window.size());
-        if self.flying >= size {
+        let (size, interval) = path.flow.lend(|flow| {
+            if self.next == 0 {
+                self.reductions = flow.reductions();
+            } else if self.reductions != flow.reductions() {
+                // By another handle: what was sent before tells nothing new.
+                (self.reductions, self.recovery) = (flow.reductions(), self.next);
+            }
+            if again.is_some_and(|position| position >= self.recovery) {
+                flow.reduce();
+                (self.reductions, self.recovery) = (flow.reductions(), self.next);
+            }
+            let share = path.share(flow);
+            (share, flow.interval(share))
+        });
+        if self.flying() >= size || self.is_early(path.now, interval) {
             return None;
         }
         let mut flags = Flags::NONE;
-        let position = if self.missing > 0 {
-            let position = missing.first(self.base, self.next)?;
-            missing.remove(position);
-            self.missing -= 1;
-            self.resent = Some(serial);
-            // The last of what was missing asks: nothing else may follow it.
-            flags = Flags::RESENT.with_if(self.missing == 0, Flags::PLEASE);
-            position
-        } else {
-            // Not further than the receiver can keep apart.
-            if self.next == self.cut.count() || self.next - self.base >= SPAN {
-                return None;
+        let position = match again {
+            Some(position) => {
+                missing.remove(self.base, position);
+                self.missing -= 1;
+                self.sent_again(position, serial, missing);
+                // The last of what was missing asks: nothing else may follow it.
+                flags = Flags::RESENT.with_if(self.missing == 0, Flags::PLEASE);
+                position
             }
-            self.next += 1;
-            flags = flags.with_if(self.anew, Flags::RESENT);
-            self.next - 1
+            None => {
+                self.next += 1;
+                flags = flags.with_if(self.anew, Flags::RESENT);
+                self.next - 1
+            }
         };
-        self.flying += 1;
         self.newest = serial;
         self.unasked += 1;
         if self.asks(size) {
@@ -219,78 +260,149 @@ impl Blast {
         }
         if flags.has(Flags::PLEASE) {
             self.unasked = 0;
+            if self.timed_at == Moment(0) {
+                (self.timed, self.timed_at) = (serial, path.now);
+            }
         }
         Some((position, flags))
     }
 
-    /// Whether the position sent just now asks what the receiver has: the last of each half window
-    /// does, and the last before we would stop; none if the rest of the message may follow at once,
-    /// for its end is answered without being asked for.
+    /// Whether the next position has to wait for its turn; if not, it is reckoned as sent.
+    fn is_early(&mut self, now: Moment, interval: u64) -> bool {
+        if interval == 0 {
+            return false;
+        }
+        // The beginning of a message need not wait, as if nothing had been sent for long.
+        let first = self.next == 0;
+        let late = if first { u64::from(WINDOW_FIRST) * interval } else { LATE };
+        let burst = (BURST / interval).clamp(BURST_MIN, BURST_MAX) * interval;
+        self.paced = self.paced.max(Moment(now.0.saturating_sub(late)));
+        self.waits = self.paced.since(now) >= burst;
+        if !self.waits {
+            self.paced = self.paced.after(interval);
+        }
+        self.waits
+    }
+
+    fn sent_again(&mut self, position: u32, serial: u16, missing: &Positions) {
+        let end = match self.again {
+            Round::None => self.declared,
+            Round::Open(end) => end,
+            Round::Sent(..) => return,
+        };
+        let last = missing.first(self.base, position, end).is_none();
+        self.again = if last { Round::Sent(end, serial) } else { Round::Open(end) };
+    }
+
+    /// Whether the position sent just now asks what the receiver has: several of a window do, and the
+    /// last before we would stop; none if the rest of the message may follow at once, for its end is
+    /// answered without being asked for.
     fn asks(&self, size: u32) -> bool {
         let rest = self.cut.count() - self.next + self.missing;
         let full = self.next - self.base >= SPAN;
-        let room = if full && self.missing == 0 { 0 } else { size - self.flying };
-        rest > room && (u32::from(self.unasked) >= size.div_ceil(2) || room == 0)
+        let room = if full && self.missing == 0 { 0 } else { size.saturating_sub(self.flying()) };
+        let often = (size / ASKS).max(ASK_AFTER).min(size.div_ceil(2));
+        rest > room && (u32::from(self.unasked) >= often || room == 0)
     }
 
     /// The receiver says what it has.
     pub(crate) fn heard(
         &mut self,
         have: &Have<'_>,
-        window: &mut Window,
+        path: &mut Path<'_, impl Lend>,
         missing: &mut Positions,
     ) -> Heard {
-        if have.next < self.base || have.next > self.next {
+        let end = have.end();
+        if have.next < self.base || have.next > self.next || end > self.next {
             return Heard::Nothing;
         }
-        let (end, had) = have.extent();
-        if end > self.next {
-            return Heard::Nothing;
-        }
-        let progress = had.saturating_sub(self.had);
-        self.had = self.had.max(had);
-        let was_missing = self.missing;
+        let (flying, was_missing) = (self.flying(), self.missing > 0);
+        let had = have.had.clamp(have.next, self.next).max(self.had);
+        let progress = had - core::mem::replace(&mut self.had, had);
+        self.time(have, path);
         // What it was told after the last packet of ours, all before it came or is lost.
         let settled = have.waited || !before(have.echo, self.newest);
-        // What it says is older than what was sent again: then that is not lost once more.
-        let current = have.waited || self.resent.is_none_or(|last| !before(have.echo, last));
-        let known = if settled { self.next } else { end };
-        if was_missing == 0 && end == have.next && known == have.next {
-            self.base = have.next;
+        let known = if settled { self.next.min(have.told()) } else { end };
+        if self.missing == 0 && known == have.next && self.declared <= known {
+            (self.base, self.again) = (known, Round::None);
         } else {
-            self.find_missing(have, known, current, missing);
+            self.find_missing(have, known, settled, missing);
         }
-        self.flying =
-            if current { self.next - known } else { self.flying.saturating_sub(progress) };
         self.unasked = 0;
-        if self.missing > 0 {
-            return Heard::Holes;
+        // What is sent while losses are mended says nothing yet of the smaller window.
+        if progress > 0 && self.missing == 0 && self.base >= self.recovery {
+            path.flow.lend(|flow| {
+                let share = path.share(flow);
+                // Nor does a window that was not used.
+                if self.cut.count() > share && flying >= share / 2 {
+                    flow.acknowledged(path.now, progress);
+                }
+            });
         }
-        if self.cut.count() > u32::from(window.size()) {
-            window.grow(progress);
+        match (was_missing, self.missing > 0) {
+            (_, false) => Heard::Onward,
+            (false, true) => Heard::Holes,
+            (true, true) => Heard::Missing,
         }
-        Heard::Onward
     }
 
-    /// Sets what is missing: all below `known` that it does not have, or, if it did not know yet what
-    /// was sent again, those of them that were still to be sent.
-    fn find_missing(&mut self, have: &Have<'_>, known: u32, current: bool, set: &mut Positions) {
+    /// Takes the time of an answer, unless it was kept back for late packets or its question was lost.
+    fn time(&mut self, have: &Have<'_>, path: &Path<'_, impl Lend>) {
+        if self.timed_at == Moment(0) || before(have.echo, self.timed) {
+            return;
+        }
+        let sent = core::mem::replace(&mut self.timed_at, Moment(0));
+        if have.echo == self.timed && !have.waited && have.bitmap.is_empty() {
+            path.flow.lend(|flow| flow.sample(path.now.since(sent)));
+        }
+    }
+
+    /// Finds what is missing: all that was not declared lost before, up to `known`; and what was sent
+    /// again and has not come, once its round is over or everything that was sent is known to have come
+    /// or to be lost.
+    fn find_missing(&mut self, have: &Have<'_>, known: u32, settled: bool, set: &mut Positions) {
         if self.missing == 0 {
             // The last user of the set may have left something.
             set.clear();
         }
-        let mut count = 0;
-        for position in self.base..known {
-            let was = set.has(position);
-            if position >= have.next && !have.has(position) && (current || was) {
-                set.insert(position);
-                count += 1;
-            } else if was {
-                set.remove(position);
+        // What has come since needs not be sent again.
+        let mut at = self.base;
+        while let Some(position) = set.first(self.base, at, self.declared) {
+            if position < have.next || have.has(position) {
+                set.remove(self.base, position);
+                self.missing -= 1;
             }
+            at = position + 1;
         }
         self.base = have.next;
-        self.missing = count;
+        let lost_again = match self.again {
+            // Nothing is under way any more.
+            _ if settled => self.declared,
+            Round::Sent(end, last) if !before(have.echo, last) => end,
+            _ => 0,
+        };
+        for position in self.base..lost_again.min(have.told()) {
+            if !have.has(position) && !set.has(self.base, position) {
+                set.insert(self.base, position);
+                self.missing += 1;
+            }
+        }
+        for position in self.declared.max(self.base)..known {
+            if !have.has(position) {
+                set.insert(self.base, position);
+                self.missing += 1;
+            }
+        }
+        self.declared = self.declared.max(known);
+        self.again = match self.again {
+            Round::Open(end) | Round::Sent(end, _) if self.base >= end => Round::None,
+            _ if lost_again > 0 => Round::None,
+            // What of it had waited has come.
+            Round::Open(end) if set.first(self.base, self.base, end).is_none() => {
+                Round::Sent(end, self.newest)
+            }
+            again => again,
+        };
     }
 }
 

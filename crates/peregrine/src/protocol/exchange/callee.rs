@@ -18,8 +18,9 @@
 use core::ops::Range;
 
 use super::assembly::{Arrival, Assembly};
-use super::blast::{Blast, Have, Window};
+use super::blast::{Blast, Have, Path};
 use super::caller::{Dropped, Send, emit_with};
+use super::flow::Lend;
 use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
 use super::header::{Handle, Header, Kind};
 use super::message::{Cut, Shape};
@@ -121,15 +122,18 @@ pub(crate) struct Callee {
     /// Of the call; once there is one, of the result.
     shape: Shape,
     owed: Owed,
-    window: Window,
+    /// Positions that the client takes, and that this side does.
+    credits: u16,
     credits_here: u16,
+    /// The round of the flow in which it was counted last.
+    seen: u16,
     state: State,
     /// Of the call, what came early; later, missing of the result.
     positions: Positions,
 }
 
 // A server remembers an idle client in this.
-const _: () = assert!(size_of::<Callee>() <= 272);
+const _: () = assert!(size_of::<Callee>() <= 320);
 
 impl Callee {
     /// An empty place. `now`: when the server began to listen, for that is since when it vouches;
@@ -147,8 +151,9 @@ impl Callee {
             bytes_max: 0,
             shape: Shape::default(),
             owed: Owed::Nothing,
-            window: Window::new(0),
+            credits: 0,
             credits_here: 0,
+            seen: 0,
             state: State::Vacant,
             positions: Positions::default(),
         }
@@ -165,7 +170,7 @@ impl Callee {
             sequence: handle.sequence(),
             piece: terms.piece,
             bytes_max: terms.bytes_max,
-            window: Window::new(terms.credits),
+            credits: terms.credits,
             credits_here: terms.credits_here,
             state: State::Idle,
             ..Self::vacant(handle.place, self.vouches)
@@ -201,7 +206,13 @@ impl Callee {
     /// A packet that is [known](Self::knows), and the bitmap behind its header if it says what the
     /// client has.
     #[inline]
-    pub(crate) fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Received {
+    pub(crate) fn handle(
+        &mut self,
+        now: Moment,
+        flow: &impl Lend,
+        header: &Header,
+        bitmap: &[u8],
+    ) -> Received {
         let ahead = header.sequence.wrapping_sub(self.sequence) as i32;
         // A new call in one packet.
         if header.kind == Kind::Call
@@ -212,10 +223,11 @@ impl Callee {
         {
             let release = matches!(self.state, State::Replied(_));
             self.take(now, header);
+            self.positions.release();
             self.state = State::Executing;
             return Received { release, then: Then::Execute(0..header.shape.total) };
         }
-        self.handle_slowly(now, header, bitmap, ahead)
+        self.handle_slowly(now, flow, header, bitmap, ahead)
     }
 
     /// The record is of this call from here on.
@@ -232,12 +244,13 @@ impl Callee {
     fn hear(&mut self, now: Moment, header: &Header) {
         self.heard = now;
         self.echo = header.serial;
-        self.window.allow(header.credits);
+        self.credits = header.credits;
     }
 
     fn handle_slowly(
         &mut self,
         now: Moment,
+        flow: &impl Lend,
         header: &Header,
         bitmap: &[u8],
         ahead: i32,
@@ -251,7 +264,9 @@ impl Callee {
             Kind::Call if ahead > 0 => return self.begin(now, header),
             Kind::Call => self.more(now, header),
             Kind::Probe => return self.probed(now, header, ahead),
-            Kind::HaveResult if ahead == 0 => return self.client_has(now, header, bitmap),
+            Kind::HaveResult if ahead == 0 => {
+                return self.client_has(now, flow, header, bitmap);
+            }
             Kind::Quit => return self.quit(now, header, ahead),
             Kind::Bye if !running => return self.bye(ahead),
             _ => Then::Dropped(Dropped::Violation),
@@ -392,12 +407,19 @@ impl Callee {
     fn end(&mut self) -> Received {
         let release = matches!(self.state, State::Replied(_));
         let abandon = matches!(self.state, State::Assembling { .. });
+        self.positions.release();
         self.state = State::Idle;
         Received { release, then: if abandon { Then::Abandon } else { Then::Nothing } }
     }
 
     /// The client says what it has of the result.
-    fn client_has(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Received {
+    fn client_has(
+        &mut self,
+        now: Moment,
+        flow: &impl Lend,
+        header: &Header,
+        bitmap: &[u8],
+    ) -> Received {
         let State::Replied(blast) = &mut self.state else {
             return dropped(Dropped::Late);
         };
@@ -416,8 +438,9 @@ impl Callee {
             *blast = Blast::anew(Cut::new(self.shape.total, header.piece));
             self.piece = header.piece;
         } else {
-            let have = Have { next: header.fragment, bitmap, echo: header.echo, waited };
-            blast.heard(&have, &mut self.window, &mut self.positions);
+            let (next, had, echo) = (header.fragment, header.shape.total, header.echo);
+            let path = &mut Path { now, credits: header.credits, flow, seen: &mut self.seen };
+            blast.heard(&Have { next, bitmap, had, echo, waited }, path, &mut self.positions);
         }
         self.hear(now, header);
         Received { release: false, then: Then::Nothing }
@@ -471,13 +494,19 @@ impl Callee {
     /// The next packet to send, if there is one: written to `out`. Its range is one of the retained
     /// result.
     #[inline]
-    pub(crate) fn poll_send(&mut self, out: &mut [u8; CONTROL_BYTES_MAX]) -> Option<Send> {
+    pub(crate) fn poll_send(
+        &mut self,
+        now: Moment,
+        flow: &impl Lend,
+        out: &mut [u8; CONTROL_BYTES_MAX],
+    ) -> Option<Send> {
         if self.owed != Owed::Nothing {
             return Some(self.say(out));
         }
         let State::Replied(blast) = &mut self.state else { return None };
         let serial = self.serial.wrapping_add(1);
-        let (position, flags) = blast.poll(serial, &mut self.window, &mut self.positions)?;
+        let path = &mut Path { now, credits: self.credits, flow, seen: &mut self.seen };
+        let (position, flags) = blast.poll(serial, path, false, &mut self.positions)?;
         let cut = *blast.cut();
         self.serial = serial;
         let fragment = cut.fragment(position);
@@ -490,6 +519,15 @@ impl Callee {
         };
         header.emit(out.first_chunk_mut().expect("room for a header"));
         Some(Send { bytes: HEADER_BYTES, range: cut.range(fragment) })
+    }
+
+    /// When there is more to [send](Self::poll_send), if that is only a matter of time.
+    #[inline]
+    pub(crate) fn next_send(&self) -> Option<Moment> {
+        match &self.state {
+            State::Replied(blast) => blast.due(),
+            _ => None,
+        }
     }
 
     #[inline]
@@ -516,7 +554,7 @@ impl Callee {
                 if let State::Assembling { assembly, .. } = &self.state {
                     let mut bitmap = [0; BITMAP_BYTES_MAX];
                     let (next, length) = assembly.report(&self.positions, &mut bitmap);
-                    header.fragment = next;
+                    (header.fragment, header.shape.total) = (next, assembly.came());
                     bytes += length;
                     out[HEADER_BYTES..bytes].copy_from_slice(&bitmap[..length]);
                 } else {

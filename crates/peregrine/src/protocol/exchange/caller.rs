@@ -18,9 +18,10 @@
 use core::ops::Range;
 
 use super::assembly::{Arrival, Assembly};
-use super::blast::{Blast, Have, Heard, Window};
+use super::blast::{Blast, Have, Heard, Path};
+use super::flow::Lend;
 use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
-use super::header::{Handle, Header, Kind, checksum};
+use super::header::{Handle, Header, Kind, before, checksum};
 use super::message::{self, Cut, PIECE_MIN, Shape};
 use super::positions::Positions;
 use super::rtt::{Rtt, WAIT_MAX};
@@ -200,7 +201,9 @@ pub(crate) struct Caller {
     /// The last packet that wants an answer.
     timed: Option<(u16, Moment)>,
     rtt: Rtt,
-    window: Window,
+    /// Positions that the server takes.
+    credits: u16,
+    seen: u16,
     terms: Terms,
     random: u64,
     /// Missing of the call, later those of the result that came early.
@@ -231,7 +234,8 @@ impl Caller {
             calm: WAIT_MAX,
             timed: None,
             rtt: Rtt::new(round_trip),
-            window: Window::new(terms.credits),
+            credits: terms.credits,
+            seen: 0,
             terms,
             random: seed | 1,
             positions: Positions::default(),
@@ -256,7 +260,7 @@ impl Caller {
             State::Calling { blast: Blast::new(Cut::new(call.total, self.piece)), held: false };
         // The call acknowledges the result before it.
         self.owed = Owed::Nothing;
-        self.first = None;
+        (self.first, self.timed) = (None, None);
         self.unanswered = 0;
         self.fruitless = 0;
         self.had = 0;
@@ -269,26 +273,39 @@ impl Caller {
     pub(crate) fn poll_send(
         &mut self,
         now: Moment,
+        flow: &impl Lend,
         out: &mut [u8; CONTROL_BYTES_MAX],
     ) -> Option<Send> {
         if self.owed != Owed::Nothing {
             return Some(self.say(now, out));
         }
-        let State::Calling { blast, held: false } = &mut self.state else { return None };
+        let State::Calling { blast, held } = &mut self.state else { return None };
         let serial = self.serial.wrapping_add(1);
-        let (position, flags) = blast.poll(serial, &mut self.window, &mut self.positions)?;
-        let cut = *blast.cut();
+        let path = &mut Path { now, credits: self.credits, flow, seen: &mut self.seen };
+        let (position, flags) = blast.poll(serial, path, *held, &mut self.positions)?;
+        let (cut, held) = (*blast.cut(), *held);
         self.serial = serial;
         self.first.get_or_insert(now);
-        self.due = now.after(self.interval);
+        if !held {
+            self.due = now.after(self.interval);
+        }
         if flags.has(Flags::PLEASE) || position == cut.count() - 1 {
-            self.timed = Some((serial, now));
+            self.time(serial, now);
         }
         let fragment = cut.fragment(position);
         let header =
             Header { flags, shape: self.shape, fragment, ..self.header(Kind::Call, serial) };
         header.emit(out.first_chunk_mut().expect("room for a header"));
         Some(Send { bytes: HEADER_BYTES, range: cut.range(fragment) })
+    }
+
+    /// Times the answer to a packet, unless that to an earlier one is still to be expected.
+    #[inline]
+    fn time(&mut self, serial: u16, now: Moment) {
+        let expected = |(_, sent)| now.since(sent) < self.rtt.wait();
+        if !self.timed.is_some_and(expected) {
+            self.timed = Some((serial, now));
+        }
     }
 
     #[inline]
@@ -316,7 +333,7 @@ impl Caller {
                 header.flags = flags;
                 if let State::Receiving { assembly, .. } = &self.state {
                     let (next, length) = assembly.report(&self.positions, &mut bitmap);
-                    header.fragment = next;
+                    (header.fragment, header.shape.total) = (next, assembly.came());
                     bytes += length;
                     out[HEADER_BYTES..bytes].copy_from_slice(&bitmap[..length]);
                 }
@@ -331,7 +348,13 @@ impl Caller {
 
     /// A packet of the server, and the bitmap behind its header if it says what it has.
     #[inline]
-    pub(crate) fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Handled {
+    pub(crate) fn handle(
+        &mut self,
+        now: Moment,
+        flow: &impl Lend,
+        header: &Header,
+        bitmap: &[u8],
+    ) -> Handled {
         if header.handle != self.handle {
             return Handled::Dropped(Dropped::Stranger);
         }
@@ -345,7 +368,7 @@ impl Caller {
             self.hear(now, header);
             return self.returned(header.shape, 0..header.shape.total);
         }
-        self.handle_slowly(now, header, bitmap)
+        self.handle_slowly(now, flow, header, bitmap)
     }
 
     #[inline]
@@ -364,14 +387,22 @@ impl Caller {
         self.unanswered = 0;
         self.unreachable.0 = 0;
         if let Some((serial, sent)) = self.timed
-            && serial == header.echo
+            && !before(header.echo, serial)
         {
-            self.rtt.sample(now.since(sent));
+            if serial == header.echo {
+                self.rtt.sample(now.since(sent));
+            }
             self.timed = None;
         }
     }
 
-    fn handle_slowly(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Handled {
+    fn handle_slowly(
+        &mut self,
+        now: Moment,
+        flow: &impl Lend,
+        header: &Header,
+        bitmap: &[u8],
+    ) -> Handled {
         if header.kind == Kind::Refused {
             return self.refused(now, header);
         }
@@ -386,7 +417,7 @@ impl Caller {
                 Handled::Dropped(Dropped::Late)
             }
             (Kind::Result, _) => self.result(now, header),
-            (Kind::HaveCall, _) => self.server_has(now, header, bitmap),
+            (Kind::HaveCall, _) => self.server_has(now, flow, header, bitmap),
             _ => Handled::Dropped(Dropped::Violation),
         }
     }
@@ -451,13 +482,19 @@ impl Caller {
     }
 
     /// The server says what it has of the call.
-    fn server_has(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Handled {
+    fn server_has(
+        &mut self,
+        now: Moment,
+        flow: &impl Lend,
+        header: &Header,
+        bitmap: &[u8],
+    ) -> Handled {
         if !header.holds(bitmap) {
             return Handled::Dropped(Dropped::Damaged);
         }
         let answers = self.timed.is_some_and(|(serial, _)| serial == header.echo);
         self.hear(now, header);
-        self.window.allow(header.credits);
+        self.credits = header.credits;
         if header.flags.has(Flags::ALL) {
             return self.server_has_all(now, header.flags.has(Flags::REPLIED), answers);
         }
@@ -469,10 +506,12 @@ impl Caller {
         let have = Have {
             next: if same { header.fragment } else { 0 },
             bitmap: if same { bitmap } else { &[] },
+            had: if same { header.shape.total } else { 0 },
             echo: header.echo,
             waited: false,
         };
-        match blast.heard(&have, &mut self.window, &mut self.positions) {
+        let path = &mut Path { now, credits: self.credits, flow, seen: &mut self.seen };
+        match blast.heard(&have, path, &mut self.positions) {
             Heard::Nothing => return Handled::Dropped(Dropped::Late),
             Heard::Onward => {
                 *held = false;
@@ -485,6 +524,10 @@ impl Caller {
                 }
                 *held = true;
             }
+            Heard::Missing if *held => {}
+            // All that was sent is known to have come or to be lost.
+            Heard::Missing if answers => self.send_again(now),
+            Heard::Missing => self.due = now.after(self.interval),
         }
         Handled::Nothing
     }
@@ -582,6 +625,15 @@ impl Caller {
     #[inline]
     pub(crate) fn next_timer(&self) -> Option<Moment> {
         (self.due != NEVER).then_some(self.due)
+    }
+
+    /// When there is more to [send](Self::poll_send), if that is only a matter of time.
+    #[inline]
+    pub(crate) fn next_send(&self) -> Option<Moment> {
+        match &self.state {
+            State::Calling { blast, .. } => blast.due(),
+            _ => None,
+        }
     }
 
     /// The time of [`next_timer`](Self::next_timer) has come; nothing happens before it.

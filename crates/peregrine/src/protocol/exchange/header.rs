@@ -29,8 +29,9 @@ use super::message::{self, Cut, Shape};
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 64;
-/// Bytes of the largest bitmap behind a header.
-pub(crate) const BITMAP_BYTES_MAX: usize = 128;
+/// Bytes of the largest bitmap behind a header: as many as the smallest full piece has, which gets
+/// through everywhere.
+pub(crate) const BITMAP_BYTES_MAX: usize = 512;
 /// Bytes of the largest packet without a piece of a message, binding excepted.
 pub(crate) const CONTROL_BYTES_MAX: usize = HEADER_BYTES + BITMAP_BYTES_MAX;
 

@@ -25,6 +25,7 @@ pub(crate) mod bind;
 pub(crate) mod blast;
 pub(crate) mod callee;
 pub(crate) mod caller;
+pub(crate) mod flow;
 pub(crate) mod header;
 pub(crate) mod message;
 pub(crate) mod positions;

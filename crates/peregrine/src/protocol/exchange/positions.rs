@@ -1,51 +1,110 @@
-//! A set of positions within a span of 1024: what came beyond the first hole, or what is missing.
+//! A set of positions within a span: what came beyond the first hole, or what is missing.
 
-use super::header::BITMAP_BYTES_MAX;
-
-/// How far positions of one set may be apart: what fits the bitmap of one packet.
-pub(crate) const SPAN: u32 = BITMAP_BYTES_MAX as u32 * 8;
+/// How far positions of one set may be apart.
+pub(crate) const SPAN: u32 = super::flow::WINDOW_MAX;
+/// The same without memory beyond the set itself.
+const SPAN_SMALL: u32 = 1024;
+const WORDS_SMALL: usize = SPAN_SMALL as usize / 64;
 const WORDS: usize = SPAN as usize / 64;
 
 /// Positions `base..base + SPAN` of a base that its user knows, as bits of a ring.
 ///
-/// A user moves its base on only over positions that it has removed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Positions([u64; WORDS]);
+/// A user moves its base on only over positions that it has removed. A set takes 2 KiB more from when
+/// positions are in it that are more than 1,024 beyond the base, until it is [released](Self::release).
+#[derive(Clone, Debug)]
+pub(crate) enum Positions {
+    Small([u64; WORDS_SMALL]),
+    Large(Box<[u64; WORDS]>),
+}
+
+impl Default for Positions {
+    fn default() -> Self {
+        Self::Small([0; WORDS_SMALL])
+    }
+}
 
 impl Positions {
     #[inline]
-    const fn bit(position: u32) -> (usize, u64) {
-        ((position % SPAN / 64) as usize, 1 << (position % 64))
+    fn words(&self) -> &[u64] {
+        match self {
+            Self::Small(words) => words,
+            Self::Large(words) => &words[..],
+        }
+    }
+
+    #[inline]
+    fn word(&mut self, position: u32) -> &mut u64 {
+        let words = match self {
+            Self::Small(words) => &mut words[..],
+            Self::Large(words) => &mut words[..],
+        };
+        let at = position as usize / 64 % words.len();
+        &mut words[at]
     }
 
     pub(crate) fn clear(&mut self) {
-        self.0.fill(0);
+        match self {
+            Self::Small(words) => words.fill(0),
+            Self::Large(words) => words.fill(0),
+        }
+    }
+
+    /// Gives back what a large set takes; nothing is in it any more.
+    pub(crate) fn release(&mut self) {
+        if let Self::Large(_) = self {
+            *self = Self::default();
+        }
+    }
+
+    /// The end of what can be in the set as it is.
+    #[inline]
+    fn end(&self, base: u32) -> u32 {
+        base.saturating_add(self.words().len() as u32 * 64)
     }
 
     #[inline]
-    pub(crate) fn has(&self, position: u32) -> bool {
-        let (at, bit) = Self::bit(position);
-        self.0[at] & bit != 0
+    pub(crate) fn has(&self, base: u32, position: u32) -> bool {
+        let words = self.words();
+        let bit = words[position as usize / 64 % words.len()] >> (position % 64);
+        position < self.end(base) && bit & 1 == 1
+    }
+
+    /// Adds a position, which must be less than [`SPAN`] beyond the base.
+    #[inline]
+    pub(crate) fn insert(&mut self, base: u32, position: u32) {
+        debug_assert!(position >= base && position - base < SPAN);
+        if position - base >= SPAN_SMALL
+            && let Self::Small(_) = self
+        {
+            self.enlarge(base);
+        }
+        *self.word(position) |= 1 << (position % 64);
+    }
+
+    #[cold]
+    fn enlarge(&mut self, base: u32) {
+        let mut large = Self::Large(Box::new([0; WORDS]));
+        let mut at = base;
+        while let Some(position) = self.first(base, at, base + SPAN_SMALL) {
+            *large.word(position) |= 1 << (position % 64);
+            at = position + 1;
+        }
+        *self = large;
     }
 
     #[inline]
-    pub(crate) fn insert(&mut self, position: u32) {
-        let (at, bit) = Self::bit(position);
-        self.0[at] |= bit;
+    pub(crate) fn remove(&mut self, base: u32, position: u32) {
+        if position < self.end(base) {
+            *self.word(position) &= !(1 << (position % 64));
+        }
     }
 
-    #[inline]
-    pub(crate) fn remove(&mut self, position: u32) {
-        let (at, bit) = Self::bit(position);
-        self.0[at] &= !bit;
-    }
-
-    /// The first position of `from..to` that is in the set.
-    pub(crate) fn first(&self, from: u32, to: u32) -> Option<u32> {
+    /// The first position of `from..to` that is in the set; `from` is not below the base.
+    pub(crate) fn first(&self, base: u32, from: u32, to: u32) -> Option<u32> {
+        let (words, to) = (self.words(), to.min(self.end(base)));
         let mut position = from;
         while position < to {
-            let (at, _) = Self::bit(position);
-            let rest = self.0[at] >> (position % 64);
+            let rest = words[position as usize / 64 % words.len()] >> (position % 64);
             if rest != 0 {
                 let found = position + rest.trailing_zeros();
                 return (found < to).then_some(found);
@@ -55,15 +114,16 @@ impl Positions {
         None
     }
 
-    /// Writes which of `from..to` are in the set, bit i of byte j for `from + 8 j + i`; returns how
-    /// many bytes that takes.
-    pub(crate) fn write(&self, from: u32, to: u32, out: &mut [u8; BITMAP_BYTES_MAX]) -> usize {
-        let bytes = ((to - from).div_ceil(8) as usize).min(BITMAP_BYTES_MAX);
+    /// Writes which of `base..to` are in the set, bit i of byte j for `base + 8 j + i`, as many as there
+    /// is room for; returns how many bytes that takes.
+    pub(crate) fn write(&self, base: u32, to: u32, out: &mut [u8]) -> usize {
+        let bytes = ((to - base).div_ceil(8) as usize).min(out.len());
         out[..bytes].fill(0);
-        let mut at = from;
-        while let Some(position) = self.first(at, to) {
-            let bit = position - from;
-            out[bit as usize / 8] |= 1 << (bit % 8);
+        let mut at = base;
+        while let Some(position) = self.first(base, at, to) {
+            let bit = (position - base) as usize;
+            let Some(byte) = out[..bytes].get_mut(bit / 8) else { break };
+            *byte |= 1 << (bit % 8);
             at = position + 1;
         }
         bytes
@@ -80,24 +140,26 @@ mod tests {
         #[test]
         fn it_is_a_set(
             base in 0..100_000u32,
+            far in 0..=SPAN,
             steps in proptest::collection::vec((0..SPAN, any::<bool>()), 0..300),
         ) {
             let (mut positions, mut model) = (Positions::default(), BTreeSet::new());
             for (offset, insert) in steps {
+                let position = base + offset % far.max(1);
                 if insert {
-                    positions.insert(base + offset);
-                    model.insert(base + offset);
+                    positions.insert(base, position);
+                    model.insert(position);
                 } else {
-                    positions.remove(base + offset);
-                    model.remove(&(base + offset));
+                    positions.remove(base, position);
+                    model.remove(&position);
                 }
-                prop_assert_eq!(positions.has(base + offset), insert);
-                prop_assert_eq!(positions.first(base, base + SPAN), model.first().copied());
+                prop_assert_eq!(positions.has(base, position), insert);
+                prop_assert_eq!(positions.first(base, base, base + far), model.first().copied());
             }
-            let mut bitmap = [0xff; BITMAP_BYTES_MAX];
-            let bytes = positions.write(base, base + SPAN, &mut bitmap);
-            prop_assert_eq!(bytes, BITMAP_BYTES_MAX);
-            for offset in 0..SPAN {
+            let mut bitmap = vec![0xff; SPAN as usize / 8];
+            let bytes = positions.write(base, base + far, &mut bitmap);
+            prop_assert_eq!(bytes, far.div_ceil(8) as usize);
+            for offset in 0..far {
                 let bit = bitmap[offset as usize / 8] >> (offset % 8) & 1 == 1;
                 prop_assert_eq!(bit, model.contains(&(base + offset)));
             }
@@ -105,15 +167,16 @@ mod tests {
     }
 
     #[test]
-    fn a_bitmap_is_as_long_as_it_must_be() {
-        let (mut positions, mut out) = (Positions::default(), [0; BITMAP_BYTES_MAX]);
-        positions.insert(1030);
-        assert_eq!(positions.write(1024, 1031, &mut out), 1);
-        assert_eq!(out[0], 0b100_0000);
+    fn a_bitmap_is_as_long_as_it_must_be_and_may_be() {
+        let (mut positions, mut out) = (Positions::default(), [0; 4]);
+        positions.insert(1020, 1030);
         assert_eq!(positions.write(1020, 1031, &mut out), 2);
         assert_eq!(out[..2], [0, 0b100]);
-        assert_eq!(positions.write(1031, 1031, &mut out), 0);
+        assert_eq!(positions.write(1020, 1020, &mut out), 0);
+        positions.insert(1020, 9000);
+        assert_eq!(positions.write(1020, 9001, &mut out), 4);
+        assert_eq!(out, [0, 0b100, 0, 0]);
         positions.clear();
-        assert_eq!(positions.first(1024, 1024 + SPAN), None);
+        assert_eq!(positions.first(1020, 1020, 1020 + SPAN), None);
     }
 }

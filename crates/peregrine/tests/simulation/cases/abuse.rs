@@ -14,14 +14,14 @@ use crate::world::Event;
 
 #[test]
 fn case_54_other_arguments_under_the_same_number_do_not_run() {
-    let (mut caller, mut callee) = crate::cost::pair([1; 12]);
+    let (mut caller, mut callee, flow) = crate::cost::pair([1; 12]);
     let mut out = [0; CONTROL_BYTES_MAX];
     caller.begin(Shape::default()).expect("it can begin");
-    caller.poll_send(Moment(0), &mut out).expect("its call");
+    caller.poll_send(Moment(0), &flow, &mut out).expect("its call");
     let call = Header::parse(out.first_chunk().expect("a header"), 0).expect("it is whole");
-    assert_eq!(callee.handle(Moment(0), &call, &[]).then, Then::Execute(0..0));
+    assert_eq!(callee.handle(Moment(0), &flow, &call, &[]).then, Then::Execute(0..0));
     let other = Header { shape: Shape { what: 9, ..call.shape }, ..call };
-    let received = callee.handle(Moment(0), &other, &[]);
+    let received = callee.handle(Moment(0), &flow, &other, &[]);
     assert_eq!(received.then, Then::Dropped(Dropped::Violation));
 }
 
@@ -156,7 +156,7 @@ fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
 fn who_knows_a_handle_can_harm_only_that() {
     for seed in 0..400 {
         let random = &mut Random::new(seed);
-        let (mut caller, mut callee) = crate::cost::pair([1; 12]);
+        let (mut caller, mut callee, flow) = crate::cost::pair([1; 12]);
         let (mut ran, mut out) = (HashSet::new(), [0; CONTROL_BYTES_MAX]);
         let mut now = Moment(1);
         for _ in 0..200 {
@@ -174,7 +174,7 @@ fn who_knows_a_handle_can_harm_only_that() {
             let Ok(header) = Header::parse(&bytes, behind) else { continue };
             now = now.after(random.below(SECOND));
             if callee.knows(&header, 5) {
-                match callee.handle(now, &header, &bitmap).then {
+                match callee.handle(now, &flow, &header, &bitmap).then {
                     Then::Execute(_) => {
                         assert!(ran.insert(callee.sequence()), "it ran twice, seed {seed}");
                     }
@@ -185,15 +185,17 @@ fn who_knows_a_handle_can_harm_only_that() {
             if random.chance(300) {
                 callee.replied(Shape { total: random.below(9000) as u32, ..Shape::default() });
             }
-            caller.handle(now, &header, &bitmap);
+            caller.handle(now, &flow, &header, &bitmap);
             caller.timer(now);
             if random.chance(100) {
                 caller.quit(now);
             }
             caller.outcome();
             let _ = caller.begin(Shape { total: random.below(99_000) as u32, ..Shape::default() });
-            let sent = std::iter::from_fn(|| caller.poll_send(now, &mut out)).take(2000).count();
-            let answered = std::iter::from_fn(|| callee.poll_send(&mut out)).take(2000).count();
+            let sent =
+                std::iter::from_fn(|| caller.poll_send(now, &flow, &mut out)).take(2000).count();
+            let answered =
+                std::iter::from_fn(|| callee.poll_send(now, &flow, &mut out)).take(2000).count();
             assert!(sent < 2000 && answered < 2000, "no end, seed {seed}");
         }
     }

@@ -162,19 +162,19 @@ fn case_39_a_client_that_comes_back_is_a_new_one() {
 
 #[test]
 fn case_40_a_clone_of_a_client_never_gets_an_old_result() {
-    let (mut caller, mut callee) = crate::cost::pair([1; 12]);
+    let (mut caller, mut callee, flow) = crate::cost::pair([1; 12]);
     let mut out = [0; crate::exchange::header::CONTROL_BYTES_MAX];
     let mut clone = caller.clone();
     for n in 0..5 {
-        crate::cost::call(&mut caller, &mut callee, &mut out, n * 1000);
+        crate::cost::call(&mut caller, &mut callee, &flow, &mut out, n * 1000);
     }
     let now = crate::exchange::time::Moment(9000);
     clone.begin(crate::exchange::message::Shape::default()).expect("it can begin");
-    clone.poll_send(now, &mut out).expect("its call");
+    clone.poll_send(now, &flow, &mut out).expect("its call");
     let header = Header::parse(out.first_chunk().expect("a header"), 0).expect("it is whole");
-    let received = callee.handle(now, &header, &[]);
+    let received = callee.handle(now, &flow, &header, &[]);
     assert!(matches!(received.then, crate::exchange::callee::Then::Dropped(_)));
-    assert_eq!(callee.poll_send(&mut out), None);
+    assert_eq!(callee.poll_send(now, &flow, &mut out), None);
 }
 
 #[test]

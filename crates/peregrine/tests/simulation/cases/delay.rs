@@ -135,10 +135,10 @@ fn case_18_giving_up_one_call_does_not_cancel_the_next() {
 #[test]
 fn case_19_numbers_wrap_round() {
     let secret = [9, 9, 9, 9, 9, 9, 9, 9, 0xfd, 0xff, 0xff, 0xff];
-    let (mut caller, mut callee) = crate::cost::pair(secret);
+    let (mut caller, mut callee, flow) = crate::cost::pair(secret);
     let mut out = [0; crate::exchange::header::CONTROL_BYTES_MAX];
     for n in 0..8 {
-        crate::cost::call(&mut caller, &mut callee, &mut out, n * 1000);
+        crate::cost::call(&mut caller, &mut callee, &flow, &mut out, n * 1000);
     }
     assert_eq!(caller.sequence(), 5);
 }

@@ -54,6 +54,35 @@ fn case_22_only_the_lost_fragment_is_sent_again() {
     }
 }
 
+/// More than half of all serials lie between the two losses: what the sender remembers of the first
+/// one must not be compared with what it hears after the second.
+#[test]
+fn two_losses_more_than_half_a_wrap_of_serials_apart_cost_one_retransmission_each() {
+    for kind in [Kind::Call, Kind::Result] {
+        let large = 100_000_000;
+        let (total, result) = if kind == Kind::Call { (large, 0) } else { (0, large) };
+        let client = ClientOptions { result_bytes_max: 1 << 28, ..LASTING };
+        let server = ServerOptions { bytes_max: 1 << 28, ..SERVER_OPTIONS };
+        let mut world = world_of(&[vec![Plan { total, result, ..NULL }]], server, client);
+        let mut lost = Vec::new();
+        script(&mut world, move |_, header| {
+            let once = [101, 40_001].contains(&header.fragment) && !lost.contains(&header.fragment);
+            if header.kind == kind && once {
+                lost.push(header.fragment);
+                return Fate::Drop;
+            }
+            Fate::Pass
+        });
+        finish(&mut world);
+        assert!(world.oracle.all_ok());
+        assert_eq!((resent(&world, kind), world.oracle.resent), (2, 2), "{kind:?}");
+        // Without losses it takes less than a second.
+        let (ended, _) = world.oracle.calls[0].ended.expect("it has ended");
+        let took = ended - world.oracle.calls[0].began.expect("it began");
+        assert!(took < 5 * SECOND, "{kind:?}: {} ms", took / MILLISECOND);
+    }
+}
+
 #[test]
 fn case_23_only_the_last_packet_is_lost() {
     for kind in [Kind::Call, Kind::Result] {

@@ -23,6 +23,7 @@
 mod abuse;
 mod crashes;
 mod delay;
+mod goodput;
 mod large;
 mod long;
 mod loss;

@@ -139,7 +139,7 @@ impl Service {
                 let Some(header) = header.filter(|_| !cut && whole.is_none()) else { break };
                 right = number + 1;
                 // Otherwise it is in its place, or was not wanted there.
-                if let Then::Execute(_) = inner.callee.handle(now, &header, &[]).then {
+                if let Then::Execute(_) = inner.handle(now, &header, &[]).then {
                     whole = Some(header);
                 }
             }

@@ -66,7 +66,7 @@ impl Host for Only {
 
 /// A service with one thread.
 pub struct Datagrams {
-    service: Service,
+    service: Arc<Service>,
     hand: Hand,
     /// Where nobody is: what is said there is lost.
     nobody: SocketAddr,

@@ -127,6 +127,7 @@ impl Service {
             }
             self.forget(&mut inner, &mut Spare::default(), now);
         }
+        inner.flow = self.flows.of(peer);
         inner.callee.occupy(now, secret, peer, terms);
         inner.to = *from;
         (inner.group, inner.checked) = (host as u16, checked);

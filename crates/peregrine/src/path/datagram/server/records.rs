@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use super::locked;
 use crate::call::{Calls, EStack};
 use crate::limits;
+use crate::path::datagram::PeerFlow;
 use crate::path::datagram::keeping::Retained;
 use crate::path::rows::Row;
 use crate::protocol::exchange::callee::Callee;
@@ -18,6 +19,7 @@ const CHUNK: usize = 64;
 pub(super) struct Records {
     chunks: Box<[OnceLock<Box<[Record]>>]>,
     since: Moment,
+    nobody: Arc<PeerFlow>,
 }
 
 /// One caller's.
@@ -25,6 +27,10 @@ pub(super) struct Record(pub(super) Mutex<Inner>);
 
 pub(super) struct Inner {
     pub(super) callee: Callee,
+    /// That to its client; of a place that was never bound, that to nobody.
+    pub(super) flow: Arc<PeerFlow>,
+    /// Whether it is noted that there is more to send later.
+    pub(super) paced: bool,
     /// Where its client was last heard from, and to which group of hosts it belongs.
     pub(super) to: Address,
     pub(super) group: u16,
@@ -44,7 +50,11 @@ impl Records {
     /// None yet; the places vouch since this moment.
     pub(super) fn new(since: Moment) -> Self {
         let chunks = limits::CALLERS_MAX.div_ceil(CHUNK);
-        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), since }
+        Self {
+            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
+            since,
+            nobody: PeerFlow::new(),
+        }
     }
 
     /// Those that were ever made.
@@ -65,6 +75,8 @@ impl Records {
         let vacant = |place| {
             Record(Mutex::new(Inner {
                 callee: Callee::vacant(place, since),
+                flow: Arc::clone(&self.nobody),
+                paced: false,
                 to: Address::default(),
                 group: 0,
                 checked: false,

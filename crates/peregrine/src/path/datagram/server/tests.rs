@@ -58,7 +58,7 @@ impl Host for Nothing {
     }
 }
 
-fn service() -> Service {
+fn service() -> Arc<Service> {
     let socket = Udp::bound("127.0.0.1:0".parse().unwrap()).unwrap();
     Service::new(Socket::Udp(socket), None, 1, Arc::new(Nothing), Page::new().unwrap()).unwrap()
 }
@@ -82,7 +82,7 @@ fn called(service: &Service, now: Moment, handle: Handle, total: u32) {
     let fragment = u32::from(total > PIECE);
     let header = Header::new(Kind::Call, handle, handle.sequence().wrapping_add(1));
     let header = Header { shape, fragment, piece: PIECE, ..header };
-    match inner.callee.handle(now, &header, &[]).then {
+    match inner.handle(now, &header, &[]).then {
         Then::Begin(_) => inner.call = service.room(now, inner.group, total as usize),
         Then::Execute(_) => {
             let mut hand = service.hand().unwrap();
@@ -140,7 +140,7 @@ fn a_call_is_given_up_while_it_runs() {
         let mut inner = locked(&service.record(handle.place).unwrap().0);
         let shape = Shape { total: 10, ..Shape::default() };
         let header = Header { shape, piece: PIECE, ..Header::new(kind, handle, sequence) };
-        inner.callee.handle(now, &header, &[]).then
+        inner.handle(now, &header, &[]).then
     };
     assert!(!is_given_up(sequence), "it has not come");
     assert!(matches!(hears(Kind::Call), Then::Execute(_)));

@@ -1,15 +1,21 @@
 //! Tests of a blast, alone and with the assembly at its other end.
 
+use core::cell::RefCell;
+
 use proptest::prelude::*;
 
 use super::super::assembly::{Arrival, Assembly};
-use super::super::header::BITMAP_BYTES_MAX;
+use super::super::flow::Flow;
 use super::*;
+
+const NOW: Moment = Moment(1_000_000_000);
 
 /// A message on its way, and the two ends of it.
 struct Way {
     blast: Blast,
-    window: Window,
+    flow: RefCell<Flow>,
+    credits: u16,
+    seen: u16,
     missing: Positions,
     assembly: Assembly,
     beyond: Positions,
@@ -26,12 +32,14 @@ impl Way {
         assert_eq!(cut.count(), count);
         Self {
             blast: Blast::new(cut),
-            window: Window::new(credits),
+            flow: RefCell::new(Flow::new(None)),
+            credits,
+            seen: 0,
             missing: Positions::default(),
             assembly: Assembly::new(cut, &mut beyond),
             beyond,
             serial: 0xff00,
-            echo: 0,
+            echo: 0xff00,
             sent: 0,
             resent: 0,
         }
@@ -39,7 +47,9 @@ impl Way {
 
     fn poll(&mut self) -> Option<(u32, Flags, u16)> {
         let serial = self.serial.wrapping_add(1);
-        let (position, flags) = self.blast.poll(serial, &mut self.window, &mut self.missing)?;
+        let path =
+            &mut Path { now: NOW, credits: self.credits, flow: &self.flow, seen: &mut self.seen };
+        let (position, flags) = self.blast.poll(serial, path, false, &mut self.missing)?;
         self.serial = serial;
         self.sent += 1;
         self.resent += u32::from(flags.has(Flags::RESENT));
@@ -56,8 +66,14 @@ impl Way {
     fn report(&mut self, waited: bool) -> Heard {
         let mut bitmap = [0; BITMAP_BYTES_MAX];
         let (next, bytes) = self.assembly.report(&self.beyond, &mut bitmap);
-        let have = Have { next, bitmap: &bitmap[..bytes], echo: self.echo, waited };
-        self.blast.heard(&have, &mut self.window, &mut self.missing)
+        let (bitmap, had) = (&bitmap[..bytes], self.assembly.came());
+        self.hear(&Have { next, bitmap, had, echo: self.echo, waited })
+    }
+
+    fn hear(&mut self, have: &Have<'_>) -> Heard {
+        let path =
+            &mut Path { now: NOW, credits: self.credits, flow: &self.flow, seen: &mut self.seen };
+        self.blast.heard(have, path, &mut self.missing)
     }
 
     /// Everything that can be sent now arrives, but for what `lost` says.
@@ -124,8 +140,8 @@ fn a_lost_end_is_found_by_who_waited() {
 fn impossible_reports_change_nothing() {
     let mut way = Way::new(20, 1024);
     way.burst(|_| false);
-    let have = |next, bitmap| Have { next, bitmap, echo: 0, waited: false };
-    let mut say = |have: Have<'_>| way.blast.heard(&have, &mut way.window, &mut way.missing);
+    let have = |next, bitmap| Have { next, bitmap, had: u32::MAX, echo: 0, waited: false };
+    let mut say = |have: Have<'_>| way.hear(&have);
     assert_eq!(say(have(21, &[])), Heard::Nothing);
     assert_eq!(say(have(u32::MAX, &[])), Heard::Nothing);
     assert_eq!(say(have(u32::MAX, &[0xff; 128])), Heard::Nothing);
@@ -135,30 +151,47 @@ fn impossible_reports_change_nothing() {
 }
 
 #[test]
-fn the_window_grows_with_use_and_halves_once_a_round() {
-    let mut window = Window::new(1024);
-    assert_eq!(window.size(), WINDOW_FIRST);
-    window.grow(48);
-    assert_eq!(window.size(), 52);
-    for _ in 0..100 {
-        window.grow(window.size().into());
-    }
-    assert_eq!(window.size(), WINDOW_SMALL + 97);
-    window.halve();
-    assert_eq!(window.size(), 80);
-    for _ in 0..10 {
-        window.halve();
-    }
-    assert_eq!(window.size(), WINDOW_MIN);
-    window.allow(0);
-    assert_eq!(window.size(), WINDOW_MIN);
+fn a_loss_reduces_the_window_once_a_round() {
     let mut way = Way::new(400, 1024);
+    let window = |way: &Way| way.flow.borrow().window();
     way.burst(|position| position % 5 == 2);
-    assert_eq!((way.report(true), way.window.size()), (Heard::Holes, 48));
+    assert_eq!((way.report(true), window(&way)), (Heard::Holes, 48));
     way.burst(|_| true);
-    assert_eq!((way.report(true), way.window.size()), (Heard::Holes, 24));
+    assert_eq!((way.report(true), window(&way)), (Heard::Holes, 33));
+    // What was sent after the reduction was lost too, all of it at once.
     way.burst(|_| true);
-    assert_eq!(way.window.size(), 24);
+    assert_eq!(window(&way), 23);
+}
+
+/// The receiver tells of a loss in each of its answers; one of what was sent again is found although
+/// more is sent again all the time, and nothing is sent again that was not lost.
+#[test]
+fn what_was_lost_twice_is_found_while_more_is_lost() {
+    let mut way = Way::new(3000, 64);
+    let (mut under_way, mut lost) = (std::collections::VecDeque::new(), 0);
+    let mut times = std::collections::HashMap::new();
+    for round in 0.. {
+        while let Some(packet) = way.poll() {
+            under_way.push_back((round, packet));
+        }
+        // A round trip is four rounds.
+        while under_way.front().is_some_and(|(sent, _)| sent + 4 <= round) {
+            let (_, packet) = under_way.pop_front().expect("there is one");
+            let time = times.entry(packet.0).or_insert(0);
+            *time += 1;
+            if *time <= [0, 1, 2][packet.0 as usize % 50 % 3] && packet.0 % 50 < 3 {
+                lost += 1;
+            } else {
+                way.arrive(packet);
+            }
+        }
+        if way.assembly.is_whole() {
+            break;
+        }
+        way.report(false);
+        assert!(round < 4000, "{:?}", way.blast);
+    }
+    assert_eq!(way.resent, lost);
 }
 
 proptest! {

@@ -1,5 +1,6 @@
 //! Dialogues with a record: this comes, exactly that goes.
 
+use super::super::flow::Unknown;
 use super::super::header::checksum;
 use super::super::message::PIECE_MIN;
 use super::super::time::SECOND;
@@ -30,7 +31,7 @@ fn call(sequence: u32, total: u32, fragment: u32) -> Header {
 
 fn receive(callee: &mut Callee, header: Header) -> Received {
     assert!(callee.knows(&header, PEER));
-    callee.handle(NOW, &header, &[])
+    callee.handle(NOW, &Unknown, &header, &[])
 }
 
 fn then(callee: &mut Callee, header: Header) -> Then {
@@ -41,7 +42,7 @@ fn then(callee: &mut Callee, header: Header) -> Then {
 fn sent(callee: &mut Callee) -> Vec<(Kind, u32, Flags)> {
     let mut out = [0; CONTROL_BYTES_MAX];
     let mut all = Vec::new();
-    while let Some(send) = callee.poll_send(&mut out) {
+    while let Some(send) = callee.poll_send(NOW, &Unknown, &mut out) {
         let behind = send.bytes - HEADER_BYTES + send.range.len();
         let header = Header::parse(out.first_chunk().unwrap(), behind).unwrap();
         all.push((header.kind, header.fragment, header.flags));
@@ -167,9 +168,9 @@ fn missing_pieces_of_a_result_are_sent_again() {
         check: checksum(&bitmap),
         ..packet(Kind::HaveResult, FIRST)
     };
-    callee.handle(NOW, &Header { check: 1, ..have }, &bitmap);
+    callee.handle(NOW, &Unknown, &Header { check: 1, ..have }, &bitmap);
     assert_eq!(sent(callee), []);
-    callee.handle(NOW, &have, &bitmap);
+    callee.handle(NOW, &Unknown, &have, &bitmap);
     assert_eq!(sent(callee), [(Kind::Result, 2, Flags::RESENT.with(Flags::PLEASE))]);
 }
 
@@ -211,7 +212,7 @@ fn smaller_pieces_begin_a_call_again_and_larger_ones_come_too_late() {
     // The result is cut as the client asked last.
     callee.replied(result(1000));
     let mut out = [0; CONTROL_BYTES_MAX];
-    assert_eq!(callee.poll_send(&mut out).map(|send| send.range), Some(488..1000));
+    assert_eq!(callee.poll_send(NOW, &Unknown, &mut out).map(|send| send.range), Some(488..1000));
     // A probe says it too.
     let callee = &mut self::callee();
     then(callee, call(FIRST, 3000, 1));

@@ -1,5 +1,6 @@
 //! Dialogues with a caller: this comes, exactly that goes.
 
+use super::super::flow::Unknown;
 use super::super::rtt::WAIT_MIN;
 use super::super::time::SECOND;
 use super::*;
@@ -51,7 +52,7 @@ fn all(sequence: u32) -> Header {
 fn sent(caller: &mut Caller, now: Moment) -> Vec<(Kind, u32, Flags)> {
     let mut out = [0; CONTROL_BYTES_MAX];
     let mut all = Vec::new();
-    while let Some(send) = caller.poll_send(now, &mut out) {
+    while let Some(send) = caller.poll_send(now, &Unknown, &mut out) {
         let behind = send.bytes - HEADER_BYTES + send.range.len();
         let header = Header::parse(out.first_chunk().unwrap(), behind).unwrap();
         all.push((header.kind, header.fragment, header.flags));
@@ -81,24 +82,24 @@ fn a_quiet_call_is_one_packet_and_its_result_needs_no_answer() {
     assert_eq!(sent(&mut caller, NOW), [(Kind::Call, 0, Flags::NONE)]);
     assert_eq!(caller.begin(shape(0)), Err(Unbegun::Busy));
     assert_eq!(caller.next_timer(), Some(NOW.after(WAIT_MIN)));
-    assert_eq!(caller.handle(NOW, &result(9, 0), &[]), Handled::Place(0..9));
+    assert_eq!(caller.handle(NOW, &Unknown, &result(9, 0), &[]), Handled::Place(0..9));
     assert_eq!(caller.outcome(), Some(Outcome::Returned(shape(9))));
     assert_eq!((caller.outcome(), caller.next_timer()), (None, None));
     assert_eq!(sent(&mut caller, NOW), []);
     // It comes once more.
-    assert_eq!(caller.handle(NOW, &result(9, 0), &[]), Handled::Dropped(Dropped::Late));
+    assert_eq!(caller.handle(NOW, &Unknown, &result(9, 0), &[]), Handled::Dropped(Dropped::Late));
     assert!(caller.owes_acknowledgement());
     caller.begin(shape(100)).expect("it can begin");
     assert!(!caller.owes_acknowledgement());
     // The result of the call before is not that of this one.
-    assert_eq!(caller.handle(NOW, &result(9, 0), &[]), Handled::Dropped(Dropped::Late));
+    assert_eq!(caller.handle(NOW, &Unknown, &result(9, 0), &[]), Handled::Dropped(Dropped::Late));
     assert_eq!(caller.outcome(), None);
 }
 
 #[test]
 fn what_no_call_acknowledged_is_acknowledged_when_asked() {
     let mut caller = calling(0);
-    caller.handle(NOW, &result(0, 0), &[]);
+    caller.handle(NOW, &Unknown, &result(0, 0), &[]);
     caller.outcome();
     caller.acknowledge();
     assert_eq!(sent(&mut caller, NOW), [(Kind::HaveResult, 0, Flags::ALL)]);
@@ -129,16 +130,16 @@ fn it_asks_with_growing_intervals_and_then_takes_the_server_for_dead() {
 #[test]
 fn while_the_server_works_it_is_asked_more_and_more_seldom() {
     let (mut caller, mut now) = (calling(100), NOW);
-    caller.handle(NOW, &all(FIRST), &[]);
+    caller.handle(NOW, &Unknown, &all(FIRST), &[]);
     let mut waits = Vec::new();
     for _ in 0..6 {
         let (waited, sent) = next(&mut caller, &mut now);
         assert_eq!(sent, [PROBE]);
         waits.push(waited / MILLISECOND);
         let answer = Header { echo: caller.serial, ..all(FIRST) };
-        caller.handle(now, &answer, &[]);
+        caller.handle(now, &Unknown, &answer, &[]);
         // A late one of the same makes no difference.
-        caller.handle(now, &answer, &[]);
+        caller.handle(now, &Unknown, &answer, &[]);
     }
     assert_eq!(waits, [200, 400, 400, 400, 400, 400]);
     // Unanswered, it asks quickly, and gives up after ten.
@@ -163,8 +164,8 @@ fn what_the_server_misses_is_sent_after_a_moment_and_nothing_else() {
         ..packet(Kind::HaveCall, FIRST)
     };
     let damaged = Header { check: 1, ..have };
-    assert_eq!(caller.handle(now, &damaged, &bitmap), Handled::Dropped(Dropped::Damaged));
-    assert_eq!(caller.handle(now, &have, &bitmap), Handled::Nothing);
+    assert_eq!(caller.handle(now, &Unknown, &damaged, &bitmap), Handled::Dropped(Dropped::Damaged));
+    assert_eq!(caller.handle(now, &Unknown, &have, &bitmap), Handled::Nothing);
     assert_eq!(sent(&mut caller, now), []);
     let (waited, sent) = next(&mut caller, &mut now);
     assert!(waited < MILLISECOND, "{waited}");
@@ -184,8 +185,8 @@ fn holes_that_close_by_themselves_cost_no_data() {
         echo: 3,
         ..packet(Kind::HaveCall, FIRST)
     };
-    caller.handle(now, &have, &bitmap);
-    caller.handle(now, &all(FIRST), &[]);
+    caller.handle(now, &Unknown, &have, &bitmap);
+    caller.handle(now, &Unknown, &all(FIRST), &[]);
     assert_eq!(next(&mut caller, &mut now).1, [PROBE]);
 }
 
@@ -194,23 +195,26 @@ fn a_lost_result_is_asked_for_once_the_server_says_that_it_was_sent() {
     let (mut caller, mut now) = (calling(0), NOW);
     next(&mut caller, &mut now);
     let flags = Flags::ALL.with(Flags::REPLIED);
-    caller.handle(now, &Header { flags, ..all(FIRST) }, &[]);
+    caller.handle(now, &Unknown, &Header { flags, ..all(FIRST) }, &[]);
     assert_eq!(sent(&mut caller, now), []);
     let (waited, sent) = next(&mut caller, &mut now);
     assert!(waited < MILLISECOND);
     assert_eq!(sent, [(Kind::HaveResult, 0, Flags::PLEASE)]);
-    assert_eq!(caller.handle(now, &result(9, 0), &[]), Handled::Place(0..9));
+    assert_eq!(caller.handle(now, &Unknown, &result(9, 0), &[]), Handled::Place(0..9));
 }
 
 #[test]
 fn a_result_of_several_pieces_is_put_together() {
     let (mut caller, mut now) = (calling(0), NOW);
-    assert_eq!(caller.handle(now, &result(3000, 1), &[]), Handled::Place(952..1976));
-    assert_eq!(caller.handle(now, &result(3000, 1), &[]), Handled::Dropped(Dropped::Again));
+    assert_eq!(caller.handle(now, &Unknown, &result(3000, 1), &[]), Handled::Place(952..1976));
+    assert_eq!(
+        caller.handle(now, &Unknown, &result(3000, 1), &[]),
+        Handled::Dropped(Dropped::Again)
+    );
     let other = Header { shape: shape(3001), ..result(3000, 2) };
-    assert_eq!(caller.handle(now, &other, &[]), Handled::Dropped(Dropped::Violation));
+    assert_eq!(caller.handle(now, &Unknown, &other, &[]), Handled::Dropped(Dropped::Violation));
     // The end overtakes: after a moment it says what it has.
-    assert_eq!(caller.handle(now, &result(3000, 0), &[]), Handled::Place(0..952));
+    assert_eq!(caller.handle(now, &Unknown, &result(3000, 0), &[]), Handled::Place(0..952));
     assert_eq!(sent(&mut caller, now), []);
     let (waited, sent_then) = next(&mut caller, &mut now);
     assert!(waited < MILLISECOND);
@@ -220,7 +224,7 @@ fn a_result_of_several_pieces_is_put_together() {
     assert_eq!(waited, WAIT_MIN);
     assert_eq!(sent_then, [(Kind::HaveResult, 1, Flags::PLEASE.with(Flags::CHECKED))]);
     assert_eq!(caller.outcome(), None);
-    assert_eq!(caller.handle(now, &result(3000, 2), &[]), Handled::Place(1976..3000));
+    assert_eq!(caller.handle(now, &Unknown, &result(3000, 2), &[]), Handled::Place(1976..3000));
     assert_eq!(caller.outcome(), Some(Outcome::Returned(shape(3000))));
     assert_eq!(sent(&mut caller, now), []);
 }
@@ -229,12 +233,12 @@ fn a_result_of_several_pieces_is_put_together() {
 fn a_windowed_result_is_answered_at_once_if_it_has_no_holes() {
     let mut caller = calling(0);
     let please = Header { flags: Flags::PLEASE, ..result(9000, 1) };
-    caller.handle(NOW, &please, &[]);
+    caller.handle(NOW, &Unknown, &please, &[]);
     assert_eq!(sent(&mut caller, NOW), [(Kind::HaveResult, 1, Flags::NONE)]);
     // With a hole only when it closes, or after a moment.
-    caller.handle(NOW, &Header { fragment: 3, ..please }, &[]);
+    caller.handle(NOW, &Unknown, &Header { fragment: 3, ..please }, &[]);
     assert_eq!(sent(&mut caller, NOW), []);
-    caller.handle(NOW, &result(9000, 2), &[]);
+    caller.handle(NOW, &Unknown, &result(9000, 2), &[]);
     assert_eq!(sent(&mut caller, NOW), [(Kind::HaveResult, 3, Flags::NONE)]);
 }
 
@@ -261,16 +265,16 @@ fn a_refusal_says_not_executed_only_if_its_server_would_know() {
     ] {
         let mut caller = calling(0);
         if heard {
-            caller.handle(later, &all(FIRST), &[]);
+            caller.handle(later, &Unknown, &all(FIRST), &[]);
         }
-        caller.handle(later, &refusal(age, origin), &[]);
+        caller.handle(later, &Unknown, &refusal(age, origin), &[]);
         assert_eq!(caller.outcome(), failed(expected, Why::Refused), "{age} {origin} {heard}");
         assert!(caller.is_gone());
     }
     // Of another call, it is late.
     let mut caller = calling(0);
     let old = Header { sequence: FIRST.wrapping_sub(1), ..refusal(10_000, ORIGIN) };
-    assert_eq!(caller.handle(NOW, &old, &[]), Handled::Dropped(Dropped::Late));
+    assert_eq!(caller.handle(NOW, &Unknown, &old, &[]), Handled::Dropped(Dropped::Late));
 }
 
 #[test]
@@ -280,13 +284,13 @@ fn a_call_given_up_captures_the_handle_until_the_server_lets_go() {
     assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Quit));
     assert_eq!(sent(&mut caller, now), [(Kind::Quit, 0, Flags::NONE)]);
     assert_eq!(caller.begin(shape(0)), Err(Unbegun::Busy));
-    assert_eq!(caller.handle(now, &result(0, 0), &[]), Handled::Dropped(Dropped::Late));
+    assert_eq!(caller.handle(now, &Unknown, &result(0, 0), &[]), Handled::Dropped(Dropped::Late));
     let (waited, sent_then) = next(&mut caller, &mut now);
     assert!((180..=220).contains(&(waited / MILLISECOND)));
     assert_eq!(sent_then, [(Kind::Quit, 0, Flags::NONE)]);
-    caller.handle(now, &all(FIRST), &[]);
+    caller.handle(now, &Unknown, &all(FIRST), &[]);
     assert_eq!(next(&mut caller, &mut now).0, 400 * MILLISECOND);
-    assert_eq!(caller.handle(now, &packet(Kind::LetGo, FIRST), &[]), Handled::Nothing);
+    assert_eq!(caller.handle(now, &Unknown, &packet(Kind::LetGo, FIRST), &[]), Handled::Nothing);
     assert_eq!((caller.begin(shape(0)), caller.sequence), (Ok(()), FIRST + 1));
     // If it never does, the handle is of no use any more.
     let (mut caller, mut now) = (calling(0), NOW);
@@ -328,7 +332,7 @@ fn three_refusals_by_the_machine_are_enough() {
 fn a_result_larger_than_agreed_is_given_up() {
     let mut caller = calling(0);
     let large = result((1 << 20) + 1, 0);
-    assert_eq!(caller.handle(NOW, &large, &[]), Handled::Dropped(Dropped::Violation));
+    assert_eq!(caller.handle(NOW, &Unknown, &large, &[]), Handled::Dropped(Dropped::Violation));
     assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Protocol));
     assert_eq!(sent(&mut caller, NOW), [(Kind::Quit, 0, Flags::NONE)]);
     assert_eq!(self::caller().begin(shape((1 << 20) + 1)), Err(Unbegun::TooLarge));
@@ -343,7 +347,7 @@ fn pieces_that_never_arrive_are_made_smaller() {
         let (_, sent) = next(&mut caller, &mut now);
         if sent == [PROBE] {
             let have = Header { echo: caller.serial, ..packet(Kind::HaveCall, FIRST) };
-            caller.handle(now, &have, &[]);
+            caller.handle(now, &Unknown, &have, &[]);
         }
         assert!(rounds < 20);
     }
@@ -351,7 +355,7 @@ fn pieces_that_never_arrive_are_made_smaller() {
     // The same for a result of which nothing comes.
     let (mut caller, mut now) = (calling(0), NOW);
     let flags = Flags::ALL.with(Flags::REPLIED);
-    caller.handle(now, &Header { flags, ..all(FIRST) }, &[]);
+    caller.handle(now, &Unknown, &Header { flags, ..all(FIRST) }, &[]);
     let mut asked = 0;
     while caller.piece == 1024 {
         assert_eq!(next(&mut caller, &mut now).1, [(Kind::HaveResult, 0, Flags::PLEASE)]);
@@ -360,16 +364,16 @@ fn pieces_that_never_arrive_are_made_smaller() {
     }
     assert_eq!((caller.piece, asked), (512, 9));
     let late = Header { fragment: 1, ..result(3000, 1) };
-    assert_eq!(caller.handle(now, &late, &[]), Handled::Dropped(Dropped::Late));
+    assert_eq!(caller.handle(now, &Unknown, &late, &[]), Handled::Dropped(Dropped::Late));
 }
 
 #[test]
 fn strangers_are_not_heard() {
     let mut caller = calling(0);
     let stranger = Header { handle: Handle::default(), ..result(0, 0) };
-    assert_eq!(caller.handle(NOW, &stranger, &[]), Handled::Dropped(Dropped::Stranger));
+    assert_eq!(caller.handle(NOW, &Unknown, &stranger, &[]), Handled::Dropped(Dropped::Stranger));
     for kind in [Kind::Call, Kind::Probe, Kind::Quit, Kind::Bye, Kind::Bound, Kind::LetGo] {
-        let handled = caller.handle(NOW, &packet(kind, FIRST), &[]);
+        let handled = caller.handle(NOW, &Unknown, &packet(kind, FIRST), &[]);
         assert_eq!(handled, Handled::Dropped(Dropped::Violation), "{kind:?}");
     }
     assert_eq!(caller.outcome(), None);

@@ -1,0 +1,142 @@
+//! What a server sends later: results that are spread over a round trip. And what its records share of
+//! what is known of each peer's path.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use super::{Service, locked};
+use crate::path::datagram::{PeerFlow, moment};
+use crate::protocol::exchange::callee::Callee;
+use crate::protocol::exchange::time::Moment;
+
+/// How long the thread stays when there is nothing to send.
+const LINGER: Duration = Duration::from_secs(5);
+/// Paths of peers beyond which those are forgotten that no record leads to.
+const FLOWS_MIN: usize = 64;
+
+/// The path to each peer that has records, by its number.
+#[derive(Default)]
+pub(super) struct Flows(Mutex<Known>);
+
+#[derive(Default)]
+struct Known {
+    flows: HashMap<u64, Weak<PeerFlow>>,
+    /// How many there are when they are looked through next.
+    full: usize,
+}
+
+impl Flows {
+    /// The one to a peer.
+    pub(super) fn of(&self, peer: u64) -> Arc<PeerFlow> {
+        let mut known = locked(&self.0);
+        if let Some(flow) = known.flows.get(&peer).and_then(Weak::upgrade) {
+            return flow;
+        }
+        if known.flows.len() >= known.full {
+            known.flows.retain(|_, flow| flow.strong_count() > 0);
+            known.full = (2 * known.flows.len()).max(FLOWS_MIN);
+        }
+        let flow = PeerFlow::new();
+        known.flows.insert(peer, Arc::downgrade(&flow));
+        flow
+    }
+}
+
+/// Which records have more to send, and when. A thread does that which is there while some have.
+#[derive(Default)]
+pub(super) struct Pacer {
+    state: Mutex<State>,
+    earlier: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    due: BinaryHeap<Reverse<(Moment, u32)>>,
+    runs: bool,
+    closed: bool,
+}
+
+impl Pacer {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends the thread.
+    pub(super) fn close(&self) {
+        self.state().closed = true;
+        self.earlier.notify_all();
+    }
+
+    /// Waits for the next record that has something to send; `None` if the thread is to end.
+    fn next(&self) -> Option<u32> {
+        let mut state = self.state();
+        loop {
+            let now = moment();
+            let wait = match state.due.peek() {
+                _ if state.closed => return None,
+                Some(Reverse((due, place))) if *due <= now => {
+                    let place = *place;
+                    state.due.pop();
+                    return Some(place);
+                }
+                Some(Reverse((due, _))) => Duration::from_nanos(due.since(now)),
+                None => LINGER,
+            };
+            let waited = self.earlier.wait_timeout(state, wait);
+            let timeout;
+            (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() && wait == LINGER && state.due.is_empty() {
+                // Whoever adds something from here on starts another thread.
+                state.runs = false;
+                return None;
+            }
+        }
+    }
+}
+
+impl Service {
+    /// Notes that a record has more to send later, if it has. If no thread can be had for it, its client
+    /// asks for what is missing.
+    #[inline]
+    pub(super) fn pace(&self, callee: &Callee, paced: &mut bool) {
+        if let Some(due) = callee.next_send()
+            && !*paced
+        {
+            *paced = self.send_later(due, callee.handle_of().place);
+        }
+    }
+
+    #[cold]
+    fn send_later(&self, due: Moment, place: u32) -> bool {
+        let mut state = self.pacer.state();
+        if state.closed || (!state.runs && !self.start_pacing()) {
+            return false;
+        }
+        state.runs = true;
+        let first = state.due.peek().is_none_or(|Reverse((first, _))| due < *first);
+        state.due.push(Reverse((due, place)));
+        drop(state);
+        if first {
+            self.pacer.earlier.notify_one();
+        }
+        true
+    }
+
+    fn start_pacing(&self) -> bool {
+        let (Some(service), Ok(mut hand)) = (self.this.upgrade(), self.hand()) else {
+            return false;
+        };
+        let thread = std::thread::Builder::new().name("peregrine-pace".into());
+        let work = move || {
+            while let Some(place) = service.pacer.next() {
+                let Some(record) = service.record(place) else { continue };
+                let mut inner = locked(&record.0);
+                inner.paced = false;
+                service.say(inner, &mut hand.output, &hand.counting);
+            }
+        };
+        thread.spawn(work).is_ok()
+    }
+}
