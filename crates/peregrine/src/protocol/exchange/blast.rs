@@ -312,8 +312,11 @@ impl Blast {
         path: &mut Path<'_, impl Lend>,
         missing: &mut Positions,
     ) -> Heard {
+        if have.next < self.base || have.next > self.next {
+            return Heard::Nothing;
+        }
         let end = have.end();
-        if have.next < self.base || have.next > self.next || end > self.next {
+        if end > self.next {
             return Heard::Nothing;
         }
         let (flying, was_missing) = (self.flying(), self.missing > 0);

@@ -15,6 +15,10 @@
 //! The client's timer asks and never sends data of its own accord: `PROBE` for the call, what it has
 //! of the result once something came of it. What is missing is sent when the other side said so.
 
+mod asking;
+#[cfg(test)]
+mod tests;
+
 use core::ops::Range;
 
 use super::assembly::{Arrival, Assembly};
@@ -27,8 +31,6 @@ use super::positions::Positions;
 use super::rtt::{Rtt, WAIT_MAX};
 use super::time::{MICROSECOND, MILLISECOND, Moment, SECOND};
 
-/// A server that left so many questions unanswered, [`WAIT_MAX`] apart, is dead.
-const UNANSWERED_MAX: u8 = 10;
 /// A server's machine that refused so many of our packets in a row has no server.
 const UNREACHABLE_MAX: u8 = 3;
 /// While a server answers that it works, it is asked at growing intervals up to this: half of it, as a
@@ -36,8 +38,6 @@ const UNREACHABLE_MAX: u8 = 3;
 const CALM_MAX: u64 = 400 * MILLISECOND;
 /// The same when nobody waits any more, and it is asked whether it has let go.
 const CAPTURED_MAX: u64 = 2 * SECOND;
-/// After so many rounds in which nothing of what was sent arrived, smaller pieces are tried.
-const FRUITLESS_MAX: u8 = 3;
 const NEVER: Moment = Moment(u64::MAX);
 
 /// What was agreed on when the handle was bound.
@@ -167,6 +167,8 @@ enum Owed {
     Nothing,
     Probe,
     Have(Flags),
+    /// The same with a question where the call is after it.
+    HaveAndProbe,
     Quit,
     Bye,
 }
@@ -327,7 +329,12 @@ impl Caller {
         let header = match core::mem::replace(&mut self.owed, Owed::Nothing) {
             Owed::Probe => self.header(Kind::Probe, self.serial),
             Owed::Quit => self.header(Kind::Quit, self.serial),
-            Owed::Have(flags) => {
+            owed @ (Owed::Have(_) | Owed::HaveAndProbe) => {
+                let mut flags = Flags::PLEASE;
+                match owed {
+                    Owed::Have(these) => flags = these,
+                    _ => self.owed = Owed::Probe,
+                }
                 let mut bitmap = [0; BITMAP_BYTES_MAX];
                 let mut header = self.header(Kind::HaveResult, self.serial);
                 header.flags = flags;
@@ -493,10 +500,17 @@ impl Caller {
             return Handled::Dropped(Dropped::Damaged);
         }
         let answers = self.timed.is_some_and(|(serial, _)| serial == header.echo);
+        let silent = self.unanswered > 0;
         self.hear(now, header);
         self.credits = header.credits;
         if header.flags.has(Flags::ALL) {
-            return self.server_has_all(now, header.flags.has(Flags::REPLIED), answers);
+            let replied = header.flags.has(Flags::REPLIED);
+            let asked = matches!(self.state, State::Replied | State::Receiving { .. });
+            if asked && replied && answers && silent {
+                self.result_is_withheld(now);
+                return Handled::Nothing;
+            }
+            return self.server_has_all(now, replied, answers);
         }
         let State::Calling { blast, held } = &mut self.state else {
             return Handled::Dropped(Dropped::Late);
@@ -544,7 +558,7 @@ impl Caller {
             State::Calling { .. } => {
                 self.state = State::Working;
                 self.owed = Owed::Nothing;
-                self.calm = WAIT_MAX;
+                self.calm = self.rtt.patience();
                 self.due = now.after(self.calm);
             }
             State::Working if answers => self.calm_down(now),
@@ -557,7 +571,8 @@ impl Caller {
     /// The server answers that it still works: it is asked again after a longer time.
     fn calm_down(&mut self, now: Moment) {
         let waits = matches!(self.state, State::Working);
-        self.calm = (self.calm * 2).min(if waits { CALM_MAX } else { CAPTURED_MAX });
+        let most = if waits { CALM_MAX } else { CAPTURED_MAX };
+        self.calm = (self.calm * 2).min(most.max(self.rtt.patience()));
         self.due = now.after(self.calm);
     }
 
@@ -655,81 +670,6 @@ impl Caller {
         }
     }
 
-    /// Late packets had their time: what is missing goes out again.
-    fn send_again(&mut self, now: Moment) {
-        let State::Calling { blast, held } = &mut self.state else { return };
-        *held = false;
-        let fruitless = if blast.had() > self.had { 0 } else { self.fruitless + 1 };
-        (self.had, self.fruitless) = (blast.had(), fruitless);
-        if self.is_in_vain(self.shape.total) {
-            self.had = 0;
-            let cut = Cut::new(self.shape.total, self.piece);
-            self.state = State::Calling { blast: Blast::anew(cut), held: false };
-        } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
-            // It answers, and yet no data ever gets there.
-            return self.fail(Executed::Maybe, Why::Dead);
-        }
-        self.interval = (self.rtt.wait() << self.fruitless).min(WAIT_MAX);
-        self.due = now.after(self.interval);
-    }
-
-    fn ask_for_result(&mut self, now: Moment) {
-        let total = match self.state {
-            State::Receiving { .. } => self.result.total,
-            // Not known yet, and perhaps large.
-            _ => u32::MAX,
-        };
-        // A way that is cut for a moment is no narrow one: quick questions do not count.
-        if self.interval * 2 >= WAIT_MAX {
-            self.fruitless = self.fruitless.saturating_add(1);
-        }
-        if self.is_in_vain(total) {
-            // The server cuts it anew; what came in larger pieces is not used.
-            self.state = State::Replied;
-            self.unanswered = 0;
-        } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
-            return self.fail(Executed::Maybe, Why::Dead);
-        }
-        self.ask(now, Owed::Have(Flags::PLEASE));
-    }
-
-    /// Whether nothing gets through although something should: a link on the way no longer carries
-    /// full pieces, and smaller ones are tried from here on.
-    fn is_in_vain(&mut self, total: u32) -> bool {
-        if self.fruitless <= FRUITLESS_MAX || total <= PIECE_MIN {
-            return false;
-        }
-        let Some(piece) = message::smaller(self.piece) else { return false };
-        (self.piece, self.fruitless) = (piece, 0);
-        true
-    }
-
-    /// Asks, or takes the server for dead.
-    fn ask(&mut self, now: Moment, what: Owed) {
-        if self.unanswered >= UNANSWERED_MAX {
-            self.fail(Executed::Maybe, Why::Dead);
-            return;
-        }
-        self.owed = what;
-        self.interval = match self.state {
-            State::Working | State::Quitting => WAIT_MAX,
-            _ => (self.interval * 2).min(WAIT_MAX),
-        };
-        // Quick questions first; only those that had their full time count.
-        if self.interval == WAIT_MAX {
-            self.unanswered += 1;
-        }
-        self.due = now.after(self.jittered(self.interval));
-    }
-
-    /// Ten percent more or less, so that clients that began together do not go on so.
-    fn jittered(&mut self, interval: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        interval / 10 * 9 + self.random % (interval / 5).max(1)
-    }
-
     /// Gives the call up: it ends now. The handle is captured until the server has let go of it.
     pub(crate) fn quit(&mut self, now: Moment) {
         if !self.is_under_way() {
@@ -751,7 +691,7 @@ impl Caller {
         self.outcome = Some(Outcome::Failed { executed: Executed::Maybe, why });
         self.state = State::Quitting;
         self.unanswered = 0;
-        self.calm = WAIT_MAX;
+        self.calm = self.rtt.patience();
         self.ask(now, Owed::Quit);
     }
 
@@ -816,6 +756,3 @@ pub(super) fn emit_with(mut header: Header, out: &mut [u8; CONTROL_BYTES_MAX], b
     }
     header.emit(out.first_chunk_mut().expect("room for a header"));
 }
-
-#[cfg(test)]
-mod tests;

@@ -4,8 +4,10 @@ use super::time::{MILLISECOND, SECOND};
 
 /// Without an answer for less than this nothing is asked: a thread may not run for so long.
 pub(crate) const WAIT_MIN: u64 = 5 * MILLISECOND;
-/// An unanswered question is repeated after at most this.
+/// An unanswered question is repeated after at most this, unless answers take longer.
 pub(crate) const WAIT_MAX: u64 = 200 * MILLISECOND;
+/// However long answers take, no answer is waited for longer.
+const WAIT_LONGEST: u64 = 3 * SECOND;
 /// Packets that overtook each other are that far apart at most, as far as we wait for it.
 const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
 
@@ -35,7 +37,13 @@ impl Rtt {
     /// How long to wait for an answer before asking.
     #[inline]
     pub(crate) fn wait(&self) -> u64 {
-        (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_MAX)
+        (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
+    }
+
+    /// How long after a question without an answer the next one comes, at most.
+    #[inline]
+    pub(crate) fn patience(&self) -> u64 {
+        self.wait().max(WAIT_MAX)
     }
 
     /// How long to wait for a packet that was perhaps only overtaken.
@@ -60,9 +68,13 @@ mod tests {
         for _ in 0..100 {
             rtt.sample(50_000);
         }
-        assert_eq!(rtt.wait(), WAIT_MIN);
+        assert_eq!((rtt.wait(), rtt.patience()), (WAIT_MIN, WAIT_MAX));
+        for _ in 0..100 {
+            rtt.sample(800 * MILLISECOND);
+        }
+        assert!((750..850).contains(&(rtt.patience() / MILLISECOND)), "{rtt:?}");
         rtt.sample(u64::MAX);
-        assert_eq!(rtt.wait(), WAIT_MAX);
+        assert_eq!(rtt.wait(), WAIT_LONGEST);
         assert_eq!(rtt.allowance(), ALLOWANCE_MAX);
     }
 }

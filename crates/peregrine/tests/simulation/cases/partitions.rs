@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::exchange::time::MILLISECOND;
+use crate::network::Link;
 use crate::world::Change;
 
 const CUT: Change = Change::Cut(true, true);
@@ -71,5 +72,45 @@ fn case_48_the_way_heals_while_a_call_is_being_given_up() {
         assert_eq!(ending(&world, 1), Some(Ending::Ok));
         // Over the same handle: nothing was bound again.
         assert_eq!(world.sent(Kind::Bound), 1);
+    }
+}
+
+/// A result that takes about half a second, over 10 Mbit/s.
+fn slow_result() -> World {
+    let mut world = world(&[Plan { result: 600_000, ..NULL }]);
+    world.to_client = Link::shaped(10_000_000, 5 * MILLISECOND);
+    world
+}
+
+/// Nothing comes at all for a while, so nothing says that the way became narrow: what had come stays, and
+/// the piece does too.
+#[test]
+fn an_outage_while_a_result_arrives_does_not_make_the_piece_smaller() {
+    for length in [300, 900, 1500] {
+        let mut world = slow_result();
+        cut(&mut world, 100 * MILLISECOND, CUT, length * MILLISECOND);
+        finish(&mut world);
+        assert!(world.oracle.all_ok());
+        let log = world.log.iter().flatten();
+        let pieces: Vec<_> =
+            log.filter(|one| one.header.kind == Kind::Result).map(|one| one.header.piece).collect();
+        assert!(pieces.iter().all(|piece| *piece == 1408), "{length} ms");
+        // What was on its way when the outage began is sent again, not what had come.
+        assert!(pieces.len() < 600_000 / 1408 + 200, "{length} ms: {} packets", pieces.len());
+    }
+}
+
+/// How long after the last packet of the server a caller takes it for dead.
+#[test]
+fn death_while_a_result_arrives_is_noticed_as_soon_as_any_other() {
+    for at in [20, 100, 200, 400] {
+        let mut world = slow_result();
+        world.later(at * MILLISECOND, CUT);
+        finish(&mut world);
+        assert_eq!(ending(&world, 0), Some(MAYBE_DEAD));
+        let (ended, _) = world.oracle.calls[0].ended.expect("it has ended");
+        let began = world.oracle.calls[0].began.expect("it began");
+        let noticed = (ended - began) / MILLISECOND - at;
+        assert!((1500..3000).contains(&noticed), "cut at {at} ms, noticed after {noticed} ms");
     }
 }

@@ -9,13 +9,18 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, ErrorKind};
 
-use super::Service;
-use crate::path::datagram::keeping::Peer;
+use std::sync::MutexGuard;
+
+use super::{COPIED, Inner, Service};
+use crate::counters::Counting;
+use crate::device::Train;
+use crate::path::datagram::keeping::{Peer, Retained};
+use crate::path::datagram::{checks, moment};
 use crate::protocol::exchange::callee::Callee;
-use crate::protocol::exchange::header::{HEADER_BYTES, Header};
+use crate::protocol::exchange::header::{self, CONTROL_BYTES_MAX, HEADER_BYTES, Header};
 use crate::protocol::exchange::time::{Moment, SECOND};
 use crate::sys::Address;
-use crate::value::Window;
+use crate::value::{Space, Window};
 
 /// Groups that hosts fall into, by a secret.
 const GROUPS: usize = 1024;
@@ -98,6 +103,67 @@ impl Service {
     /// A host has proven that it is where it says.
     pub(super) fn no_stranger(&self, from: &Address) {
         self.strangers.prove(self.peer(Peer::of(from).host()));
+    }
+
+    /// Sends what a record has to send.
+    pub(super) fn say(
+        &self,
+        mut record: MutexGuard<'_, Inner>,
+        output: &mut [u8],
+        counting: &Counting,
+    ) {
+        let now = moment();
+        let Inner { callee, flow, paced, to, result, checked, .. } = &mut *record;
+        let (space, total) = result.as_mut().map_or((Space::none(), 0), Retained::space);
+        let mut out = [0; CONTROL_BYTES_MAX];
+        let Some(send) = callee.poll_send(now, &**flow, &mut out) else {
+            return self.pace(callee, paced);
+        };
+        let mut resent = u64::from(header::is_resent(&out));
+        let whole = space.part(0, HEADER_BYTES + send.range.len());
+        if send.range.len() as u32 == total
+            && send.bytes == HEADER_BYTES
+            && let (Some(whole), Some(header)) = (whole, out.first_chunk_mut::<HEADER_BYTES>())
+        {
+            if *checked {
+                let payload = whole.part(HEADER_BYTES, total as usize).unwrap_or(Space::none());
+                checks::seal(header, &[payload.window()]);
+            }
+            let _ = whole.write(0, header);
+            counting.resent(resent);
+            // All in one packet. If it is lost the client asks for it.
+            let bytes = whole.window().len();
+            if bytes > COPIED {
+                self.note_sent(1, self.socket.send(&[whole.window()], Some(to)));
+                return;
+            }
+            // On the processor that this thread is on, the client may run before `send` returns;
+            // then its next call must not find the record locked.
+            let (to, out) = (*to, &mut output[..bytes]);
+            let _ = whole.read(0, out);
+            drop(record);
+            self.note_sent(1, self.socket.send(&[Window::from(&*out)], Some(&to)));
+            return;
+        }
+        let mut train = Train::new(output, &self.socket);
+        let mut next = Some(send);
+        let mut chunk = checks::Chunk::default();
+        while let Some(send) = next {
+            let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
+            let payload = [space.part(start, length).unwrap_or(Space::none()).window()];
+            if *checked {
+                checks::seal_one_of_many(&mut out, &payload, &mut chunk);
+            }
+            if !train.push(&out[..send.bytes], &payload) {
+                self.note_sent(train.len(), train.send(&self.socket, Some(to)));
+                train.push(&out[..send.bytes], &payload);
+            }
+            next = callee.poll_send(now, &**flow, &mut out);
+            resent += u64::from(next.is_some() && header::is_resent(&out));
+        }
+        counting.resent(resent);
+        self.note_sent(train.len(), train.send(&self.socket, Some(to)));
+        self.pace(callee, paced);
     }
 
     /// Refuses a packet that a record does not know.

@@ -356,15 +356,38 @@ fn pieces_that_never_arrive_are_made_smaller() {
     let (mut caller, mut now) = (calling(0), NOW);
     let flags = Flags::ALL.with(Flags::REPLIED);
     caller.handle(now, &Unknown, &Header { flags, ..all(FIRST) }, &[]);
-    let mut asked = 0;
+    let asks = (Kind::HaveResult, 0, Flags::PLEASE);
+    let mut answered = 0;
     while caller.piece == 1024 {
-        assert_eq!(next(&mut caller, &mut now).1, [(Kind::HaveResult, 0, Flags::PLEASE)]);
-        asked += 1;
-        assert!(asked < 20);
+        let asked = next(&mut caller, &mut now).1;
+        if asked.contains(&PROBE) {
+            assert_eq!(asked, [asks, PROBE]);
+            // The server answers where the call is, and that it sent the result.
+            let answer = Header { flags, echo: caller.serial, ..all(FIRST) };
+            caller.handle(now, &Unknown, &answer, &[]);
+            answered += 1;
+            assert_eq!(sent(&mut caller, now), [asks]);
+        } else {
+            assert_eq!(asked, [asks]);
+        }
+        assert!(answered < 20);
     }
-    assert_eq!((caller.piece, asked), (512, 9));
+    assert_eq!((caller.piece, answered), (512, 4));
     let late = Header { fragment: 1, ..result(3000, 1) };
     assert_eq!(caller.handle(now, &Unknown, &late, &[]), Handled::Dropped(Dropped::Late));
+}
+
+/// Without any answer the way is cut, and nothing is known of what it carries.
+#[test]
+fn silence_makes_no_piece_smaller() {
+    let (mut caller, mut now) = (calling(0), NOW);
+    let flags = Flags::ALL.with(Flags::REPLIED);
+    caller.handle(now, &Unknown, &Header { flags, ..all(FIRST) }, &[]);
+    while !caller.is_gone() {
+        next(&mut caller, &mut now);
+    }
+    assert_eq!((caller.piece, caller.outcome()), (1024, failed(Executed::Maybe, Why::Dead)));
+    assert!((2000..2700).contains(&(now.since(NOW) / MILLISECOND)), "{:?}", now.since(NOW));
 }
 
 #[test]
