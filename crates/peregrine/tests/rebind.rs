@@ -248,6 +248,17 @@ mod growing {
         fn version(&self) -> peregrine::Result<u32>;
     }
 
+    #[peregrine::interface(name = "Growing")]
+    pub(crate) trait Other {
+        fn version(&self, of: String) -> peregrine::Result<u64>;
+    }
+
+    impl Other for Version {
+        fn version(&self, _: String) -> peregrine::Result<u64> {
+            panic!("nobody can have called it")
+        }
+    }
+
     /// A version, and what it waits for before it answers.
     pub(crate) struct Version(pub(crate) u32, pub(crate) super::Door);
 
@@ -343,6 +354,42 @@ fn a_server_that_comes_back_with_more_is_called_as_before() {
         };
         let _after = started(after);
         until("it is found", || client.version().is_ok_and(|version| version == 2));
+    }
+}
+
+/// The next server has another interface under the name: no waiting mends that, and the error says so.
+#[test]
+fn error_of_a_server_that_does_not_fit_any_more_is_its_own() {
+    let _alone = alone();
+    let _directory = own_directory();
+    let port = free_port();
+    let listen = format!("127.0.0.1:{port}");
+    for (address, _) in addresses("growing", port) {
+        let before = || {
+            let object = BeforeServer::new(Version(1, Door::default()));
+            Server::new().export("growing", object)?.listen(&listen)?.spawn()
+        };
+        let before = started(before);
+        let client = BeforeClient::bind(&address).unwrap();
+        assert_eq!(client.version().unwrap(), 1);
+        before.stop();
+        let after = || {
+            let object = growing::OtherServer::new(Version(2, Door::default()));
+            Server::new().export("growing", object)?.listen(&listen)?.spawn()
+        };
+        let _after = started(after);
+        let mut kind = Kind::ServerGone;
+        until("the server that does not fit is found", || {
+            let error = client.version().unwrap_err();
+            kind = error.kind();
+            error.executed() == Executed::No && kind == Kind::InterfaceMismatch
+        });
+        for _ in 0..3 {
+            let error = client.version().unwrap_err();
+            let said = (error.kind(), error.executed());
+            assert_eq!(said, (Kind::InterfaceMismatch, Executed::No), "{address}: {error}");
+            assert!(error.to_string().contains("version"), "{error}");
+        }
     }
 }
 

@@ -8,14 +8,15 @@ use super::BindOptions;
 use super::bound::Bound;
 use super::ladder::{self, Climbed, Unbound};
 use super::session::{hold, until};
-use crate::error::{CallError, Kind, Phase};
+use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, Known};
 
 /// What a binding does whose server has gone, when it is called.
 ///
 /// Binding again is all that binding was: the name is looked up, the fastest path is taken that works,
 /// the interfaces are compared. It happens between two attempts at a call, within the time that the
-/// call may take, once for each call that fails; if it does not help, the call fails as it did.
+/// call may take, once for each call that fails. If it does not help, the call fails as it did; if what is
+/// there now does not fit the client, or does not serve it, with the error of binding.
 ///
 /// ```
 /// use peregrine::{BindOptions, Rebind};
@@ -48,6 +49,18 @@ pub(crate) struct Home {
     latest: Mutex<Option<Arc<Bound>>>,
     /// Held by whoever binds again; until when nobody tries, after it took long and was in vain.
     binds: Mutex<Option<Instant>>,
+}
+
+/// Whether binding fails so for as long as the server and its client stay as they are.
+const fn is_final(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::InterfaceMismatch
+            | Kind::ProtocolMismatch
+            | Kind::TooLarge
+            | Kind::BadName
+            | Kind::Denied
+    )
 }
 
 impl Home {
@@ -117,6 +130,10 @@ impl Home {
         }
         match self.rebind(known, gone, deadline) {
             Ok(bound) => Ok(bound),
+            // What is there now is not what was bound, and no later attempt finds it otherwise.
+            Err(why) if error.executed() == Executed::No && is_final(why.kind()) => {
+                Err(why.because(error.chain()))
+            }
             Err(why) => Err(error.because(why.chain())),
         }
     }
