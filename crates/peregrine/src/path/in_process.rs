@@ -2,6 +2,11 @@
 //!
 //! It is for users' tests, and the reference for the contract that every path must keep: the
 //! arguments are copied as they would be between two domains.
+//!
+//! A limit means what it means on the other paths. A call whose time is up before its procedure begins is
+//! not executed. One whose procedure outlives the limit fails as timed out, and may have executed; but the
+//! caller learns that only when the procedure has returned, because both are one thread. Another thread
+//! could give up in time, but objects under test would then run where their test does not expect them.
 
 use core::cell::RefCell;
 use std::io;
@@ -56,6 +61,11 @@ impl CallPath for InProcess {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let layout = call.put(usize::MAX).ok_or_else(CallError::too_large)?;
         call.head.flush();
+        let due = call.limit.deadline();
+        let is_late = || due.is_some_and(|due| due <= Instant::now());
+        if is_late() {
+            return Err(extensions::no_time_left());
+        }
         let mut estack = ESTACKS.with_borrow_mut(Vec::pop).unwrap_or_default();
         let incoming = Incoming {
             procedure: call.procedure,
@@ -66,10 +76,6 @@ impl CallPath for InProcess {
             arrives: None,
             departs: None,
         };
-        let due = call.limit.deadline();
-        if due.is_some_and(|due| due <= Instant::now()) {
-            return Err(extensions::no_time_left());
-        }
         let before = (enter(Some(Arc::clone(&self.caller))), set_due(due));
         let reply = call.frame.reply_to();
         let run = AssertUnwindSafe(|| execute(&*self.serve, &incoming, reply, &mut estack));
@@ -79,6 +85,10 @@ impl CallPath for InProcess {
         set_due(before.1);
         estack.trim();
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
+        if is_late() {
+            let text = "the procedure has outlived the limit";
+            return Err(CallError::new(Kind::TimedOut, Executed::Maybe, text));
+        }
         if answer == crate::call::Answer::Ok {
             call.take_blocks(0).map_err(|invalid| {
                 CallError::new(Kind::BadResult, Executed::Maybe, invalid.to_string())

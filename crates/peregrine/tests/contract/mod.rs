@@ -4,8 +4,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, Lent, Out, Plain, Value, interface};
+
+/// What takes longer hangs.
+const LONG: Duration = Duration::from_secs(20);
 
 /// A pair without padding, every bit pattern of which is a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Plain)]
@@ -167,6 +171,10 @@ pub(crate) trait Contract {
     fn who(&self) -> peregrine::Result<Option<u32>>;
     /// Calls the object's own peer, if it has one.
     fn through(&self, text: &str) -> peregrine::Result<String>;
+    /// How many milliseconds the call has left, if it has a limit, and whether it is cancelled.
+    fn left(&self) -> peregrine::Result<(Option<u64>, bool)>;
+    /// Runs until it is cancelled, and then until its caller has given up.
+    fn outlive(&self, into: &mut u32) -> peregrine::Result<u32>;
 }
 
 /// A client of a binding that a test has made by itself.
@@ -412,6 +420,24 @@ impl Contract for Object {
             None => Ok(text.into()),
         }
     }
+
+    fn left(&self) -> peregrine::Result<(Option<u64>, bool)> {
+        let caller = peregrine::caller().expect("a caller");
+        self.ran.fetch_add(1, Ordering::SeqCst);
+        Ok((caller.remaining().map(|left| left.as_millis() as u64), caller.is_cancelled()))
+    }
+
+    fn outlive(&self, into: &mut u32) -> peregrine::Result<u32> {
+        let caller = peregrine::caller().expect("a caller");
+        let until = Instant::now() + LONG;
+        while !caller.is_cancelled() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        *into += 1;
+        self.ran.fetch_add(1, Ordering::SeqCst);
+        Ok(7)
+    }
 }
 
 /// How a test reaches an object over its path.
@@ -437,6 +463,7 @@ pub(crate) fn suite_of_one_call(make: Make<'_>) {
     bounds_hold(make);
     messages_that_do_not_fit(make);
     many_threads(make);
+    limits_hold(make);
 }
 
 /// What holds however many bridges lie between: those tell errors of calls as their own.
@@ -711,6 +738,33 @@ fn messages_that_do_not_fit(make: Make<'_>) {
     assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::Maybe));
     assert_eq!(client.ran().unwrap(), 1);
     client.nothing().unwrap();
+}
+
+/// A limit means the same on every path, also within one process: no call begins after it, and none
+/// returns a result after it.
+fn limits_hold(make: Make<'_>) {
+    let client = make(Object::default());
+    assert_eq!(client.left().unwrap(), (None, false));
+    let (left, cancelled) = client.with_timeout(LONG).left().unwrap();
+    let most = LONG.as_millis() as u64;
+    assert!(left.is_some_and(|left| left > most / 2 && left <= most), "{left:?}");
+    assert!(!cancelled);
+    assert_eq!(client.ran().unwrap(), 2);
+    assert_eq!(refused(client.with_timeout(Duration::ZERO).left()), Kind::TimedOut);
+    assert_eq!(client.ran().unwrap(), 2);
+    for round in 1..=2 {
+        let mut value = 5;
+        let limit = Duration::from_millis(150);
+        let error = client.with_timeout(limit).outlive(&mut value).unwrap_err();
+        let said = (error.kind(), error.executed());
+        assert_eq!(said, (Kind::TimedOut, Executed::Maybe), "{error}");
+        assert_eq!(value, 5, "nothing is assigned by a call that failed");
+        let until = Instant::now() + LONG;
+        while client.ran().unwrap() < 2 + round {
+            assert!(Instant::now() < until, "the procedure did not learn that it is cancelled");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 fn callers_and_nesting(make: Make<'_>) {
