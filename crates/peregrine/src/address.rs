@@ -269,7 +269,8 @@ impl Place {
         self.port
     }
 
-    /// The socket addresses that the host has; there is at least one.
+    /// The socket addresses that the host has, the versions of the internet protocol in turn (RFC 8305):
+    /// a version that leads nowhere holds up the other one once. There is at least one.
     pub(crate) fn resolve(&self) -> Result<Vec<SocketAddr>, CallError> {
         let failed = |error: io::Error| {
             let text = format!("finding the host `{}`", self.host);
@@ -279,7 +280,27 @@ impl Place {
         if found.is_empty() {
             return Err(failed(io::Error::other("it has no address")));
         }
-        Ok(found)
+        Ok(in_turn(found))
+    }
+}
+
+/// The addresses in their order, those of the version of the first one and the others in turn.
+fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
+    let like_first = found.first().is_some_and(SocketAddr::is_ipv6);
+    let (first, other): (Vec<_>, Vec<_>) =
+        found.into_iter().partition(|address| address.is_ipv6() == like_first);
+    let (mut first, mut other) = (first.into_iter(), other.into_iter());
+    let mut all: Vec<SocketAddr> = Vec::new();
+    loop {
+        let before = all.len();
+        for next in [first.next(), other.next()].into_iter().flatten() {
+            if !all.contains(&next) {
+                all.push(next);
+            }
+        }
+        if all.len() == before && first.len() + other.len() == 0 {
+            return all;
+        }
     }
 }
 
@@ -517,6 +538,19 @@ mod tests {
             let said = wrong(text);
             assert!(said.ends_with(what), "{text}: {said}");
         }
+    }
+
+    #[test]
+    fn versions_of_addresses_come_in_turn() {
+        let addresses = |texts: &[&str]| -> Vec<SocketAddr> {
+            texts.iter().map(|text| text.parse().unwrap()).collect()
+        };
+        let found = addresses(&["[::1]:9", "[::2]:9", "[::3]:9", "[::2]:9", "1.0.0.1:9"]);
+        let expected = addresses(&["[::1]:9", "1.0.0.1:9", "[::2]:9", "[::3]:9"]);
+        assert_eq!(in_turn(found), expected);
+        assert_eq!(in_turn(addresses(&["1.0.0.1:9"; 3])), addresses(&["1.0.0.1:9"]));
+        let other = addresses(&["1.0.0.1:9", "[::1]:9", "[::2]:9"]);
+        assert_eq!(in_turn(other.clone()), other);
     }
 
     #[test]

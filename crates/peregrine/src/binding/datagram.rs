@@ -13,7 +13,7 @@ use super::ladder::Wanted;
 use super::session::{refused, until};
 use super::{BindOptions, Binding, EthernetDevice, Explanation, Leg, Verdict};
 use crate::address::Place;
-use crate::call::{CallPath, Limit, Wait};
+use crate::call::{CallPath, Limit, Short, Wait};
 use crate::device::udp::Udp;
 use crate::device::{Route, Station};
 use crate::error::{CallError, Kind, NO_THREAD, Phase};
@@ -21,7 +21,8 @@ use crate::interface::{Description, Digest, Known};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::datagram::{
-    self, Association, DESCRIBE, DatagramPath, Fallback, Granted, LinkedPath, OWED, Renew,
+    self, Association, DESCRIBE, DatagramPath, Fallback, First, Granted, LinkedPath, OWED, Renew,
+    STAGGER,
 };
 use crate::path::local::{RegionLayout, block_cost};
 use crate::protocol::exchange::bind::{Name, Wish};
@@ -29,7 +30,7 @@ use crate::protocol::stream::description_from_bytes;
 use crate::sys::{self, ForkMark};
 use crate::value::ByteOrder;
 
-/// Handles that are asked for together once one is not enough.
+/// Handles that are asked for together by those who share a socket.
 const HANDLES_ASKED: u32 = 4;
 
 /// An association, and the keeper's eye on it.
@@ -70,17 +71,15 @@ struct Again {
     joined: Arc<Joined>,
     wish: Wish,
     limit: Duration,
-    /// Which server it was.
-    incarnation: u64,
 }
 
 impl Renew for Again {
-    fn renew(&self, deadline: Option<Instant>) -> Result<Granted, CallError> {
-        let until = in_time(self.limit, deadline);
-        let renewed = self.joined.association.bind(self.wish, until);
-        let renewed = renewed.map_err(|error| datagram::lost(error, deadline))?;
-        same_server(renewed.0.incarnation, self.incarnation)?;
-        Ok(renewed)
+    fn wish(&self) -> Wish {
+        self.wish
+    }
+
+    fn until(&self, deadline: Option<Instant>) -> Instant {
+        in_time(self.limit, deadline)
     }
 
     fn remind(&self) {
@@ -92,13 +91,15 @@ impl Renew for Again {
     }
 }
 
-/// The association of this process that takes a route, for messages of so many bytes.
-fn join(to: &Route, bytes: usize, options: &BindOptions) -> Result<Arc<Joined>, CallError> {
-    struct Table {
-        /// A forked child begins with none: its parent's sockets are not its own.
-        owner: u32,
-        joined: Vec<Weak<Joined>>,
-    }
+/// The associations of this process, the newest last.
+struct Table {
+    /// A forked child begins with none: its parent's sockets are not its own.
+    owner: u32,
+    joined: Vec<Weak<Joined>>,
+}
+
+/// Does something with the table.
+fn with_table<T>(what: impl FnOnce(&mut Vec<Weak<Joined>>) -> T) -> T {
     static TABLE: Mutex<Option<Table>> = Mutex::new(None);
     let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
     let owner = std::process::id();
@@ -108,20 +109,106 @@ fn join(to: &Route, bytes: usize, options: &BindOptions) -> Result<Arc<Joined>, 
     }
     let joined = &mut table.get_or_insert(Table { owner, joined: Vec::new() }).joined;
     joined.retain(|one| one.strong_count() > 0);
-    let fits =
-        |one: &Arc<Joined>| one.association.to() == to && one.association.message_bytes() >= bytes;
-    if let Some(known) = joined.iter().filter_map(Weak::upgrade).find(fits) {
-        return Ok(known);
+    what(joined)
+}
+
+/// Associations that one who binds tries before others: behind a balancer there is one for each server.
+const KNOWN_MAX: usize = 2;
+
+/// The associations of this process that take one of some routes, for messages of so many bytes.
+fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Joined>> {
+    let fits = |one: &Arc<Joined>| {
+        let association = &one.association;
+        !association.is_lost()
+            && association.message_bytes() >= bytes
+            && routes.contains(association.to())
+    };
+    // They are dropped elsewhere than under the table's lock.
+    let all =
+        with_table(|joined| joined.iter().rev().filter_map(Weak::upgrade).collect::<Vec<_>>());
+    all.into_iter().filter(fits).take(KNOWN_MAX).collect()
+}
+
+/// No binding joins an association any more that did not answer where another one did.
+fn retire(silent: &[Arc<Joined>]) {
+    let is_silent =
+        |one: &Weak<Joined>| silent.iter().any(|silent| Weak::as_ptr(one) == Arc::as_ptr(silent));
+    with_table(|joined| joined.retain(|one| !is_silent(one)));
+}
+
+/// A binding to a name, over the socket of one frame.
+struct Attached {
+    joined: Arc<Joined>,
+    path: DatagramPath<Again>,
+    order: ByteOrder,
+}
+
+/// Binds by the first of some routes where a server answers. What this process has at one of them is
+/// tried first, for a moment.
+fn attach(
+    routes: &[Route],
+    wish: Wish,
+    bytes: usize,
+    options: &BindOptions,
+    until: Instant,
+) -> Result<Attached, CallError> {
+    let mut silent = Vec::new();
+    for joined in known(routes, bytes) {
+        let association = &*joined.association;
+        let soon = until.min(Instant::now() + STAGGER.max(association.round_trip() * 4));
+        let let_go = |frame| association.let_go(frame);
+        let Some(taken) = association.frames.take(|| Some(soon), let_go, Short::More) else {
+            continue;
+        };
+        match association.bind(taken.index(), wish, soon) {
+            Ok(granted) => {
+                let first = First::Frame(taken.index());
+                return Ok(attached(Arc::clone(&joined), first, granted, wish, options));
+            }
+            Err(error) if is_answer(error.kind()) => return Err(error),
+            // Perhaps its sockets are of no use any more: then others are.
+            Err(_) => {
+                drop(taken);
+                silent.push(joined);
+            }
+        }
     }
-    let system =
-        |what: &'static str| move |error| CallError::system(Phase::Bind, String::from(what), error);
+    let (route, socket, granted) = datagram::bind(routes, wish, until)?;
+    retire(&silent);
     let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
     let count = room.map_or(1, |room| room.count);
-    let association = Association::new(to.clone(), count, options.astacks.min(count), bytes);
-    let association = Arc::new(association.map_err(system("no memory for the frames"))?);
-    let new = watched(association)?;
-    joined.push(Arc::downgrade(&new));
-    Ok(new)
+    let (to, active) = (routes[route].clone(), options.astacks.min(count));
+    let association = Association::new(to, &granted, count, active, bytes).map_err(|error| {
+        CallError::system(Phase::Bind, "no memory for the frames".to_owned(), error)
+    })?;
+    let joined = watched(Arc::new(association))?;
+    with_table(|table| table.push(Arc::downgrade(&joined)));
+    Ok(attached(joined, First::Socket(socket), granted, wish, options))
+}
+
+/// Whether a server has said so.
+const fn is_answer(kind: Kind) -> bool {
+    !matches!(
+        kind,
+        Kind::TimedOut | Kind::Unreachable | Kind::ServerGone | Kind::System | Kind::Exhausted
+    )
+}
+
+/// A binding whose first handle was bound so.
+fn attached(
+    joined: Arc<Joined>,
+    first: First,
+    granted: Granted,
+    wish: Wish,
+    options: &BindOptions,
+) -> Attached {
+    let association = Arc::clone(&joined.association);
+    association.frames.at_least(options.astacks);
+    let order = if granted.0.big_endian { ByteOrder::Big } else { ByteOrder::Little };
+    let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
+    let again = Again { joined: Arc::clone(&joined), wish, limit: options.bind_limit };
+    let path = DatagramPath::new(association, first, granted, options.wait, again);
+    Attached { joined, path, order }
 }
 
 /// An association, and the keeper's eye on it.
@@ -145,22 +232,22 @@ struct Otherwise {
     to: SocketAddr,
     wish: Wish,
     limit: Duration,
-    incarnation: u64,
     wait: Wait,
 }
 
 impl Fallback for Otherwise {
     type Renew = Again;
 
-    fn fall_back(&self, deadline: Option<Instant>) -> Result<DatagramPath<Again>, CallError> {
-        let to = Route::Udp(self.to);
-        let granted = datagram::bind(&to, self.wish, in_time(self.limit, deadline))?;
-        let joined = watched(Arc::new(self.link.association.beside(to)))?;
-        same_server(granted.0.incarnation, self.incarnation)?;
-        let association = Arc::clone(&joined.association);
-        let Self { wish, limit, incarnation, .. } = *self;
-        let again = Again { joined, wish, limit, incarnation };
-        Ok(DatagramPath::new(association, granted, self.wait, again))
+    fn fall_back(
+        &self,
+        frame: u32,
+        deadline: Option<Instant>,
+    ) -> Result<DatagramPath<Again>, CallError> {
+        let association = Arc::new(self.link.association.beside(Route::Udp(self.to)));
+        let granted = association.bind(frame, self.wish, in_time(self.limit, deadline))?;
+        let joined = watched(Arc::clone(&association))?;
+        let again = Again { joined, wish: self.wish, limit: self.limit };
+        Ok(DatagramPath::new(association, First::Frame(frame), granted, self.wait, again))
     }
 
     fn device(&self) -> String {
@@ -174,15 +261,6 @@ fn in_time(limit: Duration, deadline: Option<Instant>) -> Instant {
     deadline.map_or(until, |deadline| deadline.min(until))
 }
 
-/// One that has come since may know other things under the name: whoever bound decides.
-fn same_server(now: u64, then: u64) -> Result<(), CallError> {
-    if now == then {
-        return Ok(());
-    }
-    let text = "the server was started again, and knows none of its callers";
-    Err(CallError::not_executed(Kind::ServerGone, Phase::Call, text))
-}
-
 /// How a place is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
@@ -190,19 +268,21 @@ pub(super) enum Over {
     Ethernet,
 }
 
-/// The route over the link to a server that listens at an address, and what this process has there.
+/// The route over the link to the first server that answers at some addresses, and what this process has
+/// there.
 fn link_to(
-    to: SocketAddr,
+    addresses: &[SocketAddr],
     options: &BindOptions,
     until: Instant,
-) -> Result<(Route, Arc<Station>), CallError> {
+) -> Result<(SocketAddr, Route, Arc<Station>), CallError> {
     let unreachable = |text: String| CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
-    let there = datagram::where_on_link(&Route::Udp(to), until)?;
+    let (number, there) = datagram::where_on_link(&over_udp(addresses), until)?;
     let Some(node) = there else {
         let text =
             "the server does not speak raw Ethernet there: it listens at `udp:`, not at `eth:`";
         return Err(unreachable(text.to_owned()));
     };
+    let to = addresses[number];
     let own = Udp::connected(to).and_then(|socket| socket.local());
     let interface = own.and_then(|own| sys::interface_of(own.ip()));
     let interface = interface.map_err(|error| {
@@ -213,7 +293,11 @@ fn link_to(
         let what = format!("speaking raw Ethernet at `{}`", interface.name);
         CallError::system(Phase::Bind, what, error)
     })?;
-    Ok((Route::Link(Arc::clone(&station), node), station))
+    Ok((to, Route::Link(Arc::clone(&station), node), station))
+}
+
+fn over_udp(addresses: &[SocketAddr]) -> Vec<Route> {
+    addresses.iter().copied().map(Route::Udp).collect()
 }
 
 fn wish(
@@ -244,52 +328,29 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg
     // One handle is one record at the server. Who calls from several threads gets more when they do.
     let check = options.payload_check.unwrap_or(over == Over::Ethernet);
     let wish = wish(name, digest, bytes, check)?;
-    let mut last = None;
-    for to in place.resolve()? {
-        let (route, station) = match over {
-            Over::Udp => (Route::Udp(to), None),
-            Over::Ethernet => match link_to(to, options, until) {
-                Ok((route, station)) => (route, Some(station)),
-                Err(error) if error.kind() == Kind::Unreachable => {
-                    last = Some(error);
-                    continue;
-                }
-                Err(error) => return Err(error),
-            },
-        };
-        let granted = match datagram::bind(&route, wish, until) {
-            Ok(granted) => granted,
-            Err(error) if error.kind() == Kind::Unreachable => {
-                last = Some(error);
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        let joined = join(&route, bytes, options)?;
-        let association = Arc::clone(&joined.association);
-        association.frames.at_least(options.astacks);
-        let frames = Arc::clone(&association.frames);
-        let (limit, incarnation) = (options.bind_limit, granted.0.incarnation);
-        let order = if granted.0.big_endian { ByteOrder::Big } else { ByteOrder::Little };
-        let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
-        let again = Again { joined: Arc::clone(&joined), wish, limit, incarnation };
-        if options.wait == Wait::Adaptive {
-            // Measured before the first call rather than in it.
-            block_cost();
-        }
-        let path = DatagramPath::new(association, granted, options.wait, again);
-        let path: Box<dyn CallPath> = match station {
-            None => Box::new(path),
-            Some(station) => {
-                let (link, wait) = (joined, options.wait);
-                let wish = Wish { payload_check: options.payload_check.unwrap_or(false), ..wish };
-                let otherwise = Otherwise { link, station, to, wish, limit, incarnation, wait };
-                Box::new(LinkedPath::new(path, otherwise))
-            }
-        };
-        return Ok(Leg { path, frames, order });
+    let addresses = place.resolve()?;
+    if options.wait == Wait::Adaptive {
+        // Measured before the first call rather than in it.
+        block_cost();
     }
-    Err(last.unwrap_or_else(|| refused(0, "the place has no address".into())))
+    let (path, joined, order): (Box<dyn CallPath>, _, _) = match over {
+        Over::Udp => {
+            let Attached { joined, path, order } =
+                attach(&over_udp(&addresses), wish, bytes, options, until)?;
+            (Box::new(path), joined, order)
+        }
+        Over::Ethernet => {
+            let (to, route, station) = link_to(&addresses, options, until)?;
+            let Attached { joined, path, order } = attach(&[route], wish, bytes, options, until)?;
+            let (link, limit, wait) = (Arc::clone(&joined), options.bind_limit, options.wait);
+            let handles = options.astacks.min(HANDLES_ASKED) as u16;
+            let payload_check = options.payload_check.unwrap_or(false);
+            let wish = Wish { payload_check, handles, ..wish };
+            let otherwise = Otherwise { link, station, to, wish, limit, wait };
+            (Box::new(LinkedPath::new(path, otherwise)), joined, order)
+        }
+    };
+    Ok(Leg { path, frames: Arc::clone(&joined.association.frames), order })
 }
 
 /// What an export says of itself.

@@ -20,6 +20,17 @@ use crate::sys;
 /// How long a path may take to answer while there are others to try.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// Until when a way is tried after which there are `others`: each of them gets as much time as this one,
+/// so that one that works is reached however many do not answer.
+fn patience(until: Instant, others: usize) -> Instant {
+    if others == 0 {
+        return until;
+    }
+    let now = Instant::now();
+    let share = until.saturating_duration_since(now) / (others as u32 + 1);
+    now + share.min(PATIENCE)
+}
+
 /// What a client wants, whoever serves it.
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
@@ -108,8 +119,7 @@ fn try_all(
             explanation.set(way.path, Verdict::Failed, "no time was left".to_owned());
             continue;
         }
-        let others = ways.len() - i - 1;
-        let until = if others > 0 { until.min(Instant::now() + PATIENCE) } else { until };
+        let until = patience(until, ways.len() - i - 1);
         let Way { path, target, .. } = *way;
         let wanted = Wanted { name: target.name(), interface, digest, options, until };
         let bound = match target.place() {
@@ -367,7 +377,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     });
     let mut failure = (ways.is_empty() || nowhere.kind() != Kind::NotFound).then_some(nowhere);
     for (i, way) in ways.iter().enumerate() {
-        let until = if i + 1 < ways.len() { until.min(Instant::now() + PATIENCE) } else { until };
+        let until = patience(until, ways.len() - i - 1);
         let name = way.target.name();
         let wanted =
             Wanted { name, interface: &Known::none(), digest: None, options: &options, until };

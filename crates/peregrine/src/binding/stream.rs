@@ -20,6 +20,7 @@ use crate::error::{CallError, Executed, Kind, NO_THREAD, Phase};
 use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
+use crate::path::datagram::STAGGER;
 use crate::path::local::{RegionLayout, block_cost};
 use crate::path::stream::{Connection, Grant, StreamPath, ask_alone};
 use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
@@ -153,23 +154,20 @@ fn connections_to(place: &Place) -> Connections {
 
 /// Connects to the first of the place's addresses where somebody listens.
 fn connect(place: &Place, congestion: Option<&str>, until: Instant) -> Result<Stream, CallError> {
-    let mut last = None;
-    for address in place.resolve()? {
-        match Stream::connect(&address, until) {
-            Ok(stream) => {
-                let prepared = stream.prepare(congestion);
-                let what = match congestion {
-                    Some(name) => format!("preparing the connection (congestion control `{name}`)"),
-                    None => "preparing the connection".to_owned(),
-                };
-                prepared.map_err(|error| CallError::system(Phase::Bind, what, error))?;
-                return Ok(stream);
-            }
-            Err(error) => last = Some((address, error)),
+    let (address, error) = match Stream::connect(&place.resolve()?, STAGGER, until) {
+        Ok(stream) => {
+            let prepared = stream.prepare(congestion);
+            let what = match congestion {
+                Some(name) => format!("preparing the connection (congestion control `{name}`)"),
+                None => "preparing the connection".to_owned(),
+            };
+            prepared.map_err(|error| CallError::system(Phase::Bind, what, error))?;
+            return Ok(stream);
         }
-    }
-    let Some((address, error)) = last else {
-        return Err(CallError::not_executed(Kind::Unreachable, Phase::Bind, "no address"));
+        Err(Some(failure)) => failure,
+        Err(None) => {
+            return Err(CallError::not_executed(Kind::Unreachable, Phase::Bind, "no address"));
+        }
     };
     let kind = match error.kind() {
         io::ErrorKind::TimedOut => Kind::TimedOut,

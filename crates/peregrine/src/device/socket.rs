@@ -1,9 +1,15 @@
 //! A socket for packets, whatever carries them.
 
 use core::fmt;
+use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::time::Timespec;
 
 use super::Sends;
 use super::ethernet::{Ethernet, Node, Station, Use};
@@ -207,6 +213,17 @@ impl Socket {
         }
     }
 
+    /// Lets packets be cut up on their way, if what carries them can do that.
+    ///
+    /// # Errors
+    /// Those of `setsockopt`.
+    pub(crate) fn let_cut(&self) -> io::Result<()> {
+        match self {
+            Self::Udp(udp) => udp.let_cut(),
+            Self::Ethernet(_) => Ok(()),
+        }
+    }
+
     /// Bytes behind a header of so many that a packet to the peer may have without being cut up on
     /// the way: a multiple of 16. For connected sockets.
     ///
@@ -237,6 +254,29 @@ impl Socket {
             Self::Udp(udp) => udp.close(),
             Self::Ethernet(ethernet) => ethernet.close(),
         }
+    }
+}
+
+/// Waits until something has come to one of these sockets, or for so long. Those that are not of the
+/// internet are not waited for.
+///
+/// # Errors
+/// Those of `poll`.
+pub(crate) fn wait_for_any(sockets: &[&Socket], limit: Duration) -> io::Result<()> {
+    let mut fds: Vec<PollFd<'_>> = sockets
+        .iter()
+        .filter_map(|socket| match socket {
+            Socket::Udp(udp) => Some(PollFd::from_borrowed_fd(udp.as_fd(), PollFlags::IN)),
+            Socket::Ethernet(_) => None,
+        })
+        .collect();
+    let limit = Timespec {
+        tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: limit.subsec_nanos().into(),
+    };
+    match poll(&mut fds, Some(&limit)) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

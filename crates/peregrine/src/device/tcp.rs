@@ -56,21 +56,76 @@ fn left(until: Option<Instant>) -> Option<rustix::time::Timespec> {
 }
 
 impl Stream {
-    /// Connects before `until`.
-    pub(crate) fn connect(address: &SocketAddr, until: Instant) -> io::Result<Self> {
+    /// Connects to the first of several addresses that accepts, before `until`. Each is tried `stagger`
+    /// after the one before, or as soon as one fails (RFC 8305); the others are closed.
+    ///
+    /// # Errors
+    /// The last address that failed, or the first that has not answered, and why; `None` if there is no
+    /// address.
+    pub(crate) fn connect(
+        addresses: &[SocketAddr],
+        stagger: Duration,
+        until: Instant,
+    ) -> Result<Self, Option<(SocketAddr, io::Error)>> {
+        let mut attempts: Vec<(SocketAddr, Self)> = Vec::new();
+        let (mut next, mut starts) = (addresses.iter(), Instant::now());
+        let mut failure = None;
+        loop {
+            while (attempts.is_empty() || Instant::now() >= starts)
+                && let Some(address) = next.next()
+            {
+                match Self::begin(address) {
+                    Ok((stream, true)) => {
+                        return stream.connected().map_err(|e| Some((*address, e)));
+                    }
+                    Ok((stream, false)) => {
+                        attempts.push((*address, stream));
+                        starts = Instant::now() + stagger;
+                    }
+                    Err(error) => failure = Some((*address, error)),
+                }
+            }
+            let Some((first, _)) = attempts.first() else { return Err(failure) };
+            if Instant::now() >= until {
+                return Err(Some((*first, io::ErrorKind::TimedOut.into())));
+            }
+            let mut fds: Vec<PollFd<'_>> =
+                attempts.iter().map(|(_, one)| PollFd::new(&one.0, PollFlags::OUT)).collect();
+            let limit = if next.len() > 0 { until.min(starts) } else { until };
+            match poll(&mut fds, left(Some(limit)).as_ref()) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(Some((*first, error.into()))),
+            }
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            for at in (0..attempts.len()).rev().filter(|at| ready[*at]) {
+                let (address, stream) = attempts.remove(at);
+                let done = sockopt::socket_error(&stream.0).and_then(|error| error);
+                match done.map_err(io::Error::from).and_then(|()| stream.connected()) {
+                    Ok(stream) => return Ok(stream),
+                    Err(error) => {
+                        failure = Some((address, error));
+                        starts = Instant::now();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins to connect; whether that is all.
+    fn begin(address: &SocketAddr) -> io::Result<(Self, bool)> {
         let stream = Self(socket_for(address, SocketFlags::NONBLOCK)?);
         match connect(&stream.0, address) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::INPROGRESS) => {
-                if !stream.wait(For::Writable, Some(until))?.writable {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
-                sockopt::socket_error(&stream.0)??;
-            }
-            Err(error) => return Err(error.into()),
+            Ok(()) => Ok((stream, true)),
+            Err(rustix::io::Errno::INPROGRESS) => Ok((stream, false)),
+            Err(error) => Err(error.into()),
         }
-        rustix::io::ioctl_fionbio(&stream.0, false)?;
-        Ok(stream)
+    }
+
+    /// It is connected, and waits where it is told to from now on.
+    fn connected(self) -> io::Result<Self> {
+        rustix::io::ioctl_fionbio(&self.0, false)?;
+        Ok(self)
     }
 
     /// Makes it fit for calls: small messages leave at once, a peer that is silently gone is

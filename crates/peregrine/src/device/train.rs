@@ -27,7 +27,7 @@ pub(crate) trait Sends {
     /// Sends what lies in these parts as datagrams of `segment` bytes, whose last may be shorter.
     ///
     /// # Errors
-    /// If not all of them went.
+    /// If they did not go: over UDP, none of them did.
     fn send_train(
         &self,
         parts: &[Window<'_>],
@@ -152,7 +152,7 @@ impl<'a> Train<'a> {
     /// Sends all that there is, and empties the train.
     ///
     /// # Errors
-    /// As for [`Socket::send`]; how many of the datagrams went is unknown then.
+    /// As for [`Socket::send`]: over UDP, none of the datagrams went.
     pub(crate) fn send(&mut self, by: &impl Sends, to: Option<&Address>) -> io::Result<()> {
         let parts = &self.parts[..self.count];
         let sent = match self.datagrams {
@@ -418,10 +418,13 @@ mod tests {
         send_train(&near, None, &message, 1408);
         let arrivals = check_train(&far, &message, 1408);
         assert!(arrivals <= 2, "{arrivals} system calls for one train");
-        // Datagrams larger than the link: the kernel makes no train of them, and cuts them up.
+        // Datagrams larger than the link: the kernel makes no train of them, and cuts none up unless told.
         let message = pattern(20_000, 6);
         let refused = near.gather(&[Window::of(&message)], 3072);
         assert!(is_no_train(&refused.unwrap_err()));
+        let refused = near.send(&[Window::of(&message[..3008])], None).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE));
+        near.let_cut().unwrap();
         assert_eq!(send_train(&near, None, &message, 3008), 7);
         check_train(&far, &message, 3008);
     }

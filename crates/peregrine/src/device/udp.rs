@@ -66,6 +66,10 @@ impl Udp {
         let everywhere = to.ip().is_unspecified();
         let to = Address::from(to);
         let mut socket = Self::new(&to)?;
+        if to.is_v6() {
+            // As over TCP: who wants both versions listens at both.
+            socket.socket.only_v6()?;
+        }
         if everywhere {
             // Before anything can arrive.
             socket.socket.tell_asked(to.is_v6())?;
@@ -89,11 +93,9 @@ impl Udp {
 
     fn new(like: &Address) -> io::Result<Self> {
         let socket = Datagrams::new(like)?;
-        if !like.is_v6() {
-            // A fragment on the way is a little time lost; a packet that no router forwards, and
-            // about which no router may tell, is lost each time it is sent again.
-            socket.let_cut()?;
-        }
+        // Fragments share 16 bits of a number: at a high rate those of different packets are put together,
+        // and one time in 65,536 the checksum does not tell. Pieces are made smaller instead.
+        socket.keep_whole(like.is_v6(), true)?;
         Ok(Self {
             socket,
             connected: false,
@@ -254,6 +256,14 @@ impl Udp {
         self.socket.overflowed()
     }
 
+    /// Lets packets be cut up on their way: what has to be sent does not fit it otherwise.
+    ///
+    /// # Errors
+    /// Those of `setsockopt`.
+    pub(crate) fn let_cut(&self) -> io::Result<()> {
+        self.socket.keep_whole(self.socket.local()?.is_v6(), false)
+    }
+
     /// Bytes behind a header of so many that a datagram to the peer may have without being cut up on
     /// the way, as far as is known now: a multiple of 16. For connected sockets.
     ///
@@ -291,14 +301,23 @@ pub(super) fn is_no_train(error: &io::Error) -> bool {
     [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)
 }
 
-/// Sends the datagrams of a train, each for itself.
+/// Sends the datagrams of a train, each for itself. Once one has left, the others are lost if they do not.
 pub(super) fn one_by_one(
     by: &Udp,
     parts: &[Window<'_>],
     segment: usize,
     to: Option<&Address>,
 ) -> io::Result<()> {
-    super::train::cut(parts, segment, &mut |datagram| by.send(datagram, to))
+    let mut left = false;
+    super::train::cut(parts, segment, &mut |datagram| match by.send(datagram, to) {
+        Ok(()) => {
+            left = true;
+            Ok(())
+        }
+        // An error says that nothing has left.
+        Err(error) if !left => Err(error),
+        Err(_) => Ok(()),
+    })
 }
 
 /// Whether a limit will do for another: not shorter, and not much longer.

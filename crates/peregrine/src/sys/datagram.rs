@@ -504,13 +504,36 @@ impl Datagrams {
         }
     }
 
-    /// Lets routers cut up what is too large for them, rather than drop it. (In the sixth version
-    /// only the sender does that, and the kernel does when it has been told.)
+    /// Has packets dropped that are too large for a link on their way, or lets them be cut up into
+    /// fragments there. (In the sixth version only the sender cuts, once it has been told.) A packet that is
+    /// known to be too large fails as `EMSGSIZE`, and [`mtu`](Self::mtu) tells what is not; the kernel
+    /// keeps that for each host.
     ///
     /// # Errors
     /// Those of `setsockopt`.
-    pub fn let_cut(&self) -> io::Result<()> {
-        self.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &libc::IP_PMTUDISC_DONT)
+    pub fn keep_whole(&self, v6: bool, whole: bool) -> io::Result<()> {
+        let (level, discover, how) = match (v6, whole) {
+            (false, true) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
+            (false, false) => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT),
+            (true, true) => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
+            (true, false) => {
+                (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)
+            }
+        };
+        self.set(level, discover, &how)?;
+        if v6 {
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, &c_int::from(whole))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves what comes in the fourth version to sockets of that one. For sockets of the sixth, before
+    /// they are bound.
+    ///
+    /// # Errors
+    /// Those of `setsockopt`.
+    pub fn only_v6(&self) -> io::Result<()> {
+        self.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1)
     }
 
     fn fd(&self) -> c_int {

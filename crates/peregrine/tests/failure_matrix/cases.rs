@@ -113,7 +113,7 @@ fn halt(server: &Part) {
     server.signal(libc::SIGSTOP);
 }
 
-pub(crate) static CASES: [Case; 19] = [
+pub(crate) static CASES: [Case; 22] = [
     Case {
         title: "No server",
         text: "Nobody exports the name; nobody listens at the place.",
@@ -251,6 +251,64 @@ pub(crate) static CASES: [Case; 19] = [
                 },
             );
             world.cut(false);
+            cell
+        },
+    },
+    Case {
+        title: "The client's address changed between two calls",
+        text: "Over UDP the client finds that it cannot send from its old address, binds again from the new \
+               one, and makes the call. Raw Ethernet has other addresses. A TCP connection ends after 2.3 s; \
+               the call after that one returns.",
+        must: [Nothing, Return, Return, Fail(Maybe, Kind::ServerGone)],
+        run: |world| {
+            if !world.is_network() {
+                return Cell::None;
+            }
+            let _server = world.server(2, 10);
+            let client = world.client(&plain());
+            world.change_address(true);
+            let cell = Cell::of(client.echo(1));
+            assert_eq!(client.echo(7).expect("a result"), 7);
+            world.change_address(false);
+            cell
+        },
+    },
+    Case {
+        title: "Two servers behind one address",
+        text: "A balancer leads each of the client's ports to one of two servers. All handles of a binding \
+               are bound over ports that lead to the same server, and none is used over another port: a \
+               hundred calls from many threads return.",
+        must: [Nothing, Nothing, Return, Nothing],
+        run: |world| {
+            if world.way != Way::Udp {
+                return Cell::None;
+            }
+            let _servers = (world.server(2, 1000), world.server_beside());
+            let (_balancer, client) = world.balanced(&plain().astacks(24));
+            std::thread::scope(|scope| {
+                let call = || (0..5).try_for_each(|x| client.echo(x).map(drop));
+                let callers: Vec<_> = (0..20).map(|_| scope.spawn(call)).collect();
+                let cells = callers.into_iter().map(|one| Cell::of(one.join().expect("no panic")));
+                cells.max_by_key(|cell| !matches!(cell, Cell::Returned)).expect("callers")
+            })
+        },
+    },
+    Case {
+        title: "A tunnel on the way swallows large packets",
+        text: "A link takes packets of 1,400 bytes, while both ends believe in 1,500, and says nothing of \
+               those that it drops. Over UDP and raw Ethernet the client makes the pieces of a large call \
+               smaller until they get through; over UDP it remembers that for the host. TCP leaves it to the \
+               kernel, which does that only if told to (`net.ipv4.tcp_mtu_probing`).",
+        must: [Nothing, Return, Return, Fail(Maybe, Kind::ServerGone)],
+        run: |world| {
+            if !world.is_network() {
+                return Cell::None;
+            }
+            let _server = world.server(2, 10);
+            let client = world.client(&plain());
+            world.narrow(1400);
+            let cell = Cell::of(client.swallow(&vec![7; 100_000]));
+            world.narrow(0);
             cell
         },
     },

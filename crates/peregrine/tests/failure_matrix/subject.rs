@@ -8,7 +8,7 @@ use peregrine::interface::Type;
 use peregrine::value::{Overflow, Reader, Representation, Writer};
 use peregrine::{CallError, Invalid, Server, Value, interface};
 
-use super::world::{NAME, PLACE};
+use super::world::{NAME, PLACE, PLACE_BESIDE};
 
 /// No procedure waits longer.
 const LONG: Duration = Duration::from_secs(60);
@@ -23,6 +23,7 @@ pub(crate) trait Subject {
     fn panic(&self) -> peregrine::Result<()>;
     /// Calls somebody who is not there.
     fn relay(&self) -> peregrine::Result<()>;
+    fn swallow(&self, bytes: &[u8]) -> peregrine::Result<u32>;
     /// Says that it has begun, and waits until nobody waits for it.
     fn outlive(&self) -> peregrine::Result<()>;
 }
@@ -108,6 +109,9 @@ impl Subject for Answer {
     fn relay(&self) -> peregrine::Result<()> {
         other::SubjectClient::bind("local:nobody").map(drop)
     }
+    fn swallow(&self, bytes: &[u8]) -> peregrine::Result<u32> {
+        Ok(bytes.len() as u32)
+    }
     fn outlive(&self) -> peregrine::Result<()> {
         self.0.write("outlive ran");
         let caller = peregrine::caller().expect("a caller");
@@ -133,6 +137,8 @@ pub(crate) fn serve(part: &str) {
         if part.starts_with("far") {
             server = server.listen_beyond_this_machine(&format!("tcp:{PLACE}"))?;
             server = server.listen_beyond_this_machine(&format!("eth:{PLACE}"))?;
+        } else if part.starts_with("beside") {
+            server = server.listen_beyond_this_machine(&format!("udp:{PLACE_BESIDE}"))?;
         }
         server.spawn()
     };

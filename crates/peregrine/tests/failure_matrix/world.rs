@@ -8,6 +8,7 @@ use peregrine::{BindOptions, CallError};
 use super::subject::{Notes, SubjectClient};
 use super::support::bridge::Bridge;
 use super::support::link::{ENDS, Link};
+use super::support::nat::Nat;
 use super::support::weather::Weather;
 use super::{Part, support};
 
@@ -15,6 +16,11 @@ use super::{Part, support};
 pub(crate) const NAME: &str = "subject";
 const _: () = assert!(matches!(ENDS[1].as_bytes(), b"10.213.77.2"));
 pub(crate) const PLACE: &str = "10.213.77.2:7000";
+/// Where another server is, of the same name.
+pub(crate) const PLACE_BESIDE: &str = "10.213.77.2:7001";
+
+/// What the near end's address becomes.
+const OTHER_END: &str = "10.213.77.9";
 
 /// A path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,6 +137,36 @@ impl World {
     pub(crate) fn cut(&self, cut: bool) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.dark.store(cut, Ordering::SeqCst);
+    }
+
+    /// One more server, elsewhere at the far end.
+    pub(crate) fn server_beside(&self) -> Part {
+        let (_, link) = self.link.as_ref().expect("a network");
+        let home = self.home.path().join("beside");
+        std::fs::create_dir_all(&home).expect("a directory");
+        link.start(1, "child", "beside 2 1000", &home)
+    }
+
+    /// A balancer before both servers, and a client that is bound to them.
+    pub(crate) fn balanced(&self, options: &BindOptions) -> (Nat, SubjectClient) {
+        let balancer =
+            Nat::start([PLACE, PLACE_BESIDE].map(|at| at.parse().expect("one")).to_vec());
+        let address = format!("udp:{NAME}@{}", balancer.address());
+        let client = SubjectClient::bind_with(&address, options);
+        (balancer, client.unwrap_or_else(|error| panic!("{error}")))
+    }
+
+    /// Gives the near end another address, or its own back.
+    pub(crate) fn change_address(&self, changed: bool) {
+        let (_, link) = self.link.as_ref().expect("a network");
+        let (old, new) = if changed { (ENDS[0], OTHER_END) } else { (OTHER_END, ENDS[0]) };
+        link.change_address(0, old, new);
+    }
+
+    /// Lets no larger packets through, or all if this is 0.
+    pub(crate) fn narrow(&self, bytes: usize) {
+        let (bridge, _) = self.link.as_ref().expect("a network");
+        bridge.seen.narrow.store(bytes, Ordering::SeqCst);
     }
 
     pub(crate) const fn is_network(&self) -> bool {

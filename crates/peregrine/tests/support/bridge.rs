@@ -2,7 +2,7 @@
 //! of them through, and passes on everything else as it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,6 +29,9 @@ pub(crate) struct Seen {
     pub(crate) cut: AtomicBool,
     /// Whether nothing at all gets through.
     pub(crate) dark: AtomicBool,
+    /// Packets of the internet that have more bytes vanish, if this is not 0; and how many have.
+    pub(crate) narrow: AtomicUsize,
+    pub(crate) vanished: AtomicU64,
     stopped: AtomicBool,
 }
 
@@ -77,6 +80,16 @@ impl Drop for Bridge {
     }
 }
 
+/// Bytes of the largest packet that a frame brings: it may be a train, which has yet to be cut.
+fn packet_bytes(frame: &[u8]) -> usize {
+    const ETHERNET: usize = 14;
+    const IP_AND_UDP: usize = 28;
+    // A `virtio_net_hdr`: flags, kind of train, bytes of headers, bytes of each piece.
+    let piece = usize::from(u16::from_le_bytes([frame[4], frame[5]]));
+    let whole = frame.len().saturating_sub(TO_DO + ETHERNET);
+    if frame[1] == 0 { whole } else { whole.min(piece + IP_AND_UDP) }
+}
+
 /// Waits for frames, 20 ms at most, and passes on what has come and what is due.
 fn step(
     taps: &[Tap; 2],
@@ -97,6 +110,11 @@ fn step(
                 continue;
             }
             let whole = &frame[..bytes.max(TO_DO)];
+            let narrow = seen.narrow.load(Ordering::SeqCst);
+            if narrow > 0 && packet_bytes(whole) > narrow {
+                seen.vanished.fetch_add(1, Ordering::SeqCst);
+                continue;
+            }
             if ether_type(&whole[TO_DO..]) != Some(OURS) {
                 seen.others.fetch_add(1, Ordering::SeqCst);
                 let _ = taps[to].send(whole);

@@ -97,6 +97,34 @@ impl Link {
         link.up()
     }
 
+    /// The same with a router in the middle, whose way to either end takes packets of so many bytes; it says
+    /// so of those that it does not forward.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn routed(mtu: usize) -> Result<Self, String> {
+        let link = Self::named(3)?;
+        let middle = link.names[2].clone();
+        ip(&format!("-n {middle} link set lo up"))?;
+        let gateways = ["10.213.77.254", "10.213.77.253"];
+        for (end, gateway) in gateways.iter().enumerate() {
+            let (name, near, far) = (&link.names[end], &link.interfaces[end], &link.middle[end]);
+            ip(&format!("link add {near} netns {name} type veth peer name {far} netns {middle}"))?;
+            ip(&format!("-n {name} addr add {}/32 dev {near}", ENDS[end]))?;
+            ip(&format!("-n {name} link set lo up"))?;
+            ip(&format!("-n {name} link set {near} up"))?;
+            ip(&format!("-n {middle} addr add {gateway}/32 dev {far}"))?;
+            ip(&format!("-n {middle} link set {far} up"))?;
+            ip(&format!("-n {name} route add {gateway} dev {near}"))?;
+            ip(&format!("-n {name} route add default via {gateway}"))?;
+            ip(&format!("-n {middle} route add {} dev {far} mtu {mtu}", ENDS[end]))?;
+        }
+        // `/proc/sys/net` is that of the thread which opens it.
+        let forwards = link.at(2, || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"));
+        forwards.map_err(|error| format!("no forwarding: {error}"))?;
+        Ok(link)
+    }
+
     fn named(count: usize) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}{}", NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());
@@ -151,6 +179,15 @@ impl Link {
         ip(&format!("-n {} link set {} {how}", self.names[0], self.interfaces[0])).expect("a link");
     }
 
+    /// Takes an address from an end, and gives it another one.
+    pub(crate) fn change_address(&self, end: usize, old: &str, new: &str) {
+        let (name, interface) = (&self.names[end], &self.interfaces[end]);
+        for (what, address) in [("del", old), ("add", new)] {
+            let words = format!("-n {name} addr {what} {address}/24 dev {interface}");
+            ip(&words).expect("an address");
+        }
+    }
+
     /// Gives an end one more address, with the length of its network.
     pub(crate) fn add_address(&self, end: usize, address: &str) {
         let (name, interface) = (&self.names[end], &self.interfaces[end]);
@@ -161,6 +198,23 @@ impl Link {
     pub(crate) fn launch(&self, end: usize, name: &str, part: &str, directory: &Path) -> Part {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[end]]).arg(program());
+        Part::launch_by(command, name, part, directory)
+    }
+
+    /// As [`launch`](Self::launch), with a file of its own in the place of `/etc/hosts`.
+    pub(crate) fn with_hosts(
+        &self,
+        end: usize,
+        name: &str,
+        part: &str,
+        hosts: &Path,
+        directory: &Path,
+    ) -> Part {
+        let mut command = Command::new("ip");
+        // `ip netns exec` gives it a mount namespace of its own.
+        let mount = "mount --bind \"$0\" /etc/hosts && exec \"$@\"";
+        command.args(["netns", "exec", &self.names[end], "sh", "-c", mount]);
+        command.arg(hosts).arg(program());
         Part::launch_by(command, name, part, directory)
     }
 

@@ -6,6 +6,7 @@
 
 pub(crate) mod bridge;
 pub(crate) mod link;
+pub(crate) mod nat;
 pub(crate) mod relay;
 pub(crate) mod spoof;
 pub(crate) mod stream;

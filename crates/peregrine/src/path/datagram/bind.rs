@@ -1,16 +1,19 @@
 //! The client's side of binding: asking whoever listens at an address for handles.
+//!
+//! Handles are bound over the very socket that will carry their calls. Of several addresses the first
+//! that answers is taken, each asked a little later than the one before (as RFC 8305 has it for TCP).
 
 use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::time::Instant;
 
-use super::client::connected;
-use super::{BUFFER_BYTES, credits, moment};
-use crate::device::{Node, Route, Socket, Until, Use};
+use super::association::connected;
+use super::{BUFFER_BYTES, PeerFlow, credits, moment};
+use crate::device::{Node, Route, Socket, Until, Use, wait_for_any};
 use crate::error::{CallError, Kind, Phase};
 use crate::protocol::exchange::bind::{self as wire, BIND_BYTES, Bound, Grant, OnLink, Wish};
-use crate::protocol::exchange::caller::Terms;
-use crate::protocol::exchange::header::{HEADER_BYTES, Header};
+use crate::protocol::exchange::caller::{Caller, Terms};
+use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, Header};
 use crate::protocol::exchange::message::PIECE_MAX;
 use crate::sys;
 use crate::value::{Space, Window};
@@ -18,25 +21,59 @@ use crate::value::{Space, Window};
 /// What a server granted: handles, on which terms, and the first round trip.
 pub(crate) type Granted = (Grant, Terms, u64);
 
+/// How much later than the one before an address is asked, unless that one failed.
+pub(crate) const STAGGER: Duration = Duration::from_millis(250);
+/// A machine that refused so many packets has no server there. One that is about to start is waited for.
+const REFUSED_MAX: u32 = 3;
+
 fn failed(what: &str, error: io::Error) -> CallError {
     CallError::system(Phase::Bind, what.to_owned(), error)
 }
 
-/// Asks a server for handles.
-pub(crate) fn bind(to: &Route, wish: Wish, until: Instant) -> Result<Granted, CallError> {
-    let socket = connected(to, Use::Calls).map_err(|error| failed("making a socket", error))?;
-    bind_over(&socket, to, wish, until)
+/// Why there is no socket to an address.
+fn no_socket(to: &Route, error: io::Error) -> CallError {
+    match error.kind() {
+        ErrorKind::NetworkUnreachable
+        | ErrorKind::HostUnreachable
+        | ErrorKind::AddrNotAvailable => {
+            let text = format!("there is no route to {to}");
+            CallError::not_executed(Kind::Unreachable, Phase::Bind, text).because(error)
+        }
+        _ => failed("making a socket", error),
+    }
 }
 
-/// The same over a socket that nobody else uses meanwhile.
+/// Asks for handles by the first of several routes where a server answers: by which one it was, and over
+/// which socket.
+///
+/// # Errors
+/// The server's, or why none answers.
+pub(crate) fn bind(
+    routes: &[Route],
+    wish: Wish,
+    until: Instant,
+) -> Result<(usize, Socket, Granted), CallError> {
+    let Attempt { number, socket, binding, wish, .. } = race(routes, Some(wish), until)?;
+    let to = &routes[number];
+    let receive: Receive<'_> = &mut |memory, due| receive_from(&socket, memory, due);
+    let bound = converse(&socket, to, binding, until, receive)?;
+    let granted = granted(bound, wish, to)?;
+    Ok((number, socket, granted))
+}
+
+/// Asks for handles over a socket that nobody else uses meanwhile.
 pub(super) fn bind_over(
     socket: &Socket,
     to: &Route,
     wish: Wish,
     until: Instant,
 ) -> Result<Granted, CallError> {
-    let nonce = sys::random().map_err(|error| failed("asking for random bytes", error))?;
+    let nonce = nonce()?;
     ask(socket, to, wish, nonce, until, &mut |memory, due| receive_from(socket, memory, due))
+}
+
+fn nonce() -> Result<[u8; 12], CallError> {
+    sys::random().map_err(|error| failed("asking for random bytes", error))
 }
 
 /// Waits for an answer for so long, and puts it there: how many bytes it has.
@@ -47,25 +84,35 @@ pub(super) type Receive<'a> =
 pub(super) fn ask(
     socket: &Socket,
     to: &Route,
-    mut wish: Wish,
+    wish: Wish,
     nonce: [u8; 12],
     until: Instant,
     receive: Receive<'_>,
 ) -> Result<Granted, CallError> {
+    let wish = fitted(socket, wish)?;
+    let binding = wire::Binding::new(moment(), nonce, wish);
+    granted(converse(socket, to, binding, until, receive)?, Some(wish), to)
+}
+
+/// What can be wished for over a socket.
+fn fitted(socket: &Socket, wish: Wish) -> Result<Wish, CallError> {
     let buffer = socket
         .size_buffers(BUFFER_BYTES)
         .map_err(|error| failed("sizing a socket's buffer", error))?;
     let payload = socket.payload(HEADER_BYTES);
     let payload = payload.map_err(|error| failed("asking for the route's MTU", error))?;
-    wish.piece = (payload as u32).min(PIECE_MAX);
-    wish.credits = credits(buffer, wish.piece);
-    let binding = wire::Binding::new(moment(), nonce, wish);
-    match converse(socket, to, binding, until, receive)? {
-        Bound::Granted(grant, _) if wish.payload_check && !grant.payload_check => {
+    let piece = (payload as u32).min(PIECE_MAX);
+    Ok(Wish { piece, credits: credits(buffer, piece), ..wish })
+}
+
+/// What came of binding.
+fn granted(bound: Bound, wish: Option<Wish>, to: &Route) -> Result<Granted, CallError> {
+    match (bound, wish) {
+        (Bound::Granted(grant, _), Some(wish)) if wish.payload_check && !grant.payload_check => {
             let text = "the server checks no payloads".to_owned();
             Err(CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text))
         }
-        Bound::Granted(grant, round_trip) => {
+        (Bound::Granted(grant, round_trip), Some(wish)) => {
             let terms = Terms {
                 piece: grant.piece,
                 credits: grant.credits,
@@ -76,32 +123,143 @@ pub(super) fn ask(
             };
             Ok((grant, terms, round_trip))
         }
-        Bound::Denied(denial) => {
+        (Bound::Denied(denial), _) => {
             let text = String::from_utf8_lossy(denial.text()).into_owned();
             Err(denied(denial.kind, text))
         }
-        Bound::Dead | Bound::Told(_) => Err(silent(to, 0)),
+        (Bound::Dead | Bound::Told(_) | Bound::Granted(..), _) => Err(silent(to, 0)),
     }
 }
 
-/// Asks a server where it is on the link that both are at, if they are at one: `None` if it offers
-/// none there.
-pub(crate) fn where_on_link(to: &Route, until: Instant) -> Result<Option<Node>, CallError> {
-    let socket = connected(to, Use::Calls).map_err(|error| failed("making a socket", error))?;
-    let nonce = sys::random().map_err(|error| failed("asking for random bytes", error))?;
-    let binding = wire::Binding::asking(moment(), nonce);
-    let told = converse(&socket, to, binding, until, &mut |memory, due| {
-        receive_from(&socket, memory, due)
-    })?;
-    match told {
+/// Asks for the place on the link of the first server that answers at some addresses, if they are at the
+/// same one: which of the addresses answered, and `None` if that server offers none there.
+///
+/// # Errors
+/// Why none answers.
+pub(crate) fn where_on_link(
+    routes: &[Route],
+    until: Instant,
+) -> Result<(usize, Option<Node>), CallError> {
+    let Attempt { number, socket, binding, .. } = race(routes, None, until)?;
+    let to = &routes[number];
+    let receive: Receive<'_> = &mut |memory, due| receive_from(&socket, memory, due);
+    match converse(&socket, to, binding, until, receive)? {
         Bound::Told(there) => {
-            Ok(there.map(|OnLink { hardware, endpoint }| Node { hardware, endpoint }))
+            let there = there.map(|OnLink { hardware, endpoint }| Node { hardware, endpoint });
+            Ok((number, there))
         }
         Bound::Denied(denial) => {
             let text = String::from_utf8_lossy(denial.text()).into_owned();
             Err(denied(denial.kind, text))
         }
         Bound::Dead | Bound::Granted(..) => Err(silent(to, 0)),
+    }
+}
+
+/// One of the routes that are asked at the same time.
+struct Attempt {
+    number: usize,
+    socket: Socket,
+    binding: wire::Binding,
+    wish: Option<Wish>,
+    refused: u32,
+}
+
+impl Attempt {
+    fn begin(to: &Route, number: usize, wish: Option<Wish>) -> Result<Self, CallError> {
+        let socket = connected(to, Use::Calls).map_err(|error| no_socket(to, error))?;
+        let wish = wish.map(|wish| fitted(&socket, wish)).transpose()?;
+        let (now, nonce) = (moment(), nonce()?);
+        let binding = match wish {
+            Some(wish) => wire::Binding::new(now, nonce, wish),
+            None => wire::Binding::asking(now, nonce),
+        };
+        Ok(Self { number, socket, binding, wish, refused: 0 })
+    }
+
+    /// Takes what has come; whether it was an answer.
+    fn hear(&mut self, due: Duration) -> io::Result<bool> {
+        let mut memory = [0; BIND_BYTES];
+        let came = receive_from(&self.socket, &mut memory, due)?;
+        Ok(came.is_some_and(|bytes| heard(&mut self.binding, &memory[..bytes])))
+    }
+}
+
+/// Asks by each route, and returns the first that was answered; the others are given up.
+fn race(routes: &[Route], wish: Option<Wish>, until: Instant) -> Result<Attempt, CallError> {
+    let mut attempts: Vec<Attempt> = Vec::new();
+    let (mut next, mut starts) = (0, Instant::now());
+    let mut failure = None;
+    loop {
+        while next < routes.len() && (attempts.is_empty() || Instant::now() >= starts) {
+            match Attempt::begin(&routes[next], next, wish) {
+                Ok(attempt) => {
+                    attempts.push(attempt);
+                    starts = Instant::now() + STAGGER;
+                }
+                Err(error) => failure = Some(error),
+            }
+            next += 1;
+        }
+        let now = moment();
+        attempts.retain_mut(|attempt| {
+            let mut out = [0; BIND_BYTES];
+            if attempt.binding.poll_send(now, &mut out).is_some() {
+                let _ = attempt.socket.send(&[Window::from(&out[..])], None);
+            }
+            let goes_on = attempt.binding.outcome().is_none() && attempt.refused < REFUSED_MAX;
+            if !goes_on {
+                failure = Some(silent(&routes[attempt.number], attempt.refused));
+            }
+            goes_on
+        });
+        let Some(first) = attempts.first() else {
+            if next < routes.len() {
+                continue;
+            }
+            return Err(failure.unwrap_or_else(nobody));
+        };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(silent(&routes[first.number], first.refused));
+        }
+        let timers = attempts.iter().filter_map(|attempt| attempt.binding.next_timer());
+        let due = timers.min().map_or(left, |due| Duration::from_nanos(due.since(now)));
+        let mut due = due.min(left);
+        if next < routes.len() {
+            due = due.min(starts.saturating_duration_since(Instant::now()));
+        }
+        // One alone waits on its own socket, of whatever kind.
+        let alone = attempts.len() == 1;
+        if !alone {
+            let sockets: Vec<&Socket> = attempts.iter().map(|attempt| &attempt.socket).collect();
+            wait_for_any(&sockets, due).map_err(|error| failed("waiting for an answer", error))?;
+        }
+        let due = if alone { due } else { Duration::ZERO };
+        for at in 0..attempts.len() {
+            match attempts[at].hear(due) {
+                Ok(true) => return Ok(attempts.swap_remove(at)),
+                Ok(false) => {}
+                Err(error) => {
+                    let refused = error.kind() == ErrorKind::ConnectionRefused;
+                    attempts[at].refused += if refused { 1 } else { REFUSED_MAX };
+                    // The next one need not wait any longer.
+                    starts = Instant::now();
+                }
+            }
+        }
+    }
+}
+
+/// Says to a server that some handles are not needed.
+pub(super) fn say_goodbye(socket: &Socket, handles: &[Handle], terms: Terms) {
+    for handle in handles {
+        let mut caller = Caller::new(*handle, terms, 0, 1);
+        caller.bye();
+        let mut out = [0; CONTROL_BYTES_MAX];
+        if let Some(send) = caller.poll_send(moment(), &*PeerFlow::new(), &mut out) {
+            let _ = socket.send(&[Window::from(&out[..send.bytes])], None);
+        }
     }
 }
 
@@ -145,18 +303,13 @@ fn converse(
             binding.next_timer().map_or(left, |due| left.min(Duration::from_nanos(due.since(now))));
         match receive(&mut memory, due) {
             Ok(Some(bytes)) => {
-                let Some((header, body)) = memory[..bytes].split_first_chunk() else {
-                    continue;
-                };
-                if let Ok(header) = Header::parse(header, body.len()) {
-                    binding.handle(moment(), &header, body);
-                }
+                heard(&mut binding, &memory[..bytes]);
             }
             Ok(None) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 // A server that is about to start is waited for a little.
                 refused += 1;
-                if refused == 3 {
+                if refused == REFUSED_MAX {
                     return Err(silent(to, refused));
                 }
                 std::thread::sleep(Duration::from_millis(5));
@@ -164,6 +317,12 @@ fn converse(
             Err(error) => return Err(failed("receiving the server's answer", error)),
         }
     }
+}
+
+/// Takes a packet; whether it was an answer.
+fn heard(binding: &mut wire::Binding, packet: &[u8]) -> bool {
+    let Some((header, body)) = packet.split_first_chunk() else { return false };
+    Header::parse(header, body.len()).is_ok_and(|header| binding.handle(moment(), &header, body))
 }
 
 /// What the server says to a caller that it knew, and does not know any more: whatever it is, the
@@ -188,6 +347,11 @@ pub(crate) fn lost(error: CallError, deadline: Option<Instant>) -> CallError {
 fn denied(kind: u32, text: String) -> CallError {
     let kind = Kind::from_number(kind).unwrap_or(Kind::ProtocolMismatch);
     CallError::not_executed(kind, Phase::Bind, text)
+}
+
+#[cold]
+fn nobody() -> CallError {
+    CallError::not_executed(Kind::Unreachable, Phase::Bind, "the place has no address")
 }
 
 #[cold]

@@ -1,282 +1,48 @@
-//! The client's end: a frame for each calling thread, its way to the network, and a caller for each of
-//! them and each binding.
+//! The client's end of a call: a caller for each binding and frame, its packets out, its result in.
 //!
-//! The thread that calls sends, waits and receives on its own socket, so the kernel wakes the right
-//! one (Firefly's direct wake-up). Beyond so many sockets the others share one. What is owed when no call is under way, the keeper does: it
-//! acknowledges results, and asks whether calls that were given up have been let go.
+//! The thread that calls sends, waits and receives on its frame's own socket, so the kernel wakes the
+//! right one (Firefly's direct wake-up). Beyond so many sockets the others share one. What is owed when no
+//! call is under way, the keeper does: it acknowledges results, and asks whether calls that were given up
+//! have been let go. Both stand in [`association`](super::association).
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use core::time::Duration;
-use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
-use std::time::Instant;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
 
-use super::bind::{Granted, bind_over};
-use super::lane::{Came, Lane, Receiving, Waiting, Way, deliver_now, send};
+use super::association::{Association, Loss, locked};
+use super::bind::{Granted, lost, say_goodbye};
+use super::lane::{Came, Lane, Receiving, Trouble, Waiting, Way, send};
 use super::message::{Message, PARTS_MAX, Parts};
+use super::moment;
 use super::sharing::{ReceiveTurn, Shared};
-use super::{BUFFER_BYTES, PeerFlow, moment};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{Extensions, no_time_left};
-use crate::call::{Answer, Call, CallPath, FrameLayout, Frames, PathKind, Returned, Wait, inside};
-use crate::device::{Route, Socket, Until, Use};
+use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
+use crate::device::{Route, Socket};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::limits;
 use crate::protocol::exchange::bind::Wish;
 use crate::protocol::exchange::caller::{self, Caller, Outcome, Terms, Unbegun, Why};
-use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle};
-use crate::protocol::exchange::message::Shape;
+use crate::protocol::exchange::header::{HEADER_BYTES, Handle};
+use crate::protocol::exchange::message::{PIECE_MIN, Shape};
 use crate::protocol::exchange::time::Moment;
-use crate::sys::{self, Memory};
-use crate::value::{Space, Window, align_up};
+use crate::sys;
+use crate::value::{Space, Window};
 
-/// How long an acknowledgement may be owed.
-pub(crate) const OWED: Duration = Duration::from_millis(100);
+/// A server that is known to be there answers within this, or within four round trips if that is longer.
+/// Beyond it there may be another way to it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A result of so many bytes is acknowledged at once, for the server's sake that keeps it: one packet
 /// more, among many.
 const ACKNOWLEDGED_AT_ONCE: u32 = 1 << 20;
 
-/// What all bindings of this process that take one route share.
-pub(crate) struct Association {
-    to: Route,
-    pub(crate) frames: Arc<Frames>,
-    flow: Arc<PeerFlow>,
-    slots: Box<[Slot]>,
-    /// How many frames have a socket of their own.
-    sockets: AtomicU32,
-    /// The socket of the others.
-    shared: Mutex<Option<Arc<Shared>>>,
-    lanes: Mutex<Vec<Weak<Mutex<Lane>>>>,
-    /// Whether the keeper looks after what is owed.
-    tended: AtomicBool,
-}
-
-/// What belongs to a frame: whoever has the frame uses it.
-#[derive(Default)]
-struct Slot {
-    way: OnceLock<Way>,
-    /// Whose call was given up, until the server has let go of it.
-    captured: Mutex<Option<Arc<Mutex<Lane>>>>,
-}
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
-impl Association {
-    /// Room for `count` calls at a time, of messages of so many bytes, to one address.
-    pub(crate) fn new(to: Route, count: u32, active: u32, bytes: usize) -> io::Result<Self> {
-        let bytes = align_up(bytes);
-        let half = (HEADER_BYTES + bytes).next_multiple_of(HEADER_BYTES);
-        let (count, stride) = (count.clamp(1, limits::ASTACKS_MAX), 2 * half);
-        let memory = Memory::private(stride * count as usize)?;
-        let (call_at, reply_at) = (HEADER_BYTES, half + HEADER_BYTES);
-        let layout = FrameLayout { count, first: 0, stride, call_at, reply_at, bytes };
-        Ok(Self::of_frames(to, Arc::new(Frames::new(Arc::new(memory), layout, active))))
-    }
-
-    /// The same for the frames of another association, which goes another way to the same server.
-    pub(crate) fn beside(&self, to: Route) -> Self {
-        let frames = Arc::clone(&self.frames);
-        Self::of_frames(to, frames)
-    }
-
-    fn of_frames(to: Route, frames: Arc<Frames>) -> Self {
-        Self {
-            to,
-            slots: (0..frames.layout().count).map(|_| Slot::default()).collect(),
-            frames,
-            flow: PeerFlow::new(),
-            sockets: AtomicU32::new(0),
-            shared: Mutex::default(),
-            lanes: Mutex::default(),
-            tended: AtomicBool::new(false),
-        }
-    }
-
-    /// How its packets get to the server.
-    pub(crate) const fn to(&self) -> &Route {
-        &self.to
-    }
-
-    /// Bytes of the largest message.
-    pub(crate) fn message_bytes(&self) -> usize {
-        self.frames.layout().bytes
-    }
-
-    /// Asks for further handles: without descriptors over the socket that is shared.
-    pub(crate) fn bind(&self, wish: Wish, until: Instant) -> Result<Granted, CallError> {
-        let error = match connected(&self.to, Use::Calls) {
-            Ok(socket) => return bind_over(&socket, &self.to, wish, until),
-            Err(error) => error,
-        };
-        let shared = locked(&self.shared).clone();
-        match shared {
-            Some(shared) => shared.bind(self, wish, until),
-            None => Err(CallError::system(Phase::Bind, "making a socket", error)),
-        }
-    }
-
-    /// A frame's way to the network.
-    #[inline]
-    fn way(&self, index: u32) -> io::Result<&Way> {
-        let way = &self.slots[index as usize].way;
-        way.get().map_or_else(|| self.find_way(way), Ok)
-    }
-
-    /// A socket of its own for a frame that has none yet, or the shared one if that would be too many.
-    #[cold]
-    fn find_way<'a>(&'a self, way: &'a OnceLock<Way>) -> io::Result<&'a Way> {
-        let one_more = |count| (count < limits::SOCKETS_PER_SERVER).then_some(count + 1);
-        let counted = self.sockets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        if counted.is_ok_and(|before| before > 0) {
-            // There when descriptors have run out: from two sockets on nobody is without a way.
-            let _ = self.share();
-        }
-        let found = if counted.is_ok() {
-            connected(&self.to, Use::Calls).map(Way::Own).or_else(|error| {
-                self.sockets.fetch_sub(1, Ordering::Relaxed);
-                // Without descriptors one may share what is there.
-                locked(&self.shared).as_ref().map(|one| Way::Shared(Arc::clone(one))).ok_or(error)
-            })?
-        } else {
-            Way::Shared(self.share()?)
-        };
-        if let Err(Way::Own(_)) = way.set(found) {
-            // Somebody had to say something on behalf of the frame meanwhile.
-            self.sockets.fetch_sub(1, Ordering::Relaxed);
-        }
-        way.get().ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    /// The socket that frames share; made for the first of them.
-    fn share(&self) -> io::Result<Arc<Shared>> {
-        let mut shared = locked(&self.shared);
-        if let Some(shared) = &*shared {
-            return Ok(Arc::clone(shared));
-        }
-        let new = Arc::new(Shared::new(&self.to, self.frames.layout().count)?);
-        Ok(Arc::clone(shared.insert(new)))
-    }
-
-    /// The memory of a frame, from the room for the header on: that of the call, or of the reply.
-    fn half(&self, index: u32, at: usize) -> Space<'_> {
-        let layout = self.frames.layout();
-        let start = layout.stride * index as usize + at - HEADER_BYTES;
-        let space = self.frames.memory().space();
-        space.part(start, HEADER_BYTES + layout.bytes).unwrap_or(Space::none())
-    }
-
-    /// The same of the reply.
-    pub(super) fn reply_half(&self, index: u32) -> Space<'_> {
-        self.half(index, self.frames.layout().reply_at)
-    }
-
-    /// Does what is owed; whether something still will be.
-    pub(crate) fn tend(&self) -> bool {
-        // Before the look: what is owed from now on is said anew.
-        self.tended.store(false, Ordering::SeqCst);
-        let mut lanes = locked(&self.lanes);
-        lanes.retain(|lane| lane.strong_count() > 0);
-        let all: Vec<_> = lanes.iter().filter_map(Weak::upgrade).collect();
-        drop(lanes);
-        let now = moment();
-        let mut owed = false;
-        for lane in all {
-            // One that is in a call owes nothing.
-            let Some(mut lane) = try_locked(&lane) else {
-                owed = true;
-                continue;
-            };
-            if lane.caller.is_captured() {
-                owed |= !self.look_after(&mut lane);
-            } else if lane.caller.owes_acknowledgement() {
-                if now.since(lane.ended) < OWED.as_nanos() as u64 / 2 {
-                    owed = true;
-                } else {
-                    lane.caller.acknowledge();
-                    self.say(&mut lane, now);
-                }
-            }
-        }
-        if owed {
-            self.tended.store(true, Ordering::SeqCst);
-        }
-        owed
-    }
-
-    /// Notes that something is owed; whether the keeper is to be told.
-    fn owes(&self) -> bool {
-        !self.tended.load(Ordering::Relaxed) && !self.tended.swap(true, Ordering::SeqCst)
-    }
-
-    /// Sends what a caller has to say that has no call.
-    fn say(&self, lane: &mut Lane, now: Moment) {
-        let Ok(way) = self.way(lane.index) else { return };
-        let mut out = [0; CONTROL_BYTES_MAX];
-        // Nothing that it says then has a part of a message.
-        while let Some(send) = lane.poll_send(now, &mut out) {
-            deliver_now(lane, way, &[Window::from(&out[..send.bytes])]);
-        }
-    }
-
-    /// Looks whether the server has let go of a call that was given up, and asks again; true once
-    /// it has.
-    fn look_after(&self, lane: &mut Lane) -> bool {
-        let Ok(way) = self.way(lane.index) else { return true };
-        match way {
-            Way::Own(socket) => hear(socket, lane),
-            Way::Shared(shared) => shared.look(self, lane),
-        }
-        let now = moment();
-        if lane.caller.next_timer().is_some_and(|due| due <= now) {
-            lane.caller.timer(now);
-        }
-        self.say(lane, now);
-        !lane.caller.is_captured()
-    }
-}
-
-/// Takes what has come on a lane's own socket while no call is under way.
-fn hear(socket: &Socket, lane: &mut Lane) {
-    let mut memory = [0; CONTROL_BYTES_MAX];
-    // What comes belongs to the frame's call, if another binding has one: it asks again.
-    for _ in 0..16 {
-        let came = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
-        match came {
-            Ok(Some(arrival)) if !arrival.cut => {
-                lane.hear(&memory[..arrival.bytes]);
-            }
-            Ok(Some(_)) => {}
-            Ok(None) => break,
-            Err(_) => lane.caller.unreachable(),
-        }
-    }
-}
-
-/// A socket for a route, with room for what may come.
-pub(super) fn connected(to: &Route, what: Use) -> io::Result<Socket> {
-    let socket = to.connect(what)?;
-    socket.size_buffers(BUFFER_BYTES)?;
-    Ok(socket)
-}
-
-/// Gets new handles for a binding whose server has forgotten an idle one.
+/// What a binding says when one of its callers asks for a handle.
 pub(crate) trait Renew: Send + Sync {
-    /// Handles from the same server as before.
-    ///
-    /// # Errors
-    /// If it is another one, or there are none.
-    fn renew(&self, deadline: Option<Instant>) -> Result<Granted, CallError>;
+    /// What it wishes.
+    fn wish(&self) -> Wish;
+
+    /// Until when that may take, for a call with this deadline.
+    fn until(&self, deadline: Option<Instant>) -> Instant;
 
     /// Something is owed: the keeper is to look after it.
     fn remind(&self);
@@ -285,10 +51,19 @@ pub(crate) trait Renew: Send + Sync {
     fn is_own(&self) -> bool;
 }
 
+/// Over what a binding's first handle was bound.
+pub(crate) enum First {
+    /// The way of this frame, which the caller has.
+    Frame(u32),
+    /// A socket that is the way of no frame yet.
+    Socket(Socket),
+}
+
 /// A binding's way to its export.
 pub(crate) struct DatagramPath<R: Renew> {
     association: Arc<Association>,
     lanes: Box<[OnceLock<Arc<Mutex<Lane>>>]>,
+    /// Handles that were bound over the shared socket and that no caller has yet.
     spare: Mutex<Vec<Handle>>,
     terms: Terms,
     checked: bool,
@@ -299,29 +74,44 @@ pub(crate) struct DatagramPath<R: Renew> {
     /// When the first of those calls began, or heard something last, that have failed since for want of
     /// answers; 0 if none has.
     silent_since: AtomicU64,
+    /// The socket over which it was bound, and its handle, until a frame without a way is used.
+    first: Mutex<Option<(Socket, Granted)>>,
     renew: R,
 }
 
 impl<R: Renew> DatagramPath<R> {
+    /// A binding of which the first handle was bound so.
     pub(crate) fn new(
         association: Arc<Association>,
-        (grant, terms, round_trip): Granted,
+        first: First,
+        granted: Granted,
         wait: Wait,
         renew: R,
     ) -> Self {
         let count = association.frames.layout().count;
-        Self {
+        let path = Self {
             lanes: (0..count).map(|_| OnceLock::new()).collect(),
             association,
-            spare: Mutex::new(grant.handles().to_vec()),
-            terms,
-            checked: grant.payload_check,
-            round_trip,
+            spare: Mutex::default(),
+            terms: granted.1,
+            checked: granted.0.payload_check,
+            round_trip: granted.2,
             wait,
             lost: AtomicBool::new(false),
             silent_since: AtomicU64::new(0),
+            first: Mutex::default(),
             renew,
+        };
+        match first {
+            First::Frame(frame) => {
+                let handle = path.first_of(&granted);
+                if let (Some(way), Some(handle)) = (path.association.way(frame), handle) {
+                    path.begin_lane(frame, (handle, granted.1, granted.2), way);
+                }
+            }
+            First::Socket(socket) => *locked(&path.first) = Some((socket, granted)),
         }
+        path
     }
 
     /// For how long calls have failed in a row of which nothing was heard, in nanoseconds.
@@ -346,23 +136,46 @@ impl<R: Renew> DatagramPath<R> {
         let _ = self.silent_since.compare_exchange(0, since.0, order, order);
     }
 
-    /// A handle that nobody has used yet.
-    fn handle(&self, deadline: Option<Instant>) -> Result<Handle, CallError> {
-        if let Some(handle) = locked(&self.spare).pop() {
-            return Ok(handle);
-        }
-        let (grant, ..) = self.renew.renew(deadline)?;
-        let mut spare = locked(&self.spare);
-        spare.extend_from_slice(grant.handles());
-        spare.pop().ok_or_else(|| {
+    /// Binds over the way of a frame, which the caller has.
+    #[cold]
+    fn bind(&self, frame: u32, deadline: Option<Instant>) -> Result<Granted, CallError> {
+        let patience = PATIENCE.max(Duration::from_nanos(self.round_trip.saturating_mul(4)));
+        let until = self.renew.until(deadline).min(Instant::now() + patience);
+        let bound = self.association.bind(frame, self.renew.wish(), until);
+        bound.map_err(|error| lost(error, deadline))
+    }
+
+    /// The first handle that was granted; the others are kept for callers on the same socket.
+    fn first_of(&self, granted: &Granted) -> Option<Handle> {
+        let (first, rest) = granted.0.handles().split_first()?;
+        *locked(&self.spare) = rest.to_vec();
+        Some(*first)
+    }
+
+    /// A handle for a frame, on the terms on which it was granted.
+    #[cold]
+    fn handle(
+        &self,
+        frame: u32,
+        deadline: Option<Instant>,
+    ) -> Result<(Handle, Terms, u64), CallError> {
+        let granted = self.bind(frame, deadline)?;
+        let handle = if let Some(Way::Own(_)) = self.association.way(frame) {
+            granted.0.handles().first().copied()
+        } else {
+            self.first_of(&granted)
+        };
+        let handle = handle.ok_or_else(|| {
             CallError::not_executed(Kind::Exhausted, Phase::Bind, "the server granted no handle")
-        })
+        })?;
+        Ok((handle, granted.1, granted.2))
     }
 
     /// A caller of a new handle, for a frame that goes that way.
     fn caller(&self, (handle, terms, round_trip): (Handle, Terms, u64), way: &Way) -> Caller {
         let seed = sys::random().map_or(1, u64::from_le_bytes);
         let terms = if let Way::Shared(_) = way { Shared::terms(terms) } else { terms };
+        let terms = Terms { piece: self.association.piece_for(terms.piece), ..terms };
         Caller::new(handle, terms, round_trip, seed)
     }
 
@@ -372,35 +185,88 @@ impl<R: Renew> DatagramPath<R> {
         if let Some(lane) = lane.get() {
             return Ok(lane);
         }
-        self.new_lane(index, lane, deadline)
+        self.new_lane(index, deadline)
     }
 
     #[cold]
-    fn new_lane<'a>(
-        &'a self,
+    fn new_lane(
+        &self,
         index: u32,
-        lane: &'a OnceLock<Arc<Mutex<Lane>>>,
         deadline: Option<Instant>,
-    ) -> Result<&'a Arc<Mutex<Lane>>, CallError> {
-        let handle = self.handle(deadline)?;
-        let way = self.way_of(index).inspect_err(|_| locked(&self.spare).push(handle))?;
-        let caller = self.caller((handle, self.terms, self.round_trip), way);
-        // Nobody else has the frame.
-        Ok(lane.get_or_init(|| {
-            let flow = Arc::clone(&self.association.flow);
-            let lane = Lane::new(caller, flow, index, self.checked);
-            let lane = Arc::new(Mutex::new(lane));
+    ) -> Result<&Arc<Mutex<Lane>>, CallError> {
+        let known = match self.association.way(index) {
+            Some(Way::Shared(_)) => {
+                locked(&self.spare).pop().map(|spare| (spare, self.terms, self.round_trip))
+            }
+            Some(Way::Own(_)) => None,
+            None => locked(&self.first).take().and_then(|(socket, granted)| {
+                self.association.start_with(index, socket);
+                Some((*granted.0.handles().first()?, granted.1, granted.2))
+            }),
+        };
+        let handle = match known {
+            Some(handle) => handle,
+            None => self.handle(index, deadline)?,
+        };
+        let way = self.way(index)?;
+        Ok(self.begin_lane(index, handle, way))
+    }
+
+    /// The lane of a frame, which nobody else has.
+    fn begin_lane(
+        &self,
+        index: u32,
+        (handle, terms, round_trip): (Handle, Terms, u64),
+        way: &Way,
+    ) -> &Arc<Mutex<Lane>> {
+        let caller = self.caller((handle, terms, round_trip), way);
+        self.lanes[index as usize].get_or_init(|| {
+            let lane = Arc::new(Mutex::new(Lane::new(
+                caller,
+                self.association.flow(),
+                index,
+                self.checked,
+            )));
             if let Way::Shared(shared) = way {
                 shared.add(handle, &lane);
             }
-            locked(&self.association.lanes).push(Arc::downgrade(&lane));
+            self.association.add(&lane);
             lane
-        }))
+        })
     }
 
-    fn way_of(&self, index: u32) -> Result<&Way, CallError> {
-        let way = self.association.way(index);
-        way.map_err(|error| CallError::system(Phase::Call, "making a socket", error))
+    /// The way of a frame that has a lane.
+    fn way(&self, index: u32) -> Result<&Way, CallError> {
+        self.association.way(index).ok_or_else(|| Loss::Silent.failure())
+    }
+
+    /// Something kept packets of a call from leaving this machine, or makes them too large for what lies
+    /// on their way. The error with which the call fails, if it does.
+    #[cold]
+    fn settle(&self, lane: &mut Lane, way: &Way, trouble: Trouble) -> Option<CallError> {
+        match trouble {
+            Trouble::TooLarge => {
+                let piece = way.socket().payload(HEADER_BYTES).unwrap_or(0) as u32;
+                if piece < PIECE_MIN {
+                    // There is nothing smaller to send.
+                    let _ = way.socket().let_cut();
+                }
+                lane.piece_max = lane.piece_max.min(piece.max(PIECE_MIN));
+                lane.caller.narrow(lane.piece_max, moment());
+                None
+            }
+            Trouble::Stranded => {
+                if !self.association.has_moved(way.socket()) {
+                    // It may come back: what did not leave is sent again.
+                    return None;
+                }
+                self.association.lose(Loss::Moved);
+                lane.caller.cut_off();
+                let _ = lane.caller.outcome();
+                let failure = Loss::Moved.failure();
+                Some(if lane.sent { failure.may_have_executed() } else { failure })
+            }
+        }
     }
 
     /// One call, with the caller's lane.
@@ -413,10 +279,14 @@ impl<R: Renew> DatagramPath<R> {
         deadline: Option<Instant>,
     ) -> (MutexGuard<'m, Lane>, Result<Shape, CallError>) {
         let association = &*self.association;
-        let way = match self.way_of(lane.index) {
+        let way = match self.way(lane.index) {
             Ok(way) => way,
             Err(error) => return (lane, Err(error)),
         };
+        if lane.caller.piece() > lane.piece_max {
+            let narrow = lane.piece_max;
+            lane.caller.narrow(narrow, moment());
+        }
         if let Err(unbegun) = lane.caller.begin(shape) {
             return (lane, Err(not_begun(unbegun)));
         }
@@ -435,15 +305,27 @@ impl<R: Renew> DatagramPath<R> {
         let mut now = moment();
         let began = now;
         lane.heard = None;
+        (lane.sent, lane.trouble) = (false, None);
         let result = loop {
             send(&mut lane, way, message, call_half, shape.total, now);
+            if let Some(trouble) = lane.trouble.take()
+                && let Some(error) = self.settle(&mut lane, way, trouble)
+            {
+                break Err(error);
+            }
             match lane.caller.outcome() {
                 Some(Outcome::Returned(shape)) => {
                     lane.ended = now;
+                    if lane.caller.piece() < self.terms.piece {
+                        self.association.learn(lane.caller.piece());
+                    }
                     break Ok(shape);
                 }
                 Some(Outcome::Failed { executed, why }) => {
                     self.note_failure(&lane, began, matches!(why, Why::Dead));
+                    if matches!(why, Why::Dead | Why::Unreachable) {
+                        self.association.lose(Loss::Silent);
+                    }
                     break Err(failed(executed, why));
                 }
                 None => {}
@@ -485,9 +367,10 @@ impl<R: Renew> DatagramPath<R> {
 fn not_begun(unbegun: Unbegun) -> CallError {
     match unbegun {
         Unbegun::TooLarge => CallError::too_large(),
+        // A new handle is bound then; only its failure is told.
         Unbegun::Busy | Unbegun::Gone => {
-            let text = "the server has not let go of the caller's last call";
-            CallError::not_executed(Kind::Exhausted, Phase::Call, text)
+            let text = "the caller's handle is of no use any more";
+            CallError::not_executed(Kind::ServerGone, Phase::Call, text)
         }
     }
 }
@@ -517,6 +400,9 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         let layout = call.layout();
         if layout.total > self.association.message_bytes() {
             return Err(CallError::too_large());
+        }
+        if let Some(loss) = self.association.loss() {
+            return Err(loss.failure());
         }
         let deadline = call.limit.deadline();
         let index = call.frame.index();
@@ -564,31 +450,29 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         };
         let mut result;
         (lane_guard, result) = self.exchange((lane, lane_guard), &message, shape, call, deadline);
-        if lane_guard.caller.is_gone()
-            && let Err(error) = &result
+        let caller = &lane_guard.caller;
+        if let Err(error) = &result
+            && (caller.is_gone() || caller.is_captured())
         {
-            // The handle is of no use; if nothing ran, an idle caller was forgotten.
+            // The handle is of no use; if nothing ran, an idle caller was forgotten, or is captured.
             self.lost.store(true, Ordering::Relaxed);
-            if error.executed() == Executed::No {
-                let gone = lane_guard.caller.handle_of();
+            if error.executed() == Executed::No && !self.association.is_lost() {
+                let gone = caller.handle_of();
                 // Who has the receive turn is not to wait for it.
                 drop(lane_guard);
-                let (grant, terms, round_trip) = self.renew.renew(deadline)?;
+                let granted = self.handle(index, deadline)?;
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     return Err(no_time_left());
                 }
                 lane_guard = locked(lane);
-                if let Some((handle, rest)) = grant.handles().split_first() {
-                    *locked(&self.spare) = rest.to_vec();
-                    let way = self.way_of(index)?;
-                    lane_guard.caller = self.caller((*handle, terms, round_trip), way);
-                    if let Way::Shared(shared) = way {
-                        shared.remove(&gone);
-                        shared.add(*handle, lane);
-                    }
-                    (lane_guard, result) =
-                        self.exchange((lane, lane_guard), &message, shape, call, deadline);
+                let way = self.way(index)?;
+                lane_guard.caller = self.caller(granted, way);
+                if let Way::Shared(shared) = way {
+                    shared.remove(&gone);
+                    shared.add(granted.0, lane);
                 }
+                (lane_guard, result) =
+                    self.exchange((lane, lane_guard), &message, shape, call, deadline);
             }
         }
         if result.as_ref().is_ok_and(|result| result.total >= ACKNOWLEDGED_AT_ONCE) {
@@ -597,8 +481,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
             self.association.say(&mut lane_guard, now);
         }
         if lane_guard.caller.is_captured() {
-            let slot = &self.association.slots[index as usize];
-            *locked(&slot.captured) = Some(Arc::clone(lane));
+            self.association.capture(index, lane);
         }
         drop(lane_guard);
         if self.association.owes() {
@@ -630,20 +513,11 @@ impl<R: Renew> CallPath for DatagramPath<R> {
     }
 
     fn is_alive(&self) -> bool {
-        !self.lost.load(Ordering::Relaxed)
+        !self.lost.load(Ordering::Relaxed) && !self.association.is_lost()
     }
 
     fn let_go(&self, frame: u32) -> bool {
-        let slot = &self.association.slots[frame as usize];
-        let mut captured = locked(&slot.captured);
-        let Some(lane) = captured.as_ref() else { return true };
-        let Some(mut lane) = try_locked(lane) else { return false };
-        let let_go = self.association.look_after(&mut lane);
-        drop(lane);
-        if let_go {
-            *captured = None;
-        }
-        let_go
+        self.association.let_go(frame)
     }
 }
 
@@ -659,19 +533,16 @@ impl<R: Renew> Drop for DatagramPath<R> {
             lane.caller.bye();
             self.association.say(&mut lane, now);
             // What was given up is heard of until the server has let go.
-            if let Ok(Way::Shared(shared)) = self.association.way(lane.index)
+            if let Some(Way::Shared(shared)) = self.association.way(lane.index)
                 && !lane.caller.is_captured()
             {
                 shared.remove(&lane.caller.handle_of());
             }
         }
         // Nor are those needed that no thread has used.
-        for handle in locked(&self.spare).drain(..) {
-            let mut caller = Caller::new(handle, self.terms, self.round_trip, 1);
-            caller.bye();
-            let mut lane = Lane::new(caller, Arc::clone(&self.association.flow), 0, false);
-            lane.ended = now;
-            self.association.say(&mut { lane }, now);
+        self.association.say_goodbye(&locked(&self.spare), self.terms);
+        if let Some((socket, granted)) = locked(&self.first).take() {
+            say_goodbye(&socket, granted.0.handles(), granted.1);
         }
     }
 }

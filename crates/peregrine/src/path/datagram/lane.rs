@@ -47,6 +47,34 @@ impl Way {
     }
 }
 
+/// What keeps a packet from leaving this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// There is no way to the server from the socket's address, or that address is gone.
+    Stranded,
+    /// It is larger than a link on its way takes in one piece.
+    TooLarge,
+}
+
+impl Trouble {
+    /// What an error in sending means; `None` if it is a loss like any other.
+    pub(super) fn of(error: &io::Error) -> Option<Self> {
+        // Linux says `EINVAL` where the socket's own address is not this machine's any more.
+        const STRANDED: [i32; 6] = [
+            libc::EINVAL,
+            libc::EADDRNOTAVAIL,
+            libc::ENETUNREACH,
+            libc::EHOSTUNREACH,
+            libc::ENETDOWN,
+            libc::ENODEV,
+        ];
+        match error.raw_os_error()? {
+            libc::EMSGSIZE => Some(Self::TooLarge),
+            code => STRANDED.contains(&code).then_some(Self::Stranded),
+        }
+    }
+}
+
 /// A caller: one frame's for one binding.
 pub(crate) struct Lane {
     pub(super) caller: Caller,
@@ -65,6 +93,12 @@ pub(crate) struct Lane {
     pub(super) news: bool,
     /// How many refusals of the shared socket it knows.
     pub(super) refusals: u32,
+    /// Whether any packet of its call has left this machine.
+    pub(super) sent: bool,
+    /// Why the last one that did not has not.
+    pub(super) trouble: Option<Trouble>,
+    /// Bytes of a full piece that get through, as far as is known.
+    pub(super) piece_max: u32,
 }
 
 impl Lane {
@@ -80,6 +114,9 @@ impl Lane {
             offers: Offers::default(),
             news: false,
             refusals: 0,
+            sent: false,
+            trouble: None,
+            piece_max: u32::MAX,
         }
     }
 
@@ -152,22 +189,27 @@ fn send_train(
     let mut windows = [Window::empty(); WINDOWS_MAX];
     let mut chunk = Chunk::default();
     let mut next = Some(first);
-    let mut refused = false;
     while let Some(send) = next {
         let count = message.range(send.range, &mut windows);
         if lane.checked {
             checks::seal_one_of_many(&mut out, &windows[..count], &mut chunk);
         }
         if !train.push(&out[..send.bytes], &windows[..count]) {
-            refused |= train.send(way.socket(), None).is_err_and(|error| is_refusal(&error));
+            note(lane, way, train.send(way.socket(), None));
             train.push(&out[..send.bytes], &windows[..count]);
         }
         next = lane.poll_send(now, &mut out);
     }
-    refused |= train.send(way.socket(), None).is_err_and(|error| is_refusal(&error));
+    note(lane, way, train.send(way.socket(), None));
     lane.scratch = scratch;
-    if refused {
-        way.is_refused(lane);
+}
+
+/// Notes whether something has left.
+fn note(lane: &mut Lane, way: &Way, sent: io::Result<()>) {
+    match sent {
+        Ok(()) => lane.sent = true,
+        Err(error) if is_refusal(&error) => way.is_refused(lane),
+        Err(error) => lane.trouble = Trouble::of(&error).or(lane.trouble),
     }
 }
 
@@ -185,11 +227,17 @@ pub(super) fn deliver_now(lane: &mut Lane, way: &Way, packet: &[Window<'_>]) {
     deliver_by(lane, way, || way.socket().send_now(packet));
 }
 
+#[inline]
 fn deliver_by(lane: &mut Lane, way: &Way, send: impl Fn() -> io::Result<()>) {
-    if send().is_err_and(|error| is_refusal(&error)) {
-        // That was said of an earlier packet, instead of sending this one.
-        way.is_refused(lane);
-        let _ = send();
+    match send() {
+        Ok(()) => lane.sent = true,
+        Err(error) => {
+            if is_refusal(&error) {
+                way.is_refused(lane);
+            }
+            // Often that was said of an earlier packet, instead of sending this one.
+            note(lane, way, send());
+        }
     }
 }
 
@@ -278,7 +326,10 @@ impl Receiving<'_> {
             Ok(None) => Came::Nothing,
             Err(error) if is_refusal(&error) => Came::Unreachable,
             // What was sent is as good as lost, and asked for again.
-            Err(_) => Came::Nothing,
+            Err(error) => {
+                lane.trouble = Trouble::of(&error).or(lane.trouble);
+                Came::Nothing
+            }
         };
         lane.scratch = scratch;
         came

@@ -21,11 +21,15 @@ const SILENCE: u64 = 600 * MILLISECOND;
 pub(crate) trait Fallback: Send + Sync {
     type Renew: Renew;
 
-    /// A way to the very server that the link led to.
+    /// A way to the very server that the link led to, bound for a frame, which the caller has.
     ///
     /// # Errors
     /// If it is gone, or another.
-    fn fall_back(&self, deadline: Option<Instant>) -> Result<DatagramPath<Self::Renew>, CallError>;
+    fn fall_back(
+        &self,
+        frame: u32,
+        deadline: Option<Instant>,
+    ) -> Result<DatagramPath<Self::Renew>, CallError>;
 
     /// What speaks on the link, in words.
     fn device(&self) -> String;
@@ -45,11 +49,11 @@ impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
         Self { link, udp: OnceLock::new(), silent: AtomicU32::new(0), fallback }
     }
 
-    fn udp(&self, deadline: Option<Instant>) -> Result<&DatagramPath<R>, CallError> {
+    fn udp(&self, frame: u32, deadline: Option<Instant>) -> Result<&DatagramPath<R>, CallError> {
         if let Some(udp) = self.udp.get() {
             return Ok(udp);
         }
-        let new = Arc::new(self.fallback.fall_back(deadline)?);
+        let new = Arc::new(self.fallback.fall_back(frame, deadline)?);
         // Two callers may come here; what the second one has bound goes again.
         Ok(self.udp.get_or_init(|| new))
     }
@@ -64,7 +68,7 @@ impl<R: Renew, F: Fallback<Renew = R>> LinkedPath<R, F> {
     #[cold]
     fn transport_otherwise(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let deadline = call.limit.deadline();
-        match self.udp(deadline) {
+        match self.udp(call.frame.index(), deadline) {
             Ok(udp) => udp.transport(call),
             Err(error) => {
                 // Perhaps the server was halted for a while: then the link is asked again next time.
@@ -105,7 +109,8 @@ impl<R: Renew, F: Fallback<Renew = R>> CallPath for LinkedPath<R, F> {
     }
 
     fn let_go(&self, frame: u32) -> bool {
-        self.link.let_go(frame) && self.udp.get().is_none_or(|udp| udp.let_go(frame))
+        // Frames are the same for both.
+        self.link.let_go(frame)
     }
 
     fn explain(&self) -> String {

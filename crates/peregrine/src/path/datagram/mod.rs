@@ -3,6 +3,7 @@
 //! The protocol itself is [`exchange`](crate::protocol::exchange), which sees lengths only. Here is
 //! what it must not know: sockets, clocks, locks, and the memory in which messages lie.
 
+mod association;
 mod bind;
 mod checks;
 mod client;
@@ -14,9 +15,11 @@ mod packing;
 mod server;
 mod sharing;
 mod turn;
+mod widths;
 
-pub(crate) use bind::{Granted, bind, lost, where_on_link};
-pub(crate) use client::{Association, DatagramPath, OWED, Renew};
+pub(crate) use association::{Association, OWED};
+pub(crate) use bind::{Granted, STAGGER, bind, where_on_link};
+pub(crate) use client::{DatagramPath, First, Renew};
 pub(crate) use linked::{Fallback, LinkedPath};
 #[cfg(fuzzing)]
 pub(crate) use server::fuzzing;

@@ -7,16 +7,16 @@
 //! Nobody who has locked a lane waits for anything but its own sending, except for whoever has the
 //! turn, who may wait for other lanes: so nobody waits in a circle.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
+use super::association::{Association, connected, locked};
 use super::bind::{Granted, ask};
-use super::client::{Association, connected, locked};
-use super::lane::{Came, Lane, Packet, Receiving, Waiting, is_refusal};
+use super::lane::{Came, Lane, Packet, Receiving, Trouble, Waiting, is_refusal};
 use super::moment;
 use super::turn::{Held, Turn};
 use crate::device::{Arrival, BYTES_MAX, Route, Socket, Until, Use, datagrams};
@@ -43,6 +43,8 @@ pub(super) struct Shared {
     asked: Mutex<HashMap<Handle, Option<Box<[u8]>>>>,
     /// How often the server's machine has said that nobody is there.
     refusals: AtomicU32,
+    /// Whether something was bound over it at the association's server.
+    proven: AtomicBool,
 }
 
 impl Shared {
@@ -59,7 +61,17 @@ impl Shared {
             lanes: Mutex::default(),
             asked: Mutex::default(),
             refusals: AtomicU32::new(0),
+            proven: AtomicBool::new(false),
         })
+    }
+
+    /// Something was bound over it at the association's server.
+    pub(super) fn prove(&self) {
+        self.proven.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_proven(&self) -> bool {
+        self.proven.load(Ordering::Relaxed)
     }
 
     pub(super) const fn socket(&self) -> &Socket {
@@ -172,7 +184,10 @@ impl Shared {
                 Came::Unreachable
             }
             // What was sent is as good as lost, and asked for again.
-            Err(_) => Came::Nothing,
+            Err(error) => {
+                own.trouble = Trouble::of(&error).or(own.trouble);
+                Came::Nothing
+            }
         }
     }
 

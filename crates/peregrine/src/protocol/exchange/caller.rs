@@ -636,6 +636,30 @@ impl Caller {
         }
     }
 
+    /// The driver knows that packets with larger pieces do not fit the way there. A call that is being sent
+    /// begins again; a result that is being received comes as it was asked for.
+    pub(crate) fn narrow(&mut self, piece: u32, now: Moment) {
+        let piece = (piece & !15).max(PIECE_MIN);
+        if piece >= self.piece {
+            return;
+        }
+        match self.state {
+            State::Idle | State::Owing => self.piece = piece,
+            State::Calling { .. } => {
+                (self.piece, self.fruitless, self.had) = (piece, 0, 0);
+                let cut = Cut::new(self.shape.total, self.piece);
+                self.state = State::Calling { blast: Blast::anew(cut), held: false };
+                self.due = now.after(self.interval);
+            }
+            _ => {}
+        }
+    }
+
+    /// The driver knows that nothing can arrive on this handle any more.
+    pub(crate) fn cut_off(&mut self) {
+        self.fail(Executed::Maybe, Why::Unreachable);
+    }
+
     /// When [`timer`](Self::timer) is to be called.
     #[inline]
     pub(crate) fn next_timer(&self) -> Option<Moment> {

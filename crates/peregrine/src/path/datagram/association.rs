@@ -1,0 +1,487 @@
+//! What all bindings of this process share that call one server by one route: the frames, a socket for
+//! each frame, and what is owed to the server while no call is under way.
+//!
+//! A handle is used only over the socket over which it was bound. Balancers, address translation and
+//! routers choose by ports: over another socket, the same address may lead to another server, or nowhere.
+//! Sockets are never replaced. An association whose server falls silent, or whose own address this machine
+//! has lost, is *lost* as a whole: its bindings bind again, over new sockets.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::time::Duration;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::time::Instant;
+
+use super::bind::{Granted, bind_over, say_goodbye};
+use super::lane::{Lane, Way, deliver_now};
+use super::sharing::Shared;
+use super::{BUFFER_BYTES, PeerFlow, moment, widths};
+use crate::call::{FrameLayout, Frames};
+use crate::device::udp::Udp;
+use crate::device::{Route, Socket, Until, Use};
+use crate::error::{CallError, Kind, Phase};
+use crate::limits;
+use crate::protocol::exchange::bind::Wish;
+use crate::protocol::exchange::caller::Terms;
+use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle};
+use crate::protocol::exchange::time::Moment;
+use crate::sys::Memory;
+use crate::value::{Space, Window, align_up};
+
+/// How long an acknowledgement may be owed.
+pub(crate) const OWED: Duration = Duration::from_millis(100);
+
+/// Sockets that are tried for a frame until one leads to the association's server. Behind a balancer
+/// of two servers every second one does.
+const OWN_TRIES: u32 = 4;
+/// The same for the socket that frames share, after which there is nothing left to try.
+const SHARED_TRIES: u32 = 32;
+
+/// What all bindings of this process share that call one server by one route.
+pub(crate) struct Association {
+    to: Route,
+    /// Which server it is. Another one at the same address knows none of its handles.
+    incarnation: u64,
+    /// The first one that was measured, in nanoseconds.
+    round_trip: u64,
+    pub(crate) frames: Arc<Frames>,
+    flow: Arc<PeerFlow>,
+    ways: Box<[OnceLock<Way>]>,
+    captives: Arc<[Mutex<Option<Captive>>]>,
+    /// How many frames have a socket of their own.
+    sockets: AtomicU32,
+    /// The socket of the others.
+    shared: Mutex<Option<Arc<Shared>>>,
+    lanes: Mutex<Vec<Weak<Mutex<Lane>>>>,
+    /// Whether the keeper looks after what is owed.
+    tended: AtomicBool,
+    /// Why no call begins over its sockets any more: the number of a [`Loss`], or 0.
+    lost: AtomicU32,
+}
+
+/// Why an association is of no use any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Loss {
+    /// The server does not answer over its sockets.
+    Silent = 1,
+    /// This machine has lost the address of its sockets.
+    Moved = 2,
+    /// Another server answers over its sockets: it was started again, or a balancer leads elsewhere now.
+    Another = 3,
+}
+
+impl Loss {
+    /// The failure of a call that did not begin for it.
+    #[cold]
+    pub(super) fn failure(self) -> CallError {
+        let text = match self {
+            Self::Silent => "the server has not answered for long",
+            Self::Moved => "this machine has lost the address that the server answered to",
+            Self::Another => {
+                "another server answers there: it was started again, or several share the address"
+            }
+        };
+        CallError::not_executed(Kind::ServerGone, Phase::Call, text)
+    }
+}
+
+/// A call that was given up, until the server has let go of it: its frame is captured meanwhile.
+struct Captive {
+    association: Weak<Association>,
+    lane: Arc<Mutex<Lane>>,
+}
+
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+/// A socket for a route, with room for what may come.
+pub(super) fn connected(to: &Route, what: Use) -> io::Result<Socket> {
+    let socket = to.connect(what)?;
+    socket.size_buffers(BUFFER_BYTES)?;
+    Ok(socket)
+}
+
+impl Association {
+    /// Room for `count` calls at a time, of messages of so many bytes, to the server that granted something.
+    ///
+    /// # Errors
+    /// If there is no memory.
+    pub(crate) fn new(
+        to: Route,
+        (grant, _, round_trip): &Granted,
+        count: u32,
+        active: u32,
+        bytes: usize,
+    ) -> io::Result<Self> {
+        let bytes = align_up(bytes);
+        let half = (HEADER_BYTES + bytes).next_multiple_of(HEADER_BYTES);
+        let (count, stride) = (count.clamp(1, limits::ASTACKS_MAX), 2 * half);
+        let memory = Memory::private(stride * count as usize)?;
+        let (call_at, reply_at) = (HEADER_BYTES, half + HEADER_BYTES);
+        let layout = FrameLayout { count, first: 0, stride, call_at, reply_at, bytes };
+        let frames = Arc::new(Frames::new(Arc::new(memory), layout, active));
+        let captives = (0..count).map(|_| Mutex::default()).collect();
+        Ok(Self::of_frames(to, (grant.incarnation, *round_trip), frames, captives))
+    }
+
+    /// The same for the frames of another association, which goes another way to the same server.
+    pub(crate) fn beside(&self, to: Route) -> Self {
+        let (frames, captives) = (Arc::clone(&self.frames), Arc::clone(&self.captives));
+        Self::of_frames(to, (self.incarnation, self.round_trip), frames, captives)
+    }
+
+    fn of_frames(
+        to: Route,
+        (incarnation, round_trip): (u64, u64),
+        frames: Arc<Frames>,
+        captives: Arc<[Mutex<Option<Captive>>]>,
+    ) -> Self {
+        Self {
+            to,
+            incarnation,
+            round_trip,
+            ways: (0..frames.layout().count).map(|_| OnceLock::new()).collect(),
+            frames,
+            flow: PeerFlow::new(),
+            captives,
+            sockets: AtomicU32::new(0),
+            shared: Mutex::default(),
+            lanes: Mutex::default(),
+            tended: AtomicBool::new(false),
+            lost: AtomicU32::new(0),
+        }
+    }
+
+    /// How its packets get to the server.
+    pub(crate) const fn to(&self) -> &Route {
+        &self.to
+    }
+
+    /// What is known of the path to its server.
+    pub(super) fn flow(&self) -> Arc<PeerFlow> {
+        Arc::clone(&self.flow)
+    }
+
+    /// Bytes of the largest message.
+    pub(crate) fn message_bytes(&self) -> usize {
+        self.frames.layout().bytes
+    }
+
+    /// How long it took the server to answer when it was bound first.
+    pub(crate) const fn round_trip(&self) -> Duration {
+        Duration::from_nanos(self.round_trip)
+    }
+
+    /// Whether its sockets are of no use any more.
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Relaxed) != 0
+    }
+
+    /// Why no call may begin, if none may.
+    #[inline]
+    pub(super) fn loss(&self) -> Option<Loss> {
+        match self.lost.load(Ordering::Relaxed) {
+            0 => None,
+            2 => Some(Loss::Moved),
+            3 => Some(Loss::Another),
+            _ => Some(Loss::Silent),
+        }
+    }
+
+    /// No call begins over its sockets from now on, and no binding joins it. Calls under way end as they
+    /// will.
+    #[cold]
+    pub(super) fn lose(&self, why: Loss) {
+        let _ = self.lost.compare_exchange(0, why as u32, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    // Ways to the network, and handles.
+
+    /// The way of a frame, if something was bound over it.
+    #[inline]
+    pub(super) fn way(&self, frame: u32) -> Option<&Way> {
+        self.ways[frame as usize].get()
+    }
+
+    /// Makes the socket over which one has bound the way of a frame that has none yet.
+    pub(super) fn start_with(&self, frame: u32, socket: Socket) {
+        if self.ways[frame as usize].set(Way::Own(socket)).is_ok() {
+            self.sockets.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Binds over the way of a frame, which the caller has. A frame without a way gets one, over a socket
+    /// that leads to this server.
+    ///
+    /// # Errors
+    /// `ServerGone` if another server answers; else those of binding.
+    pub(crate) fn bind(
+        &self,
+        frame: u32,
+        wish: Wish,
+        until: Instant,
+    ) -> Result<Granted, CallError> {
+        let Some(way) = self.way(frame) else { return self.bind_new_way(frame, wish, until) };
+        let (granted, socket) = match way {
+            Way::Own(socket) => {
+                (bind_over(socket, &self.to, Wish { handles: 1, ..wish }, until)?, socket)
+            }
+            Way::Shared(shared) => (shared.bind(self, wish, until)?, shared.socket()),
+        };
+        if granted.0.incarnation != self.incarnation {
+            say_goodbye(socket, granted.0.handles(), granted.1);
+            self.lose(Loss::Another);
+            return Err(Loss::Another.failure());
+        }
+        Ok(granted)
+    }
+
+    /// A socket of its own for a frame that has none yet, or the shared one if that would be too many.
+    #[cold]
+    fn bind_new_way(&self, frame: u32, wish: Wish, until: Instant) -> Result<Granted, CallError> {
+        let one_more = |count| (count < limits::SOCKETS_PER_SERVER).then_some(count + 1);
+        let counted = self.sockets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        let Ok(before) = counted else { return self.bind_shared(frame, wish, until) };
+        if before > 0 {
+            // There when descriptors have run out: from two sockets on nobody is without a way.
+            let _ = self.share();
+        }
+        for _ in 0..OWN_TRIES {
+            let socket = match connected(&self.to, Use::Calls) {
+                Ok(socket) => socket,
+                // Without descriptors one may share what is there.
+                Err(_) if locked(&self.shared).is_some() => break,
+                Err(error) => {
+                    self.sockets.fetch_sub(1, Ordering::Relaxed);
+                    return Err(CallError::system(Phase::Bind, "making a socket", error));
+                }
+            };
+            let bound = bind_over(&socket, &self.to, Wish { handles: 1, ..wish }, until);
+            let granted = bound.inspect_err(|_| {
+                self.sockets.fetch_sub(1, Ordering::Relaxed);
+            })?;
+            if granted.0.incarnation == self.incarnation {
+                let _ = self.ways[frame as usize].set(Way::Own(socket));
+                return Ok(granted);
+            }
+            say_goodbye(&socket, granted.0.handles(), granted.1);
+        }
+        self.sockets.fetch_sub(1, Ordering::Relaxed);
+        self.bind_shared(frame, wish, until)
+    }
+
+    /// Gives a frame the shared way, over a socket that leads to the association's server.
+    fn bind_shared(&self, frame: u32, wish: Wish, until: Instant) -> Result<Granted, CallError> {
+        for _ in 0..SHARED_TRIES {
+            let shared = self
+                .share()
+                .map_err(|error| CallError::system(Phase::Bind, "making a socket", error))?;
+            let granted = shared.bind(self, wish, until)?;
+            if granted.0.incarnation == self.incarnation {
+                shared.prove();
+                let _ = self.ways[frame as usize].set(Way::Shared(shared));
+                return Ok(granted);
+            }
+            say_goodbye(shared.socket(), granted.0.handles(), granted.1);
+            if shared.is_proven() {
+                // It led there once, and does not any more.
+                break;
+            }
+            let mut current = locked(&self.shared);
+            if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &shared)) {
+                *current = None;
+            }
+        }
+        self.lose(Loss::Another);
+        Err(Loss::Another.failure())
+    }
+
+    /// The socket that frames share; made for the first of them.
+    fn share(&self) -> io::Result<Arc<Shared>> {
+        let mut shared = locked(&self.shared);
+        if let Some(shared) = &*shared {
+            return Ok(Arc::clone(shared));
+        }
+        let new = Arc::new(Shared::new(&self.to, self.frames.layout().count)?);
+        Ok(Arc::clone(shared.insert(new)))
+    }
+
+    /// Gives handles back that were bound over the shared socket.
+    pub(super) fn say_goodbye(&self, handles: &[Handle], terms: Terms) {
+        if let Some(shared) = &*locked(&self.shared) {
+            say_goodbye(shared.socket(), handles, terms);
+        }
+    }
+
+    /// Whether this machine would use another address of its own for the route now than a socket has. If
+    /// there is no way there at all it has not moved: the way may come back.
+    #[cold]
+    pub(super) fn has_moved(&self, socket: &Socket) -> bool {
+        let Route::Udp(to) = self.to else { return false };
+        let own = socket.local().ok().and_then(|own| own.ip()).map(|own| own.ip());
+        // Connecting looks the route up, and sends nothing.
+        let now = Udp::connected(to).and_then(|new| new.local()).map(|now: SocketAddr| now.ip());
+        now.is_ok_and(|now| own != Some(now))
+    }
+
+    /// Pieces of so many bytes get through to its server, and larger ones did not.
+    #[cold]
+    pub(super) fn learn(&self, piece: u32) {
+        if let Route::Udp(to) = self.to {
+            widths::learn(to.ip(), piece);
+        }
+    }
+
+    /// Bytes of a piece that gets through to its server, if `piece` bytes are what was agreed on.
+    pub(super) fn piece_for(&self, piece: u32) -> u32 {
+        match self.to {
+            Route::Udp(to) => widths::known(to.ip()).map_or(piece, |known| known.min(piece)),
+            Route::Link(..) => piece,
+        }
+    }
+
+    // Memory.
+
+    /// The memory of a frame, from the room for the header on: that of the call, or of the reply.
+    pub(super) fn half(&self, index: u32, at: usize) -> Space<'_> {
+        let layout = self.frames.layout();
+        let start = layout.stride * index as usize + at - HEADER_BYTES;
+        let space = self.frames.memory().space();
+        space.part(start, HEADER_BYTES + layout.bytes).unwrap_or(Space::none())
+    }
+
+    /// The same of the reply.
+    pub(super) fn reply_half(&self, index: u32) -> Space<'_> {
+        self.half(index, self.frames.layout().reply_at)
+    }
+
+    // What is owed.
+
+    /// Looks after a lane from now on.
+    pub(super) fn add(&self, lane: &Arc<Mutex<Lane>>) {
+        locked(&self.lanes).push(Arc::downgrade(lane));
+    }
+
+    /// A lane's call was given up: its frame is captured until the server has let go.
+    #[cold]
+    pub(super) fn capture(self: &Arc<Self>, frame: u32, lane: &Arc<Mutex<Lane>>) {
+        let captive = Captive { association: Arc::downgrade(self), lane: Arc::clone(lane) };
+        *locked(&self.captives[frame as usize]) = Some(captive);
+    }
+
+    /// Whether the server has let go of a frame, whichever association captured it.
+    pub(crate) fn let_go(&self, frame: u32) -> bool {
+        let mut captive = locked(&self.captives[frame as usize]);
+        let Some(Captive { association, lane }) = captive.as_ref() else { return true };
+        // Without its association nobody asks any more.
+        let let_go = match association.upgrade() {
+            None => true,
+            Some(association) => {
+                let Some(mut lane) = try_locked(lane) else { return false };
+                association.look_after(&mut lane)
+            }
+        };
+        if let_go {
+            *captive = None;
+        }
+        let_go
+    }
+
+    /// Does what is owed; whether something still will be.
+    pub(crate) fn tend(&self) -> bool {
+        // Before the look: what is owed from now on is said anew.
+        self.tended.store(false, Ordering::SeqCst);
+        let mut lanes = locked(&self.lanes);
+        lanes.retain(|lane| lane.strong_count() > 0);
+        let all: Vec<_> = lanes.iter().filter_map(Weak::upgrade).collect();
+        drop(lanes);
+        let now = moment();
+        let mut owed = false;
+        for lane in all {
+            // One that is in a call owes nothing.
+            let Some(mut lane) = try_locked(&lane) else {
+                owed = true;
+                continue;
+            };
+            if lane.caller.is_captured() {
+                owed |= !self.look_after(&mut lane);
+            } else if lane.caller.owes_acknowledgement() {
+                if now.since(lane.ended) < OWED.as_nanos() as u64 / 2 {
+                    owed = true;
+                } else {
+                    lane.caller.acknowledge();
+                    self.say(&mut lane, now);
+                }
+            }
+        }
+        if owed {
+            self.tended.store(true, Ordering::SeqCst);
+        }
+        owed
+    }
+
+    /// Notes that something is owed; whether the keeper is to be told.
+    pub(super) fn owes(&self) -> bool {
+        !self.tended.load(Ordering::Relaxed) && !self.tended.swap(true, Ordering::SeqCst)
+    }
+
+    /// Sends what a caller has to say that has no call.
+    pub(super) fn say(&self, lane: &mut Lane, now: Moment) {
+        let Some(way) = self.way(lane.index) else { return };
+        let mut out = [0; CONTROL_BYTES_MAX];
+        // Nothing that it says then has a part of a message.
+        while let Some(send) = lane.poll_send(now, &mut out) {
+            deliver_now(lane, way, &[Window::from(&out[..send.bytes])]);
+        }
+    }
+
+    /// Looks whether the server has let go of a call that was given up, and asks again; true once
+    /// it has.
+    fn look_after(&self, lane: &mut Lane) -> bool {
+        let Some(way) = self.way(lane.index) else { return true };
+        match way {
+            Way::Own(socket) => hear(socket, lane),
+            Way::Shared(shared) => shared.look(self, lane),
+        }
+        let now = moment();
+        if lane.caller.next_timer().is_some_and(|due| due <= now) {
+            lane.caller.timer(now);
+            if lane.caller.is_gone() {
+                // It was asked as often as a call that waits asks, and said nothing. Calls with limits
+                // shorter than that learn it here only.
+                self.lose(Loss::Silent);
+            }
+        }
+        self.say(lane, now);
+        !lane.caller.is_captured()
+    }
+}
+
+/// Takes what has come on a lane's own socket while no call is under way.
+fn hear(socket: &Socket, lane: &mut Lane) {
+    let mut memory = [0; CONTROL_BYTES_MAX];
+    // What comes belongs to the frame's call, if another binding has one: it asks again.
+    for _ in 0..16 {
+        let came = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
+        match came {
+            Ok(Some(arrival)) if !arrival.cut => {
+                lane.hear(&memory[..arrival.bytes]);
+            }
+            Ok(Some(_)) => {}
+            Ok(None) => break,
+            Err(_) => lane.caller.unreachable(),
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! A relay that treats UDP flows as address translation and balancers do: a flow is a client's port,
+//! each flow leads to one of the servers, and the relay can forget flows.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+const BYTES_MAX: usize = 1 << 16;
+/// More flows than any test has.
+const FLOWS_MAX: usize = 4096;
+
+/// What a test may look at and change while the relay runs.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Flows that were known at the last [`Nat::forget`] and are dropped since.
+    forgotten: Mutex<Vec<SocketAddr>>,
+    known: Mutex<Vec<SocketAddr>>,
+    /// Packets of forgotten flows.
+    swallowed: AtomicU64,
+    stopped: AtomicBool,
+}
+
+/// The relay and its thread; both end when this is dropped.
+pub(crate) struct Nat {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Nat {
+    /// Starts a relay on loopback. The first new flow leads to the first server, the next one to the
+    /// second, and so on, again and again.
+    pub(crate) fn start(servers: Vec<SocketAddr>) -> Self {
+        let front = socket((Ipv4Addr::LOCALHOST, 0).into());
+        let address = front.local_addr().expect("a socket that is bound");
+        let shared = Arc::<Shared>::default();
+        let told = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || run(&front, &servers, &told));
+        Self { address, shared, thread: Some(thread) }
+    }
+
+    /// Where clients send to.
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on nothing gets through on flows that exist now; new ones work.
+    pub(crate) fn forget(&self) {
+        let known = self.shared.known.lock().unwrap().clone();
+        *self.shared.forgotten.lock().unwrap() = known;
+    }
+
+    /// How many flows there were.
+    pub(crate) fn flows(&self) -> usize {
+        self.shared.known.lock().unwrap().len()
+    }
+
+    /// How many packets of forgotten flows were dropped.
+    pub(crate) fn swallowed(&self) -> u64 {
+        self.shared.swallowed.load(Ordering::SeqCst)
+    }
+}
+
+impl Drop for Nat {
+    fn drop(&mut self) {
+        self.shared.stopped.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A socket towards an address.
+fn socket(to: SocketAddr) -> UdpSocket {
+    let any = if to.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+    let socket = UdpSocket::bind((any, 0)).expect("a free port");
+    socket.set_nonblocking(true).expect("a socket");
+    let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20);
+    socket
+}
+
+fn run(front: &UdpSocket, servers: &[SocketAddr], shared: &Shared) {
+    let mut flows: Vec<(SocketAddr, UdpSocket)> = Vec::new();
+    let mut numbers: HashMap<SocketAddr, usize> = HashMap::new();
+    let mut buffer = vec![0; BYTES_MAX];
+    while !shared.stopped.load(Ordering::SeqCst) {
+        let mut fds = vec![PollFd::new(front, PollFlags::IN)];
+        fds.extend(flows.iter().map(|(_, back)| PollFd::new(back, PollFlags::IN)));
+        let wait = rustix::time::Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        if poll(&mut fds, Some(&wait)).is_err() {
+            continue;
+        }
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        for (at, (client, back)) in flows.iter().enumerate() {
+            while ready[at + 1]
+                && let Ok(bytes) = back.recv(&mut buffer)
+            {
+                if !is_forgotten(shared, *client) {
+                    let _ = front.send_to(&buffer[..bytes], client);
+                }
+            }
+        }
+        while let Ok((bytes, client)) = front.recv_from(&mut buffer) {
+            if is_forgotten(shared, client) {
+                continue;
+            }
+            let number = *numbers.entry(client).or_insert_with(|| {
+                assert!(flows.len() < FLOWS_MAX, "too many flows");
+                let back = socket(servers[0]);
+                back.connect(servers[flows.len() % servers.len()]).expect("a server");
+                flows.push((client, back));
+                shared.known.lock().unwrap().push(client);
+                flows.len() - 1
+            });
+            let _ = flows[number].1.send(&buffer[..bytes]);
+        }
+    }
+}
+
+fn is_forgotten(shared: &Shared, client: SocketAddr) -> bool {
+    let forgotten = shared.forgotten.lock().unwrap().contains(&client);
+    shared.swallowed.fetch_add(u64::from(forgotten), Ordering::SeqCst);
+    forgotten
+}

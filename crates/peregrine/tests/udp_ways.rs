@@ -1,0 +1,395 @@
+//! Paths through the network that change under a client over UDP: its own address, a translation of
+//! addresses that forgets a flow, several servers behind one address, addresses that do not answer.
+
+mod ledger;
+mod support;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
+use peregrine::directory::Hosts;
+use peregrine::{BindOptions, Executed, Kind, Out, PathKind, Server, interface};
+use support::bridge::Bridge;
+use support::link::{ENDS, Link};
+use support::nat::Nat;
+use support::weather::Weather;
+use support::{Part, alone, part, until};
+
+/// A call that takes longer than this hangs.
+const LONG: Duration = Duration::from_secs(20);
+
+/// The parts that children play: `ENDPOINT...`, to serve there, or `binds`; in the test itself this does
+/// nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    if part == "binds" {
+        return binds_by_several_addresses();
+    }
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
+    let mut server = server.export("wide", WideServer::new(Bytes)).unwrap();
+    for endpoint in part.split(' ') {
+        server = server.listen_beyond_this_machine(endpoint).unwrap();
+    }
+    let running = server.spawn().unwrap();
+    println!("\nat {}", running.addresses()[0].place());
+    println!("ready");
+    running.wait();
+}
+
+#[interface]
+trait Wide {
+    fn send(&self, #[max_len(8 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
+    fn fetch(&self, bytes: u32, #[max_len(8 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
+}
+
+struct Bytes;
+
+fn byte(at: usize) -> u8 {
+    (at * 31 / 7) as u8
+}
+
+impl Wide for Bytes {
+    fn send(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(bytes.iter().enumerate().filter(|(at, one)| **one == byte(*at)).count() as u64)
+    }
+    fn fetch(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let all: Vec<u8> = (0..bytes as usize).map(byte).collect();
+        into.put(&all).expect("room");
+        Ok(())
+    }
+}
+
+/// Sends so many bytes, and fetches as many.
+fn to_and_fro(wide: &WideClient, bytes: usize) {
+    let all: Vec<u8> = (0..bytes).map(byte).collect();
+    let begun = Instant::now();
+    assert_eq!(wide.send(&all).unwrap(), bytes as u64);
+    let sent = begun.elapsed();
+    let mut back = vec![0; bytes];
+    wide.fetch(bytes as u32, Out::from(&mut back[..])).unwrap();
+    assert!(back == all);
+    println!("{bytes} bytes went in {sent:?} and came in {:?}", begun.elapsed() - sent);
+    within(LONG, begun);
+}
+
+/// Fragments that a network namespace has made or put together.
+fn fragments(link: &Link, which: usize) -> u64 {
+    let table = link.at(which, || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap());
+    let mut lines = table.lines().filter(|line| line.starts_with("Ip:"));
+    let (names, numbers) = (lines.next().expect("names"), lines.next().expect("numbers"));
+    let counted = |(name, _): &(&str, &str)| ["FragCreates", "ReasmReqds"].contains(name);
+    let all = names.split(' ').zip(numbers.split(' ')).filter(counted);
+    let all: Vec<u64> = all.map(|(_, number)| number.parse().expect("a number")).collect();
+    assert_eq!(all.len(), 2, "{names}");
+    all.iter().sum()
+}
+
+#[test]
+fn large_messages_pass_a_router_with_a_narrow_link() {
+    let _alone = alone();
+    let link = match Link::routed(1400) {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let home = tempfile::tempdir().unwrap();
+    let _server = link.start(1, "child", &format!("udp:{}:7013", ENDS[1]), home.path());
+    let address = format!("udp:wide@{}:7013", ENDS[1]);
+    at_near_end(&link, || {
+        let wide = WideClient::bind(&address).unwrap();
+        to_and_fro(&wide, 1 << 20);
+        to_and_fro(&wide, 8 << 20);
+    });
+    for which in 0..3 {
+        assert_eq!(fragments(&link, which), 0, "fragments at {which}");
+    }
+    // The other way round first: a small call, and a large result.
+    let link = Link::routed(1400).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let _server = link.start(1, "child", &format!("udp:{}:7014", ENDS[1]), home.path());
+    let address = format!("udp:wide@{}:7014", ENDS[1]);
+    at_near_end(&link, || {
+        let wide = WideClient::bind(&address).unwrap();
+        let mut back = vec![0; 1 << 20];
+        let begun = Instant::now();
+        wide.fetch(1 << 20, Out::from(&mut back[..])).unwrap();
+        println!("a result of 1 MiB came in {:?}", begun.elapsed());
+        assert!(back.iter().enumerate().all(|(at, one)| *one == byte(at)));
+        within(LONG, begun);
+    });
+    for which in 0..3 {
+        assert_eq!(fragments(&link, which), 0, "fragments at {which}");
+    }
+}
+
+/// One server on one port of both versions of the internet protocol.
+#[test]
+fn any_address_of_either_version_can_be_listened_at_together() {
+    let _alone = alone();
+    if std::net::UdpSocket::bind("[::1]:0").is_err() {
+        return println!("skipped: this machine has no IPv6");
+    }
+    for [first, then] in [["0.0.0.0", "[::]"], ["[::]", "0.0.0.0"]] {
+        let free = std::net::UdpSocket::bind("[::]:0").expect("a free port");
+        let port = free.local_addr().expect("a socket that is bound").port();
+        drop(free);
+        let home = tempfile::tempdir().unwrap();
+        let part = format!("udp:{first}:{port} udp:{then}:{port}");
+        let mut server = Part::launch("child", &part, home.path());
+        server.until("ready");
+        for host in ["127.0.0.1", "[::1]"] {
+            let ledger = LedgerClient::bind(&format!("udp:ledger@{host}:{port}")).unwrap();
+            assert_eq!(ledger.swallow(&[1, 2, 3]).unwrap(), 3, "{host}");
+        }
+    }
+}
+
+/// The same where nobody says that packets are too large; what was found out is kept for the host.
+#[test]
+fn large_messages_pass_a_link_that_swallows_large_packets() {
+    let _alone = alone();
+    let link = match Link::with_middle() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let bridge = Bridge::new(&link, Weather::default(), 1, |_, _| {});
+    let home = tempfile::tempdir().unwrap();
+    let _server = link.start(1, "child", &format!("udp:{}:7015", ENDS[1]), home.path());
+    let address = format!("udp:wide@{}:7015", ENDS[1]);
+    at_near_end(&link, || {
+        let wide = WideClient::bind(&address).unwrap();
+        bridge.seen.narrow.store(1400, Ordering::SeqCst);
+        to_and_fro(&wide, 1 << 20);
+        let vanished = bridge.seen.vanished.load(Ordering::SeqCst);
+        assert!(vanished > 0, "nothing was too large");
+        let another = WideClient::bind(&address).unwrap();
+        drop(wide);
+        to_and_fro(&another, 1 << 20);
+        assert_eq!(bridge.seen.vanished.load(Ordering::SeqCst), vanished, "it is known by then");
+    });
+    for which in 0..2 {
+        assert_eq!(fragments(&link, which), 0, "fragments at {which}");
+    }
+}
+
+/// A server on loopback with a directory and a book of its own.
+struct Served {
+    _part: Part,
+    home: tempfile::TempDir,
+    at: SocketAddr,
+}
+
+impl Served {
+    fn start(endpoint: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut part = Part::launch("child", endpoint, home.path());
+        let at = part.until("at ").parse().unwrap();
+        part.until("ready");
+        Self { _part: part, home, at }
+    }
+}
+
+fn within(limit: Duration, begun: Instant) {
+    assert!(begun.elapsed() < limit, "it took {:?}", begun.elapsed());
+}
+
+/// Does something on a thread at the near end of a link.
+fn at_near_end(link: &Link, what: impl FnOnce() + Send) {
+    link.at(0, what);
+}
+
+#[test]
+fn client_calls_on_after_its_address_changed() {
+    let _alone = alone();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let home = tempfile::tempdir().unwrap();
+    let port = 7011;
+    let _server = link.start(1, "child", &format!("udp:{}:{port}", ENDS[1]), home.path());
+    let change = |from: &str, to: &str| link.change_address(0, from, to);
+    at_near_end(&link, || {
+        let address = format!("udp:ledger@{}:{port}", ENDS[1]);
+        let ledger = LedgerClient::bind(&address).unwrap();
+        assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+
+        // Between two calls: the next one succeeds, and nobody notices.
+        change(ENDS[0], "10.213.77.5");
+        let begun = Instant::now();
+        assert_eq!(ledger.enter(2, 0).unwrap(), 3);
+        within(LONG, begun);
+
+        // During a call: its result cannot arrive, and the next call succeeds.
+        std::thread::scope(|scope| {
+            let caller = scope.spawn(|| ledger.enter(3, 5_000));
+            until("the call runs", || Book::read(home.path()).contains(&3));
+            change("10.213.77.5", "10.213.77.6");
+            let error = caller.join().unwrap().unwrap_err();
+            assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe));
+        });
+        let begun = Instant::now();
+        assert_eq!(ledger.enter(4, 0).unwrap(), 5);
+        within(LONG, begun);
+
+        // Short limits hide no loss of the way.
+        let hasty = ledger.with_timeout(Duration::from_millis(300));
+        assert_eq!(hasty.enter(5, 0).unwrap(), 6);
+        change("10.213.77.6", "10.213.77.7");
+        assert_eq!(hasty.enter(6, 0).unwrap(), 7);
+
+        // A new binding does not take what is of no use any more.
+        change("10.213.77.7", "10.213.77.8");
+        let begun = Instant::now();
+        let another = LedgerClient::bind(&address).unwrap();
+        assert_eq!(another.enter(7, 0).unwrap(), 8);
+        assert_eq!(ledger.enter(8, 0).unwrap(), 9);
+        within(LONG, begun);
+    });
+    let mut entered = Book::read(home.path());
+    entered.sort_unstable();
+    assert_eq!(entered, [1, 2, 3, 4, 5, 6, 7, 8], "each call ran once");
+}
+
+#[test]
+fn client_calls_on_after_its_flow_was_forgotten() {
+    let _alone = alone();
+    let served = Served::start("udp:127.0.0.1:0");
+    let nat = Nat::start(vec![served.at]);
+    let address = format!("udp:ledger@{}", nat.address());
+    let ledger = LedgerClient::bind(&address).unwrap();
+    assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+    nat.forget();
+    let begun = Instant::now();
+    let error = ledger.enter(2, 0).unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::ServerGone, Executed::Maybe), "{error}");
+    assert!(nat.swallowed() > 0);
+    assert_eq!(ledger.enter(3, 0).unwrap(), 4);
+    within(LONG, begun);
+
+    // Nor does a new binding keep to the old flow.
+    nat.forget();
+    let begun = Instant::now();
+    let another = LedgerClient::bind(&address).unwrap();
+    assert_eq!(another.enter(4, 0).unwrap(), 5);
+    within(LONG, begun);
+
+    // Calls whose limit is shorter than a server's silence find a new flow, too.
+    nat.forget();
+    let hasty = ledger.with_timeout(Duration::from_millis(200));
+    let mut number = 10;
+    until("a new flow is found", || {
+        number += 1;
+        hasty.enter(number, 0).is_ok()
+    });
+    let mut entered = Book::read(served.home.path());
+    entered.sort_unstable();
+    assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
+    assert!(!entered.contains(&2));
+}
+
+/// A name with several addresses of which most are dead: each path finds the one that lives.
+#[test]
+fn dead_addresses_of_a_name_keep_nobody_from_the_live_one() {
+    let _alone = alone();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let home = tempfile::tempdir().unwrap();
+    let hosts = format!(
+        "127.0.0.1 localhost\nfd00:213::9 several\n10.213.77.98 several\n10.213.77.99 several\n\
+         {} several\n",
+        ENDS[1]
+    );
+    std::fs::write(home.path().join("hosts"), hosts).unwrap();
+    let _server =
+        link.start(1, "child", &format!("udp:{0}:7012 tcp:{0}:7012", ENDS[1]), home.path());
+    let mut client = link.with_hosts(0, "child", "binds", &home.path().join("hosts"), home.path());
+    client.until("ended");
+    // A version of the internet protocol that leads somewhere, and where nothing answers.
+    link.add_address(0, "fd00:213::1/64");
+    let mut client = link.with_hosts(0, "child", "binds", &home.path().join("hosts"), home.path());
+    client.until("ended");
+}
+
+/// Several offers of a directory are tried even if they are many, and most of them do not answer.
+fn binds_by_several_addresses() {
+    for scheme in ["udp:", "tcp:", ""] {
+        let begun = Instant::now();
+        let ledger = LedgerClient::bind(&format!("{scheme}ledger@several:7012"))
+            .unwrap_or_else(|error| panic!("{scheme} {error}"));
+        ledger.swallow(&[1, 2]).unwrap();
+        println!("{scheme} after {:?}", begun.elapsed());
+        let another = LedgerClient::bind(&format!("{scheme}ledger@several:7012")).unwrap();
+        another.swallow(&[1, 2]).unwrap();
+    }
+    let hosts = std::env::temp_dir().join(format!("peregrine-offers-{}", std::process::id()));
+    let dead = (80..86).map(|host| format!("udp:ledger@10.213.77.{host}:7012 "));
+    let line = format!("many {} udp:ledger@{}:7012\n", dead.collect::<String>(), ENDS[1]);
+    std::fs::write(&hosts, line).unwrap();
+    let options = BindOptions::default().directory(Hosts::of([hosts.clone()]));
+    let many = LedgerClient::bind_with("udp:many", &options);
+    std::fs::remove_file(hosts).unwrap();
+    many.unwrap().swallow(&[1, 2]).unwrap();
+    println!("\nended");
+}
+
+/// How many of the numbers that returned stand in each of the books; each stands in one, and nothing
+/// else does.
+fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
+    let mut returned: Vec<u64> = outcomes.iter().flat_map(|one| one.returned.clone()).collect();
+    returned.sort_unstable();
+    let books: Vec<Vec<u64>> = homes.iter().map(|home| Book::read(home)).collect();
+    let mut entered = books.concat();
+    entered.sort_unstable();
+    assert_eq!(entered, returned, "each call ran once");
+    books.iter().map(Vec::len).collect()
+}
+
+#[test]
+fn calls_behind_a_balancer_all_succeed() {
+    let _alone = alone();
+    let served = [(); 2].map(|()| Served::start("udp:127.0.0.1:0"));
+    let nat = Nat::start(served.iter().map(|served| served.at).collect());
+    let address = format!("udp:ledger@{}", nat.address());
+    const CALLS: u64 = 10_000;
+    // More than have a socket of their own.
+    const THREADS: u64 = 24;
+    let next = AtomicU64::new(0);
+    let options = BindOptions::default().astacks(32);
+    let bindings: Vec<LedgerClient> =
+        (0..2).map(|_| LedgerClient::bind_with(&address, &options).unwrap()).collect();
+    let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (ledger, next) = (&bindings[thread as usize % 2], &next);
+                scope.spawn(move || {
+                    let mut outcomes = Outcomes::default();
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= CALLS {
+                            return outcomes;
+                        }
+                        match ledger.enter(number, 0) {
+                            Ok(_) => outcomes.returned.push(number),
+                            Err(error) => panic!("call {number}: {error}"),
+                        }
+                    }
+                })
+            })
+            .collect();
+        callers.into_iter().map(|caller| caller.join().unwrap()).collect()
+    });
+    let homes = served.each_ref().map(|served| served.home.path());
+    let shares = hold_books(&outcomes, &homes);
+    println!("{CALLS} calls on {} flows: {shares:?}", nat.flows());
+    assert!(nat.flows() > 2, "the balancer had nothing to balance");
+    for ledger in &bindings {
+        assert_eq!(ledger.binding().path(), PathKind::Udp);
+    }
+}
