@@ -31,11 +31,12 @@
 //! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed; `Server::connections` and `connections_per_host` allow more |
 //! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the caller that is idle longest is forgotten and binds again, or `Exhausted` at bind |
 //! | [`RETAINED_BYTES_MAX`] / [`RETAINED_BYTES_PER_HOST`] | 256 MiB / 64 MiB | over datagrams: `Exhausted`, not executed, until results are acknowledged |
-//! | [`PARTIAL_BYTES_PER_HOST`] | 64 MiB | over datagrams: the same, until calls of several packets have come whole |
+//! | [`PARTIAL_BYTES_PER_HOST`] | 64 MiB | the same for one host; over TCP at most a quarter of what is left |
 //! | [`SPARE_BYTES_MAX`] | 16 MiB | memory for calls and for results that is not needed is given back |
 //! | [`SOCKETS_PER_SERVER`] | 16 | over datagrams: further calling threads share one more socket, at which one receives for all |
 //! | [`BINDINGS_PER_CONNECTION`] | 4096 | `Exhausted` at bind |
-//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection whose message stops in the middle is closed |
+//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection is not read until memory is free again; over datagrams `Exhausted`, not executed |
+//! | [`MESSAGE_TIME`], [`MESSAGE_RATE`] | 10 s, 16 KiB/s | a connection whose message comes more slowly is closed, if others wait for memory |
 //! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that takes no reply is closed: at once if others wait, else after the longer time |
 //! | [`SILENCE`] | 10 s | over TCP: a peer of which nothing is heard is gone |
 //! | [`CALL_SILENCE`] | 2.3 s | over TCP: the same, for a client with calls in flight |
@@ -199,7 +200,8 @@ pub const RETAINED_BYTES_MAX: usize = 256 << 20;
 pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
 /// Bytes of calls of several packets that have not ended, of one group of hosts at one datagram
-/// socket; a host's only one may be larger.
+/// socket; a host's only one may be larger. The same number of bytes of messages that have not come
+/// whole over all connections of one host.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
 /// Bytes of memory for calls, and of memory for results, that a datagram socket keeps at hand for the
@@ -217,9 +219,17 @@ pub const SOCKETS_PER_SERVER: u32 = 16;
 /// Bindings of one network connection.
 pub const BINDINGS_PER_CONNECTION: usize = 4096;
 
-/// Bytes of messages that have not come whole yet and that no thread waits for, of all connections
-/// of a server; the same number again of those at each datagram socket that wait or run.
+/// Bytes of messages that have not come whole yet, of all connections of a server; the same number
+/// again of those at each datagram socket that wait or run. Messages of up to 16 KiB are not
+/// counted: there is at most one of each connection.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
+
+/// How long a message may take to come over a connection, and bytes that it must have brought each
+/// second beyond that, while other connections wait for memory.
+pub const MESSAGE_TIME: core::time::Duration = core::time::Duration::from_secs(10);
+
+/// Bytes a second of the same.
+pub const MESSAGE_RATE: usize = 16 << 10;
 
 /// How long a thread of a server waits for a connection to take a reply: if others wait for a
 /// thread, and if nobody does.

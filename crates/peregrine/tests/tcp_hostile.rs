@@ -317,6 +317,118 @@ fn owner_allows_more_connections_of_one_host() {
     assert!(error.to_string().contains("`Server::connections`"), "{error}");
 }
 
+/// A server in a process of its own, so that its memory can be told from the clients'.
+#[test]
+fn server() {
+    let Some(_) = support::part() else { return };
+    let server = Server::new().threads(4).export("echo", EchoServer::new(Same)).unwrap();
+    let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+    println!("\nready\n{}", running.addresses()[0]);
+    running.wait();
+}
+
+/// The server's process, and where it listens.
+fn server_process() -> (support::Part, SocketAddr, tempfile::TempDir) {
+    let directory = support::own_directory();
+    let mut server = support::Part::start("server", "", directory.path());
+    let at = server.line().strip_prefix("tcp:").unwrap().parse().unwrap();
+    (server, at, directory)
+}
+
+/// Bytes of a process that are in memory.
+fn resident(process: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<usize>().unwrap() << 10
+}
+
+/// A connection from a host of its own, 127.0.0.`host`, bound to `echo`.
+fn bound_from(host: u8, at: SocketAddr) -> (TcpStream, u32) {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddr::from(([127, 0, 0, host], 0))).unwrap();
+    connect(&socket, &at).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.write_all(&self::bind("echo")).unwrap();
+    let told = hear(&mut stream).expect("an answer");
+    assert_eq!(told.kind, BOUND, "{}", String::from_utf8_lossy(&told.body));
+    (stream, u32::from_le_bytes(told.body[8..12].try_into().unwrap()))
+}
+
+/// A client pauses for 50 ms several times in a message, and is served; `false` if it is cut off.
+fn pauses_and_is_served(stream: &mut TcpStream, binding: u32, bytes: usize) -> bool {
+    let message = call(binding, 3, bytes);
+    for part in message.chunks(message.len().div_ceil(4)) {
+        if stream.write_all(part).is_err() {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    hear(stream).is_some_and(|told| (told.kind, told.words[0], told.words[2]) == (REPLY, 3, 0))
+}
+
+const LARGE: usize = 1_000_000;
+
+#[test]
+fn announced_bytes_take_no_memory_and_cut_nobody_off() {
+    let _alone = support::alone();
+    let (server, at, _directory) = server_process();
+    let (mut honest, binding) = bound_from(1, at);
+    assert!(pauses_and_is_served(&mut honest, binding, LARGE));
+    let before = resident(server.id());
+    // The header of a call, and nothing of what it announces; from four hosts.
+    let silent: Vec<_> = (0..1000)
+        .map(|i| {
+            let (mut stream, binding) = bound_from(2 + i as u8 % 4, at);
+            stream.write_all(&call(binding, 1, LARGE)[..32]).unwrap();
+            stream
+        })
+        .collect();
+    for _ in 0..4 {
+        assert!(pauses_and_is_served(&mut honest, binding, LARGE), "an honest client is cut off");
+    }
+    let grown = resident(server.id()).saturating_sub(before);
+    assert!(grown < 48 << 20, "{grown} bytes for 1000 headers");
+    drop(silent);
+}
+
+#[test]
+fn host_that_fills_its_share_waits_and_others_do_not() {
+    let _alone = support::alone();
+    let (server, at, _directory) = server_process();
+    let before = resident(server.id());
+    let (mut honest, binding) = bound_from(1, at);
+    // All but the end of a large message on each of many connections.
+    let message = call(0, 1, LARGE);
+    let mut hostile: Vec<_> = (0..240)
+        .map(|_| {
+            let (mut stream, binding) = bound_from(2, at);
+            let mut message = message.clone();
+            message[12..16].copy_from_slice(&binding.to_le_bytes());
+            stream.set_write_timeout(Some(LIMIT)).unwrap();
+            stream.write_all(&message[..900_000]).unwrap();
+            (stream, message)
+        })
+        .collect();
+    for _ in 0..4 {
+        assert!(pauses_and_is_served(&mut honest, binding, LARGE), "an honest client is cut off");
+    }
+    // Small calls of the same host are not held up either.
+    let (mut small, binding) = bound_from(2, at);
+    assert!(pauses_and_is_served(&mut small, binding, 1000));
+    let grown = resident(server.id()).saturating_sub(before);
+    // The share, and one message of each thread.
+    assert!(grown < limits::PARTIAL_BYTES_PER_HOST + (64 << 20), "{grown} bytes of one host");
+    // Nothing is lost of those that waited.
+    for (stream, message) in &mut hostile {
+        stream.write_all(&message[900_000..]).unwrap();
+    }
+    for (i, (stream, _)) in hostile.iter_mut().enumerate() {
+        let told = hear(stream).unwrap_or_else(|| panic!("connection {i} is not served"));
+        assert_eq!((told.kind, told.words[0], told.words[2]), (REPLY, 1, 0));
+    }
+}
+
 /// A server that answers a bind and then says `told`.
 fn liar(told: impl Fn(u32) -> Vec<u8> + Send + 'static) -> String {
     liar_of(1, told)

@@ -4,6 +4,7 @@ mod crew;
 mod datagram;
 mod export;
 mod faults;
+mod intake;
 mod network;
 mod pool;
 mod receivers;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::crew::Crew;
 use super::export::Export;
+use super::intake::Intake;
 use super::session::epoch;
 use crate::address::Endpoint;
 use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait, serve_calls_of};
@@ -44,8 +45,8 @@ pub(super) struct Network {
     next: AtomicU64,
     /// Differs between incarnations.
     epoch: u64,
-    /// Bytes kept of messages that have not come whole.
-    partial: AtomicUsize,
+    /// Memory of messages that have not come whole.
+    intake: Intake,
     terms: Terms,
     page: Arc<Page>,
 }
@@ -92,7 +93,7 @@ impl Network {
             keeper,
             next: AtomicU64::new(0),
             epoch: epoch(),
-            partial: AtomicUsize::new(0),
+            intake: Intake::default(),
             terms,
             page,
         })
@@ -152,6 +153,7 @@ impl Network {
             incoming,
             told: SessionTold::new(&self.page, &visitor),
             since: Instant::now(),
+            waits: AtomicBool::new(false),
             looks: AtomicU64::new(0),
             watch: OnceLock::new(),
             network: Arc::downgrade(self),
@@ -164,6 +166,13 @@ impl Network {
         *table.hosts.entry(host).or_default() += 1;
         table.open.insert(key, line);
         Ok(())
+    }
+
+    /// A connection gives memory back: another one that waits for some tries again.
+    fn release(&self, line: &Line, fewer: usize, over: bool) {
+        if let Some(next) = self.intake.release(line.host, line.key, fewer, over) {
+            next.resume();
+        }
     }
 
     fn lines(&self) -> Vec<Arc<Line>> {
@@ -276,6 +285,8 @@ pub(super) struct Line {
     /// Its row among the counters.
     told: SessionTold,
     since: Instant,
+    /// Whether it is among those that wait for memory.
+    pub(super) waits: AtomicBool,
     /// How often the keeper has looked since it was last woken.
     looks: AtomicU64,
     /// What the keeper watches, until the connection ends.
@@ -300,7 +311,7 @@ impl Line {
         self.incoming.rows().revoke_all();
         self.unwatch();
         let Some(network) = self.network.upgrade() else { return };
-        network.partial.fetch_sub(self.incoming.forget_kept(), Ordering::Relaxed);
+        network.release(self, self.incoming.forget_kept(), true);
         let mut table = network.table();
         if table.open.remove(&self.key).is_none() {
             return;
@@ -313,6 +324,23 @@ impl Line {
         }
     }
 
+    /// Nothing comes: a message that takes memory which others wait for has so much time.
+    fn stalls(&self) -> Next {
+        /// How soon one looks again at a message whose time is up while nobody waits for memory.
+        const AGAIN: Duration = Duration::from_secs(1);
+        match self.incoming.patience() {
+            None => Next::Sleep,
+            Some(left) if !left.is_zero() => Next::Tend(left),
+            Some(_) => match self.network.upgrade() {
+                Some(network) if network.intake.is_short() => {
+                    self.end();
+                    Next::Forget
+                }
+                _ => Next::Tend(AGAIN),
+            },
+        }
+    }
+
     fn watch(&self) -> Option<MutexGuard<'_, Option<Watch>>> {
         Some(self.watch.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -321,6 +349,20 @@ impl Line {
         // Taken out first: dropping it asks the keeper.
         let watch = self.watch().and_then(|mut watch| watch.take());
         drop(watch);
+    }
+
+    fn remind(&self, after: Duration) {
+        if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
+            watch.remind(after);
+        }
+    }
+
+    /// Has a thread read on, if the connection is held.
+    fn resume(self: &Arc<Self>) {
+        if self.incoming.resumes() {
+            self.looks.store(0, Ordering::Relaxed);
+            self.crew.enqueue(Arc::clone(self));
+        }
     }
 
     fn watch_again(&self) {
@@ -354,7 +396,8 @@ impl Watched for Line {
         Next::Tend(LOOK)
     }
 
-    /// Looks whether a thread is stuck, and whether a guest has had its time.
+    /// Looks whether a thread is stuck, whether a guest has had its time, and whether a message that
+    /// takes memory comes too slowly.
     fn tick(self: Arc<Self>) -> Next {
         if !self.incoming.has_bound() {
             let Some(left) = limits::GUEST_TIME.checked_sub(self.since.elapsed()) else {
@@ -365,9 +408,13 @@ impl Watched for Line {
                 return Next::Tend(left);
             }
         }
+        if self.incoming.is_held() {
+            self.resume();
+            return Next::Tend(LOOK_MAX);
+        }
         self.incoming.relieve(&Visit(&self));
         if self.incoming.is_parked() {
-            return Next::Sleep;
+            return self.stalls();
         }
         let looks = self.looks.fetch_add(1, Ordering::Relaxed).min(8) as u32;
         Next::Tend((LOOK * 2u32.pow(looks)).min(LOOK_MAX))
@@ -450,10 +497,29 @@ impl Host for Visit<'_> {
         self.0.crew.wait
     }
 
-    fn keep(&self, more: usize, fewer: usize) -> bool {
+    fn reserve(&self, more: usize) -> bool {
         let Some(network) = self.0.network.upgrade() else { return true };
-        network.partial.fetch_sub(fewer, Ordering::Relaxed);
-        network.partial.fetch_add(more, Ordering::Relaxed) + more <= limits::PARTIAL_BYTES_MAX
+        network.intake.reserve(self.0.host, self.0.key, more)
+    }
+
+    fn unreserve(&self, fewer: usize, over: bool) {
+        if fewer > 0
+            && let Some(network) = self.0.network.upgrade()
+        {
+            network.release(self.0, fewer, over);
+        }
+    }
+
+    fn hold(&self) {
+        if let Some(network) = self.0.network.upgrade() {
+            network.intake.hold(self.0);
+        }
+        // Memory may have been given back just before: then nobody else has it read on.
+        self.0.remind(LOOK_MAX);
+    }
+
+    fn remind(&self, after: Duration) {
+        self.0.remind(after);
     }
 }
 

@@ -4,6 +4,7 @@
 mod calls;
 mod gathered;
 mod host;
+mod reading;
 mod unread;
 mod worker;
 
@@ -18,17 +19,17 @@ use std::time::{Duration, Instant};
 
 use self::calls::InFlight;
 use self::gathered::Gathered;
+use self::reading::{Got, Kept};
 use self::unread::{Never, Unread};
 use super::sending::Sending;
 use super::turn::Turn;
 use crate::call::{
-    Answer, EStack, Placed, Refusal, Wait, enter, execute_in_place, extensions, refuse, serve_call,
+    Answer, Placed, Refusal, enter, execute_in_place, extensions, refuse, serve_call,
 };
 use crate::counters::Counting;
 use crate::device::tcp::{For, Stream};
 use crate::error::Kind;
 use crate::limits;
-use crate::path::local::block_cost;
 use crate::path::rows::{Row, Rows};
 use crate::protocol::stream::{
     self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable, description_to_bytes,
@@ -77,21 +78,10 @@ pub(crate) struct Incoming {
     calls: InFlight,
     bound: AtomicBool,
     closed: AtomicBool,
+    /// It is parked, and not watched, because there is no memory for more of its message.
+    held: AtomicBool,
     /// Differs from that of every other connection of this process.
     number: u64,
-}
-
-/// What was received and not looked at; whoever reads next begins with it.
-#[derive(Default)]
-struct Kept {
-    memory: EStack,
-    bytes: usize,
-    /// Bytes still to come that nobody wants.
-    skip: usize,
-    /// Bytes that were reported to be kept.
-    reported: usize,
-    /// It has stopped in the middle of a message before.
-    stalled: bool,
 }
 
 /// Whether a connection goes on.
@@ -126,14 +116,6 @@ impl Drop for Permit<'_> {
     }
 }
 
-/// What reading on has come to.
-enum Got {
-    Some,
-    /// Nothing for a while.
-    Nothing,
-    Closed,
-}
-
 impl Incoming {
     pub(crate) fn new(stream: Stream) -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
@@ -149,6 +131,7 @@ impl Incoming {
             calls: InFlight::default(),
             bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            held: AtomicBool::new(false),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         })
     }
@@ -175,12 +158,6 @@ impl Incoming {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.stream.end();
-    }
-
-    /// Forgets what was kept of it; how many bytes were reported of that.
-    pub(crate) fn forget_kept(&self) -> usize {
-        let kept = core::mem::take(&mut *self.kept());
-        kept.reported
     }
 
     // Who reads.
@@ -250,9 +227,10 @@ impl Incoming {
     /// Reads and serves until nothing comes for a while, or somebody else reads on.
     pub(crate) fn attend(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         self.set(READING);
-        let stalled = self.load(worker, host);
+        let stalled = self.load(worker);
         loop {
             if self.closed.load(Ordering::Acquire) {
+                self.is_whole(worker, host);
                 return Attended::Ended;
             }
             if worker.skip > 0 {
@@ -273,6 +251,7 @@ impl Incoming {
             if let Some(header) = header {
                 // Before its memory is: what is not wanted does not come in.
                 if let Some(refusal) = self.unwanted(&header, worker) {
+                    self.is_whole(worker, host);
                     match refusal {
                         Some(refusal) => {
                             self.refuse(header.number, &refusal, host);
@@ -284,6 +263,7 @@ impl Incoming {
                     }
                 }
                 if there >= needed {
+                    self.is_whole(worker, host);
                     match self.serve(header, worker, host) {
                         Some(attended) => return attended,
                         // Others first: this one may have calls without end.
@@ -298,121 +278,12 @@ impl Incoming {
             let leaves = host.is_stopping() || host.is_hungry() || begun && stalled;
             match self.receive(worker, needed, !leaves, host) {
                 Got::Some => {}
-                Got::Closed => return Attended::Ended,
+                Got::Closed => {
+                    self.is_whole(worker, host);
+                    return Attended::Ended;
+                }
                 Got::Nothing => return self.park(worker, host),
-            }
-        }
-    }
-
-    /// Begins with what was kept.
-    fn load(&self, worker: &mut StreamWorker, host: &dyn Host) -> bool {
-        let mut kept = self.kept();
-        let kept = &mut *kept;
-        (worker.from, worker.to, worker.skip) = (0, kept.bytes, kept.skip);
-        if kept.bytes > READ_AHEAD {
-            core::mem::swap(&mut worker.input, &mut kept.memory);
-        } else if worker.input.reserve(READ_AHEAD) {
-            let from = &kept.memory.memory()[..kept.bytes];
-            worker.input.memory()[..from.len()].copy_from_slice(from);
-        }
-        host.keep(0, core::mem::take(&mut kept.reported));
-        (kept.bytes, kept.skip) = (0, 0);
-        kept.stalled
-    }
-
-    /// Leaves it to the keeper.
-    fn park(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
-        if !self.put_back(worker, host, true) {
-            return Attended::Ended;
-        }
-        self.set(PARKED);
-        host.watch();
-        Attended::Left
-    }
-
-    /// Leaves it to the thread that comes to it when others have been served.
-    #[cold]
-    fn stand_in_line(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
-        if !self.put_back(worker, host, false) {
-            return Attended::Ended;
-        }
-        self.set(QUEUED);
-        host.read_on();
-        Attended::Left
-    }
-
-    /// Keeps what was received and not looked at; false if that is too much.
-    fn put_back(&self, worker: &mut StreamWorker, host: &dyn Host, parks: bool) -> bool {
-        let mut kept = self.kept();
-        *kept = Kept { bytes: worker.to - worker.from, skip: worker.skip, ..Kept::default() };
-        kept.stalled = parks && (kept.bytes > 0 || kept.skip > 0);
-        if kept.bytes > 0 {
-            // The memory goes along: a peer that sends byte by byte does not make us copy.
-            worker.move_to_front();
-            kept.memory = core::mem::take(&mut worker.input);
-            kept.reported = kept.memory.memory().len();
-            // Who ends it closes it first, and then asks what was kept.
-            let closed = self.closed.load(Ordering::SeqCst);
-            if !host.keep(kept.reported, 0) || closed {
-                host.keep(0, core::mem::take(&mut kept.reported));
-                return false;
-            }
-        }
-        (worker.from, worker.to, worker.skip) = (0, 0, 0);
-        true
-    }
-
-    /// Receives more, at least one byte, if it comes.
-    fn receive(
-        &self,
-        worker: &mut StreamWorker,
-        needed: usize,
-        waits: bool,
-        host: &dyn Host,
-    ) -> Got {
-        worker.move_to_front();
-        // Memory grows with what has come, not with what was announced.
-        let sight = needed.min(limits::ESTACK_BYTES_KEPT.max(2 * worker.to)).max(READ_AHEAD);
-        if !worker.input.reserve(sight) {
-            return Got::Closed;
-        }
-        let upto = needed.max(READ_AHEAD).min(sight);
-        let how = if waits { host.wait() } else { Wait::Spin };
-        let until = match how {
-            Wait::Block => None,
-            Wait::Adaptive => Some(Instant::now() + block_cost()),
-            Wait::Spin if waits => Some(Instant::now() + IDLE),
-            Wait::Spin => Some(Instant::now()),
-        };
-        loop {
-            let blocks = match until {
-                None => true,
-                Some(until) => Instant::now() >= until && how == Wait::Adaptive,
-            };
-            let place = &mut worker.input.memory()[worker.to..upto];
-            match self.stream.receive(place, blocks) {
-                Ok(0) => return Got::Closed,
-                Ok(bytes) => {
-                    worker.to += bytes;
-                    if blocks {
-                        worker.counting.slept()
-                    } else {
-                        worker.counting.found()
-                    }
-                    return Got::Some;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Got::Closed,
-                Err(_) if blocks => return Got::Nothing,
-                Err(_) if until.is_some_and(|until| Instant::now() >= until) => {
-                    if how == Wait::Spin {
-                        return Got::Nothing;
-                    }
-                }
-                Err(_) => {
-                    worker.counting.looked();
-                    std::thread::yield_now();
-                }
+                Got::Full => return self.hold(worker, host),
             }
         }
     }

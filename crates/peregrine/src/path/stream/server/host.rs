@@ -1,6 +1,7 @@
 //! `Host`: what a connection asks of the server that it belongs to.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::call::{Refusal, Wait};
 use crate::error::Kind;
@@ -59,9 +60,17 @@ pub(crate) trait Host {
     /// How threads wait.
     fn wait(&self) -> Wait;
 
-    /// So many bytes more, or fewer, are kept of messages that have not come whole; false if those
-    /// are too many.
-    fn keep(&self, more: usize, fewer: usize) -> bool;
+    /// Reserves memory for the message that is received; false if there is none for this host now.
+    fn reserve(&self, more: usize) -> bool;
+
+    /// Gives memory back; `over`: the connection has none reserved any more.
+    fn unreserve(&self, fewer: usize, over: bool);
+
+    /// Has the connection read on when there may be memory for its message.
+    fn hold(&self);
+
+    /// Has the keeper look at the connection after this time.
+    fn remind(&self, after: Duration);
 }
 
 /// What a server says to all that bind to an export.

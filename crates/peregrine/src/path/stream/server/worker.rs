@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use super::reading::Part;
 use crate::call::{EStack, enter, extensions};
 use crate::counters::Counting;
 use crate::limits;
@@ -17,6 +18,10 @@ pub(crate) struct StreamWorker {
     pub(super) from: usize,
     pub(super) to: usize,
     pub(super) skip: usize,
+    /// The message of which a part is there.
+    pub(super) part: Part,
+    /// Its own memory, while it reads into a connection's.
+    pub(super) spare: EStack,
     pub(super) reply: Option<Memory>,
     /// Where the blocks of a result begin.
     pub(super) blocks: Vec<u32>,
@@ -36,6 +41,8 @@ impl StreamWorker {
             from: 0,
             to: 0,
             skip: 0,
+            part: Part::default(),
+            spare: EStack::default(),
             reply: None,
             blocks: Vec::new(),
             last: None,
@@ -56,6 +63,7 @@ impl StreamWorker {
             self.reply = None;
         }
         self.input.trim();
+        self.spare = EStack::default();
     }
 
     /// Memory for a result of so many bytes.

@@ -1,0 +1,302 @@
+//! Reading: what a thread receives of a connection, and what is kept of it while no thread reads.
+//!
+//! Memory grows with what has come, never with what was announced, and beyond a few kilobytes only
+//! if the server has memory left for the connection's host.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::{Attended, Host, IDLE, Incoming, PARKED, QUEUED, READ_AHEAD, StreamWorker};
+use crate::call::{EStack, Wait};
+use crate::limits;
+use crate::path::local::block_cost;
+
+use core::sync::atomic::Ordering;
+
+/// What was received and not looked at; the thread that reads next begins with it.
+#[derive(Default)]
+pub(super) struct Kept {
+    pub(super) memory: EStack,
+    pub(super) bytes: usize,
+    /// Bytes still to come that are not wanted.
+    pub(super) skip: usize,
+    /// It has stopped in the middle of a message before.
+    pub(super) stalled: bool,
+    /// What is known of the message of which a part is here.
+    part: Part,
+}
+
+/// A message that is larger than what is read ahead, and has not come whole.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Part {
+    /// Bytes of memory that are reserved for it.
+    pub(super) reserved: usize,
+    /// When it began to come.
+    began: Option<Instant>,
+    /// For how long it was not read because there was no memory for it, and since when it is not.
+    held: Duration,
+    held_since: Option<Instant>,
+}
+
+impl Part {
+    /// How long its client may still take for what has come of it, so many bytes.
+    fn patience(&self, bytes: usize, now: Instant) -> Option<Duration> {
+        let began = self.began.filter(|_| self.reserved > 0 && self.held_since.is_none())?;
+        let spent = now.saturating_duration_since(began).saturating_sub(self.held);
+        let rate = Duration::from_secs_f64(bytes as f64 / limits::MESSAGE_RATE as f64);
+        Some((limits::MESSAGE_TIME + rate).saturating_sub(spent))
+    }
+}
+
+/// What reading on has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Got {
+    Some,
+    /// Nothing for a while.
+    Nothing,
+    /// There is no memory for more of the message.
+    Full,
+    Closed,
+}
+
+impl Incoming {
+    /// Begins with what was kept.
+    pub(super) fn load(&self, worker: &mut StreamWorker) -> bool {
+        let mut kept = self.kept();
+        let kept = &mut *kept;
+        (worker.from, worker.to, worker.skip) = (0, kept.bytes, kept.skip);
+        worker.part = core::mem::take(&mut kept.part);
+        if let Some(since) = worker.part.held_since.take() {
+            worker.part.held += since.elapsed();
+        }
+        if kept.bytes > READ_AHEAD {
+            let own = core::mem::replace(&mut worker.input, core::mem::take(&mut kept.memory));
+            worker.spare = own;
+        } else if worker.input.reserve(READ_AHEAD) {
+            let from = &kept.memory.memory()[..kept.bytes];
+            worker.input.memory()[..from.len()].copy_from_slice(from);
+        }
+        (kept.bytes, kept.skip) = (0, 0);
+        kept.stalled
+    }
+
+    /// Leaves it to the keeper.
+    pub(super) fn park(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
+        let patience = worker.part.patience(worker.to - worker.from, Instant::now());
+        if !self.put_back(worker, host, true) {
+            return Attended::Ended;
+        }
+        self.set(PARKED);
+        host.watch();
+        if let Some(patience) = patience {
+            host.remind(patience);
+        }
+        Attended::Left
+    }
+
+    /// Reads no more of it until there is memory.
+    #[cold]
+    pub(super) fn hold(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
+        worker.part.held_since = Some(Instant::now());
+        if !self.put_back(worker, host, true) {
+            return Attended::Ended;
+        }
+        self.set(PARKED);
+        self.held.store(true, Ordering::Release);
+        host.hold();
+        Attended::Left
+    }
+
+    /// Leaves it to the thread that comes to it when others have been served.
+    #[cold]
+    pub(super) fn stand_in_line(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
+        if !self.put_back(worker, host, false) {
+            return Attended::Ended;
+        }
+        self.set(QUEUED);
+        host.read_on();
+        Attended::Left
+    }
+
+    /// Keeps what was received and not looked at; false if that cannot be, or the connection was
+    /// closed meanwhile.
+    fn put_back(&self, worker: &mut StreamWorker, host: &dyn Host, parks: bool) -> bool {
+        let mut kept = self.kept();
+        let kept = &mut *kept;
+        let bytes = worker.to - worker.from;
+        worker.move_to_front();
+        if worker.input.memory().len() <= 2 * bytes {
+            // The memory goes along: a peer that sends byte by byte does not make us copy.
+            kept.memory = core::mem::take(&mut worker.input);
+            worker.input = core::mem::take(&mut worker.spare);
+        } else {
+            // The thread's memory is large because of other messages.
+            if kept.memory.memory().len() > 2 * bytes.max(READ_AHEAD) {
+                kept.memory = EStack::default();
+            }
+            if !kept.memory.reserve(bytes) {
+                return false;
+            }
+            kept.memory.memory()[..bytes].copy_from_slice(&worker.input.memory()[..bytes]);
+        }
+        (kept.bytes, kept.skip) = (bytes, worker.skip);
+        kept.stalled = parks && (bytes > 0 || kept.skip > 0);
+        kept.part = core::mem::take(&mut worker.part);
+        // What was reserved for what may have come, and did not.
+        let needed = kept.memory.memory().len().min(kept.part.reserved);
+        host.unreserve(kept.part.reserved - needed, needed == 0);
+        kept.part.reserved = needed;
+        (worker.from, worker.to, worker.skip) = (0, 0, 0);
+        // The one who ends it closes it first, and then asks what was kept.
+        if self.closed.load(Ordering::SeqCst) {
+            host.unreserve(core::mem::take(&mut kept.part.reserved), true);
+            return false;
+        }
+        true
+    }
+
+    /// Forgets what was kept of it; how many bytes were reserved for that.
+    pub(crate) fn forget_kept(&self) -> usize {
+        let kept = core::mem::take(&mut *self.kept());
+        kept.part.reserved
+    }
+
+    /// It is to be read on although it was held: whether it is to be queued for a thread.
+    pub(crate) fn resumes(&self) -> bool {
+        self.held.swap(false, Ordering::AcqRel) && self.wakes()
+    }
+
+    /// Whether it waits for memory.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// How long its client may still take for the message of which a part is here; `None` if there is
+    /// none that takes memory, or a thread reads it.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let kept = self.kept();
+        kept.part.patience(kept.bytes, Instant::now())
+    }
+
+    /// Receives more, at least one byte, if it comes.
+    pub(super) fn receive(
+        &self,
+        worker: &mut StreamWorker,
+        needed: usize,
+        waits: bool,
+        host: &dyn Host,
+    ) -> Got {
+        worker.move_to_front();
+        let Some(upto) = self.make_room(worker, needed, host) else { return Got::Full };
+        if !worker.input.reserve(upto) {
+            return Got::Closed;
+        }
+        let how = if waits { host.wait() } else { Wait::Spin };
+        let until = match how {
+            Wait::Block => None,
+            Wait::Adaptive => Some(Instant::now() + block_cost()),
+            Wait::Spin if waits => Some(Instant::now() + IDLE),
+            Wait::Spin => Some(Instant::now()),
+        };
+        loop {
+            let blocks = match until {
+                None => true,
+                Some(until) => Instant::now() >= until && how == Wait::Adaptive,
+            };
+            let place = &mut worker.input.memory()[worker.to..upto];
+            match self.stream.receive(place, blocks) {
+                Ok(0) => return Got::Closed,
+                Ok(bytes) => {
+                    worker.to += bytes;
+                    if blocks {
+                        worker.counting.slept()
+                    } else {
+                        worker.counting.found()
+                    }
+                    return Got::Some;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Got::Closed,
+                Err(_) if blocks => return Got::Nothing,
+                Err(_) if until.is_some_and(|until| Instant::now() >= until) => {
+                    if how == Wait::Spin {
+                        return Got::Nothing;
+                    }
+                }
+                Err(_) => {
+                    worker.counting.looked();
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
+    /// Up to where may be received now; `None` if there is no memory for more.
+    #[inline]
+    fn make_room(
+        &self,
+        worker: &mut StreamWorker,
+        needed: usize,
+        host: &dyn Host,
+    ) -> Option<usize> {
+        if needed <= READ_AHEAD {
+            return Some(READ_AHEAD);
+        }
+        // As far as the thread's memory reaches, else twice what has come.
+        let there = worker.input.memory().len();
+        let grown = if worker.to < there { there } else { 2 * worker.to };
+        let wanted = needed.min(grown.max(READ_AHEAD));
+        if self.reserve(worker, wanted, host) {
+            return Some(wanted);
+        }
+        let least = needed.min((2 * worker.to).max(READ_AHEAD));
+        (least < wanted && self.reserve(worker, least, host)).then_some(least)
+    }
+
+    /// Whether a message may take so many bytes. The first few are never refused.
+    fn reserve(&self, worker: &mut StreamWorker, bytes: usize, host: &dyn Host) -> bool {
+        let part = &mut worker.part;
+        if bytes <= READ_AHEAD || bytes <= part.reserved {
+            return true;
+        }
+        if !host.reserve(bytes - part.reserved) {
+            return false;
+        }
+        part.reserved = bytes;
+        part.began.get_or_insert_with(Instant::now);
+        true
+    }
+
+    /// A message has come whole, or what comes of it is not wanted: it is a part no more.
+    #[inline]
+    pub(super) fn is_whole(&self, worker: &mut StreamWorker, host: &dyn Host) {
+        if worker.part.reserved > 0 {
+            let part = core::mem::take(&mut worker.part);
+            host.unreserve(part.reserved, true);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_for_a_message_grows_with_what_has_come_and_stands_while_held() {
+        let began = Instant::now();
+        let part = Part { reserved: 1, began: Some(began), ..Part::default() };
+        let later = |seconds| began + Duration::from_secs(seconds);
+        assert_eq!(part.patience(0, began), Some(limits::MESSAGE_TIME));
+        assert_eq!(part.patience(0, later(3)), Some(limits::MESSAGE_TIME - Duration::from_secs(3)));
+        assert_eq!(part.patience(0, later(1000)), Some(Duration::ZERO));
+        // What has come earns time.
+        let bytes = 20 * limits::MESSAGE_RATE;
+        assert_eq!(part.patience(bytes, later(20)), Some(limits::MESSAGE_TIME));
+        // The time during which the server did not read counts for nothing.
+        let held = Part { held: Duration::from_secs(900), ..part };
+        assert_eq!(held.patience(0, later(900)), Some(limits::MESSAGE_TIME));
+        let holds = Part { held_since: Some(began), ..part };
+        assert_eq!(holds.patience(0, later(1000)), None);
+        assert_eq!(Part::default().patience(0, began), None);
+    }
+}
