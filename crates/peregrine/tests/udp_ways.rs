@@ -21,13 +21,16 @@ use support::{Part, alone, part, until};
 /// A call that takes longer than this hangs.
 const LONG: Duration = Duration::from_secs(20);
 
-/// The parts that children play: `ENDPOINT...`, to serve there, or `binds`; in the test itself this does
-/// nothing.
+/// The parts that children play: `ENDPOINT...`, to serve there, `binds` or `fetches ADDRESS`; in the test
+/// itself this does nothing.
 #[test]
 fn child() {
     let Some(part) = part() else { return };
     if part == "binds" {
         return binds_by_several_addresses();
+    }
+    if let Some(address) = part.strip_prefix("fetches ") {
+        return fetches(address);
     }
     let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
@@ -77,6 +80,16 @@ fn to_and_fro(wide: &WideClient, bytes: usize) {
     within(LONG, begun);
 }
 
+fn fetches(address: &str) {
+    let wide = WideClient::bind(address).unwrap();
+    let mut back = vec![0; 1 << 20];
+    let begun = Instant::now();
+    wide.fetch(1 << 20, Out::from(&mut back[..])).unwrap();
+    assert!(back.iter().enumerate().all(|(at, one)| *one == byte(at)));
+    within(LONG, begun);
+    println!("\nended {:?}", begun.elapsed());
+}
+
 /// Fragments that a network namespace has made or put together.
 fn fragments(link: &Link, which: usize) -> u64 {
     let table = link.at(which, || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap());
@@ -112,15 +125,9 @@ fn large_messages_pass_a_router_with_a_narrow_link() {
     let home = tempfile::tempdir().unwrap();
     let _server = link.start(1, "child", &format!("udp:{}:7014", ENDS[1]), home.path());
     let address = format!("udp:wide@{}:7014", ENDS[1]);
-    at_near_end(&link, || {
-        let wide = WideClient::bind(&address).unwrap();
-        let mut back = vec![0; 1 << 20];
-        let begun = Instant::now();
-        wide.fetch(1 << 20, Out::from(&mut back[..])).unwrap();
-        println!("a result of 1 MiB came in {:?}", begun.elapsed());
-        assert!(back.iter().enumerate().all(|(at, one)| *one == byte(at)));
-        within(LONG, begun);
-    });
+    // By a process that knows nothing of the path yet.
+    let mut client = link.launch(0, "child", &format!("fetches {address}"), home.path());
+    println!("a result of 1 MiB came in {}", client.until("ended"));
     for which in 0..3 {
         assert_eq!(fragments(&link, which), 0, "fragments at {which}");
     }
@@ -178,7 +185,7 @@ fn large_messages_pass_a_link_that_swallows_large_packets() {
 
 /// A server on loopback with a directory and a book of its own.
 struct Served {
-    _part: Part,
+    part: Part,
     home: tempfile::TempDir,
     at: SocketAddr,
 }
@@ -189,7 +196,7 @@ impl Served {
         let mut part = Part::launch("child", endpoint, home.path());
         let at = part.until("at ").parse().unwrap();
         part.until("ready");
-        Self { _part: part, home, at }
+        Self { part, home, at }
     }
 }
 
@@ -337,6 +344,40 @@ fn binds_by_several_addresses() {
     std::fs::remove_file(hosts).unwrap();
     many.unwrap().swallow(&[1, 2]).unwrap();
     println!("\nended");
+}
+
+/// Calls with short limits towards a server that is halted: they wait for their limits, or learn that the
+/// server is gone, and no resource is said to be exhausted. Once the server goes on, they return.
+#[test]
+fn calls_to_a_halted_server_are_not_refused_for_want_of_anything() {
+    let _alone = alone();
+    let served = Served::start("udp:127.0.0.1:0");
+    let ledger = LedgerClient::bind(&format!("udp:ledger@{}", served.at)).unwrap();
+    assert_eq!(ledger.enter(0, 0).unwrap(), 1);
+    served.part.signal(libc::SIGSTOP);
+    let (next, until) = (AtomicU64::new(1), Instant::now() + Duration::from_secs(3));
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            let hasty = ledger.with_timeout(Duration::from_millis(5));
+            let next = &next;
+            scope.spawn(move || {
+                while Instant::now() < until {
+                    let error = hasty.enter(next.fetch_add(1, Ordering::Relaxed), 0).unwrap_err();
+                    let known = [Kind::TimedOut, Kind::ServerGone, Kind::Unreachable];
+                    assert!(known.contains(&error.kind()), "{error}");
+                }
+            });
+        }
+    });
+    let calls = next.load(Ordering::Relaxed);
+    println!("{calls} calls in 3 s");
+    assert!(calls < 100_000, "{calls} calls failed without waiting for anything");
+    served.part.signal(libc::SIGCONT);
+    support::until("calls return again", || ledger.enter(calls + 1, 0).is_ok());
+    let mut entered = Book::read(served.home.path());
+    entered.retain(|number| *number <= calls);
+    entered.sort_unstable();
+    assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
 /// How many of the numbers that returned stand in each of the books; each stands in one, and nothing
