@@ -8,10 +8,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use attack::scribble::scribble;
 use attack::trickle::{What, trickle};
-use attack::vault::{Honest, VaultClient, VaultServer, check};
+use attack::vault::{Honest, Vault, VaultClient, VaultServer, check};
 use attack::wire::{self, Line, Session};
-use attack::{no_longer_than, stop, stopped, tricks};
+use attack::{no_longer_than, seed, stop, stopped, tricks};
 use peregrine::Server;
 use support::{Part, part};
 
@@ -27,7 +28,7 @@ const SO_PASSRIGHTS: u32 = 83;
 #[test]
 fn child() {
     let Some(part) = part() else { return };
-    no_longer_than(Duration::from_secs(50));
+    no_longer_than(Duration::from_secs(30));
     let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
@@ -52,6 +53,26 @@ fn child() {
                 calls += 1;
             }
             println!("\ncalls {calls}\nlongest {}", longest.as_millis());
+        }
+        // The same in eight threads, whatever comes of it: its memory is not its own.
+        "scribbled" => {
+            println!("\nready");
+            let calls = std::thread::scope(|scope| {
+                let one = || {
+                    let mut calls = 0;
+                    while !stopped(&directory) {
+                        let vault = VaultClient::bind("vault").unwrap();
+                        while vault.is_alive() && !stopped(&directory) {
+                            let _ = vault.add(1, 2);
+                            calls += 1;
+                        }
+                    }
+                    calls
+                };
+                let threads: Vec<_> = (0..8).map(|_| scope.spawn(one)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum::<u64>()
+            });
+            println!("\ncalls {calls}");
         }
         "trickle" => {
             println!("\nready");
@@ -158,4 +179,26 @@ fn descriptors_that_are_slow_to_close_stop_no_server_of_an_old_kernel() {
         readers.push(send_slow(&server, &connect(), &[&wire::describe()]));
     }
     assert_well(directory.path(), &mut canary, "many of them");
+}
+
+/// Without limits: each thread of a client whose memory is written over gets an error in the end.
+#[test]
+fn no_call_waits_for_ever_in_memory_that_others_write_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |what: &str| Part::start("child", what, directory.path());
+    let _server = start("server");
+    let mut honest = start("client");
+    let mut victim = start("scribbled");
+    let written = scribble(victim.id(), seed(), Instant::now() + Duration::from_secs(3));
+    // Whoever waits for a word that was written over waits without further help.
+    std::thread::sleep(Duration::from_millis(200));
+    stop(directory.path());
+    let begun = Instant::now();
+    // A child that hangs is ended by its own clock, and says nothing.
+    let calls = number(&mut victim, "calls");
+    let ended = begun.elapsed();
+    let worst = number(&mut honest, "longest");
+    println!("{written} words, {calls} calls; ended after {ended:?}; neighbours {worst} ms");
+    assert!(written > 0 && calls > 0);
+    assert!(ended < PROMPT * 5, "the last call ended after {ended:?}");
 }

@@ -152,6 +152,7 @@ impl ClientRegion {
             Look::Dead => true,
             Look::Nothing(_) => {
                 let last = posted(astack.sequence.load(Ordering::Relaxed));
+                self.check(frame, last);
                 // The reply was taken but could not be read.
                 astack.seen.load(Ordering::Relaxed) == last || !self.session.is_alive()
             }
@@ -165,7 +166,25 @@ impl ClientRegion {
             self.given_up(index).store(call, Ordering::Relaxed);
             return CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered");
         }
+        // Nothing else ends a wait while the session is alive but a word that means nothing.
+        self.session.spoil();
         self.session.failure(self.was_taken(index, call))
+    }
+
+    /// Gives the session up if the reply to a call can no longer come. The server changes a call word
+    /// only after it has posted the reply. So if the word is another one, and no reply is there,
+    /// then somebody has written over one of the two.
+    #[cold]
+    fn check(&self, index: u32, call: u32) {
+        let astack = &self.astacks[index as usize];
+        // SYNC: astack-reply. Whoever changed the call word has posted the reply before.
+        if self.memory.word(astack.call_at).load(Ordering::Acquire) == call {
+            return;
+        }
+        let reply = self.memory.word(astack.reply_at);
+        if !matches!(word::look(reply, astack.seen.load(Ordering::Relaxed)), Look::Posted(_)) {
+            self.session.spoil();
+        }
     }
 
     /// Whether the server says that it has taken a call. Certain only when it writes no more.
@@ -304,6 +323,7 @@ impl Waiter for Waiting<'_> {
     /// Nobody may have seen the call: the thread that looks there runs another one for long, or
     /// the ring was lost. The server is told, which costs those nothing whose calls are taken.
     fn unseen(&self) {
+        self.region.check(self.index, self.message);
         if !self.region.was_taken(self.index, self.message) {
             self.region.session.ring(self.index, self.deadline);
         }

@@ -13,6 +13,7 @@ const ALIVE: u32 = 0;
 const ENDED: u32 = 1;
 const CLOSED: u32 = 2;
 const WITHDRAWN: u32 = 3;
+const SPOILED: u32 = 4;
 
 /// The socket, the server's process, and how the session ended.
 #[derive(Debug)]
@@ -51,11 +52,20 @@ impl Session {
         let _ = self.state.compare_exchange(ALIVE, state, Ordering::AcqRel, Ordering::Relaxed);
     }
 
+    /// A word was found that neither side writes there: somebody else writes to the region, and a
+    /// reply may have been written over. Whoever waits for one gives up.
+    #[cold]
+    pub(crate) fn spoil(&self) {
+        let _ = self.state.compare_exchange(ALIVE, SPOILED, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
     /// Why a call is refused that was not even posted: the session had ended before it began.
     #[cold]
     pub(super) fn refusal(&self) -> CallError {
         let error = self.failure(false);
-        CallError::new(error.kind(), Executed::No, error.detail())
+        let spoiled = self.state.load(Ordering::Acquire) == SPOILED;
+        let kind = if spoiled { Kind::ServerGone } else { error.kind() };
+        CallError::new(kind, Executed::No, error.detail())
     }
 
     /// Why a call failed whose session has ended; `taken` tells whether the server had taken it.
@@ -66,7 +76,11 @@ impl Session {
             ENDED => (Kind::ServerGone, true, format!("process {pid} has ended")),
             WITHDRAWN => (Kind::Withdrawn, true, format!("process {pid} stopped serving it")),
             CLOSED => (Kind::ServerGone, false, format!("process {pid} closed the session")),
-            _ => (Kind::BadResult, false, format!("process {pid} wrote a word that means nothing")),
+            _ => (
+                Kind::BadResult,
+                false,
+                format!("the memory shared with process {pid} was overwritten"),
+            ),
         };
         let executed = if certain && !taken { Executed::No } else { Executed::Maybe };
         CallError::new(kind, executed, text)

@@ -30,7 +30,7 @@ const UNSEEN_ROUNDS: u32 = 1024;
 pub(super) enum Event {
     /// A message; the word that posted it.
     Posted(u32),
-    /// The session has ended.
+    /// The session has ended, or the word is none that anybody writes there.
     Dead,
     /// The deadline passed.
     Late,
@@ -100,7 +100,9 @@ pub(super) fn wait_longer(
         let value = match word::look(word, seen) {
             Look::Posted(message) => return Event::Posted(message),
             Look::Dead => return Event::Dead,
-            Look::Nothing(value) => value,
+            Look::Nothing(value) if value == seen || value == SLEEP || value == word::AWAY => value,
+            // A message may have been there and was written over: it would not come again.
+            Look::Nothing(_) => return Event::Dead,
         };
         if waiter.is_over() {
             return Event::Dead;

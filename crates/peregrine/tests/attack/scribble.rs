@@ -1,0 +1,42 @@
+//! Somebody who writes into the memory of another process, as a fault of that process would.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use super::noise::Noise;
+use super::wire::Region;
+
+/// A-stacks that a client uses unless it asks for more, and those that its region has room for.
+const USED: u64 = 8;
+const COUNT: u32 = 64;
+
+/// Writes to the words of a client's regions until `until`; how often. The client must use messages
+/// of 1 MiB, as it does unless it asks for more.
+pub(crate) fn scribble(pid: u32, seed: u64, until: Instant) -> u64 {
+    let memory = File::options().write(true).open(format!("/proc/{pid}/mem")).expect("its memory");
+    // Only to know where things lie.
+    let (region, _) = Region::new(COUNT, 1 << 20);
+    let (mut noise, mut written) = (Noise::new(seed), 0);
+    while Instant::now() < until {
+        let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("a process");
+        for line in maps.lines().filter(|line| line.contains("memfd:peregrine")) {
+            let start = line.split('-').next().expect("an address");
+            let start = u64::from_str_radix(start, 16).expect("an address");
+            for _ in 0..4 {
+                let astack = noise.below(USED) as u32;
+                let words = [region.call(astack), region.reply(astack), region.taken(astack)];
+                let value = match noise.below(3) {
+                    // Words that mean something, and some that only look like it.
+                    0 | 1 => noise.below(8) as u32,
+                    _ => noise.word(8),
+                };
+                let at = start + noise.one_of(&words.map(|at| at as u32)) as u64;
+                // It may have gone meanwhile.
+                written += u64::from(memory.write_all_at(&value.to_ne_bytes(), at).is_ok());
+            }
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    written
+}
