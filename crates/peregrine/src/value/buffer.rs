@@ -419,8 +419,10 @@ impl<'a> OutBlock<'a> {
         if self.valid.is_some() || bytes <= self.early {
             return;
         }
-        // Whole values only.
-        bytes -= bytes % self.unit;
+        // Whole values only, and whole numbers where values are turned: what is cut in two is not
+        // copied now, nor with the rest. An interpreted stub's values are bytes, and its numbers
+        // are not; of the two sizes one is a multiple of the other.
+        bytes -= bytes % self.unit.max(self.swap.map_or(1, Swap::unit_bytes));
         self.copy_rest(from, bytes);
         self.early = bytes;
     }
@@ -668,6 +670,27 @@ mod tests {
         let mut words = [0u32; 2];
         let mut out = Out::from(&mut words);
         assert_eq!(out.block().fill(Window::from(&[1u8, 2, 3][..])), Err(Invalid::Block));
+    }
+
+    /// Of an interpreted stub: bytes, which are numbers of so many bytes in another order.
+    #[test]
+    fn what_comes_early_is_cut_between_numbers_and_all_of_it_is_written() {
+        let sent: Vec<u8> = (1..=32).collect();
+        let swaps = [Swap::of::<u16>(), Swap::of::<u32>(), Swap::of::<u64>(), Swap::of::<u128>()];
+        for (swap, unit) in swaps.into_iter().zip([2, 4, 8, 16]) {
+            let mut turned = sent.clone();
+            turned.chunks_exact_mut(unit).for_each(<[u8]>::reverse);
+            for early in 0..=32 {
+                let mut vec = vec![0; 32];
+                let mut out = Out::from(&mut vec);
+                let mut block = out.block().turned(swap);
+                for early in [early / 2, early] {
+                    block.fill_early(Window::from(&sent[..early]));
+                }
+                block.fill(Window::from(&sent[..])).unwrap();
+                assert_eq!(vec, turned, "numbers of {unit} bytes, {early} bytes early");
+            }
+        }
     }
 
     #[test]
