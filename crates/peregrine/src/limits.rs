@@ -13,6 +13,8 @@
 //! | [`ASTACK_BYTES_KEPT`] | 64 KiB each way | what a larger message touched is given back when idle for two seconds |
 //! | [`ASTACKS`] / [`ASTACKS_SPARSE`] / [`ASTACKS_MAX`] | 8 / 64 / 1024 | the caller waits until an A-stack is given back |
 //! | [`REGION_BYTES_MAX`] | 8 GiB | refused at bind |
+//! | [`ASTACKS_OF_OTHERS`] | 16 | a session of another user than the server's has no more, unless the export says so |
+//! | [`REGION_BYTES_PER_USER`] | 32 GiB | the same, together: `Exhausted` at bind |
 //! | [`WORKERS_MAX`] | 64 | a call rings and is queued |
 //! | [`QUEUE_MAX`] | 1024 | `Overloaded`, not executed |
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
@@ -113,6 +115,17 @@ pub const ASTACKS_MAX: u32 = 1024;
 /// Bytes of shared memory that one session may take: 4 GiB of messages, and for each of 1024
 /// A-stacks the 2 MiB each way through which its large messages run.
 pub const REGION_BYTES_MAX: usize = 8 << 30;
+
+/// A-stacks of a session with a client of another user than the server's own, or root, unless
+/// `ExportOptions::astacks_max` allows more.
+///
+/// Memory that the server is first to touch counts as the server's, though a client steers what it
+/// touches.
+pub const ASTACKS_OF_OTHERS: u32 = 16;
+
+/// Bytes of all regions of one such user with a server: some 300 sessions, unless their exports have
+/// large messages. Most of it is never touched.
+pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
 /// Bytes that an A-stack offers each way at least: any refusal with its text fits.
 pub const MESSAGE_BYTES_MIN: usize = 4096;

@@ -202,3 +202,33 @@ fn no_call_waits_for_ever_in_memory_that_others_write_over() {
     assert!(written > 0 && calls > 0);
     assert!(ended < PROMPT * 5, "the last call ended after {ended:?}");
 }
+
+/// Calls that say that much is to be copied, of a message that has no bytes, or more than the export
+/// takes: the server reads nothing of what its client never wrote, for that would give it memory.
+#[test]
+fn lengths_that_contradict_each_other_fetch_nothing() {
+    const LARGE: u32 = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Part::start("child", "server", directory.path());
+    let mut session = Session::new(directory.path(), "vault", 64).expect("a session");
+    assert_eq!(session.ping(0, PROMPT), Some(0));
+    let before = shared_kib(server.id());
+    for [copied, total] in [[LARGE, 0], [LARGE, 16], [LARGE, 2 * LARGE]] {
+        for astack in 0..64 {
+            let header = [1, 0, copied, total, u32::MAX, 0];
+            let message = session.post_header(astack, &header);
+            let answer = session.reply_to(message, astack, PROMPT).expect("an answer");
+            assert_eq!(answer, 2, "{copied} of {total} bytes: not executed");
+        }
+    }
+    let more = shared_kib(server.id()) - before;
+    // Each A-stack's lines are touched, and no message.
+    assert!(more < 4096, "the server has {more} KiB more of its client's memory");
+}
+
+/// Shared memory that a process has touched.
+fn shared_kib(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("a process of ours");
+    let line = text.lines().find_map(|line| line.strip_prefix("RssShmem:")).expect("Linux 4.5");
+    line.split_whitespace().next().and_then(|kib| kib.parse().ok()).expect("a number")
+}

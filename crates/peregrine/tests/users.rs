@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use attack::vitals::Vitals;
-use attack::wire::{self, Line, word};
+use attack::wire::{self, Line, Session, word};
 use attack::{eventually, no_longer_than};
 use peregrine::{Executed, ExportOptions, Kind, Server, interface, limits};
 use support::{Part, alone, become_user, part};
@@ -59,6 +59,10 @@ fn child() {
         "guests" => {
             become_user(OTHER, OTHER, &[]);
             guests(&directory);
+        }
+        "regions" => {
+            become_user(OTHER, OTHER, &[]);
+            regions(&directory);
         }
         _ => {
             let numbers: Vec<u32> = words.iter().map(|word| word.parse().unwrap()).collect();
@@ -287,4 +291,42 @@ fn environment() {
     println!("\nuser {}", rustix::process::geteuid().as_raw());
     println!("{:?}", peregrine::directory::search_path());
     println!("{:?}", peregrine::directory::Hosts::of_environment());
+}
+
+/// Makes sessions of as many A-stacks as there are, until one is refused.
+fn regions(directory: &Path) {
+    let (mut sessions, mut bytes) = (Vec::new(), 0);
+    println!("\nready");
+    // Without a bound the test ends too: these are twice as many as are allowed.
+    while bytes < 2 * limits::REGION_BYTES_PER_USER {
+        let line = Line::connect(directory, "public").unwrap();
+        let (answer, files) = line.ask(&wire::bind(limits::ASTACKS_MAX, 4096, &[]));
+        if word(&answer, 0) == wire::REFUSED {
+            println!("refused {}", word(&answer, 4));
+            break;
+        }
+        let session = Session::of_answer(line, &answer, &files).expect("a session");
+        bytes += session.region.memory.len();
+        sessions.push(session);
+    }
+    let most = sessions.iter().map(|session| session.region.count).max().unwrap_or(0);
+    println!("sessions {}\nbytes {bytes}\nastacks {most}", sessions.len());
+    std::thread::sleep(Duration::from_secs(40));
+}
+
+#[test]
+fn regions_of_another_user_are_bounded() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let _server = Part::start("child", "server", directory.path());
+    let mut hostile = Part::start("child", "regions", directory.path());
+    let refused: u32 = hostile.until("refused ").parse().unwrap();
+    assert_eq!(refused, Kind::Exhausted as u32);
+    let [sessions, bytes, astacks] = ["sessions ", "bytes ", "astacks "]
+        .map(|what| hostile.until(what).parse::<usize>().expect("a number"));
+    println!("{sessions} sessions, {bytes} bytes");
+    assert!(sessions > 100 && bytes <= limits::REGION_BYTES_PER_USER);
+    assert!(astacks <= limits::ASTACKS_OF_OTHERS as usize, "{astacks} A-stacks");
+    let who = WhoClient::bind("public").expect("another user is let in");
+    assert_eq!(who.am_i().unwrap(), (0, 0));
 }

@@ -135,8 +135,15 @@ impl Export {
         self.options.users.is_empty() && self.options.groups.is_empty()
     }
 
-    pub(super) const fn astacks_max(&self) -> u32 {
-        self.options.astacks_max
+    pub(super) fn astacks_max(&self) -> u32 {
+        self.options.astacks_max.unwrap_or(limits::ASTACKS_MAX)
+    }
+
+    /// A-stacks of a session with this client.
+    pub(super) fn astacks_for(&self, peer: &Credentials) -> u32 {
+        let unless_set =
+            if is_other(peer) { limits::ASTACKS_OF_OTHERS } else { limits::ASTACKS_MAX };
+        self.options.astacks_max.unwrap_or(unless_set)
     }
 
     pub(super) fn description(&self) -> Description {
@@ -192,6 +199,11 @@ impl Export {
         }
         Ok(bytes)
     }
+}
+
+/// Whether a client is of another user than this process, and not root.
+pub(super) fn is_other(peer: &Credentials) -> bool {
+    peer.uid != rustix::process::geteuid().as_raw() && peer.uid != 0
 }
 
 impl Watched for Export {

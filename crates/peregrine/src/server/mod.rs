@@ -85,27 +85,16 @@ pub struct Server {
 /// running.stop();
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[must_use]
 pub struct ExportOptions {
     pub(crate) public: bool,
     pub(crate) users: Vec<u32>,
     pub(crate) groups: Vec<u32>,
-    pub(crate) astacks_max: u32,
+    /// As many as there may be, and fewer of other users, if none is set.
+    pub(crate) astacks_max: Option<u32>,
     /// As the interface needs it, if none is set.
     pub(crate) message_bytes_max: Option<usize>,
-}
-
-impl Default for ExportOptions {
-    fn default() -> Self {
-        Self {
-            public: false,
-            users: Vec::new(),
-            groups: Vec::new(),
-            astacks_max: limits::ASTACKS_MAX,
-            message_bytes_max: None,
-        }
-    }
 }
 
 impl ExportOptions {
@@ -141,13 +130,15 @@ impl ExportOptions {
         }
     }
 
-    /// A-stacks that a session which begins here gets at most, 1 to [`limits::ASTACKS_MAX`].
+    /// A-stacks that a session which begins here gets at most, 1 to [`limits::ASTACKS_MAX`]. Unless
+    /// set: that many, and [`limits::ASTACKS_OF_OTHERS`] for users other than the server's own and
+    /// root.
     ///
     /// # Panics
     /// If it is out of that range.
     pub const fn astacks_max(mut self, count: u32) -> Self {
         assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
-        self.astacks_max = count;
+        self.astacks_max = Some(count);
         self
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use super::export::Export;
+use super::export::{Export, is_other};
 use super::pool::{Pool, stopping};
 use super::told::{Teller, Told};
 use crate::call::{CallerInfo, PathKind};
@@ -218,6 +218,12 @@ impl Sessions {
         sessions.into_iter().find(|session| session.peer == *peer).map(Arc::clone)
     }
 
+    /// Bytes of all regions of a user's sessions.
+    fn region_bytes_of(&self, user: u32) -> usize {
+        let theirs = self.regions().into_iter().filter(|(session, _)| session.peer.uid == user);
+        theirs.map(|(_, region)| region.layout().region_bytes()).sum()
+    }
+
     /// Bindings of a user.
     fn bindings_of(&self, user: u32) -> usize {
         let theirs = self.regions().into_iter().filter(|(session, _)| session.peer.uid == user);
@@ -310,7 +316,7 @@ impl Session {
     fn count(&self) -> Option<()> {
         let told = &self.all.told;
         let own = rustix::process::geteuid().as_raw();
-        let refusal = if self.peer.uid != own && self.peer.uid != 0 {
+        let refusal = if is_other(&self.peer) {
             let text = format!("the counters are user {own}'s, and user {} asks", self.peer.uid);
             Answer::refused(Kind::Denied, text)
         } else if told.tells == Told::Nothing {
@@ -409,7 +415,7 @@ impl Session {
                 return Ok(NewBinding { region: Arc::clone(region), bound, file: None });
             }
         }
-        let count = bind.count.clamp(1, export.astacks_max());
+        let count = bind.count.clamp(1, export.astacks_for(&self.peer));
         self.become_session(count, message_bytes, representation, row)
     }
 
@@ -424,6 +430,13 @@ impl Session {
         // Sparse: what is never touched costs nothing, and later bindings may need more.
         let layout = RegionLayout::at_most(count, message_bytes)
             .ok_or_else(|| (Kind::TooLarge, format!("A-stacks of {message_bytes} bytes")))?;
+        let user = self.peer.uid;
+        let (theirs, most) = (self.all.region_bytes_of(user), limits::REGION_BYTES_PER_USER);
+        if is_other(&self.peer) && theirs + layout.region_bytes() > most {
+            let text =
+                format!("the sessions of user {user} have {theirs} of {most} bytes of A-stacks");
+            return Err((Kind::Exhausted, text));
+        }
         let process = Process::open(self.peer.pid).map_err(exhausted("watching the client"))?;
         let (region, file) = ServerRegion::new(layout, Arc::clone(&self.all.waits))
             .map_err(exhausted("the region"))?;
