@@ -1,54 +1,87 @@
-//! How much of a link a large message uses, and how flows share one.
+//! How much of a link large messages use, and how flows share one.
 
 use super::*;
-use crate::client::ClientOptions;
 use crate::exchange::time::MILLISECOND;
 use crate::network::Link;
 
-/// Results of so many bytes over a link, by so many threads at a time; the goodput in bits a second,
-/// measured from the end of the first result to that of the last but one.
-fn goodput(link: &Link, bytes: u32, threads: usize, calls: usize) -> f64 {
+const MEBIBYTE: u32 = 1 << 20;
+
+/// A world in which each client has so many threads, which make so many calls of that plan each.
+fn shared(link: &Link, threads: [usize; 2], calls: usize, plan: Plan) -> World {
     let client = ClientOptions { result_bytes_max: 1 << 28, ..LASTING };
     let server = ServerOptions { bytes_max: 1 << 28, ..SERVER_OPTIONS };
-    let plans = vec![vec![Plan { result: bytes, ..NULL }; calls]; threads];
     let mut world = World::new(7, 2, server, client);
     (world.to_client, world.to_server) = (link.clone(), link.clone());
-    world.start(1, &plans);
+    for (client, threads) in (1..).zip(threads) {
+        if threads > 0 {
+            world.start(client, &vec![vec![plan; calls]; threads]);
+        }
+    }
+    world
+}
+
+/// The part of the link that messages used from the end of the first call to that of the last.
+fn used(link: &Link, threads: usize, calls: usize, plan: Plan) -> f64 {
+    let mut world = shared(link, [threads, 0], calls, plan);
     finish(&mut world);
     assert!(world.oracle.all_ok());
-    let calls = &world.oracle.calls;
-    let mut ends: Vec<u64> = calls.iter().filter_map(|call| Some(call.ended?.0)).collect();
+    let mut ends: Vec<u64> =
+        world.oracle.calls.iter().filter_map(|call| Some(call.ended?.0)).collect();
     ends.sort_unstable();
-    let begin = calls.iter().filter_map(|call| call.began).min().expect("calls");
-    let (all, took) = (calls.len() as f64 * f64::from(bytes), ends[ends.len() - 1] - begin);
-    println!(
-        "{:?} Mbit/s {} ms {} permille: {} bytes, {:.3} s, overflowed {}, sent again {}",
-        link.rate.map(|rate| rate * 8 / 1_000_000),
-        link.delay * 2 / MILLISECOND,
-        link.loss,
-        all,
-        took as f64 / 1e9,
-        world.to_client.state.overflowed,
-        world.oracle.resent,
-    );
-    all * 8.0 * 1e9 / took as f64
+    let bytes = (ends.len() - 1) as f64 * f64::from(plan.total.max(plan.result));
+    let took = (ends[ends.len() - 1] - ends[0]) as f64 / SECOND as f64;
+    bytes / took / link.rate.expect("a rate") as f64
+}
+
+/// 500 Mbit/s over 300 ms are nearly all positions that may be in flight; 1 Gbit/s is nearly what a receiver
+/// takes that has 1,024 credits.
+#[test]
+fn large_messages_use_most_of_a_link() {
+    for (mbit, rtt, bytes) in [
+        (10, 1, MEBIBYTE),
+        (10, 50, 4 * MEBIBYTE),
+        (10, 300, 8 * MEBIBYTE),
+        (100, 10, 16 * MEBIBYTE),
+        (100, 300, 128 * MEBIBYTE),
+        (500, 1, 32 * MEBIBYTE),
+        (500, 50, 128 * MEBIBYTE),
+        (500, 300, 256 * MEBIBYTE),
+        (1000, 20, 256 * MEBIBYTE),
+    ] {
+        let link = Link::shaped(mbit * 1_000_000, rtt * MILLISECOND / 2);
+        for call in [false, true] {
+            let (total, result) = if call { (bytes, 0) } else { (0, bytes) };
+            let part = used(&link, 1, 3, Plan { total, result, ..NULL });
+            println!("{mbit} Mbit/s, {rtt} ms, call {call}: {part:.3}");
+            assert!(part > 0.8, "{mbit} Mbit/s, {rtt} ms, call {call}: {part:.3}");
+        }
+    }
+}
+
+/// The bytes of results that each of two clients had after so long.
+fn had(world: &mut World, bytes: u32, first: usize, until: u64) -> [f64; 2] {
+    world.run_until(until);
+    check(world);
+    let mut had = [0.0; 2];
+    for (at, call) in world.oracle.calls.iter().enumerate() {
+        if matches!(call.ended, Some((_, Ending::Ok))) {
+            had[usize::from(at >= first)] += f64::from(bytes);
+        }
+    }
+    had
 }
 
 #[test]
-#[ignore = "a table"]
-fn table() {
-    for mbit in [10, 100, 500] {
-        for rtt in [1, 10, 50, 100, 300] {
-            for loss in [0, 1, 10, 50] {
-                let link = Link { loss, ..Link::shaped(mbit * 1_000_000, rtt * MILLISECOND / 2) };
-                let bytes = (mbit * 1_000_000 / 8 * 5).min(1 << 28) as u32;
-                let bytes = if loss > 0 { bytes / 20 } else { bytes };
-                let bits = goodput(&link, bytes, 1, 2);
-                println!(
-                    "{mbit:4} Mbit/s {rtt:4} ms {loss:3}: {:.3} of it",
-                    bits / (mbit as f64 * 1e6)
-                );
-            }
-        }
+fn the_handles_of_one_peer_are_one_flow() {
+    for (mbit, rtt) in [(20, 40), (100, 20)] {
+        let link = Link::shaped(mbit * 1_000_000, rtt * MILLISECOND / 2);
+        let bytes = MEBIBYTE / 4;
+        let mut world =
+            shared(&link, [1, 8], 2000, Plan { result: bytes, runs_for: Some(1000), ..NULL });
+        let begun = had(&mut world, bytes, 2000, 10 * SECOND);
+        let ended = had(&mut world, bytes, 2000, 40 * SECOND);
+        let [one, eight] = [0, 1].map(|client| ended[client] - begun[client]);
+        println!("{mbit} Mbit/s, {rtt} ms: {one} and {eight} bytes");
+        assert!(eight < 2.5 * one && one < 2.5 * eight, "{one} and {eight} bytes");
     }
 }
