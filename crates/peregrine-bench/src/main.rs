@@ -13,6 +13,7 @@ mod child;
 mod command;
 mod crowd;
 mod death;
+mod goodput;
 #[cfg(feature = "peers")]
 mod iceoryx;
 mod interfaces;
@@ -108,6 +109,9 @@ enum Experiment {
     Command(Selection),
     /// How fast a caller learns that its server is gone: killed, or (needs root) cut off.
     Death(Deaths),
+    /// Large results over links of a given rate, delay and loss, beside TCP (cubic): alone and together
+    /// (needs root).
+    Goodput(goodput::Options),
     /// The other process of a measurement.
     #[command(hide = true)]
     Child(child::Options),
@@ -296,6 +300,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             rows.extend(swapped::measure(&selection, &allowed, &progress)?);
             ("bind", selection.format, rows)
         }
+        Experiment::Goodput(options) => return goodput::run(&options, &progress),
         Experiment::Command(selection) => {
             ("command", selection.format, command::measure(&selection, &progress)?)
         }

@@ -152,11 +152,11 @@ fn is_there(tool: &str) -> bool {
     std::env::split_paths(&paths).any(|path| path.join(tool).is_file())
 }
 
-fn ip(words: &[&str]) -> io::Result<()> {
+pub(crate) fn ip(words: &[&str]) -> io::Result<()> {
     run("ip", words)
 }
 
-fn run(program: &str, words: &[&str]) -> io::Result<()> {
+pub(crate) fn run(program: &str, words: &[&str]) -> io::Result<()> {
     let done = Command::new(program).args(words).output()?;
     if done.status.success() {
         return Ok(());

@@ -22,6 +22,7 @@ mod random;
 mod signal;
 mod socket;
 mod tcp;
+mod tun;
 mod vector;
 mod xdp;
 
@@ -46,6 +47,7 @@ pub(crate) use random::random;
 pub(crate) use signal::on_stop_signals;
 pub(crate) use socket::{Credentials, Received, Seqpacket};
 pub(crate) use tcp::{Pulse, tcp_pulse};
+pub use tun::Tun;
 pub(crate) use vector::{Parts, receive_two};
 pub use xdp::{
     Consumer, Described, Producer, Queue, QueueRings, SocketRings, Umem, UmemLayout, XdpSocket,
