@@ -32,12 +32,12 @@
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
 //! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed; `Server::connections` and `connections_per_host` allow more |
 //! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the caller that is idle longest is forgotten and binds again, or `Exhausted` at bind |
-//! | [`RETAINED_BYTES_MAX`] / [`RETAINED_BYTES_PER_HOST`] | 256 MiB / 64 MiB | over datagrams: `Exhausted`, not executed, until results are acknowledged |
-//! | [`PARTIAL_BYTES_PER_HOST`] | 64 MiB | the same for one host; over TCP at most a quarter of what is left |
+//! | [`RETAINED_BYTES_MAX`] / [`RETAINED_BYTES_PER_HOST`] | 256 MiB / 64 MiB | over datagrams: calls wait until results are acknowledged; `Exhausted`, not executed, if none is |
+//! | [`PARTIAL_BYTES_PER_HOST`] | 64 MiB | over datagrams: calls of one host wait until others have ended; `Exhausted`, not executed, if those do not go on; over TCP at most a quarter of what is left |
 //! | [`SPARE_BYTES_MAX`] | 16 MiB | memory for calls and for results that is not needed is given back |
 //! | [`SOCKETS_PER_SERVER`] | 16 | over datagrams: further calling threads share one more socket, at which one receives for all |
 //! | [`BINDINGS_PER_CONNECTION`] | 4096 | `Exhausted` at bind |
-//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection is not read until memory is free again; over datagrams `Exhausted`, not executed |
+//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection is not read until memory is free again; over datagrams calls wait in the same way |
 //! | [`MESSAGE_TIME`], [`MESSAGE_RATE`] | 10 s, 16 KiB/s | a connection whose message comes more slowly is closed, if others wait for memory |
 //! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that takes no reply is closed: at once if others wait, else after the longer time |
 //! | [`SILENCE`] | 10 s | over TCP: a peer of which nothing is heard is gone |

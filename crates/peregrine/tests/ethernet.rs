@@ -54,6 +54,11 @@ fn the_contract_is_kept_asleep() {
 }
 
 #[test]
+fn calls_within_their_bounds_wait_for_each_other() {
+    by_both_devices(room::calls_within_their_bounds_wait_for_each_other);
+}
+
+#[test]
 fn long_procedures_do_not_keep_others_waiting() {
     by_both_devices(room::long_procedures_do_not_keep_others_waiting);
 }

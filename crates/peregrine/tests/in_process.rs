@@ -15,3 +15,11 @@ fn the_contract_holds_where_a_stacks_are_made_as_calls_come() {
     let options = BindOptions::default().astacks(1).short_of_astacks(Short::More);
     contract::suite(&|object| ContractClient::in_process_with(object, &options));
 }
+
+#[test]
+fn calls_within_their_bounds_wait_for_each_other() {
+    use contract::pressure::{
+        PressureClient, calls_within_their_bounds_wait_for_each_other as calls,
+    };
+    calls(&PressureClient::in_process);
+}

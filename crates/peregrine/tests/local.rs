@@ -4,6 +4,7 @@ mod contract;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use contract::pressure::{self, PressureClient, PressureServer};
 use contract::{ContractClient, ContractServer, Object};
 use peregrine::Server;
 
@@ -18,6 +19,14 @@ fn own_directory() -> tempfile::TempDir {
 #[test]
 fn the_local_path_keeps_the_contract() {
     let _directory = own_directory();
+    pressure::calls_within_their_bounds_wait_for_each_other(&|store| {
+        let server = Server::new().export("pressure", PressureServer::new(store));
+        let server = server.expect("a free name").spawn().expect("a running server");
+        let client = PressureClient::bind("pressure").expect("a binding");
+        // It serves for as long as the process lives.
+        std::mem::forget(server);
+        client
+    });
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let running = std::sync::Mutex::new(Vec::new());
     contract::suite(&|object: Object| {

@@ -20,6 +20,11 @@ fn the_contract_is_kept_asleep() {
 }
 
 #[test]
+fn calls_within_their_bounds_wait_for_each_other() {
+    room::calls_within_their_bounds_wait_for_each_other(UDP);
+}
+
+#[test]
 fn long_procedures_do_not_keep_others_waiting() {
     room::long_procedures_do_not_keep_others_waiting(UDP);
 }

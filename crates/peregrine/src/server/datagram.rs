@@ -300,6 +300,14 @@ impl Post for Socket {
         self.service.refuse_work(hand, work, &Refusal::new(Kind::Overloaded, text));
     }
 
+    fn has_deferred(&self) -> bool {
+        self.service.has_deferred()
+    }
+
+    fn deferred(&self) -> Option<Work> {
+        self.service.deferred()
+    }
+
     fn caller(&self, work: &Work) -> u32 {
         work.caller()
     }

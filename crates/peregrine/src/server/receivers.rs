@@ -93,6 +93,16 @@ pub(super) trait Post: Send + Sync + 'static {
     /// Refuses a call, for all threads are busy and enough wait.
     fn refuse(&self, hand: &mut Self::Hand, work: Self::Work);
 
+    /// Whether calls wait for something other than a thread.
+    fn has_deferred(&self) -> bool {
+        false
+    }
+
+    /// One of them, if it need not wait any more.
+    fn deferred(&self) -> Option<Self::Work> {
+        None
+    }
+
     /// Who calls: a number that two calls at one time never share.
     fn caller(&self, work: &Self::Work) -> u32;
 
@@ -322,6 +332,9 @@ impl<P: Post> Receivers<P> {
             for (work, _) in queue {
                 self.post.refuse(&mut member.hand, work);
             }
+            while let Some(work) = self.post.deferred() {
+                self.post.refuse(&mut member.hand, work);
+            }
         });
         if let Err(panic) = catch_unwind(ends) {
             self.post.panicked(panic);
@@ -487,7 +500,22 @@ impl<P: Post> Receivers<P> {
     /// A call from the queue, and the right to run it.
     #[inline]
     fn next(&self) -> Option<P::Work> {
-        if self.waiting.load(Ordering::SeqCst) { self.next_queued() } else { None }
+        let queued = if self.waiting.load(Ordering::SeqCst) { self.next_queued() } else { None };
+        queued.or_else(|| if self.post.has_deferred() { self.next_deferred() } else { None })
+    }
+
+    /// A call that waited for something other than a thread, and the right to run it.
+    #[cold]
+    fn next_deferred(&self) -> Option<P::Work> {
+        if !self.claim() {
+            // Whoever has run its call looks again.
+            return None;
+        }
+        let next = self.post.deferred();
+        if next.is_none() {
+            self.running.fetch_sub(1, Ordering::SeqCst);
+        }
+        next
     }
 
     /// A call from inside goes first, wherever it waits: what runs may wait for it, so that it must

@@ -2,6 +2,9 @@
 //!
 //! A path's test hands [`suite`] a function that makes a client of an [`Object`] over that path.
 
+#[allow(dead_code)] // not every test program that knows the contract has a path of its own
+pub(crate) mod pressure;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};

@@ -9,6 +9,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::contract::pressure::{self, PressureClient, PressureServer};
 use crate::contract::{self, ContractClient, ContractServer, Object};
 use crate::support;
 use crate::support::link::{self, ENDS};
@@ -194,6 +195,18 @@ pub(crate) fn the_contract_is_kept_asleep(by: Carrier) {
     let _home = home();
     let options = BindOptions::default().wait(Wait::Block).astacks(1);
     keeps_the_contract_with(by, &options.short_of_astacks(Short::More), Wait::Block);
+}
+
+pub(crate) fn calls_within_their_bounds_wait_for_each_other(by: Carrier) {
+    let _home = home();
+    let running = Mutex::new(Vec::new());
+    pressure::calls_within_their_bounds_wait_for_each_other(&|store| {
+        let server = Server::new().export("pressure", PressureServer::new(store)).unwrap();
+        let server = begin(server, &by.loopback());
+        let address = format!("{}/pressure", server.addresses()[0]);
+        running.lock().unwrap().push(server);
+        PressureClient::bind(&address).expect("a binding")
+    });
 }
 
 pub(crate) fn long_procedures_do_not_keep_others_waiting(by: Carrier) {

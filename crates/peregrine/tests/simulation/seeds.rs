@@ -84,6 +84,7 @@ fn world(seed: u64) -> (World, Weather) {
         queue: if random.chance(200) { 1 } else { 64 },
         piece: *random.pick(&[512, 1024, 1408]),
         credits: *random.pick(&[0, 4, 64, 1024]),
+        short_of_room: if weather != Weather::Fair && random.chance(300) { 500 } else { 0 },
         ..SERVER_OPTIONS
     };
     let client = ClientOptions {

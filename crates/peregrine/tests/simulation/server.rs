@@ -27,6 +27,8 @@ pub(crate) struct ServerOptions {
     pub(crate) piece: u32,
     pub(crate) credits: u16,
     pub(crate) bytes_max: u32,
+    /// Of a thousand calls of several packets, so many find no room, and wait for it.
+    pub(crate) short_of_room: u32,
 }
 
 /// What the handles of one peer share.
@@ -140,6 +142,10 @@ impl Server {
             return self.refuse(packet, refusal);
         }
         record.address = packet.from;
+        if record.callee.standing() == Standing::Waiting && self.random.chance(500) {
+            record.callee.go_on();
+            record.buffer = Some(Buffer::new(record.callee.bytes_of_call()));
+        }
         let bitmap = bitmap(packet);
         let received = record.callee.handle(now, &record.flow, &header, bitmap);
         if received.release && record.result.take().is_none() {
@@ -149,6 +155,10 @@ impl Server {
         match received.then {
             Then::Nothing => {}
             Then::Dropped(_) => self.dropped += 1,
+            Then::Begin(_) if self.random.chance(self.options.short_of_room) => {
+                record.buffer = None;
+                record.callee.wait_for_room();
+            }
             Then::Begin(range) => {
                 let mut buffer = Buffer::new(header.shape.total);
                 buffer.place(packet, range, oracle);

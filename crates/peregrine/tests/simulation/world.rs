@@ -151,6 +151,7 @@ pub(crate) const SERVER_OPTIONS: ServerOptions = ServerOptions {
     piece: 1408,
     credits: 1024,
     bytes_max: 64 << 20,
+    short_of_room: 0,
 };
 
 pub(crate) const CLIENT_OPTIONS: ClientOptions =

@@ -5,13 +5,14 @@
 //! into a box of its record: there are only so many records, so nothing need be counted. A large one
 //! takes the frame with it, and what was touched of that is counted until it is acknowledged.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
 
 use crate::limits;
 use crate::protocol::exchange::header::HEADER_BYTES;
+use crate::protocol::exchange::time::{MILLISECOND, Moment};
 use crate::sys::{Address, Memory};
 use crate::value::Space;
 
@@ -58,18 +59,92 @@ impl Peer {
     }
 }
 
+/// Why there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// A group of hosts has had its share.
+    Share,
+    /// All of them together have all there is.
+    Whole,
+}
+
 /// Bytes that callers make the server hold, all of them and each group of hosts.
 pub(super) struct Holdings {
     most: usize,
     share: usize,
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
+    /// For how long each group's have not gone on although somebody waits, and the same of all.
+    patience: Box<[Patience]>,
+    patience_of_all: Patience,
+}
+
+/// Counts spans of time in which somebody was heard of that waits for room, since what takes the room
+/// went on last. Time in which nothing is heard does not count: a network that was cut for a while
+/// keeps both from going on.
+#[derive(Default)]
+struct Patience(AtomicU64);
+
+impl Patience {
+    /// Nanoseconds of a span, and how many of them are enough.
+    const SPAN: u64 = 100 * MILLISECOND;
+    const ENOUGH: u64 = 12;
+
+    #[inline]
+    fn goes_on(&self) {
+        if self.0.load(Ordering::Relaxed) != 0 {
+            self.0.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn is_waited_for(&self, now: Moment) {
+        // The span counted last, and below it how many.
+        let span = (now.0 / Self::SPAN) << 8;
+        let one_more = |counted: u64| {
+            let count = counted & 0xff;
+            (counted & !0xff != span && count < Self::ENOUGH).then_some(span | (count + 1))
+        };
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+    }
+
+    fn is_at_an_end(&self) -> bool {
+        self.0.load(Ordering::Relaxed) & 0xff >= Self::ENOUGH
+    }
 }
 
 impl Holdings {
     pub(super) fn new(most: usize, share: usize) -> Self {
         let groups = (0..GROUPS).map(|_| AtomicUsize::new(0)).collect();
-        Self { most, share, all: AtomicUsize::new(0), groups }
+        let patience = (0..GROUPS).map(|_| Patience::default()).collect();
+        let (all, patience_of_all) = (AtomicUsize::new(0), Patience::default());
+        Self { most, share, all, groups, patience, patience_of_all }
+    }
+
+    /// What a group holds goes on: pieces come, or something is given back.
+    #[inline]
+    pub(super) fn goes_on(&self, group: u16) {
+        self.patience[usize::from(group) % GROUPS].goes_on();
+        self.patience_of_all.goes_on();
+    }
+
+    /// Whose going on it is that room for so many bytes more waits for.
+    fn waited_for(&self, group: u16, bytes: usize) -> &Patience {
+        let held = self.of(group).load(Ordering::Relaxed);
+        if held > 0 && held + bytes.max(1) > self.share {
+            &self.patience[usize::from(group) % GROUPS]
+        } else {
+            &self.patience_of_all
+        }
+    }
+
+    /// A caller was heard of that waits for room for so many bytes.
+    pub(super) fn is_waited_for(&self, group: u16, bytes: usize, now: Moment) {
+        self.waited_for(group, bytes).is_waited_for(now);
+    }
+
+    /// Whether it has waited for long enough: what takes the room does not go on.
+    pub(super) fn is_stuck(&self, group: u16, bytes: usize) -> bool {
+        self.waited_for(group, bytes).is_at_an_end()
     }
 
     fn of(&self, group: u16) -> &AtomicUsize {
@@ -105,13 +180,22 @@ impl Holdings {
 
     /// Adds if neither bound is passed; what a group has alone may be more than its share.
     pub(super) fn reserve(&self, group: u16, bytes: usize) -> bool {
+        self.try_reserve(group, bytes).is_ok()
+    }
+
+    /// The same, and which bound it is.
+    pub(super) fn try_reserve(&self, group: u16, bytes: usize) -> Result<(), Full> {
         let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let held = self.of(group).fetch_add(bytes, Ordering::Relaxed);
-        if all > self.most || (held > 0 && held + bytes > self.share) {
-            self.subtract(group, bytes);
-            return false;
-        }
-        true
+        let full = if held > 0 && held + bytes > self.share {
+            Full::Share
+        } else if all > self.most {
+            Full::Whole
+        } else {
+            return Ok(());
+        };
+        self.subtract(group, bytes);
+        Err(full)
     }
 }
 
@@ -205,6 +289,22 @@ impl Results {
         self.held.is_full(group)
     }
 
+    /// Results of a group go on their way, or are acknowledged.
+    #[inline]
+    pub(super) fn goes_on(&self, group: u16) {
+        self.held.goes_on(group);
+    }
+
+    /// A caller was heard of whose call waits for room for its result.
+    pub(super) fn is_waited_for(&self, group: u16, now: Moment) {
+        self.held.is_waited_for(group, 0, now);
+    }
+
+    /// Whether such calls have waited for long enough: what is kept is not acknowledged.
+    pub(super) fn is_stuck(&self, group: u16) -> bool {
+        self.held.is_stuck(group, 0)
+    }
+
     /// A frame for a result of at most so many bytes.
     ///
     /// # Errors
@@ -247,6 +347,7 @@ impl Results {
                 frame.trim(all);
             }
             self.held.add(group, frame.touched);
+            self.held.goes_on(group);
             return Retained::Large(frame, total);
         }
         let boxed = spare.small.take().or_else(|| self.small.take());
@@ -266,6 +367,7 @@ impl Results {
             Retained::Small(small, _) => self.small.put(small, BOX_BYTES),
             Retained::Large(frame, _) => {
                 self.held.subtract(group, frame.touched);
+                self.held.goes_on(group);
                 self.give_back(spare, frame);
             }
         }
@@ -315,6 +417,32 @@ mod tests {
         held.subtract(2, 50);
         assert!(held.reserve(4, 40) && !held.is_full(5));
         assert_eq!(held.all.load(Ordering::Relaxed), 90);
+    }
+
+    #[test]
+    fn patience_ends_where_nothing_goes_on_although_somebody_waits() {
+        let held = Holdings::new(100, 40);
+        assert!(held.reserve(1, 40));
+        let wait = |group, spans: core::ops::Range<u64>| {
+            spans.for_each(|n| {
+                held.is_waited_for(group, 10, Moment(n * Patience::SPAN));
+                // More often within one span counts once.
+                held.is_waited_for(group, 10, Moment(n * Patience::SPAN + 1));
+            });
+            held.is_stuck(group, 10)
+        };
+        assert!(!wait(1, 1..12) && !held.is_stuck(2, 10));
+        held.goes_on(1);
+        assert!(!wait(1, 20..31) && wait(1, 31..32));
+        assert!(wait(1, 0..0), "it stays so");
+        held.goes_on(2);
+        assert!(wait(1, 0..0), "others are others");
+        held.goes_on(1);
+        // Who has room of its own left waits for all of them.
+        assert!(held.reserve(3, 40) && !held.reserve(2, 30));
+        assert!(!wait(2, 40..51) && wait(2, 51..52));
+        held.goes_on(3);
+        assert!(!wait(2, 0..0));
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod expecting;
 mod pacing;
 mod places;
 mod records;
+mod room;
 mod sending;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use self::expecting::{Expected, place};
 use self::pacing::{Flows, Pacer};
 use self::records::{Inner, Record, Records, name_of};
+use self::room::{Line, Waiter, Waits};
 use self::sending::Strangers;
 use super::keeping::{Frame, Holdings, Peer, Results, Shelf, Spare};
 use super::packing::{pack, written};
@@ -39,12 +41,12 @@ use crate::error::Kind as Why;
 use crate::limits;
 use crate::path::rows::Row;
 use crate::protocol::exchange::bind::{Cookies, OnLink};
-use crate::protocol::exchange::callee::{Callee, Received, Retain, Then};
+use crate::protocol::exchange::callee::{Callee, Received, Retain, Standing, Then};
 use crate::protocol::exchange::caller::Dropped;
-use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Header};
+use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Header, Kind};
 use crate::protocol::exchange::message::Shape;
 use crate::protocol::exchange::table::Table;
-use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
+use crate::protocol::exchange::time::{MILLISECOND, Moment};
 use crate::protocol::stream::description_to_bytes;
 use crate::sys::{self, Address};
 use crate::value::{Space, Window};
@@ -98,6 +100,9 @@ pub(crate) struct Service {
     calls: Holdings,
     estacks: Shelf<EStack>,
     results: Results,
+    /// Calls that wait for room: at their clients, and here, for their results.
+    line: Line<Waiter>,
+    deferred: Line<Work>,
     /// When silent callers were last looked for.
     swept: AtomicU64,
     /// Datagrams that were not understood, and those that there was no room to send.
@@ -215,6 +220,8 @@ impl Service {
             calls: Holdings::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
             estacks: Shelf::new(limits::SPARE_BYTES_MAX),
             results: Results::new(),
+            line: Line::new(),
+            deferred: Line::new(),
             swept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
@@ -318,7 +325,11 @@ impl Service {
                 Ok(None) | Err(_) => return Got::Nothing,
             }
         }
-        match self.take(hand, alone) {
+        let work = self.take(hand, alone);
+        if self.line.any() {
+            self.give_room(hand);
+        }
+        match work {
             Some(work) => Got::Work(work),
             None => Got::Settled,
         }
@@ -429,6 +440,15 @@ impl Service {
         {
             self.results.release(&mut hand.spare, inner.group, result);
         }
+        if header.kind == Kind::HaveResult && !matches!(received.then, Then::Dropped(_)) {
+            self.results.goes_on(inner.group);
+        }
+        if inner.waits != Waits::No {
+            self.still_waits(hand, inner, now, header);
+        } else if header.kind == Kind::Probe && inner.callee.standing() == Standing::Running {
+            // Its arguments take room for as long as its procedure runs.
+            self.calls.goes_on(inner.group);
+        }
         match received.then {
             Then::Dropped(Dropped::Again) => hand.counting.came_again(),
             Then::Nothing | Then::Dropped(_) => {}
@@ -438,19 +458,13 @@ impl Service {
                     // seen, receiving costs a little less without.
                     let _ = self.socket.merge();
                 }
-                self.drop_call(inner);
-                match self.room(now, inner.group, header.shape.total as usize) {
-                    Some(call) => inner.call = Some(call),
-                    None => {
-                        let text = "too many calls of several packets have begun";
-                        let refusal = Refusal::exhausted(text);
-                        hand.counting.refused(inner.row.as_ref().map(|row| &row.tally));
-                        self.reply_no(hand, inner, &refusal);
-                    }
-                }
+                self.begin(hand, inner, now, header);
                 place(inner, hand, range, payload);
             }
-            Then::Place(range) => place(inner, hand, range, payload),
+            Then::Place(range) => {
+                self.calls.goes_on(inner.group);
+                place(inner, hand, range, payload);
+            }
             Then::Execute(range) => {
                 if header.cut().count() > 1 {
                     place(inner, hand, range, payload);
@@ -467,57 +481,6 @@ impl Service {
         Heard::Nothing
     }
 
-    // Memory.
-
-    /// Room for a call of several packets, reckoned.
-    fn room(&self, now: Moment, group: u16, bytes: usize) -> Option<(EStack, usize)> {
-        let swept = Moment(self.swept.load(Ordering::Relaxed));
-        if self.calls.any() && now.since(swept) >= SECOND {
-            // Perhaps nobody goes on with them: a client that died while it sent has nobody to say so.
-            self.sweep(now);
-        }
-        let mut estack = self.estacks.take().unwrap_or_default();
-        // What an earlier call needed is held for this one, too.
-        let mut held = bytes.max(estack.memory().len());
-        if !self.calls.reserve(group, held) {
-            (estack, held) = (EStack::default(), bytes);
-            self.sweep(now);
-            if !self.calls.reserve(group, held) {
-                return None;
-            }
-        }
-        if !estack.reserve(bytes) {
-            self.calls.subtract(group, held);
-            return None;
-        }
-        Some((estack, held))
-    }
-
-    fn drop_call(&self, inner: &mut Inner) {
-        // Whoever has borrowed it finds that it is not wanted back.
-        inner.lent = None;
-        if let Some((estack, bytes)) = inner.call.take() {
-            self.done_with(inner.group, estack, bytes);
-        }
-    }
-
-    fn done_with(&self, group: u16, mut estack: EStack, bytes: usize) {
-        self.calls.subtract(group, bytes);
-        estack.trim();
-        let kept = estack.memory().len();
-        self.estacks.put(estack, kept);
-    }
-
-    /// Whether there is no room for one more result, although those who are silent for long lost
-    /// theirs.
-    #[inline]
-    fn is_short_of_results(&self, group: u16) -> bool {
-        self.results.is_full(group) && {
-            self.sweep(moment());
-            self.results.is_full(group)
-        }
-    }
-
     // Calls.
 
     /// Whether a thread of this process waits for the call to end, by way of others.
@@ -527,21 +490,6 @@ impl Service {
             let message = work.message.memory(&mut hand.input, work.shape.total);
             extensions::is_from_inside(Window::from(message.get(..extension).unwrap_or(&[])))
         }
-    }
-
-    /// Makes a call independent of the hand that received it; refuses it if there is no memory.
-    pub(crate) fn put_by(&self, hand: &mut Hand, mut work: Work) -> Option<Work> {
-        if let Where::Hand(range) = &work.message {
-            let room = self.room(moment(), work.group, range.len());
-            let Some((mut estack, bytes)) = room else {
-                self.refuse_work(hand, work, &Refusal::exhausted("too many calls wait"));
-                return None;
-            };
-            let from = hand.input.memory().get(range.clone()).unwrap_or(&[]);
-            estack.memory()[..from.len()].copy_from_slice(from);
-            work.message = Where::Own(estack, bytes);
-        }
-        Some(work)
     }
 
     /// Answers a call that is not run.
@@ -555,6 +503,9 @@ impl Service {
         let mut inner = locked(&record.0);
         self.reply_no(hand, &mut inner, refusal);
         self.say(inner, &mut hand.output, &hand.counting);
+        if self.line.any() {
+            self.give_room(hand);
+        }
     }
 
     /// Answers the call of a record, whose thread panicked outside of its procedure.
@@ -613,7 +564,8 @@ impl Service {
         } else if !row.admits(shape.total.saturating_sub(shape.extension.into())) {
             Some(Row::refusal(Some(&row)))
         } else if self.is_short_of_results(group) {
-            Some(Refusal::exhausted("too many results are kept that no caller has acknowledged"))
+            self.wait_for_results(hand, work);
+            return moment();
         } else if extension > 0 {
             let memory = message.memory(&mut hand.input, shape.total);
             let extensions = Window::from(memory.get(..extension).unwrap_or(&[]));
@@ -683,6 +635,9 @@ impl Service {
             let mut inner = locked(&record.0);
             self.keep(hand, &mut inner, result, frame);
             self.say(inner, &mut hand.output, &hand.counting);
+        }
+        if self.line.any() {
+            self.give_room(hand);
         }
         if counts {
             hand.counting.end(&row.tally, took, answer, bytes_in, total.into());

@@ -5,9 +5,11 @@
 //! | `Vacant` | `Idle` | [`occupy`](Callee::occupy): the handle is bound |
 //! | `Idle`, `Replied` | `Assembling` | a piece of a newer call comes, and there are more |
 //! | `Idle`, `Replied`, `Assembling` | `Executing` | all of a newer call is here: it runs, this once |
-//! | `Executing`, `Assembling` | `Replied` | [`replied`](Callee::replied); from `Assembling`, a refusal to run it |
+//! | `Assembling` | `Waiting` | [`wait_for_room`](Callee::wait_for_room): there is no room for the call yet |
+//! | `Waiting` | `Assembling` | [`go_on`](Callee::go_on): there is room; the call comes again from its start |
+//! | `Executing`, `Assembling`, `Waiting` | `Replied` | [`replied`](Callee::replied); from `Assembling`, a refusal to run it |
 //! | `Replied` | `Idle` | the client has the result, or asks for a newer call |
-//! | `Idle`, `Assembling`, `Replied` | `Idle` | the client gave the call up: it will not run any more |
+//! | `Idle`, `Assembling`, `Waiting`, `Replied` | `Idle` | the client gave the call up: it will not run any more |
 //! | `Executing` | `Quitting` | the same while it runs |
 //! | `Quitting` | `Idle` | the procedure has ended; its result is dropped |
 //! | any | `Vacant` | [`forget`](Callee::forget): the handle is revoked |
@@ -41,7 +43,8 @@ pub(crate) struct Received {
 pub(crate) enum Then {
     Nothing,
     /// A call of several packets begins, with this piece at this range. Room for all of it is
-    /// needed from here on; without it the driver [replies](Callee::replied) with a refusal.
+    /// needed from here on; without it the driver has the client [wait](Callee::wait_for_room), or
+    /// [replies](Callee::replied) with a refusal.
     Begin(Range<u32>),
     /// What stands behind the header belongs at this range of the call.
     Place(Range<u32>),
@@ -71,6 +74,8 @@ pub(crate) enum Standing {
     Idle,
     /// A call that did not run, and then never will.
     Assembling,
+    /// The same, and nothing of it is kept.
+    Waiting,
     /// A result that its client perhaps does not have.
     Replied,
     /// A procedure runs: the record cannot be forgotten.
@@ -86,6 +91,8 @@ enum State {
         /// The client was told of holes, so it waits to hear that they are closed.
         reported: bool,
     },
+    /// A call of several packets has begun, and there is no room for it: nothing of it is kept.
+    Waiting,
     Executing,
     Quitting,
     Replied(Blast),
@@ -171,7 +178,8 @@ impl Callee {
             piece: terms.piece,
             bytes_max: terms.bytes_max,
             credits: terms.credits,
-            credits_here: terms.credits_here,
+            // None would mean that the client is to wait.
+            credits_here: terms.credits_here.max(1),
             state: State::Idle,
             ..Self::vacant(handle.place, self.vouches)
         };
@@ -300,7 +308,10 @@ impl Callee {
     fn more(&mut self, now: Moment, header: &Header) -> Then {
         self.heard = now;
         let State::Assembling { assembly, .. } = &self.state else {
-            return self.call_again(header);
+            return match self.state {
+                State::Waiting => self.more_to_wait_with(now, header),
+                _ => self.call_again(header),
+            };
         };
         if header.shape != self.shape {
             return Then::Dropped(Dropped::Violation);
@@ -323,6 +334,19 @@ impl Callee {
             return self.assemble(header, Then::Begin(cut.range(header.fragment)));
         }
         self.assemble(header, Then::Place(cut.range(header.fragment)))
+    }
+
+    /// A piece of a call for which there is no room: it is not taken.
+    fn more_to_wait_with(&mut self, now: Moment, header: &Header) -> Then {
+        if header.shape != self.shape {
+            return Then::Dropped(Dropped::Violation);
+        }
+        self.hear(now, header);
+        self.piece = self.piece.min(header.piece);
+        if header.flags.has(Flags::PLEASE) || header.fragment == 0 {
+            self.owed = Owed::Have;
+        }
+        Then::Dropped(Dropped::Late)
     }
 
     /// A piece of a call that is here already.
@@ -389,7 +413,7 @@ impl Callee {
             }
             State::Assembling { assembly, reported } => *reported |= assembly.has_holes(),
             State::Idle | State::Vacant => return dropped(Dropped::Late),
-            State::Executing | State::Quitting | State::Replied(_) => {
+            State::Executing | State::Quitting | State::Replied(_) | State::Waiting => {
                 self.piece = self.piece.min(header.piece);
             }
         }
@@ -470,12 +494,41 @@ impl Callee {
         Received { release, then: Then::Forget }
     }
 
+    /// There is no room for the call that has begun: what came of it is dropped, and the client sends
+    /// nothing more of it until it hears that it may.
+    pub(crate) fn wait_for_room(&mut self) {
+        if let State::Assembling { .. } = self.state {
+            self.state = State::Waiting;
+            self.owed = Owed::Have;
+        }
+    }
+
+    /// Whether the call of that number waits for room.
+    pub(crate) const fn waits_for_room(&self, sequence: u32) -> bool {
+        matches!(self.state, State::Waiting) && self.sequence == sequence
+    }
+
+    /// Bytes of the record's call, while it has not come whole.
+    pub(crate) const fn bytes_of_call(&self) -> u32 {
+        self.shape.total
+    }
+
+    /// There is room for the call that [waits](Self::wait_for_room): the client is told to send it.
+    pub(crate) fn go_on(&mut self) {
+        if let State::Waiting = self.state {
+            let cut = Cut::new(self.shape.total, self.piece);
+            let assembly = Assembly::new(cut, &mut self.positions);
+            self.state = State::Assembling { assembly, reported: false };
+            self.owed = Owed::Have;
+        }
+    }
+
     /// The procedure has ended with this result, or the call is refused before it ran: from now on
     /// its number is used up either way.
     #[inline]
     pub(crate) fn replied(&mut self, result: Shape) -> Retain {
         match self.state {
-            State::Executing | State::Assembling { .. } => {
+            State::Executing | State::Assembling { .. } | State::Waiting => {
                 self.shape = result;
                 self.state = State::Replied(Blast::new(Cut::new(result.total, self.piece)));
                 // The result says that all of the call is here.
@@ -551,7 +604,9 @@ impl Callee {
             Owed::HaveNone(sequence) => Header { sequence, ..self.header(Kind::HaveCall) },
             Owed::Have => {
                 let mut header = self.header(Kind::HaveCall);
-                if let State::Assembling { assembly, .. } = &self.state {
+                if let State::Waiting = self.state {
+                    header.credits = 0;
+                } else if let State::Assembling { assembly, .. } = &self.state {
                     let mut bitmap = [0; BITMAP_BYTES_MAX];
                     let (next, length) = assembly.report(&self.positions, &mut bitmap);
                     (header.fragment, header.shape.total) = (next, assembly.came());
@@ -574,6 +629,7 @@ impl Callee {
             State::Vacant => Standing::Vacant,
             State::Idle => Standing::Idle,
             State::Assembling { .. } => Standing::Assembling,
+            State::Waiting => Standing::Waiting,
             State::Replied(_) => Standing::Replied,
             State::Executing | State::Quitting => Standing::Running,
         }
@@ -632,7 +688,7 @@ impl Callee {
         debug_assert!(self.standing() != Standing::Running);
         let vouches = match self.state {
             State::Replied(_) | State::Executing | State::Quitting => now,
-            State::Vacant | State::Idle | State::Assembling { .. } => self.vouches,
+            State::Vacant | State::Idle | State::Assembling { .. } | State::Waiting => self.vouches,
         };
         *self = Self::vacant(self.handle.place, vouches);
     }

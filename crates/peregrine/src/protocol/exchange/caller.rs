@@ -24,6 +24,7 @@ use core::ops::Range;
 use super::assembly::{Arrival, Assembly};
 use super::blast::{Blast, Have, Heard, Path};
 use super::flow::Lend;
+pub(crate) use super::header::Dropped;
 use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
 use super::header::{Handle, Header, Kind, before, checksum};
 use super::message::{self, Cut, PIECE_MIN, Shape};
@@ -60,21 +61,6 @@ pub(crate) struct Terms {
 pub(crate) struct Send {
     pub(crate) bytes: usize,
     pub(crate) range: Range<u32>,
-}
-
-/// Why a packet changed nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Dropped {
-    /// Its handle is another one.
-    Stranger,
-    /// It belongs to what is over, or to what was said before something newer.
-    Late,
-    /// What it brings is here already.
-    Again,
-    /// What stands behind its header is damaged.
-    Damaged,
-    /// It contradicts what was said before, or says what this side never may hear.
-    Violation,
 }
 
 /// What a packet brought.
@@ -180,6 +166,8 @@ pub(crate) struct Caller {
     owed: Owed,
     unanswered: u8,
     fruitless: u8,
+    /// The server has no room for the call yet: nothing of it is sent until it says so.
+    waits: bool,
     /// Refusals of the server's machine in a row, and the packet that the last one was for.
     unreachable: (u8, u16),
     /// What was sent last, and heard last.
@@ -220,6 +208,7 @@ impl Caller {
             owed: Owed::Nothing,
             unanswered: 0,
             fruitless: 0,
+            waits: false,
             unreachable: (0, 0),
             serial: 0,
             echo: 0,
@@ -265,6 +254,7 @@ impl Caller {
         (self.first, self.timed) = (None, None);
         self.unanswered = 0;
         self.fruitless = 0;
+        self.waits = false;
         self.had = 0;
         self.interval = self.rtt.wait();
         Ok(())
@@ -282,6 +272,9 @@ impl Caller {
             return Some(self.say(now, out));
         }
         let State::Calling { blast, held } = &mut self.state else { return None };
+        if self.waits {
+            return None;
+        }
         let serial = self.serial.wrapping_add(1);
         let path = &mut Path { now, credits: self.credits, flow, seen: &mut self.seen };
         let (position, flags) = blast.poll(serial, path, *held, &mut self.positions)?;
@@ -502,8 +495,8 @@ impl Caller {
         let answers = self.timed.is_some_and(|(serial, _)| serial == header.echo);
         let silent = self.unanswered > 0;
         self.hear(now, header);
-        self.credits = header.credits;
         if header.flags.has(Flags::ALL) {
+            self.credits = header.credits;
             let replied = header.flags.has(Flags::REPLIED);
             let asked = matches!(self.state, State::Replied | State::Receiving { .. });
             if asked && replied && answers && silent {
@@ -515,6 +508,18 @@ impl Caller {
         let State::Calling { blast, held } = &mut self.state else {
             return Handled::Dropped(Dropped::Late);
         };
+        if header.credits == 0 {
+            return self.is_told_to_wait(now);
+        }
+        self.credits = header.credits;
+        if core::mem::take(&mut self.waits) && header.fragment == 0 && bitmap.is_empty() {
+            // What was sent before was not taken, and is no loss.
+            let cut = Cut::new(self.shape.total, self.piece);
+            self.state = State::Calling { blast: Blast::new(cut), held: false };
+            self.interval = self.rtt.wait();
+            self.due = now.after(self.interval);
+            return Handled::Nothing;
+        }
         // Of a message cut otherwise, nothing.
         let same = header.piece == self.piece;
         let have = Have {
@@ -543,6 +548,14 @@ impl Caller {
             Heard::Missing if answers => self.send_again(now),
             Heard::Missing => self.due = now.after(self.interval),
         }
+        Handled::Nothing
+    }
+
+    /// The server has no room for the call. It says so when it has; in case that is lost, it is asked.
+    fn is_told_to_wait(&mut self, now: Moment) -> Handled {
+        self.calm = if self.waits { (self.calm * 2).min(CALM_MAX) } else { WAIT_MAX };
+        self.waits = true;
+        self.due = now.after(self.calm);
         Handled::Nothing
     }
 
@@ -670,7 +683,7 @@ impl Caller {
     #[inline]
     pub(crate) fn next_send(&self) -> Option<Moment> {
         match &self.state {
-            State::Calling { blast, .. } => blast.due(),
+            State::Calling { blast, .. } if !self.waits => blast.due(),
             _ => None,
         }
     }
@@ -681,7 +694,7 @@ impl Caller {
             return;
         }
         match &mut self.state {
-            State::Calling { held, .. } if *held => self.send_again(now),
+            State::Calling { held, .. } if *held && !self.waits => self.send_again(now),
             State::Calling { .. } | State::Working => self.ask(now, Owed::Probe),
             State::Receiving { then, .. } if *then == Then::Report => {
                 *then = Then::Ask;

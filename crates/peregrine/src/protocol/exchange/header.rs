@@ -200,6 +200,21 @@ pub(crate) enum Bad {
     Fields,
 }
 
+/// Why a packet changed nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Dropped {
+    /// Its handle is another one.
+    Stranger,
+    /// It belongs to what is over, or to what was said before something newer.
+    Late,
+    /// What it brings is here already.
+    Again,
+    /// What stands behind its header is damaged.
+    Damaged,
+    /// It contradicts what was said before, or says what this side never may hear.
+    Violation,
+}
+
 /// CRC32C, by the processor's own instruction where it has one.
 #[inline]
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {

@@ -5,7 +5,7 @@
 //! | standing of a record | may be forgotten | what its client learns with its next packet |
 //! |---|---|---|
 //! | idle | [`IDLE_MIN`] after it was last heard of | refused: not executed; it binds again |
-//! | assembling | after [`ASSEMBLING_MIN`] | the same: nothing ran |
+//! | assembling, or waiting to | after [`ASSEMBLING_MIN`] | the same: nothing ran |
 //! | replied | after [`REPLIED_MIN`] | refused: may have executed |
 //! | running | never; procedures are bounded elsewhere | |
 //!
@@ -201,7 +201,7 @@ pub(crate) const fn is_forgettable(standing: Standing, silence: u64) -> bool {
     match standing {
         Standing::Vacant | Standing::Running => false,
         Standing::Idle => silence >= IDLE_MIN,
-        Standing::Assembling => silence >= ASSEMBLING_MIN,
+        Standing::Assembling | Standing::Waiting => silence >= ASSEMBLING_MIN,
         Standing::Replied => silence >= REPLIED_MIN,
     }
 }

@@ -138,6 +138,7 @@ impl Service {
                 let header = expected.right(number, at.len(), &mut hand.input, &inner);
                 let Some(header) = header.filter(|_| !cut && whole.is_none()) else { break };
                 right = number + 1;
+                self.calls.goes_on(inner.group);
                 // Otherwise it is in its place, or was not wanted there.
                 if let Then::Execute(_) = inner.handle(now, &header, &[]).then {
                     whole = Some(header);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::records::Record;
+use super::room::Waits;
 use super::{Hand, Inner, SWEEP, Service, Why, locked, try_locked};
 use crate::call::extensions;
 use crate::limits;
@@ -165,6 +166,7 @@ impl Service {
     pub(super) fn forget(&self, inner: &mut Inner, spare: &mut Spare, now: Moment) {
         inner.callee.forget(now);
         self.drop_call(inner);
+        inner.waits = Waits::No;
         if let Some(result) = inner.result.take() {
             self.results.release(spare, inner.group, result);
         }

@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use super::locked;
+use super::room::Waits;
 use crate::call::{Calls, EStack};
 use crate::limits;
 use crate::path::datagram::PeerFlow;
@@ -39,6 +40,8 @@ pub(super) struct Inner {
     pub(super) row: Option<Arc<Row>>,
     /// A call of several packets, and how much is reckoned for it.
     pub(super) call: Option<(EStack, usize)>,
+    /// What its call waits for.
+    pub(super) waits: Waits,
     /// The number of the loan, while a thread has borrowed the memory of the call.
     pub(super) lent: Option<u32>,
     pub(super) loans: u32,
@@ -82,6 +85,7 @@ impl Records {
                 checked: false,
                 row: None,
                 call: None,
+                waits: Waits::No,
                 lent: None,
                 loans: 0,
                 result: None,

@@ -74,6 +74,57 @@ fn a_call_of_one_packet_runs_once() {
     assert_eq!(then(callee, call(FIRST, 100, 0)), DROPPED_LATE);
 }
 
+/// What goes out, and how many positions the client may send beyond what is there.
+fn allowed(callee: &mut Callee) -> Option<(Kind, u32, u16)> {
+    let mut out = [0; CONTROL_BYTES_MAX];
+    let send = callee.poll_send(NOW, &Unknown, &mut out)?;
+    let header = Header::parse(out.first_chunk().unwrap(), send.bytes - HEADER_BYTES).unwrap();
+    Some((header.kind, header.fragment, header.credits))
+}
+
+#[test]
+fn call_without_room_is_told_to_wait_and_then_to_go_on() {
+    let callee = &mut callee();
+    assert!(matches!(then(callee, call(FIRST, 2500, 1)), Then::Begin(_)));
+    callee.wait_for_room();
+    assert!(callee.waits_for_room(FIRST) && callee.standing() == Standing::Waiting);
+    assert_eq!(allowed(callee), Some((Kind::HaveCall, 0, 0)));
+    // What was on its way is not taken, and only questions are answered.
+    assert_eq!(then(callee, call(FIRST, 2500, 2)), DROPPED_LATE);
+    assert_eq!(allowed(callee), None);
+    for question in [packet(Kind::Probe, FIRST), call(FIRST, 2500, 0)] {
+        then(callee, question);
+        assert_eq!(allowed(callee), Some((Kind::HaveCall, 0, 0)));
+    }
+    callee.go_on();
+    assert_eq!(allowed(callee), Some((Kind::HaveCall, 0, 32)));
+    assert_eq!(then(callee, call(FIRST, 2500, 1)), Then::Place(452..1476));
+    assert_eq!(then(callee, call(FIRST, 2500, 2)), Then::Place(1476..2500));
+    assert_eq!(then(callee, call(FIRST, 2500, 0)), Then::Execute(0..452));
+    assert!(!callee.waits_for_room(FIRST));
+}
+
+#[test]
+fn call_that_waits_for_room_can_be_refused_and_given_up() {
+    let waiting = || {
+        let mut callee = callee();
+        then(&mut callee, call(FIRST, 2500, 1));
+        callee.wait_for_room();
+        allowed(&mut callee);
+        callee
+    };
+    let callee = &mut waiting();
+    assert_eq!(callee.replied(result(9)), Retain::Keep);
+    assert_eq!(sent(callee), [(Kind::Result, 0, Flags::NONE)]);
+    assert_eq!(then(callee, call(FIRST, 2500, 1)), DROPPED_AGAIN);
+    let callee = &mut waiting();
+    assert_eq!(then(callee, packet(Kind::Quit, FIRST)), Then::Nothing);
+    assert_eq!(sent(callee), [(Kind::LetGo, 0, Flags::NONE)]);
+    assert!(!callee.waits_for_room(FIRST));
+    callee.go_on();
+    assert_eq!((callee.standing(), sent(callee)), (Standing::Idle, vec![]));
+}
+
 #[test]
 fn a_number_never_runs_again_whatever_the_state() {
     for acknowledged in [false, true] {

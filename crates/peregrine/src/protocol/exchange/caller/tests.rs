@@ -97,6 +97,55 @@ fn a_quiet_call_is_one_packet_and_its_result_needs_no_answer() {
 }
 
 #[test]
+fn call_that_is_told_to_wait_asks_until_it_may_go_on() {
+    let (mut caller, mut now) = (calling(2500), NOW);
+    let have = packet(Kind::HaveCall, FIRST);
+    let wait = Header { credits: 0, ..have };
+    assert_eq!(caller.handle(now, &Unknown, &wait, &[]), Handled::Nothing);
+    // It is not silence: as long as the server says so, the call waits, and sends nothing of itself.
+    for round in 0..50 {
+        let (waited, said) = next(&mut caller, &mut now);
+        assert_eq!(said, [PROBE]);
+        let expected = if round == 0 { WAIT_MAX } else { CALM_MAX };
+        assert_eq!(waited, expected, "{round}");
+        assert_eq!(caller.handle(now, &Unknown, &wait, &[]), Handled::Nothing);
+    }
+    assert_eq!(sent(&mut caller, now), []);
+    // All of it is sent, as if for the first time.
+    assert_eq!(caller.handle(now, &Unknown, &have, &[]), Handled::Nothing);
+    let pieces = [1, 2, 0].map(|fragment| (Kind::Call, fragment, Flags::NONE));
+    assert_eq!(sent(&mut caller, now), pieces);
+    assert_eq!(caller.handle(now, &Unknown, &result(9, 0), &[]), Handled::Place(0..9));
+    assert_eq!(caller.outcome(), Some(Outcome::Returned(shape(9))));
+}
+
+#[test]
+fn late_word_to_wait_holds_a_call_up_until_the_next_question() {
+    let (mut caller, mut now) = (calling(100_000), NOW);
+    let have = |next| Header { fragment: next, ..packet(Kind::HaveCall, FIRST) };
+    caller.handle(now, &Unknown, &have(10), &[]);
+    sent(&mut caller, now);
+    caller.handle(now, &Unknown, &Header { credits: 0, ..have(0) }, &[]);
+    assert_eq!(sent(&mut caller, now), []);
+    assert_eq!(next(&mut caller, &mut now).1, [PROBE]);
+    caller.handle(now, &Unknown, &have(20), &[]);
+    let more = sent(&mut caller, now);
+    assert!(!more.is_empty() && more.iter().all(|(kind, ..)| *kind == Kind::Call));
+}
+
+#[test]
+fn call_that_waits_is_dead_when_nobody_answers() {
+    let (mut caller, mut now) = (calling(2500), NOW);
+    caller.handle(now, &Unknown, &Header { credits: 0, ..packet(Kind::HaveCall, FIRST) }, &[]);
+    for _ in 0..20 {
+        if caller.next_timer().is_some() {
+            next(&mut caller, &mut now);
+        }
+    }
+    assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Dead));
+}
+
+#[test]
 fn what_no_call_acknowledged_is_acknowledged_when_asked() {
     let mut caller = calling(0);
     caller.handle(NOW, &Unknown, &result(0, 0), &[]);

@@ -1,0 +1,77 @@
+//! Calls that are within every declared bound, and together more than a server keeps for one client at
+//! a time: they wait for each other, and none fails.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
+
+use peregrine::{CallError, Out, interface};
+
+/// What one call may carry each way.
+pub(crate) const BYTES: usize = 8 << 20;
+const CALLERS: usize = 10;
+const CALLS: usize = 5;
+
+#[interface]
+pub(crate) trait Pressure {
+    fn put(&self, #[max_len(8 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
+    fn get(&self, with: u8, #[max_len(8 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
+}
+
+/// Counts what ran.
+#[derive(Default)]
+pub(crate) struct Store(AtomicU64);
+
+impl Pressure for Store {
+    fn put(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        assert_eq!(bytes.len(), BYTES);
+        assert!([0, BYTES / 2, BYTES - 1].iter().all(|at| bytes[*at] == bytes[1]));
+        Ok(self.0.fetch_add(1, Ordering::SeqCst))
+    }
+    fn get(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let piece = vec![with; 1 << 20];
+        while into.remaining() > 0 {
+            into.put(&piece).expect("room");
+        }
+        self.0.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// Ten threads call at once, with the largest messages that the interface allows. Whichever path
+/// carries them, all calls succeed, and each ran once.
+pub(crate) fn calls_within_their_bounds_wait_for_each_other(
+    make: &dyn Fn(Store) -> PressureClient,
+) {
+    let client = make(Store::default());
+    let (together, failed) = (Barrier::new(CALLERS), Mutex::new(Vec::new()));
+    let calls = &|caller: usize| {
+        let with = caller as u8;
+        let note = |what: &str, error: CallError| {
+            failed.lock().expect("no panic").push(format!("{what}: {error}"));
+        };
+        let mut bytes = vec![with; BYTES];
+        for _ in 0..CALLS {
+            together.wait();
+            client.put(&bytes).err().into_iter().for_each(|error| note("put", error));
+        }
+        for _ in 0..CALLS {
+            together.wait();
+            bytes.fill(0xff);
+            let mut into = Out::from(&mut bytes[..]);
+            match client.get(with, into.by_ref()) {
+                Ok(()) => assert_eq!(into.filled(), BYTES),
+                Err(error) => note("get", error),
+            }
+        }
+        bytes.iter().all(|one| *one == with)
+    };
+    std::thread::scope(|scope| {
+        let callers: Vec<_> = (0..CALLERS).map(|n| scope.spawn(move || calls(n))).collect();
+        let whole = callers.into_iter().all(|caller| caller.join().expect("no panic"));
+        let failed = failed.lock().expect("no panic");
+        assert!(failed.is_empty(), "{} calls failed: {:#?}", failed.len(), failed.first());
+        assert!(whole, "a result is not what was sent");
+    });
+    let ran = client.put(&vec![1; BYTES]).unwrap();
+    assert_eq!(ran, (2 * CALLERS * CALLS) as u64);
+}
