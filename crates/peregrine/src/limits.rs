@@ -16,6 +16,7 @@
 //! | [`ASTACKS_OF_OTHERS`] | 16 | a session of another user than the server's has no more, unless the export says so |
 //! | [`REGION_BYTES_PER_USER`] | 32 GiB | the same, together: `Exhausted` at bind |
 //! | [`WORKERS_MAX`] | 64 | a call rings and is queued |
+//! | [`REPLACED_MAX`] | 64 | calls wait: procedures whose callers have given them up are replaced by no more threads than that |
 //! | [`QUEUE_MAX`] | 1024 | `Overloaded`, not executed |
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
@@ -132,6 +133,10 @@ pub const MESSAGE_BYTES_MIN: usize = 4096;
 
 /// Threads of a server that run procedures.
 pub const WORKERS_MAX: usize = 64;
+
+/// Threads beyond a pool's bound that replace those whose calls were given up by their callers, of
+/// calls of this machine and of calls over TCP each.
+pub const REPLACED_MAX: usize = 64;
 
 /// Calls that may wait for a thread of the server.
 pub const QUEUE_MAX: usize = 1024;

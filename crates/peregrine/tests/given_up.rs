@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use peregrine::{Running, Server, interface};
+use peregrine::{BindOptions, Kind, Running, Server, interface};
 use support::stream::{self, BOUND, REPLY, abandon, call, hear};
 use support::until;
 use support::wire::Session;
@@ -268,4 +268,73 @@ fn what_makes_no_sense_beside_a_call_harms_nothing() {
     assert_eq!(session.reply_to(message, 0, LONG), Some(OK));
     assert!(!stage.hands.limited.load(Ordering::SeqCst));
     assert_eq!(stage.hands.counted.load(Ordering::SeqCst), calls + 1);
+}
+
+/// Procedures that never end have every thread, and nobody waits for them: others are served.
+fn captured_threads_are_replaced(stage: &Stage, address: &str, by: impl Fn(&str)) {
+    const THREADS: u32 = 2;
+    // Less than the procedures stay.
+    let options = BindOptions::default().timeout(LONG / 2);
+    let honest = WorkClient::bind_with(address, &options).unwrap();
+    honest.count().unwrap();
+    by(address);
+    stage.hands.until_entered(THREADS);
+    honest.count().expect("a call that waits for no captured thread");
+    assert_eq!(stage.hands.counted.load(Ordering::SeqCst), 2);
+    // Those that replaced them are captured in turn.
+    by(address);
+    stage.hands.until_entered(2 * THREADS);
+    honest.count().expect("a call that waits for no captured thread");
+    stage.hands.set(true);
+}
+
+/// As many calls as there are threads, given up by callers whose time is up.
+fn time_out(address: &str) {
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let options = BindOptions::default().timeout(Duration::from_millis(300));
+                let error = WorkClient::bind_with(address, &options).unwrap().stay().unwrap_err();
+                assert_eq!(error.kind(), Kind::TimedOut, "{error}");
+            });
+        }
+    });
+}
+
+/// The same by callers that are killed.
+fn are_killed(stage: &Stage, address: &str) {
+    let before = stage.hands.entered.load(Ordering::SeqCst);
+    let mut callers: Vec<_> =
+        (0..2).map(|_| support::Part::start("caller", address, stage.directory.path())).collect();
+    stage.hands.until_entered(before + 2);
+    callers.iter_mut().for_each(support::Part::kill);
+}
+
+/// A process that calls and waits.
+#[test]
+fn caller() {
+    let Some(address) = support::part() else { return };
+    let work = WorkClient::bind(&address).unwrap();
+    println!("\nready");
+    let _ = work.stay();
+}
+
+#[test]
+fn captured_threads_are_replaced_locally() {
+    let _alone = support::alone();
+    let stage = Stage::new(2);
+    captured_threads_are_replaced(&stage, "work", time_out);
+    let stage = Stage::new(2);
+    captured_threads_are_replaced(&stage, "work", |address| are_killed(&stage, address));
+}
+
+#[test]
+fn captured_threads_are_replaced_over_tcp() {
+    let _alone = support::alone();
+    let stage = Stage::new(2);
+    let address = format!("{}/work", stage.running.addresses()[0]);
+    captured_threads_are_replaced(&stage, &address, time_out);
+    let stage = Stage::new(2);
+    let address = format!("{}/work", stage.running.addresses()[0]);
+    captured_threads_are_replaced(&stage, &address, |address| are_killed(&stage, address));
 }

@@ -18,6 +18,7 @@ use crate::call::chain::waiting_inside;
 use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::error::Kind;
+use crate::limits;
 use crate::path::stream::{Attended, StreamWorker};
 
 /// How long a thread without a connection stays before it ends.
@@ -39,6 +40,8 @@ pub(super) struct Crew {
     calls: AtomicUsize,
     /// Calls that run.
     running: AtomicUsize,
+    /// Those of them that their callers have given up.
+    captured: AtomicUsize,
     /// Calls that wait to run.
     waiting: AtomicUsize,
     /// Whether connections wait for a thread.
@@ -82,6 +85,7 @@ impl Crew {
             room: Condvar::new(),
             calls: AtomicUsize::new(0),
             running: AtomicUsize::new(0),
+            captured: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             hungry: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -218,7 +222,7 @@ impl Crew {
             waits();
             self.begin_slowly(from_inside)?;
         }
-        if from_inside && self.is_hungry() {
+        if self.is_hungry() && (from_inside || self.captured.load(Ordering::SeqCst) > 0) {
             self.feed();
         }
         Ok(())
@@ -228,7 +232,9 @@ impl Crew {
         // A call from inside runs beyond the bound, but no more of them than there are threads
         // inside: anybody can say where a call comes from.
         let beyond = if from_inside { waiting_inside() as usize } else { 0 };
-        let most = self.running_max + beyond;
+        // Those who have been given up are replaced.
+        let replaced = self.captured.load(Ordering::SeqCst).min(limits::REPLACED_MAX);
+        let most = self.running_max + replaced + beyond;
         let one_more = |running| (running < most).then_some(running + 1);
         self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()
     }
@@ -274,6 +280,20 @@ impl Crew {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             let _state = self.state();
             self.room.notify_all();
+        }
+    }
+
+    /// So many calls more, or fewer, run although their callers have given them up: as many others
+    /// may run beside them.
+    pub(super) fn captured(&self, more: usize, fewer: usize) {
+        self.captured.fetch_sub(fewer, Ordering::SeqCst);
+        // SYNC: permits. As in `end`.
+        if more > 0 {
+            self.captured.fetch_add(more, Ordering::SeqCst);
+            if self.waiting.load(Ordering::SeqCst) > 0 {
+                let _state = self.state();
+                self.room.notify_all();
+            }
         }
     }
 

@@ -308,6 +308,7 @@ impl Line {
     pub(super) fn end(&self) {
         self.told.end();
         self.incoming.close();
+        self.crew.captured(self.incoming.give_up_all(), 0);
         self.incoming.rows().revoke_all();
         self.unwatch();
         let Some(network) = self.network.upgrade() else { return };
@@ -475,6 +476,10 @@ impl Host for Visit<'_> {
 
     fn end(&self) {
         self.0.crew.end();
+    }
+
+    fn captured(&self, more: usize, fewer: usize) {
+        self.0.crew.captured(more, fewer);
     }
 
     fn read_on(&self) {

@@ -19,7 +19,7 @@ use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::error::Kind;
 use crate::path::local::{Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion};
-use crate::sys;
+use crate::{limits, sys};
 
 /// How long a thread without an A-stack stays before it ends.
 const LINGER: Duration = Duration::from_secs(5);
@@ -147,7 +147,7 @@ impl Pool {
         }
         // What a thread can take at once does not wait.
         let free = state.desks.iter().filter(|desk| !desk.is_up() || desk.looks_around()).count();
-        let at_once = free + (self.threads_max - state.desks.len().min(self.threads_max));
+        let at_once = free + self.bound(&state).saturating_sub(state.desks.len());
         if state.queue.len() >= self.queue_max + at_once {
             drop(state);
             if place.region.refuse(place.index, &self.overloaded()) {
@@ -165,6 +165,16 @@ impl Pool {
                 region.refuse(index, &Refusal::new(Kind::Exhausted, text));
             }
         }
+    }
+
+    /// How many threads there may be. One that runs a call which its caller has given up is
+    /// replaced, as LRPC replaces a captured thread.
+    fn bound(&self, state: &State) -> usize {
+        if state.desks.len() < self.threads_max {
+            return self.threads_max;
+        }
+        let captured = state.desks.iter().filter(|desk| desk.is_captured()).count();
+        self.threads_max + captured.min(limits::REPLACED_MAX)
     }
 
     /// The queue has grown: sees to it that a thread comes.
@@ -185,7 +195,7 @@ impl Pool {
         // threads inside: anybody can say where a call comes from.
         let beyond = if bring_inside_forward(&mut state.queue) { waiting_inside() } else { 0 };
         let beyond = beyond as usize;
-        if state.desks.len() < self.threads_max + beyond {
+        if state.desks.len() < self.bound(state) + beyond {
             // Without a new thread it waits for one of those that there are.
             let _ = self.start_thread(state);
         }
@@ -298,7 +308,7 @@ impl Pool {
             self.hungry.store(true, Ordering::SeqCst);
             return true;
         }
-        if state.desks.len() > self.threads_max {
+        if state.desks.len() > self.bound(&state) {
             // It was there for a call from inside, and the bound holds again.
             return false;
         }

@@ -101,7 +101,10 @@ impl Desk {
     pub(crate) fn is_captured(&self) -> bool {
         let current = self.current.load(Ordering::SeqCst);
         let runs = |place: &&Place| current != 0 && place.key() == current;
-        self.set().iter().find(runs).is_some_and(|place| place.region.is_captured(place.index))
+        self.set()
+            .iter()
+            .find(runs)
+            .is_some_and(|place| place.region.is_closed() || place.region.is_captured(place.index))
     }
 
     /// Wakes its thread, if it sleeps.

@@ -102,7 +102,9 @@ struct Unanswered<'a> {
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        self.calls.end(self.number);
+        if self.calls.end(self.number) {
+            self.host.captured(0, 1);
+        }
         self.host.answered();
     }
 }
@@ -350,7 +352,12 @@ impl Incoming {
                 let row = self.rows().remove(header.binding);
                 drop(row);
             }
-            wire::Kind::Abandon => self.calls.abandon(header.number),
+            wire::Kind::Abandon => {
+                let captured = self.calls.abandon(header.number);
+                if captured > 0 {
+                    host.captured(captured, 0);
+                }
+            }
             wire::Kind::Describe => {
                 let name = worker.input.memory().get(body);
                 let name = name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or("");
@@ -403,6 +410,11 @@ impl Incoming {
     /// Whether nobody waits any more for a call that has come.
     pub(crate) fn is_given_up(&self, number: u32) -> bool {
         self.closed.load(Ordering::Acquire) || self.calls.is_abandoned(number)
+    }
+
+    /// The connection has ended: nobody waits for its calls; how many procedures that captures.
+    pub(crate) fn give_up_all(&self) -> usize {
+        self.calls.abandon_all()
     }
 
     /// Calls that have been given up and are not answered.
@@ -514,7 +526,7 @@ impl Incoming {
             let waited = || came.map_or(Duration::ZERO, |came| came.elapsed());
             refusal = extensions::enter(behind, waited).err();
         }
-        if self.is_given_up(number) {
+        if refusal.is_none() && !self.calls.starts(number) {
             refusal = Some(Refusal::given_up());
         }
         let permit = Permit(host);

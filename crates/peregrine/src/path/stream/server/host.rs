@@ -45,6 +45,9 @@ pub(crate) trait Host {
     /// A procedure has ended.
     fn end(&self);
 
+    /// So many procedures more, or fewer, run although their callers have given them up.
+    fn captured(&self, more: usize, fewer: usize);
+
     /// Has another thread read on.
     fn read_on(&self);
 
