@@ -7,7 +7,8 @@
 pub enum Copy {
     /// From the client's memory into the A-stack.
     A,
-    /// From the A-stack into the server's private memory.
+    /// From the A-stack into the server's private memory: the head and all blocks but the lent ones.
+    /// It is counted where the bytes are copied.
     E,
     /// From the A-stack into the client's memory.
     F,

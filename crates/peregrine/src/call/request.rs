@@ -4,7 +4,6 @@ use core::ops::{Deref, DerefMut};
 
 use super::Reply;
 use crate::error::{CallError, Executed, Kind};
-use crate::stats::{self, Copy};
 use crate::value::{
     Arriving, Departing, Invalid, Lent, Out, Overflow, Plain, Reader, Value, Window, Writer,
     align_up,
@@ -175,7 +174,6 @@ impl<'a> Request<'a> {
         let (block, rest) = blocks.split_at_mut_checked(bytes).ok_or(Invalid::Short)?;
         let padding = (align_up(bytes) - bytes).min(rest.len());
         self.blocks = &mut rest[padding..];
-        stats::count(Copy::E, bytes);
         Ok(block)
     }
 

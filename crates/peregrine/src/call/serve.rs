@@ -5,6 +5,7 @@ use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
 use crate::interface::Known;
 use crate::limits;
+use crate::stats::{self, Copy};
 use crate::value::{
     Arrives, Arriving, ByteOrder, Departs, FIRST_BYTES, Space, Window, bytes_of_blocks,
 };
@@ -275,6 +276,7 @@ impl<'a> Incoming<'a> {
             }
         }
         let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
+        stats::count(Copy::E, message.len());
         let lent = total.checked_sub(copied).and_then(|bytes| space.part(copied, bytes));
         let lent = Arriving::new(lent.ok_or_else(unreadable)?, copied, arrives);
         if total > copied && arrives.is_some_and(|arrives| !arrives.lend()) {
