@@ -208,6 +208,7 @@ fn attached(
     let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
     let again = Again { joined: Arc::clone(&joined), wish, limit: options.bind_limit };
     let path = DatagramPath::new(association, first, granted, options.wait, again);
+    let path = path.asking_after(options.ask_after);
     Attached { joined, path, order }
 }
 
@@ -233,6 +234,7 @@ struct Otherwise {
     wish: Wish,
     limit: Duration,
     wait: Wait,
+    ask_after: Duration,
 }
 
 impl Fallback for Otherwise {
@@ -247,7 +249,9 @@ impl Fallback for Otherwise {
         let granted = association.bind(frame, self.wish, in_time(self.limit, deadline))?;
         let joined = watched(Arc::clone(&association))?;
         let again = Again { joined, wish: self.wish, limit: self.limit };
-        Ok(DatagramPath::new(association, First::Frame(frame), granted, self.wait, again))
+        let first = First::Frame(frame);
+        let path = DatagramPath::new(association, first, granted, self.wait, again);
+        Ok(path.asking_after(self.ask_after))
     }
 
     fn device(&self) -> String {
@@ -343,10 +347,11 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg
             let (to, route, station) = link_to(&addresses, options, until)?;
             let Attached { joined, path, order } = attach(&[route], wish, bytes, options, until)?;
             let (link, limit, wait) = (Arc::clone(&joined), options.bind_limit, options.wait);
+            let ask_after = options.ask_after;
             let handles = options.astacks.min(HANDLES_ASKED) as u16;
             let payload_check = options.payload_check.unwrap_or(false);
             let wish = Wish { payload_check, handles, ..wish };
-            let otherwise = Otherwise { link, station, to, wish, limit, wait };
+            let otherwise = Otherwise { link, station, to, wish, limit, wait, ask_after };
             (Box::new(LinkedPath::new(path, otherwise)), joined, order)
         }
     };

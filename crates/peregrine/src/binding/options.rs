@@ -51,6 +51,7 @@ pub struct BindOptions {
     pub(crate) bind_limit: Duration,
     pub(crate) congestion: Option<String>,
     pub(crate) payload_check: Option<bool>,
+    pub(crate) ask_after: Duration,
     pub(crate) ethernet: EthernetDevice,
     pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) rebind: Rebind,
@@ -67,6 +68,7 @@ impl Default for BindOptions {
             bind_limit: Duration::from_secs(5),
             congestion: None,
             payload_check: None,
+            ask_after: Duration::ZERO,
             ethernet: EthernetDevice::Any,
             directory: None,
             rebind: Rebind::WhenNotExecuted,
@@ -143,6 +145,16 @@ impl BindOptions {
     /// bytes that it sends and receives once more. Headers are always checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
         self.payload_check = Some(check);
+        self
+    }
+
+    /// How long a caller over UDP or raw Ethernet hears nothing before it first asks the server about
+    /// its call, at least: 5 ms unless set, and more where answers take longer. At most 10 s.
+    ///
+    /// Where threads wait long for a processor, a longer time saves questions about packets that only
+    /// are late. A lost packet, and the death of a server, are noticed that much later.
+    pub const fn ask_after(mut self, silence: Duration) -> Self {
+        self.ask_after = silence;
         self
     }
 

@@ -246,3 +246,12 @@ fn filter(steps: &mut [libc::sock_filter]) {
     let set = unsafe { libc::prctl(libc::PR_SET_SECCOMP, filter, &raw const program, 0, 0) };
     assert_eq!(set, 0, "no filter: {}", std::io::Error::last_os_error());
 }
+
+/// How often the calling thread has slept.
+pub(crate) fn own_sleeps() -> u64 {
+    let mut usage = core::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: writes what it has to say about this thread to a place of ours.
+    assert_eq!(unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) }, 0);
+    // SAFETY: the kernel has just written all of it, and zeros would do.
+    unsafe { usage.assume_init_ref() }.ru_nvcsw.cast_unsigned()
+}

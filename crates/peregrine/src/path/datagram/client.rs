@@ -68,6 +68,8 @@ pub(crate) struct DatagramPath<R: Renew> {
     terms: Terms,
     checked: bool,
     round_trip: u64,
+    /// See [`Caller::ask_after`], in nanoseconds.
+    ask_after: u64,
     wait: Wait,
     /// Whether the last call found a server.
     lost: AtomicBool,
@@ -96,6 +98,7 @@ impl<R: Renew> DatagramPath<R> {
             terms: granted.1,
             checked: granted.0.payload_check,
             round_trip: granted.2,
+            ask_after: 0,
             wait,
             lost: AtomicBool::new(false),
             silent_since: AtomicU64::new(0),
@@ -171,12 +174,20 @@ impl<R: Renew> DatagramPath<R> {
         Ok((handle, granted.1, granted.2))
     }
 
+    /// Its callers ask about their calls after so much silence, at least.
+    pub(crate) fn asking_after(mut self, silence: Duration) -> Self {
+        self.ask_after = silence.as_nanos().try_into().unwrap_or(u64::MAX);
+        self
+    }
+
     /// A caller of a new handle, for a frame that goes that way.
     fn caller(&self, (handle, terms, round_trip): (Handle, Terms, u64), way: &Way) -> Caller {
         let seed = sys::random().map_or(1, u64::from_le_bytes);
         let terms = if let Way::Shared(_) = way { Shared::terms(terms) } else { terms };
         let terms = Terms { piece: self.association.piece_for(terms.piece), ..terms };
-        Caller::new(handle, terms, round_trip, seed)
+        let mut caller = Caller::new(handle, terms, round_trip, seed);
+        caller.ask_after(self.ask_after);
+        caller
     }
 
     /// The caller of a frame.

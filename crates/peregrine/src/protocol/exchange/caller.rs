@@ -233,6 +233,12 @@ impl Caller {
         }
     }
 
+    /// Sets after how much silence a question about a call is due, at least. Those that follow are due
+    /// as ever.
+    pub(crate) fn ask_after(&mut self, nanoseconds: u64) {
+        self.rtt.wait_at_least(nanoseconds);
+    }
+
     /// Begins a call; its packets are there to be polled.
     ///
     /// # Errors

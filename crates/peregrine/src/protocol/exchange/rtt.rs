@@ -16,13 +16,20 @@ const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
 pub(crate) struct Rtt {
     smoothed: u64,
     variation: u64,
+    /// The shortest [`wait`](Self::wait).
+    least: u64,
 }
 
 impl Rtt {
     /// With the first round trip as the estimate.
     pub(crate) fn new(first: u64) -> Self {
         let first = first.min(10 * SECOND);
-        Self { smoothed: first, variation: first / 2 }
+        Self { smoothed: first, variation: first / 2, least: WAIT_MIN }
+    }
+
+    /// Sets how long to wait at least, if that is longer than [`WAIT_MIN`]; it may exceed [`WAIT_LONGEST`].
+    pub(crate) fn wait_at_least(&mut self, nanoseconds: u64) {
+        self.least = nanoseconds.clamp(WAIT_MIN, 10 * SECOND);
     }
 
     /// A packet was answered after so many nanoseconds.
@@ -37,13 +44,18 @@ impl Rtt {
     /// How long to wait for an answer before asking.
     #[inline]
     pub(crate) fn wait(&self) -> u64 {
-        (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
+        self.estimate().max(self.least)
     }
 
     /// How long after a question without an answer the next one comes, at most.
     #[inline]
     pub(crate) fn patience(&self) -> u64 {
-        self.wait().max(WAIT_MAX)
+        self.estimate().max(WAIT_MAX)
+    }
+
+    #[inline]
+    fn estimate(&self) -> u64 {
+        (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
     }
 
     /// How long to wait for a packet that was perhaps only overtaken.
@@ -76,5 +88,10 @@ mod tests {
         rtt.sample(u64::MAX);
         assert_eq!(rtt.wait(), WAIT_LONGEST);
         assert_eq!(rtt.allowance(), ALLOWANCE_MAX);
+        let mut patient = Rtt::new(50_000);
+        patient.wait_at_least(SECOND);
+        assert_eq!((patient.wait(), patient.patience()), (SECOND, WAIT_MAX));
+        patient.wait_at_least(0);
+        assert_eq!(patient.wait(), WAIT_MIN);
     }
 }

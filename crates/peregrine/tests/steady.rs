@@ -1,0 +1,181 @@
+//! Many calls over datagrams with client and server on one processor: no packet is ever sent again, and
+//! nearly every call is two packets, each of which wakes one thread.
+//!
+//! A client that is not answered for 5 ms asks, so on one processor every preemption looks like a lost
+//! packet. Here it asks after a second: what is sent again was lost, or sent in vain.
+//!
+//! `PEREGRINE_CALLS=1000000 cargo test -p peregrine --test steady -- --nocapture` is the long form.
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, EthernetDevice, Out, PathKind, Server, Wait, interface, stat, sys};
+use support::link::{ENDS, Link, at_far_end};
+
+#[interface]
+trait Bytes {
+    fn null(&self) -> peregrine::Result<()>;
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
+    fn fill(&self, with: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
+}
+
+struct Object;
+
+impl Bytes for Object {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(bytes.iter().copied().map(u64::from).sum())
+    }
+    fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        into.put(&[with; 1000][..into.capacity()]).expect("room");
+        Ok(())
+    }
+}
+
+/// Calls of each path if nobody asks for more.
+const CALLS: u64 = 6_000;
+/// After so much silence a client asks.
+const ASK_AFTER: Duration = Duration::from_secs(1);
+
+fn calls() -> u64 {
+    let given = std::env::var("PEREGRINE_CALLS").ok().and_then(|text| text.parse().ok());
+    given.unwrap_or(CALLS)
+}
+
+/// What the calls of this process have cost so far.
+#[derive(Clone, Copy, Debug)]
+struct Costs {
+    /// Sleeps of the threads that serve calls.
+    sleeps: u64,
+    /// Packets that the server sent again, and those that came to it again.
+    again: [u64; 2],
+    /// Datagrams that both namespaces have received, and those that found no room.
+    datagrams: u64,
+    overflowed: u64,
+}
+
+impl Costs {
+    fn now() -> Self {
+        let server = stat("bytes").unwrap().server;
+        let [near, far] = [datagrams(), at_far_end(datagrams)];
+        Self {
+            sleeps: sleeps(),
+            again: [server.resent, server.came_again],
+            datagrams: near[0] + far[0],
+            overflowed: near[1] + far[1],
+        }
+    }
+}
+
+/// Datagrams that were received in the namespace of this thread, and those that were thrown away.
+fn datagrams() -> [u64; 2] {
+    let text = std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    ["InDatagrams", "InErrors"].map(|wanted| {
+        let at = names.split(' ').position(|name| name == wanted).unwrap();
+        values.split(' ').nth(at).unwrap().parse().unwrap()
+    })
+}
+
+fn sleeps() -> u64 {
+    let mut sleeps = 0;
+    for task in std::fs::read_dir("/proc/self/task").unwrap().flatten() {
+        let read = |file| std::fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        let name = read("comm");
+        if name.starts_with("peregrine-recei") {
+            let status = read("status");
+            let line =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sleeps += line.map_or(0, |number| number.trim().parse::<u64>().unwrap());
+        }
+    }
+    sleeps
+}
+
+/// Calls over one path, in the near namespace of a link whose far one has the server.
+fn steady(scheme: &str, device: EthernetDevice, kind: PathKind) {
+    let calls = calls();
+    // All threads that are started from here on have this processor.
+    sys::pin_to(0).unwrap();
+    let server = Server::new().wait(Wait::Block).ethernet_device(device);
+    let server = server.export("bytes", BytesServer::new(Object)).unwrap();
+    let at = format!("{scheme}:{}:0", ENDS[1]);
+    let server = server.listen_beyond_this_machine(&at).unwrap();
+    let running = at_far_end(move || server.spawn().unwrap());
+    let options = BindOptions::default().wait(Wait::Block).ethernet_device(device);
+    let options = options.ask_after(ASK_AFTER).rebind(peregrine::Rebind::Never);
+    let address = format!("{}/bytes", running.addresses()[0]);
+    let client = BytesClient::bind_with(&address, &options).unwrap();
+    assert_eq!(client.binding().path(), kind);
+    let (sent, mut into) = ([1; 1000], [0; 1000]);
+    let mut call = |n: u64| match n % 4 {
+        0 | 1 => client.null().unwrap(),
+        2 => assert_eq!(client.sum(&sent).unwrap(), 1000),
+        _ => client.fill(3, Out::from(&mut into)).unwrap(),
+    };
+    (0..100).for_each(&mut call);
+    let before = Costs::now();
+    let (mut slowest, mut woken_more) = (Duration::ZERO, 0);
+    for n in 0..calls {
+        let (begun, slept) = (Instant::now(), support::own_sleeps());
+        call(n);
+        slowest = slowest.max(begun.elapsed());
+        woken_more += u64::from(support::own_sleeps() - slept > 1);
+    }
+    let after = Costs::now();
+    let of = |cost: fn(&Costs) -> u64| cost(&after) - cost(&before);
+    let (sleeps, datagrams) = (of(|costs| costs.sleeps), of(|costs| costs.datagrams));
+    let again = [of(|costs| costs.again[0]), of(|costs| costs.again[1])];
+    println!(
+        "{scheme}, {device:?}: {calls} calls, {sleeps} sleeps of the server, {datagrams} datagrams, \
+        {again:?} again, the slowest call {slowest:?}"
+    );
+    assert_eq!(again, [0, 0], "packets that were sent again, and those that came again");
+    assert_eq!((of(|costs| costs.overflowed), running.losses().overflowed), (0, 0));
+    // A packet that was lost is asked for, and then sent for the first time as far as the server
+    // knows; but its call takes as long as the client waits before it asks.
+    assert!(slowest < ASK_AFTER, "a call took {slowest:?}");
+    // A call takes the fast path if it is two packets, the thread that receives the first one runs it,
+    // and its caller sleeps once at most. One that does not adds a packet or a sleep to these.
+    let packets = if kind == PathKind::Udp { datagrams } else { 2 * calls };
+    let others = woken_more + sleeps.saturating_sub(calls) + packets.saturating_sub(2 * calls);
+    let fast = 1.0 - others as f64 / calls as f64;
+    println!("{scheme}, {device:?}: at least {:.3} % take the fast path", 100.0 * fast);
+    assert!(fast >= 0.95, "{woken_more} callers slept more than once, the server {sleeps} times");
+}
+
+fn on_a_link(scheme: &str, device: EthernetDevice, kind: PathKind) {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let calling = std::thread::Builder::new().name("calls".into());
+    std::thread::scope(|scope| {
+        let calls = calling.spawn_scoped(scope, || {
+            link.enter();
+            steady(scheme, device, kind);
+        });
+        calls.unwrap().join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+#[test]
+fn nothing_is_sent_again_over_udp() {
+    on_a_link("udp", EthernetDevice::Any, PathKind::Udp);
+}
+
+#[test]
+fn nothing_is_sent_again_over_raw_ethernet() {
+    on_a_link("eth", EthernetDevice::Any, PathKind::Ethernet);
+}
+
+#[test]
+fn nothing_is_sent_again_over_raw_ethernet_by_af_packet() {
+    on_a_link("eth", EthernetDevice::Packet, PathKind::Ethernet);
+}
