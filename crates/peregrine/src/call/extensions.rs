@@ -195,6 +195,16 @@ mod tests {
         due
     }
 
+    #[test]
+    fn a_call_that_came_through_this_process_is_from_inside() {
+        let other = one(CHAIN, 16, &[7; 16]);
+        assert!(!is_from_inside(Window::from(&other[..])));
+        assert!(!is_from_inside(Window::empty()));
+        leave();
+        let own = of(Some(5), None);
+        assert!(is_from_inside(Window::from(&own[..])));
+    }
+
     fn left() -> Option<Duration> {
         due().map(|due| due.saturating_duration_since(Instant::now()))
     }

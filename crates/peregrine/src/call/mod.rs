@@ -355,6 +355,9 @@ pub(crate) const fn blocks_at(outs: usize) -> usize {
 }
 
 #[cfg(test)]
+mod whole;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::sys::Memory;

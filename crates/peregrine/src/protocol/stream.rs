@@ -351,6 +351,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn and_a_byte(bytes: &[u8]) -> Vec<u8> {
+        [bytes, &[0]].concat()
+    }
+
     #[test]
     fn numbers_stand_where_the_document_says() {
         let header = Header {
@@ -399,11 +403,14 @@ mod tests {
         for bind in [bind, other] {
             let bytes = bind.to_bytes();
             assert_eq!(Bind::from_bytes(&bytes), Some(bind));
+            assert_eq!(Bind::from_bytes(&and_a_byte(&bytes)), None);
             assert!((0..bytes.len()).all(|end| Bind::from_bytes(&bytes[..end]).is_none()));
         }
         let bound = Bound { epoch: 1 << 60, binding: 2, representation: 1, count: 4, bytes: 5 };
         assert_eq!(Bound::from_bytes(&bound.to_bytes()), Some(bound));
+        assert_eq!(Bound::from_bytes(&and_a_byte(&bound.to_bytes())), None);
         let refused = Refused { kind: 4, text: "nö".into() };
+        assert_eq!(Refused::from_bytes(&and_a_byte(&refused.to_bytes())), None);
         assert_eq!(Refused::from_bytes(&refused.to_bytes()), Some(refused));
         let long = Refused { kind: 4, text: "ö".repeat(limits::TEXT_BYTES_MAX) };
         assert!(long.to_bytes().len() <= 8 + limits::TEXT_BYTES_MAX);
@@ -421,6 +428,7 @@ mod tests {
         };
         let bytes = description_to_bytes(&said);
         assert_eq!(description_from_bytes(&bytes), Some(said));
+        assert_eq!(description_from_bytes(&and_a_byte(&bytes)), None);
         assert!((0..bytes.len()).all(|end| description_from_bytes(&bytes[..end]).is_none()));
     }
 

@@ -149,5 +149,13 @@ mod tests {
         assert_eq!(arriving.read(&mut copy), Err(Invalid::Stopped));
         assert_eq!(arriving.part(9, 8).unwrap_err(), Invalid::Short);
         assert_eq!(arriving.part(16, 0).unwrap().whole().unwrap().len(), 0);
+        assert!(arriving.part(16, 0).unwrap().is_empty() && !arriving.is_empty());
+        // More has come than the part has.
+        let more = Slowly { there: AtomicUsize::new(20), stops: 100 };
+        let arriving = Arriving::new(Window::from(&memory[4..]), 4, Some(&more));
+        assert_eq!(arriving.part(0, 8).unwrap().whole().unwrap().len(), 8);
+        let mut some = [0; 5];
+        arriving.part(1, 5).unwrap().read(&mut some).unwrap();
+        assert_eq!(some, memory[5..10]);
     }
 }

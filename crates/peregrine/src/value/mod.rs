@@ -142,3 +142,6 @@ pub trait Value: Sized {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -204,6 +204,12 @@ mod tests {
         assert!(space.write_plain(36, &1u64).is_none());
         assert!(space.copy(39, Window::from(&[1u8; 2][..])).is_none());
         assert!(space.zero(20, 21).is_none());
+        // What is gathered is written in words, but not beyond a space that has no whole one left.
+        let mut memory = [0xaa; 40];
+        let mut space = Staged::new(Space::of_mut(&mut memory).part(0, 30).unwrap());
+        space.write(0, &[1; 29]).unwrap();
+        space.flush();
+        assert_eq!((memory[28], &memory[30..]), (1, &[0xaa; 10][..]));
         let mut short = [0u8; 8];
         let mut space = Staged::new(Space::of_mut(&mut short));
         assert!(space.write_plain(4, &1u64).is_none());

@@ -258,6 +258,38 @@ mod tests {
         assert!(block.part(1, total).is_none() && block.part(total, 0).is_some());
     }
 
+    /// Numbers of three sizes: eight bytes, then two of four, in 24 of which four stay as they are.
+    const MIXED: Swap = Swap {
+        unit: 24,
+        all: |bytes| {
+            for value in bytes.as_chunks_mut::<24>().0 {
+                value[..8].reverse();
+                value[12..16].reverse();
+                value[20..].reverse();
+            }
+        },
+    };
+
+    #[test]
+    fn values_of_different_numbers_are_turned_wherever_a_piece_begins() {
+        let bytes: Vec<u8> = (0..24 * 200).map(|at| (at % 251) as u8).collect();
+        let mut turned = bytes.clone();
+        (MIXED.all)(&mut turned);
+        static STATIC: Swap = MIXED;
+        let block = Block::new(Window::from(&bytes[..]), Some(&STATIC));
+        for at in [0, 1, 8, 15, 16, 17, 24, 33, 100] {
+            for length in [0, 1, 100, 511, 512, 1000, 3000, 4000] {
+                let piece = block.part(at, length).unwrap();
+                assert!(gathered(piece) == turned[at..at + length], "{length} bytes at {at}");
+            }
+        }
+        for length in [0, 24, 480, 504, 528, 24 * 200] {
+            let mut private = bytes[..length].to_vec();
+            MIXED.turn(&mut private);
+            assert!(private == turned[..length], "{length} bytes");
+        }
+    }
+
     #[test]
     fn values_are_turned_wherever_a_piece_begins() {
         let bytes: Vec<u8> = (0..=255).collect();
