@@ -288,12 +288,15 @@ impl Client {
     }
 }
 
+/// Two looks at all arguments but the lent ones, and at the lent ones.
+type Seen = ([String; 2], [Vec<u8>; 2]);
+
 /// The procedure waits after its first look until the client has changed everything.
 #[derive(Default)]
 struct Waits {
     stage: Mutex<u32>,
     changed: Condvar,
-    all_seen: Mutex<Vec<([String; 2], [Vec<u8>; 2])>>,
+    all_seen: Mutex<Vec<Seen>>,
 }
 
 const LOOKED: u32 = 1;

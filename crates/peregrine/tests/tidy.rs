@@ -500,3 +500,44 @@ fn the_readme_names_the_two_commands() {
     assert_eq!(missing_commands(&readme), Vec::<&str>::new());
     assert_eq!(missing_commands("cargo run").len(), 2);
 }
+
+// Promises name the tests that hold them.
+
+/// Tests that a document names, as `tests/FILE.rs` or `tests/FILE.rs::FUNCTION` (of the crate of the
+/// library unless a longer path is given), and that `has` does not know.
+fn missing_tests(document: &str, has: impl Fn(&str, Option<&str>) -> bool) -> Vec<String> {
+    let named = document.split('`').skip(1).step_by(2).filter(|name| name.contains("tests/"));
+    let named = named.flat_map(|name| {
+        // Of one file several functions may be named: `tests/FILE.rs::{one, other}`.
+        let (file, functions) = name.split_once("::").unwrap_or((name, ""));
+        let functions = functions.trim_matches(['{', '}']).split(',').map(str::trim);
+        functions.map(move |function| (file.trim(), (!function.is_empty()).then_some(function)))
+    });
+    named
+        .filter(|(file, function)| !has(file, *function))
+        .map(|(file, function)| format!("{file}::{} is no test", function.unwrap_or("")))
+        .collect()
+}
+
+/// Whether there is such a file or directory, with a test of that name.
+fn has_test(file: &str, function: Option<&str>) -> bool {
+    let path = match file.strip_prefix("tests/") {
+        Some(_) => root().join("crates/peregrine").join(file),
+        None => root().join(file),
+    };
+    let Some(function) = function else { return path.exists() };
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.contains(&format!("fn {function}("))
+}
+
+#[test]
+fn every_test_that_a_document_names_exists() {
+    for document in ["SECURITY.md", "docs/TESTING.md", "ARCHITECTURE.md"] {
+        let text = std::fs::read_to_string(root().join(document)).expect("a document");
+        none(missing_tests(&text, has_test));
+    }
+    let is = |document: &str| missing_tests(document, has_test).len();
+    assert_eq!(is("held by `tests/tidy.rs` and `tests/tidy.rs::has_test`, `src/lib.rs`"), 0);
+    assert_eq!(is("`tests/tidy.rs::{has_test, is_word}`, `crates/peregrine/tests/tidy.rs`"), 0);
+    assert_eq!(is("`tests/tidy.rs::{has_test, no_such}` `tests/none.rs` `tests/tidy.rs::x`"), 3);
+}
