@@ -207,8 +207,8 @@ fn attached(
     let order = if granted.0.big_endian { ByteOrder::Big } else { ByteOrder::Little };
     let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
     let again = Again { joined: Arc::clone(&joined), wish, limit: options.bind_limit };
-    let path = DatagramPath::new(association, first, granted, options.wait, again);
-    let path = path.asking_after(options.ask_after);
+    let (wait, ask_after) = (options.wait, options.ask_after);
+    let path = DatagramPath::new(association, first, granted, wait, ask_after, again);
     Attached { joined, path, order }
 }
 
@@ -250,8 +250,8 @@ impl Fallback for Otherwise {
         let joined = watched(Arc::clone(&association))?;
         let again = Again { joined, wish: self.wish, limit: self.limit };
         let first = First::Frame(frame);
-        let path = DatagramPath::new(association, first, granted, self.wait, again);
-        Ok(path.asking_after(self.ask_after))
+        let (wait, ask_after) = (self.wait, self.ask_after);
+        Ok(DatagramPath::new(association, first, granted, wait, ask_after, again))
     }
 
     fn device(&self) -> String {

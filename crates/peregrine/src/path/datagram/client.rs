@@ -82,12 +82,14 @@ pub(crate) struct DatagramPath<R: Renew> {
 }
 
 impl<R: Renew> DatagramPath<R> {
-    /// A binding of which the first handle was bound so.
+    /// A binding of which the first handle was bound so. Its callers ask about their calls after so
+    /// much silence, at least.
     pub(crate) fn new(
         association: Arc<Association>,
         first: First,
         granted: Granted,
         wait: Wait,
+        ask_after: Duration,
         renew: R,
     ) -> Self {
         let count = association.frames.layout().count;
@@ -98,7 +100,7 @@ impl<R: Renew> DatagramPath<R> {
             terms: granted.1,
             checked: granted.0.payload_check,
             round_trip: granted.2,
-            ask_after: 0,
+            ask_after: ask_after.as_nanos().try_into().unwrap_or(u64::MAX),
             wait,
             lost: AtomicBool::new(false),
             silent_since: AtomicU64::new(0),
@@ -172,12 +174,6 @@ impl<R: Renew> DatagramPath<R> {
             CallError::not_executed(Kind::Exhausted, Phase::Bind, "the server granted no handle")
         })?;
         Ok((handle, granted.1, granted.2))
-    }
-
-    /// Its callers ask about their calls after so much silence, at least.
-    pub(crate) fn asking_after(mut self, silence: Duration) -> Self {
-        self.ask_after = silence.as_nanos().try_into().unwrap_or(u64::MAX);
-        self
     }
 
     /// A caller of a new handle, for a frame that goes that way.

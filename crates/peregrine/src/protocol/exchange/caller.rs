@@ -233,8 +233,7 @@ impl Caller {
         }
     }
 
-    /// Sets after how much silence a question about a call is due, at least. Those that follow are due
-    /// as ever.
+    /// Sets after how much silence the first question about a call is due, at least.
     pub(crate) fn ask_after(&mut self, nanoseconds: u64) {
         self.rtt.wait_at_least(nanoseconds);
     }
