@@ -8,12 +8,15 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
+
+use crate::sync::Mutex;
+use crate::sys::PerProcess;
 
 /// Something that the keeper looks after. Called on the keeper's thread: it must not wait.
 pub(crate) trait Watched: Send + Sync {
@@ -105,12 +108,14 @@ impl Drop for Watch {
 impl Keeper {
     /// The keeper of this process, started if there is none yet.
     pub(crate) fn of_process() -> io::Result<Arc<Self>> {
-        static KEEPER: Mutex<Option<Arc<Keeper>>> = Mutex::new(None);
-        let mut keeper = KEEPER.lock().unwrap_or_else(PoisonError::into_inner);
-        let pid = std::process::id();
-        if let Some(keeper) = keeper.as_ref().filter(|keeper| keeper.pid == pid) {
+        // A child leaves the keeper of its parent as it is: it has no thread there, and its
+        // descriptors stay open, for closing them would touch the parent's interest list.
+        static KEEPER: PerProcess<Mutex<Option<Arc<Keeper>>>> = PerProcess::new();
+        let mut keeper = KEEPER.own().lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(keeper) = &*keeper {
             return Ok(Arc::clone(keeper));
         }
+        let pid = std::process::id();
         let new = Arc::new(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
             nudge: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -121,13 +126,12 @@ impl Keeper {
         epoll::add(&new.epoll, &new.nudge, EventData::new_u64(NUDGE), EventFlags::IN)?;
         let runs = Arc::clone(&new);
         std::thread::Builder::new().name("peregrine-keeper".into()).spawn(move || runs.run())?;
-        // A keeper inherited from a parent process has no thread here; its descriptors stay open,
-        // for closing them would touch the parent's interest list.
-        core::mem::forget(keeper.replace(Arc::clone(&new)));
+        *keeper = Some(Arc::clone(&new));
         Ok(new)
     }
 
-    fn entries(&self) -> std::sync::MutexGuard<'_, HashMap<u64, Entry>> {
+    #[track_caller]
+    fn entries(&self) -> crate::sync::MutexGuard<'_, HashMap<u64, Entry>> {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -85,6 +85,7 @@ mod protocol;
 mod server;
 pub mod stats;
 pub mod stub;
+mod sync;
 pub mod sys;
 pub mod tells;
 pub mod value;

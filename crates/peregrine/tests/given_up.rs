@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Kind, Running, Server, interface};
 use support::stream::{self, BOUND, REPLY, abandon, call, hear};
 use support::until;
-use support::wire::Session;
+use support::wire::{self, Session};
 
 /// What must happen happens within this.
 const LONG: Duration = Duration::from_secs(20);
@@ -187,6 +187,34 @@ fn a_word_in_shared_memory_tells_that_a_call_is_given_up() {
     stage.hands.until_entered(3);
     drop(session);
     stage.hands.until_cancelled(2);
+}
+
+/// A call's number has 29 bits, and comes again. What is known of the call that had it, which waited
+/// for a thread, says nothing of the one that has it now.
+#[test]
+fn call_whose_number_comes_again_has_not_waited() {
+    let _alone = support::alone();
+    let stage = Stage::new(1);
+    let mut session = stage.session(2);
+    let busy = session.post(0, STAY);
+    stage.hands.until_entered(1);
+    let first = session.post(1, COUNT);
+    // The call waits, and the server knows: it reads what comes behind the ring.
+    session.line.say(&wire::describe()).expect("a session");
+    session.line.answer_within(LONG).expect("an answer");
+    stage.hands.set(true);
+    assert_eq!(session.reply_to(busy, 0, LONG), Some(OK));
+    assert_eq!(session.reply_to(first, 1, LONG), Some(OK));
+    let second = session.post(1, COUNT);
+    assert_eq!(session.reply_to(second, 1, LONG), Some(OK));
+
+    let limit = Duration::from_secs(1);
+    std::thread::sleep(limit + limit / 5);
+    session.begin_anew(1);
+    let us = limit.as_micros() as u64;
+    let again = session.post_extended(1, COUNT, &extension(2, 8, &us.to_le_bytes()));
+    assert_eq!(again, first);
+    assert_eq!(session.reply_to(again, 1, LONG), Some(OK), "its time is not up");
 }
 
 #[test]

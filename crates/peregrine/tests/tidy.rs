@@ -12,18 +12,19 @@ const EDGES: &[(&str, &[&str])] = &[
     ("digest", &[]),
     ("error", &[]),
     ("limits", &[]),
+    ("sync", &[]),
     ("interface", &["digest", "limits"]),
     ("protocol", &["interface", "limits"]),
     ("value", &["error", "interface", "limits", "sys"]),
-    ("sys", &["value"]),
+    ("sys", &["sync", "value"]),
     ("stats", &["sys"]),
-    ("device", &["limits", "sys", "value"]),
-    ("call", &["error", "interface", "limits", "stats", "sys", "value"]),
-    ("counters", &["call", "interface", "limits", "sys"]),
+    ("device", &["limits", "sync", "sys", "value"]),
+    ("call", &["error", "interface", "limits", "stats", "sync", "sys", "value"]),
+    ("counters", &["call", "interface", "limits", "sync", "sys"]),
     ("tells", &["counters", "error", "interface"]),
     ("address", &["call", "error", "interface"]),
     ("directory", &["address", "error", "interface", "limits", "sys"]),
-    ("keeper", &[]),
+    ("keeper", &["sync", "sys"]),
     (
         "path",
         &[
@@ -35,6 +36,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "limits",
             "protocol",
             "stats",
+            "sync",
             "sys",
             "value",
         ],
@@ -54,6 +56,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "path",
             "protocol",
             "stub",
+            "sync",
             "sys",
             "tells",
             "value",
@@ -76,6 +79,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "limits",
             "path",
             "protocol",
+            "sync",
             "sys",
             "tells",
         ],
@@ -291,6 +295,46 @@ fn the_file_with_the_lock_of_the_frames_takes_no_function() {
     assert_eq!(functions_taken("fn f(let_go: &dyn Fn(u32) -> bool) {}").len(), 1);
     assert_eq!(functions_taken("fn f(f: impl FnOnce()) {}\nfn g(g: fn(u8)) {}").len(), 2);
     assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);
+}
+
+// Locks of the standard library, which nobody checks.
+
+/// Uses of locks that are not those of `sync`.
+fn unchecked_locks(path: &str, text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let wrong = |line: &&str| {
+        let line = self::code(line);
+        let is_of_std = line.contains("use std::sync::")
+            && (has_word(line, "Mutex") || has_word(line, "RwLock"));
+        is_of_std
+            || line.contains("std::sync::Mutex")
+            || line.contains("std::sync::RwLock")
+            || is_static_lock(line)
+    };
+    code.lines().filter(wrong).map(|line| format!("{path}: {}", line.trim())).collect()
+}
+
+/// A lock that a forked child has in common with its parent: a thread that the child does not have may
+/// hold it.
+fn is_static_lock(line: &str) -> bool {
+    has_word(line, "static") && line.contains(": Mutex<")
+}
+
+#[test]
+fn locks_are_those_that_are_checked() {
+    let judged = |(path, _): &&(String, String)| {
+        let of_tests =
+            path.ends_with("tests.rs") || path.ends_with("model.rs") || path.ends_with("/sync.rs");
+        path.starts_with("crates/peregrine/src/") && !of_tests
+    };
+    let files = sources();
+    none(
+        files.iter().filter(judged).flat_map(|(path, text)| unchecked_locks(path, text)).collect(),
+    );
+    assert_eq!(unchecked_locks("x", "use std::sync::{Arc, Mutex};").len(), 1);
+    assert_eq!(unchecked_locks("x", "fn f(lock: &std::sync::RwLock<u8>) {}").len(), 1);
+    assert_eq!(unchecked_locks("x", "    static TABLE: Mutex<u8> = Mutex::new(0);").len(), 1);
+    assert_eq!(unchecked_locks("x", "use crate::sync::Mutex;\nuse std::sync::Arc;").len(), 0);
 }
 
 /// Edges that point to the same line or a later one.

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -27,7 +27,8 @@ use crate::path::datagram::{
 use crate::path::local::{RegionLayout, block_cost};
 use crate::protocol::exchange::bind::{Name, Wish};
 use crate::protocol::stream::description_from_bytes;
-use crate::sys::{self, ForkMark};
+use crate::sync::{Mutex, Rank};
+use crate::sys::{self, ForkMark, PerProcess};
 use crate::value::ByteOrder;
 
 /// Handles that are asked for together by those who share a socket.
@@ -92,24 +93,20 @@ impl Renew for Again {
 }
 
 /// The associations of this process, the newest last.
-struct Table {
-    /// A forked child begins with none: its parent's sockets are not its own.
-    owner: u32,
-    joined: Vec<Weak<Joined>>,
+struct Table(Mutex<Vec<Weak<Joined>>>);
+
+impl Default for Table {
+    fn default() -> Self {
+        Self(Mutex::ranked(Rank::Associations, Vec::new()))
+    }
 }
 
 /// Does something with the table.
 fn with_table<T>(what: impl FnOnce(&mut Vec<Weak<Joined>>) -> T) -> T {
-    static TABLE: Mutex<Option<Table>> = Mutex::new(None);
-    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let owner = std::process::id();
-    if table.as_ref().is_none_or(|table| table.owner != owner) {
-        // Not dropped: a thread that the child does not have may hold locks in it.
-        core::mem::forget(table.replace(Table { owner, joined: Vec::new() }));
-    }
-    let joined = &mut table.get_or_insert(Table { owner, joined: Vec::new() }).joined;
+    static TABLE: PerProcess<Table> = PerProcess::new();
+    let mut joined = TABLE.own().0.lock().unwrap_or_else(PoisonError::into_inner);
     joined.retain(|one| one.strong_count() > 0);
-    what(joined)
+    what(&mut joined)
 }
 
 /// Associations that one who binds tries before others: behind a balancer there is one for each server.

@@ -1,7 +1,7 @@
 //! Binding again when the server has gone: a policy, and never a change during a call.
 
 use core::time::Duration;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::BindOptions;
@@ -10,6 +10,7 @@ use super::ladder::{self, Climbed, Unbound};
 use super::session::{hold, until};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, Known};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// What a binding does whose server has gone, when it is called.
 ///
@@ -76,7 +77,7 @@ impl Home {
             digest,
             options: options.clone(),
             latest: Mutex::default(),
-            binds: Mutex::default(),
+            binds: Mutex::ranked(Rank::Rebind, None),
         }
     }
 
@@ -94,6 +95,7 @@ impl Home {
             .map_err(|error| Unbound::new(error.at(&self.address), told))
     }
 
+    #[track_caller]
     fn latest(&self) -> MutexGuard<'_, Option<Arc<Bound>>> {
         self.latest.lock().unwrap_or_else(PoisonError::into_inner)
     }

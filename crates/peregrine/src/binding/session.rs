@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use super::ladder::Wanted;
@@ -22,7 +22,8 @@ use crate::path::local::{
     Answer, Bind, Bound, ClientRegion, Description, LocalPath, RegionLayout, Request, Session,
     Token, block_cost,
 };
-use crate::sys::{Memory, Process, Received, Seqpacket};
+use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys::{Memory, PerProcess, Process, Received, Seqpacket};
 use crate::value::ByteOrder;
 
 /// A session, and the bindings that it carries; it ends with the last of them.
@@ -142,6 +143,7 @@ impl End {
         &self.region.session
     }
 
+    #[track_caller]
     fn bindings(&self) -> MutexGuard<'_, Bindings> {
         self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -232,27 +234,20 @@ impl Watched for Death {
 /// threads do not make two sessions where one would do.
 type Sessions = Arc<Mutex<Vec<Weak<Joined>>>>;
 
+fn no_sessions() -> Sessions {
+    Arc::new(Mutex::ranked(Rank::Server, Vec::new()))
+}
+
 /// The sessions of this process with process `pid`.
 fn sessions_with(pid: u32) -> Sessions {
-    struct Table {
-        /// A forked child begins with none: its parent's are not its own.
-        owner: u32,
-        sessions: HashMap<u32, Sessions>,
-    }
-    static TABLE: Mutex<Option<Table>> = Mutex::new(None);
-    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let owner = std::process::id();
-    if table.as_ref().is_none_or(|table| table.owner != owner) {
-        // Not dropped: a thread that the child does not have may hold locks in it.
-        core::mem::forget(table.replace(Table { owner, sessions: HashMap::new() }));
-    }
-    let Some(table) = table.as_mut() else { return Sessions::default() };
+    static TABLE: PerProcess<Mutex<HashMap<u32, Sessions>>> = PerProcess::new();
+    let mut table = TABLE.own().lock().unwrap_or_else(PoisonError::into_inner);
     // Processes whose sessions have all ended, and with which nobody binds now, are forgotten.
-    table.sessions.retain(|_, sessions| {
+    table.retain(|_, sessions| {
         Arc::strong_count(sessions) > 1
             || sessions.try_lock().is_ok_and(|all| all.iter().any(|one| one.strong_count() > 0))
     });
-    Arc::clone(table.sessions.entry(pid).or_default())
+    Arc::clone(table.entry(pid).or_insert_with(no_sessions))
 }
 
 /// The lock of a table of sessions, before `until`.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -24,7 +24,8 @@ use crate::path::datagram::STAGGER;
 use crate::path::local::{RegionLayout, block_cost};
 use crate::path::stream::{Connection, Grant, StreamPath, ask_alone};
 use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
-use crate::sys::ForkMark;
+use crate::sync::{Mutex, Rank};
+use crate::sys::{ForkMark, PerProcess};
 use crate::value::ByteOrder;
 
 /// A connection, and the bindings that it carries; it ends with the last of them.
@@ -129,27 +130,20 @@ impl Watched for Watcher {
 /// threads do not make two where one would do.
 type Connections = Arc<Mutex<Vec<Weak<Joined>>>>;
 
+fn no_connections() -> Connections {
+    Arc::new(Mutex::ranked(Rank::Server, Vec::new()))
+}
+
 /// The connections of this process to a place.
 fn connections_to(place: &Place) -> Connections {
-    struct Table {
-        /// A forked child begins with none: its parent's are not its own.
-        owner: u32,
-        connections: HashMap<Place, Connections>,
-    }
-    static TABLE: Mutex<Option<Table>> = Mutex::new(None);
-    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let owner = std::process::id();
-    if table.as_ref().is_none_or(|table| table.owner != owner) {
-        // Not dropped: a thread that the child does not have may hold locks in it.
-        core::mem::forget(table.replace(Table { owner, connections: HashMap::new() }));
-    }
-    let Some(table) = table.as_mut() else { return Connections::default() };
+    static TABLE: PerProcess<Mutex<HashMap<Place, Connections>>> = PerProcess::new();
+    let mut table = TABLE.own().lock().unwrap_or_else(PoisonError::into_inner);
     // Places to which all connections have ended, and to which nobody connects now, are forgotten.
-    table.connections.retain(|_, connections| {
+    table.retain(|_, connections| {
         Arc::strong_count(connections) > 1
             || connections.try_lock().is_ok_and(|all| all.iter().any(|one| one.strong_count() > 0))
     });
-    Arc::clone(table.connections.entry(place.clone()).or_default())
+    Arc::clone(table.entry(place.clone()).or_insert_with(no_connections))
 }
 
 /// Connects to the first of the place's addresses where somebody listens.

@@ -8,7 +8,7 @@
 use core::net::{IpAddr, SocketAddr};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::layout::{
     COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, VERSION, binding, binding_at, export, export_at,
@@ -17,6 +17,7 @@ use super::layout::{
 use crate::call::{CallerInfo, PathKind};
 use crate::interface::Known;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
+use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, Memory};
 
 /// The row of threads that all share who have none of their own, and those that serve no calls. Its
@@ -123,6 +124,7 @@ impl Page {
         &self.memory
     }
 
+    #[track_caller]
     fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }

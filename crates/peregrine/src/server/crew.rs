@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::faults::Faults;
@@ -20,6 +20,7 @@ use crate::counters::{Counting, Page, ThreadKind};
 use crate::error::Kind;
 use crate::limits;
 use crate::path::stream::{Attended, StreamWorker};
+use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// How long a thread without a connection stays before it ends.
 const LINGER: Duration = Duration::from_secs(5);
@@ -80,7 +81,7 @@ impl Crew {
         faults: Arc<Faults>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::default(),
+            state: Mutex::ranked(Rank::Threads, State::default()),
             came: Condvar::new(),
             room: Condvar::new(),
             calls: AtomicUsize::new(0),
@@ -97,6 +98,7 @@ impl Crew {
         })
     }
 
+    #[track_caller]
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::export::Export;
@@ -21,6 +21,7 @@ use crate::error::Kind;
 use crate::interface::Description;
 use crate::path::datagram::{self as path, Hand, Host, Service, Work};
 use crate::path::rows::Row;
+use crate::sync::Mutex;
 use crate::sys::{self, Address};
 
 /// The datagram sockets of a server.

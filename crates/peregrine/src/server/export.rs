@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ExportOptions;
@@ -14,6 +14,7 @@ use crate::error::Kind;
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{Answer, Bind, Description};
+use crate::sync::{Mutex, Rank};
 use crate::sys::{self, Credentials, Seqpacket};
 
 /// A name, and what is served under it.
@@ -47,7 +48,8 @@ impl Export {
         sessions: Arc<Sessions>,
     ) -> Arc<Self> {
         let told = ExportTold::new(&sessions.told.page, &name, &serve.interface());
-        let (since, watch, standing) = (Instant::now(), Mutex::default(), Arc::default());
+        let (since, watch, standing) =
+            (Instant::now(), Mutex::ranked(Rank::ExportWatch, None), Arc::default());
         let closed = AtomicBool::new(false);
         Arc::new(Self {
             name,

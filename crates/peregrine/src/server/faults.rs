@@ -2,10 +2,11 @@
 
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::call::Refusal;
+use crate::sync::Mutex;
 
 /// How long a service thread that panicked waits before it begins anew: this bounds how often a
 /// fault that repeats itself is told.

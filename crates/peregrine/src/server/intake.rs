@@ -10,10 +10,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 
 use super::network::Line;
 use crate::limits;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Reservations of all connections.
 #[derive(Default)]

@@ -13,7 +13,7 @@ mod stop;
 mod told;
 
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use self::crew::Crew;
@@ -37,6 +37,7 @@ use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
 use crate::path::local::{PROCESSORS_BYTES, Processors};
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::{limits, sys};
 
@@ -411,7 +412,7 @@ impl Server {
             let published = Some(published);
             Export::new(name, number, serve, options, published, Arc::clone(&sessions))
         });
-        let exports: Exports = Arc::new(Mutex::new(exports.collect()));
+        let exports: Exports = Arc::new(Mutex::ranked(Rank::Exports, exports.collect()));
         if !self.listeners.is_empty() && self.tells != Told::Nothing {
             let own = server_export(&sessions, &exports);
             exports.lock().unwrap_or_else(PoisonError::into_inner).push(own);
@@ -551,6 +552,7 @@ impl Running {
         true
     }
 
+    #[track_caller]
     fn exports(&self) -> MutexGuard<'_, Vec<Arc<Export>>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }

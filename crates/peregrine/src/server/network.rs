@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -26,6 +26,7 @@ use crate::limits;
 use crate::path::rows::Row;
 use crate::path::stream::{Attended, Host, Incoming, StreamWorker, Terms as BindTerms};
 use crate::protocol::stream::{self as wire, Bind};
+use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// How often the keeper looks whether a procedure takes long, at first and at most.
 const LOOK: Duration = Duration::from_millis(5);
@@ -87,7 +88,7 @@ impl Network {
         page: Arc<Page>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            table: Mutex::default(),
+            table: Mutex::ranked(Rank::Clients, Table::default()),
             exports,
             crew,
             keeper,
@@ -99,6 +100,7 @@ impl Network {
         })
     }
 
+    #[track_caller]
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -162,7 +164,7 @@ impl Network {
         // The table is locked before the keeper can see the first message.
         let watched = Arc::clone(&line) as Arc<dyn Watched>;
         let watch = self.keeper.watch_for(watched, limits::GUEST_TIME)?;
-        let _ = line.watch.set(Mutex::new(Some(watch)));
+        let _ = line.watch.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
         *table.hosts.entry(host).or_default() += 1;
         table.open.insert(key, line);
         Ok(())
@@ -342,6 +344,7 @@ impl Line {
         }
     }
 
+    #[track_caller]
     fn watch(&self) -> Option<MutexGuard<'_, Option<Watch>>> {
         Some(self.watch.get()?.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -9,7 +9,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::faults::Faults;
@@ -19,6 +19,7 @@ use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::error::Kind;
 use crate::path::local::{Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion};
+use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::{limits, sys};
 
 /// How long a thread without an A-stack stays before it ends.
@@ -68,7 +69,7 @@ impl Pool {
         faults: Arc<Faults>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::default(),
+            state: Mutex::ranked(Rank::Threads, State::default()),
             ended: Condvar::new(),
             hungry: AtomicBool::new(false),
             threads_max,
@@ -80,6 +81,7 @@ impl Pool {
         })
     }
 
+    #[track_caller]
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::stop::Drain;
@@ -34,6 +34,7 @@ use crate::call::Wait;
 use crate::call::chain::{self, has_waited};
 use crate::path::datagram::Offers;
 use crate::path::local::block_cost;
+use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::sys;
 
 /// What its threads are called.
@@ -247,7 +248,7 @@ impl<P: Post> Receivers<P> {
             deputy: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            state: Mutex::new(state),
+            state: Mutex::ranked(Rank::Threads, state),
             wanted: Condvar::new(),
             ended: Condvar::new(),
         });
@@ -275,6 +276,7 @@ impl<P: Post> Receivers<P> {
         self.state().threads as usize
     }
 
+    #[track_caller]
     fn state(&self) -> MutexGuard<'_, State<P::Work>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::export::{Export, is_other};
@@ -19,6 +19,7 @@ use crate::limits;
 use crate::path::local::{
     Answer, Attendance, Bind, Bound, RegionLayout, Request, Row, ServerRegion, Token, Waits,
 };
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials, Process, Seqpacket};
 
 /// All sessions of a server, by number; none is added once it is closed.
@@ -61,7 +62,7 @@ impl Sessions {
     pub(super) fn new(pool: Arc<Pool>, keeper: Arc<Keeper>, told: Teller) -> Arc<Self> {
         let (epoch, waits) = (epoch(), Waits::of(pool.threads_max()));
         let sessions = Self {
-            table: Mutex::default(),
+            table: Mutex::ranked(Rank::Clients, Table::default()),
             next: AtomicU64::new(0),
             epoch,
             listens: OnceLock::new(),
@@ -75,6 +76,7 @@ impl Sessions {
         Arc::new(sessions)
     }
 
+    #[track_caller]
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -351,7 +353,8 @@ impl Session {
         let NewBinding { region, bound, file } = bound;
         let (binding, joins) = (bound.binding, file.is_none());
         if export.is_closed() {
-            region.rows().remove(binding);
+            let row = region.rows().remove(binding);
+            drop(row);
             self.say(&Answer::refused(Kind::Withdrawn, export.withdrawn()));
             return None;
         }
@@ -359,7 +362,8 @@ impl Session {
         let sent = self.socket.send(&answer, file.as_ref().map(AsFd::as_fd));
         if sent.is_err() {
             // The client waits for it no more, and will never say that it has gone.
-            region.rows().remove(binding);
+            let row = region.rows().remove(binding);
+            drop(row);
             return None;
         }
         // With a binding in another session this connection has done what it was for.

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::keeper::{Next, Watched};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys;
 
 /// Stops a server from anywhere.

@@ -1,6 +1,6 @@
 //! What a server tells of itself: its counters to its own user, and an export that is always there.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 
 use super::ExportOptions;
 use super::datagram::Datagrams;
@@ -11,6 +11,7 @@ use super::session::Sessions;
 use crate::counters::{self, Gauges, Page, Stat};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
+use crate::sync::Mutex;
 use crate::tells::{Exported, SERVER_NAME, Tells, TellsServer};
 
 /// What a server tells of itself, and to whom.

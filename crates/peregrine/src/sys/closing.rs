@@ -9,28 +9,24 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use super::PerProcess;
+use crate::sync::{Mutex, MutexGuard};
 
 /// Threads of a process that may be lost.
 const CLOSERS_MAX: usize = 16;
 
+#[derive(Default)]
 struct Closing {
     queue: VecDeque<OwnedFd>,
     threads: usize,
-    /// The process whose threads these are: a forked child has none of them.
-    owner: u32,
 }
 
 fn closing() -> MutexGuard<'static, Closing> {
-    static CLOSING: Mutex<Closing> =
-        Mutex::new(Closing { queue: VecDeque::new(), threads: 0, owner: 0 });
-    let mut closing = CLOSING.lock().unwrap_or_else(PoisonError::into_inner);
-    let own = std::process::id();
-    if closing.owner != own {
-        // The parent closes its own; here they are copies, whose close waits for nothing.
-        *closing = Closing { queue: VecDeque::new(), threads: 0, owner: own };
-    }
-    closing
+    // A forked child has none of the threads, and the parent closes its own.
+    static CLOSING: PerProcess<Mutex<Closing>> = PerProcess::new();
+    CLOSING.own().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Closes a descriptor in a thread that may be lost.

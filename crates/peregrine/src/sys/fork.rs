@@ -53,3 +53,72 @@ impl ForkMark {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
+
+/// A value that each process has for itself. A forked child begins with one of its own, and leaves its
+/// parent's as it is: a thread that the child does not have may have held a lock in it. There is no
+/// lock on the way to it, for the same reason.
+pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Own<T>>);
+
+struct Own<T> {
+    process: u32,
+    value: T,
+}
+
+impl<T: Default + Send + Sync> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The value of this process.
+    pub(crate) fn own(&'static self) -> &'static T {
+        let process = std::process::id();
+        let mut known = self.0.load(Ordering::Acquire);
+        loop {
+            // SAFETY: null, or a value that was leaked below.
+            if let Some(own) = unsafe { known.as_ref() }
+                && own.process == process
+            {
+                return &own.value;
+            }
+            let new = Box::into_raw(Box::new(Own { process, value: T::default() }));
+            // SYNC: own value. Who finds it finds what was written there before.
+            let order = (Ordering::AcqRel, Ordering::Acquire);
+            match self.0.compare_exchange(known, new, order.0, order.1) {
+                Ok(_) => known = new,
+                Err(other) => {
+                    // SAFETY: made above, and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(new) });
+                    known = other;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// A child is forked while another thread holds the lock, which no thread of the child lets go.
+    #[test]
+    fn a_child_is_not_kept_by_a_lock_of_its_parent() {
+        static TABLE: PerProcess<Mutex<u32>> = PerProcess::new();
+        let held = TABLE.own().lock().unwrap();
+        // SAFETY: the child takes a lock, and ends without going back.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no memory is involved. A child that hangs is ended by its alarm.
+            unsafe { libc::alarm(20) };
+            let value = TABLE.own().lock().map_or(u32::MAX, |value| *value);
+            // SAFETY: ends the child without running anything of its parent's.
+            unsafe { libc::_exit(i32::from(value != 0)) };
+        }
+        let mut status = -1;
+        // SAFETY: our own child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child waited for its parent's lock");
+        drop(held);
+        assert!(ptr::eq(TABLE.own(), TABLE.own()), "a process has one value");
+    }
+}

@@ -282,6 +282,11 @@ impl Session {
         message
     }
 
+    /// The next call on an A-stack has the number of the first one.
+    pub(crate) fn begin_anew(&mut self, astack: u32) {
+        self.sequence[astack as usize] = 0;
+    }
+
     /// Calls the procedure that does nothing; its answer, if there is one in time.
     pub(crate) fn ping(&mut self, astack: u32, limit: Duration) -> Option<u32> {
         let message = self.post(astack, PING);

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, TryLockError};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -30,6 +30,7 @@ pub(crate) use self::station::Station;
 use self::xdp::Xsk;
 use super::train::TRAIN_MAX;
 use super::udp::{Arrival, BYTES_MAX, Until};
+use crate::sync::Mutex;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 

@@ -3,12 +3,12 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
 use super::station::locked;
 use super::{Inbox, Pen, Use};
 use crate::device::train::cut;
+use crate::sync::{Mutex, Rank};
 use crate::sys::{FRAMES_SENT_MAX, Filter, NetworkInterface, PacketRing, PacketSocket};
 use crate::value::{Space, Window};
 
@@ -37,8 +37,11 @@ impl Tap {
         let frames = what.slots();
         let (socket, ring) = PacketSocket::new(interface.number, filter, SLOT, frames)?;
         Ok(Self {
-            inbox: Mutex::new(ring),
-            outbox: Mutex::new(vec![0; FRAMES_SENT_MAX * SLOT as usize].into_boxed_slice()),
+            inbox: Mutex::ranked(Rank::Ring, ring),
+            outbox: Mutex::ranked(
+                Rank::Ring,
+                vec![0; FRAMES_SENT_MAX * SLOT as usize].into_boxed_slice(),
+            ),
             socket,
             frames: frames as usize,
             dropped: AtomicU32::new(0),

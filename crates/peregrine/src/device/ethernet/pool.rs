@@ -8,9 +8,10 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::io::{self, ErrorKind};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::station::locked;
+use crate::sync::Mutex;
 use crate::sys::{Consumer, Producer, Queue, QueueRings, Umem, UmemLayout};
 use crate::value::Space;
 

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -17,7 +17,8 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::pool::{LEAVING, MEMORY};
 use super::xdp::XdpQueue;
-use crate::sys::{self, NetworkInterface, XDP_SOCKETS_MAX};
+use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys::{self, NetworkInterface, PerProcess, XDP_SOCKETS_MAX};
 
 /// The queue that is used: the one to which interfaces lead what is no IP packet.
 pub(super) const QUEUE: u32 = 0;
@@ -35,6 +36,7 @@ pub(crate) struct Station {
     holds: Option<UnixListener>,
 }
 
+#[track_caller]
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -55,20 +57,14 @@ impl Station {
         port: Option<u16>,
     ) -> io::Result<Arc<Self>> {
         type Stations = HashMap<(u64, u32, bool), Weak<Station>>;
-        struct Table {
-            /// A forked child begins with none: its parent's sockets are not its own.
-            owner: u32,
-            stations: Stations,
+        struct Table(Mutex<Stations>);
+        impl Default for Table {
+            fn default() -> Self {
+                Self(Mutex::ranked(Rank::Stations, Stations::new()))
+            }
         }
-        static TABLE: Mutex<Option<Table>> = Mutex::new(None);
-        let mut table = locked(&TABLE);
-        let owner = std::process::id();
-        if table.as_ref().is_none_or(|table| table.owner != owner) {
-            // Not dropped: what it has belongs to the parent.
-            core::mem::forget(table.replace(Table { owner, stations: Stations::new() }));
-        }
-        let stations =
-            &mut table.get_or_insert(Table { owner, stations: Stations::new() }).stations;
+        static TABLE: PerProcess<Table> = PerProcess::new();
+        let mut stations = locked(&TABLE.own().0);
         // Numbers of interfaces are those of a network namespace, and threads may be in several.
         let namespace = rustix::fs::stat("/proc/thread-self/ns/net").map_or(0, |stat| stat.st_ino);
         let key = (namespace, interface.number, queue);
@@ -177,18 +173,18 @@ fn take_queue(interface: &NetworkInterface, tag: u8) -> Result<XdpQueue, String>
 }
 
 /// When this process gave up a queue last.
-static LEFT: Mutex<Option<Instant>> = Mutex::new(None);
+static LEFT: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
 
 /// Whether this process gave up a queue just now.
 fn has_just_left() -> bool {
-    locked(&LEFT).is_some_and(|left| left.elapsed() < LEAVING)
+    locked(LEFT.own()).is_some_and(|left| left.elapsed() < LEAVING)
 }
 
 impl Drop for Station {
     fn drop(&mut self) {
         if self.queue.is_ok() {
             // Before it is closed, and before nobody can ask any more who has it.
-            *locked(&LEFT) = Some(Instant::now());
+            *locked(LEFT.own()) = Some(Instant::now());
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
 use super::pool::{Pool, Stash};
 use super::station::{QUEUE, locked};
 use super::{Inbox, Pen, Use};
 use crate::device::train::cut;
+use crate::sync::{Mutex, Rank};
 use crate::sys::{
     Consumer, Described, NetworkInterface, Ours, Producer, Queue, SocketRings, XdpProgram,
     XdpSocket,
@@ -129,14 +130,17 @@ impl Xsk {
         let socket = Arc::new(socket);
         let stash = Stash::default();
         Ok(Self {
-            inbox: Mutex::new(Arrived {
-                ring: receive,
-                stash,
-                empty: 0,
-                socket: Arc::clone(&socket),
-                pool: Arc::clone(pool),
-            }),
-            outbox: Mutex::new(Outbox { ring: transmit, frames, next: 0 }),
+            inbox: Mutex::ranked(
+                Rank::Ring,
+                Arrived {
+                    ring: receive,
+                    stash,
+                    empty: 0,
+                    socket: Arc::clone(&socket),
+                    pool: Arc::clone(pool),
+                },
+            ),
+            outbox: Mutex::ranked(Rank::Ring, Outbox { ring: transmit, frames, next: 0 }),
             socket,
             pool: Arc::clone(pool),
             what,

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Instant;
 
 use super::bind::{Granted, bind_over, say_goodbye};
@@ -26,6 +26,7 @@ use crate::protocol::exchange::bind::Wish;
 use crate::protocol::exchange::caller::Terms;
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle};
 use crate::protocol::exchange::time::Moment;
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
@@ -88,15 +89,18 @@ impl Loss {
 }
 
 /// A call that was given up, until the server has let go of it: its frame is captured meanwhile.
+#[derive(Clone)]
 struct Captive {
     association: Weak<Association>,
     lane: Arc<Mutex<Lane>>,
 }
 
+#[track_caller]
 pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[track_caller]
 fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -156,7 +160,7 @@ impl Association {
             flow: PeerFlow::new(),
             captives,
             sockets: AtomicU32::new(0),
-            shared: Mutex::default(),
+            shared: Mutex::ranked(Rank::SharedSocket, None),
             lanes: Mutex::default(),
             tended: AtomicBool::new(false),
             lost: AtomicU32::new(0),
@@ -383,18 +387,19 @@ impl Association {
 
     /// Whether the server has let go of a frame, whichever association captured it.
     pub(crate) fn let_go(&self, frame: u32) -> bool {
-        let mut captive = locked(&self.captives[frame as usize]);
-        let Some(Captive { association, lane }) = captive.as_ref() else { return true };
+        // Who asks has the frame, so that nobody else changes this meanwhile.
+        let captive = locked(&self.captives[frame as usize]).clone();
+        let Some(Captive { association, lane }) = captive else { return true };
         // Without its association nobody asks any more.
         let let_go = match association.upgrade() {
             None => true,
             Some(association) => {
-                let Some(mut lane) = try_locked(lane) else { return false };
+                let Some(mut lane) = try_locked(&lane) else { return false };
                 association.look_after(&mut lane)
             }
         };
         if let_go {
-            *captive = None;
+            *locked(&self.captives[frame as usize]) = None;
         }
         let_go
     }

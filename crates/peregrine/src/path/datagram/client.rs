@@ -6,7 +6,7 @@
 //! have been let go. Both stand in [`association`](super::association).
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::association::{Association, Loss, locked};
@@ -25,6 +25,7 @@ use crate::protocol::exchange::caller::{self, Caller, Outcome, Terms, Unbegun, W
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle};
 use crate::protocol::exchange::message::{PIECE_MIN, Shape};
 use crate::protocol::exchange::time::Moment;
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 use crate::value::{Space, Window};
 
@@ -96,7 +97,7 @@ impl<R: Renew> DatagramPath<R> {
         let path = Self {
             lanes: (0..count).map(|_| OnceLock::new()).collect(),
             association,
-            spare: Mutex::default(),
+            spare: Mutex::ranked(Rank::Handles, Vec::new()),
             terms: granted.1,
             checked: granted.0.payload_check,
             round_trip: granted.2,
@@ -228,12 +229,10 @@ impl<R: Renew> DatagramPath<R> {
     ) -> &Arc<Mutex<Lane>> {
         let caller = self.caller((handle, terms, round_trip), way);
         self.lanes[index as usize].get_or_init(|| {
-            let lane = Arc::new(Mutex::new(Lane::new(
-                caller,
-                self.association.flow(),
-                index,
-                self.checked,
-            )));
+            let lane = Arc::new(Mutex::ranked(
+                Rank::Lane,
+                Lane::new(caller, self.association.flow(), index, self.checked),
+            ));
             if let Way::Shared(shared) = way {
                 shared.add(handle, &lane);
             }

@@ -8,11 +8,12 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use crate::limits;
 use crate::protocol::exchange::header::HEADER_BYTES;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
+use crate::sync::Mutex;
 use crate::sys::{Address, Memory};
 use crate::value::Space;
 

@@ -25,10 +25,11 @@ pub(crate) use linked::{Fallback, LinkedPath};
 pub(crate) use server::fuzzing;
 pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, Work};
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::protocol::exchange::flow::{Flow, Lend};
 use crate::protocol::exchange::time::Moment;
+use crate::sync::Mutex;
 use crate::sys;
 
 /// Bytes of the receive buffer of a socket that many send to, and of one that sends.

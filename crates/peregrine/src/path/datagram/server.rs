@@ -20,7 +20,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use self::expecting::{Expected, place};
@@ -48,6 +48,7 @@ use crate::protocol::exchange::message::Shape;
 use crate::protocol::exchange::table::Table;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
 use crate::protocol::stream::description_to_bytes;
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Address};
 use crate::value::{Space, Window};
 
@@ -174,10 +175,12 @@ enum Heard {
     Bye,
 }
 
+#[track_caller]
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+#[track_caller]
 fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     match mutex.try_lock() {
         Ok(guard) => Some(guard),
@@ -210,7 +213,7 @@ impl Service {
             link,
             host,
             records: Arc::new(Records::new(since)),
-            table: Mutex::new(Table::new(callers as u32, share as u32)),
+            table: Mutex::ranked(Rank::Callers, Table::new(callers as u32, share as u32)),
             cookies,
             peers,
             origin,

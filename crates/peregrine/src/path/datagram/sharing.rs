@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Instant;
 
 use super::association::{Association, connected, locked};
@@ -24,6 +24,7 @@ use crate::error::{CallError, Phase};
 use crate::protocol::exchange::bind::Wish;
 use crate::protocol::exchange::caller::Terms;
 use crate::protocol::exchange::header::Handle;
+use crate::sync::{Mutex, MutexGuard};
 use crate::sys;
 use crate::value::Space;
 
@@ -221,7 +222,8 @@ impl Shared {
             }
             let lane = locked(&self.lanes).get(&handle).and_then(Weak::upgrade);
             let Some(lane) = lane else { continue };
-            let mut lane = locked(&lane);
+            // Only who has the turn, as this thread does, holds two.
+            let mut lane = lane.lock_another().unwrap_or_else(PoisonError::into_inner);
             if !take(&mut lane) {
                 continue;
             }

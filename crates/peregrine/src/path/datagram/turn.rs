@@ -13,11 +13,12 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::TryLockError;
 use std::time::Instant;
 
 use crate::call::Wait;
 use crate::path::local::block_cost;
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 
 const IDLE: u32 = 0;
@@ -59,7 +60,7 @@ impl<T> Turn<T> {
     /// A turn for so many callers, by number.
     pub(super) fn new(callers: u32, input: T) -> Self {
         Self {
-            input: Mutex::new(input),
+            input: Mutex::ranked(Rank::Receive, input),
             taken: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             words: (0..callers).map(|_| AtomicU32::new(IDLE)).collect(),

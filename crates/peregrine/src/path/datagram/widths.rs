@@ -5,8 +5,11 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
+
+use crate::sync::{Mutex, MutexGuard};
+use crate::sys::PerProcess;
 
 /// Paths change: after so long larger pieces are tried again, as the kernel does (`mtu_expires`).
 const KEPT: Duration = Duration::from_secs(600);
@@ -16,8 +19,8 @@ const HOSTS_MAX: usize = 1024;
 type Widths = HashMap<IpAddr, (u32, Instant)>;
 
 fn widths() -> MutexGuard<'static, Option<Widths>> {
-    static WIDTHS: Mutex<Option<Widths>> = Mutex::new(None);
-    WIDTHS.lock().unwrap_or_else(PoisonError::into_inner)
+    static WIDTHS: PerProcess<Mutex<Option<Widths>>> = PerProcess::new();
+    WIDTHS.own().lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Pieces of so many bytes get through to a host, and larger ones do not.

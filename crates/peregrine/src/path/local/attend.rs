@@ -13,7 +13,7 @@ use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::processors::{ALONE, LOOKS_ON, Processors, tag};
@@ -22,6 +22,7 @@ use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS, block_cost};
 use super::word::{Look, SLEEP};
 use crate::call::{Refusal, Wait};
 use crate::counters::Counting;
+use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, FutexSet};
 
 /// A-stacks that one thread looks at: a look at all of them takes less than a line takes to come
@@ -83,6 +84,7 @@ impl Desk {
         Self { number, up: AtomicBool::new(true), ..Self::default() }
     }
 
+    #[track_caller]
     fn set(&self) -> MutexGuard<'_, Vec<Place>> {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use super::arrival::{Arrival, Patience, Waits};
 use super::region::{CallHeader, HEADER_BYTES, Manner, RegionLayout, ReplyHeader};
@@ -18,6 +18,7 @@ use crate::counters::Counting;
 use crate::limits;
 use crate::path::rows::{Row, Rows};
 use crate::stats::{Moment, stamp};
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Memory};
 use crate::value::{Space, Window, align_up};
 
@@ -27,6 +28,9 @@ const IDLE: u32 = 0;
 const QUEUED: u32 = 1;
 /// The thread at desk `n` attends it, if it is this plus `n`.
 const ATTENDED: u32 = 2;
+
+/// A word that posts no call.
+const NO_CALL: u32 = 0;
 
 /// A session's A-stacks and bindings, seen from the server.
 pub(crate) struct ServerRegion {
@@ -161,7 +165,7 @@ impl ServerRegion {
             taken_at: layout.taken_word(index),
             seen: AtomicU32::new(0),
             attendance: AtomicU32::new(IDLE),
-            queued: AtomicU32::new(0),
+            queued: AtomicU32::new(NO_CALL),
             queued_at: AtomicU64::new(0),
             pace: Pace::default(),
         };
@@ -169,7 +173,7 @@ impl ServerRegion {
             memory,
             layout,
             astacks: (0..layout.count).map(astack).collect(),
-            rows: Mutex::default(),
+            rows: Mutex::ranked(Rank::Rows, Rows::default()),
             closed: AtomicBool::new(false),
             patience: Patience::new(waits),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -182,6 +186,7 @@ impl ServerRegion {
     }
 
     /// The bindings of the session.
+    #[track_caller]
     pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -372,6 +377,11 @@ impl ServerRegion {
         stamp(Moment::Seen);
         let astack = &self.astacks[index as usize];
         astack.seen.store(message, Ordering::Relaxed);
+        let queued = astack.queued.load(Ordering::Relaxed);
+        if queued != NO_CALL && queued != message {
+            // Of an earlier call: a later one may have its number again, and has not waited.
+            astack.queued.store(NO_CALL, Ordering::Relaxed);
+        }
         worker.served += 1;
         let header = self.header(astack);
         let (mut space, mut reply) = self.spaces(astack);

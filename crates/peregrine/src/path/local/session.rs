@@ -2,11 +2,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 use std::time::Instant;
 
 use super::handshake::Request;
 use crate::error::{CallError, Executed, Kind};
+use crate::sync::Mutex;
 use crate::sys::{Process, Seqpacket};
 
 const ALIVE: u32 = 0;

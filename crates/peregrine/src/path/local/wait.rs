@@ -3,7 +3,6 @@
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
-use std::sync::OnceLock;
 use std::time::Instant;
 
 use super::word::{self, Look, SLEEP};
@@ -24,6 +23,34 @@ const UNSEEN: Duration = Duration::from_millis(1);
 const UNSEEN_MAX: Duration = Duration::from_millis(128);
 /// Rounds of [`LOOKS`] that take about as long as [`UNSEEN`].
 const UNSEEN_ROUNDS: u32 = 1024;
+
+/// The rounds of a caller that spins, until it asks whether anybody has seen its call: twice as many
+/// each time, up to as many as take [`UNSEEN_MAX`].
+struct Rounds {
+    left: u32,
+    next: u32,
+}
+
+impl Rounds {
+    const MOST: u32 = UNSEEN_ROUNDS * (UNSEEN_MAX.as_millis() / UNSEEN.as_millis()) as u32;
+
+    const fn new() -> Self {
+        Self { left: UNSEEN_ROUNDS, next: UNSEEN_ROUNDS }
+    }
+
+    /// Counts a round; whether it is time to ask.
+    const fn is_over(&mut self) -> bool {
+        self.left -= 1;
+        if self.left > 0 {
+            return false;
+        }
+        if self.next < Self::MOST {
+            self.next *= 2;
+        }
+        self.left = self.next;
+        true
+    }
+}
 
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +120,7 @@ pub(super) fn wait_longer(
     waiter: &mut dyn Waiter,
 ) -> Event {
     let deadline = waiter.deadline();
-    let (mut spin_until, mut yields, mut rounds) = (None, 0, 0);
+    let (mut spin_until, mut yields, mut rounds) = (None, 0, Rounds::new());
     let (mut asked, mut patience) = (None, UNSEEN);
     terms.own_cpu = sys::current_cpu();
     loop {
@@ -121,11 +148,8 @@ pub(super) fn wait_longer(
             }
             _ => false,
         };
-        if spin {
-            rounds += 1;
-            if rounds % UNSEEN_ROUNDS == 0 && (rounds / UNSEEN_ROUNDS).is_power_of_two() {
-                waiter.unseen();
-            }
+        if spin && rounds.is_over() {
+            waiter.unseen();
         }
         if spin && same {
             std::thread::yield_now();
@@ -169,19 +193,35 @@ pub(super) fn wait_longer(
 /// Nothing where the machine has but one processor. Threads may be bound to fewer, one by one:
 /// that they share one with their peer is seen call by call.
 pub(crate) fn block_cost() -> Duration {
-    static COST: OnceLock<Duration> = OnceLock::new();
-    *COST.get_or_init(|| {
-        if sys::online_cpus() < 2 {
-            return Duration::ZERO;
+    /// In nanoseconds, or one of these.
+    static COST: AtomicU32 = AtomicU32::new(UNKNOWN);
+    const UNKNOWN: u32 = u32::MAX;
+    const MEASURING: u32 = u32::MAX - 1;
+    let order = Ordering::Relaxed;
+    match COST.load(order) {
+        MEASURING => GUESS,
+        UNKNOWN if COST.compare_exchange(UNKNOWN, MEASURING, order, order).is_err() => GUESS,
+        UNKNOWN => {
+            let cost = match sys::online_cpus() {
+                0 | 1 => Duration::ZERO,
+                _ => measure_block_cost().clamp(LEAST, MOST),
+            };
+            COST.store(cost.as_nanos() as u32, order);
+            cost
         }
-        measure_block_cost().clamp(Duration::from_micros(5), Duration::from_micros(100))
-    })
+        cost => Duration::from_nanos(cost.into()),
+    }
 }
+
+/// Taken while another thread measures. It is not waited for: a child that is forked meanwhile does
+/// not have that thread.
+const GUESS: Duration = Duration::from_micros(30);
+const LEAST: Duration = Duration::from_micros(5);
+const MOST: Duration = Duration::from_micros(100);
 
 /// A round trip between two threads that sleep in between, each on a processor of its own.
 fn measure_block_cost() -> Duration {
     const ROUNDS: u32 = 24;
-    const GUESS: Duration = Duration::from_micros(30);
     let words = [AtomicU32::new(0), AtomicU32::new(0)];
     let pass = |to: &AtomicU32, round| {
         to.store(round, Ordering::Release);
@@ -273,6 +313,22 @@ mod tests {
             assert_eq!(wait(&word, word::posted(1), terms, &mut waiter), Event::Dead);
             word.store(word::posted(1), Ordering::Relaxed);
         }
+    }
+
+    #[test]
+    fn caller_that_spins_for_long_asks_no_more_seldom_than_one_that_sleeps() {
+        let (mut rounds, mut since, mut longest) = (Rounds::new(), 0, 0);
+        let mut asked = 0;
+        for _ in 0..100 * Rounds::MOST {
+            since += 1;
+            if rounds.is_over() {
+                asked += 1;
+                longest = longest.max(since);
+                since = 0;
+            }
+        }
+        assert_eq!(longest, Rounds::MOST);
+        assert!((98..120).contains(&asked), "asked {asked} times");
     }
 
     #[test]

@@ -14,7 +14,7 @@ pub(crate) use call::StreamPath;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 use std::time::Instant;
 
 use self::input::{Current, Input};
@@ -29,6 +29,7 @@ use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::path::local::block_cost;
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Memory};
 use crate::value::{Space, Window, align_up};
 
@@ -111,7 +112,7 @@ impl Connection {
             stream,
             frames: Arc::new(Frames::new(Arc::new(memory), layout, active)),
             slots: (0..count).map(slot).collect(),
-            input: Mutex::new(Input::new()),
+            input: Mutex::ranked(Rank::Receive, Input::new()),
             output: Turn::default(),
             unsaid: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
@@ -145,12 +146,14 @@ impl Connection {
         revoked
     }
 
+    #[track_caller]
     fn bindings(&self) -> MutexGuard<'_, Bindings> {
         self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The receive turn, if nobody has it.
     #[inline]
+    #[track_caller]
     fn try_turn(&self) -> Option<MutexGuard<'_, Input>> {
         match self.input.try_lock() {
             Ok(input) => Some(input),

@@ -14,7 +14,7 @@ pub(crate) use worker::StreamWorker;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::calls::InFlight;
@@ -34,6 +34,7 @@ use crate::path::rows::{Row, Rows};
 use crate::protocol::stream::{
     self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable, description_to_bytes,
 };
+use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
@@ -128,7 +129,7 @@ impl Incoming {
             seen: AtomicU64::new(PARKED),
             suspected: AtomicU32::new(0),
             kept: Mutex::default(),
-            rows: Mutex::default(),
+            rows: Mutex::ranked(Rank::Rows, Rows::default()),
             output: Turn::default(),
             calls: InFlight::default(),
             bound: AtomicBool::new(false),
@@ -143,10 +144,12 @@ impl Incoming {
     }
 
     /// Its bindings.
+    #[track_caller]
     pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[track_caller]
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,13 +3,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 use super::{Service, locked};
 use crate::path::datagram::{PeerFlow, moment};
 use crate::protocol::exchange::callee::Callee;
 use crate::protocol::exchange::time::Moment;
+use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// How long the thread stays when there is nothing to send.
 const LINGER: Duration = Duration::from_secs(5);
@@ -45,10 +46,15 @@ impl Flows {
 }
 
 /// Which records have more to send, and when. A thread does that which is there while some have.
-#[derive(Default)]
 pub(super) struct Pacer {
     state: Mutex<State>,
     earlier: Condvar,
+}
+
+impl Default for Pacer {
+    fn default() -> Self {
+        Self { state: Mutex::ranked(Rank::Pacer, State::default()), earlier: Condvar::new() }
+    }
 }
 
 #[derive(Default)]

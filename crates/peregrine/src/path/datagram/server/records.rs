@@ -1,7 +1,7 @@
 //! `Records`: what a server knows of each caller at a socket, by place. Made by the dozen when they
 //! are needed, and there for as long as the socket is.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
 use super::locked;
 use super::room::Waits;
@@ -12,6 +12,7 @@ use crate::path::datagram::keeping::Retained;
 use crate::path::rows::Row;
 use crate::protocol::exchange::callee::Callee;
 use crate::protocol::exchange::time::Moment;
+use crate::sync::{Mutex, Rank};
 use crate::sys::Address;
 
 /// Records that are made together, when the first of them is needed.
@@ -76,20 +77,23 @@ impl Records {
         let (number, since) = (place as usize / CHUNK, self.since);
         let first = (number * CHUNK) as u32;
         let vacant = |place| {
-            Record(Mutex::new(Inner {
-                callee: Callee::vacant(place, since),
-                flow: Arc::clone(&self.nobody),
-                paced: false,
-                to: Address::default(),
-                group: 0,
-                checked: false,
-                row: None,
-                call: None,
-                waits: Waits::No,
-                lent: None,
-                loans: 0,
-                result: None,
-            }))
+            Record(Mutex::ranked(
+                Rank::Record,
+                Inner {
+                    callee: Callee::vacant(place, since),
+                    flow: Arc::clone(&self.nobody),
+                    paced: false,
+                    to: Address::default(),
+                    group: 0,
+                    checked: false,
+                    row: None,
+                    call: None,
+                    waits: Waits::No,
+                    lent: None,
+                    loans: 0,
+                    result: None,
+                },
+            ))
         };
         let make = || (first..first + CHUNK as u32).map(vacant).collect();
         self.chunks.get(number)?.get_or_init(make).get(place as usize % CHUNK)

@@ -12,7 +12,6 @@
 //! record has locked may lock a line, and not the other way round.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::records::Inner;
@@ -20,6 +19,7 @@ use super::{EStack, Hand, Header, Refusal, Service, Where, Work, locked};
 use crate::path::datagram::keeping::Full;
 use crate::path::datagram::moment;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
+use crate::sync::Mutex;
 
 /// A caller that waits asks at least every 400 ms. One that was not heard of for so long gets no room:
 /// it may be gone, and the room with it.

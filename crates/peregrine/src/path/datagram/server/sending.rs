@@ -9,8 +9,6 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, ErrorKind};
 
-use std::sync::MutexGuard;
-
 use super::{COPIED, Inner, Service};
 use crate::counters::Counting;
 use crate::device::Train;
@@ -19,6 +17,7 @@ use crate::path::datagram::{checks, moment};
 use crate::protocol::exchange::callee::Callee;
 use crate::protocol::exchange::header::{self, CONTROL_BYTES_MAX, HEADER_BYTES, Header};
 use crate::protocol::exchange::time::{Moment, SECOND};
+use crate::sync::MutexGuard;
 use crate::sys::Address;
 use crate::value::{Space, Window};
 

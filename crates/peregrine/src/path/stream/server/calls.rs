@@ -1,7 +1,9 @@
 //! `InFlight`: the calls of a connection that have come and are not answered, and which of them nobody
 //! waits for any more.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// Calls by number.
 #[derive(Debug, Default)]
@@ -23,6 +25,7 @@ struct Call {
 }
 
 impl InFlight {
+    #[track_caller]
     fn calls(&self) -> MutexGuard<'_, Calls> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
