@@ -68,7 +68,7 @@ impl Host {
         let mut host = Self { socket, handles: Vec::new() };
         while host.handles.len() < handles {
             let granted = host.bind();
-            host.handles.extend_from_slice(granted.handles());
+            host.handles.extend(granted.leases().iter().map(|lease| lease.handle));
         }
         host.handles.truncate(handles);
         host

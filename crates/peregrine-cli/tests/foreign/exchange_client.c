@@ -96,14 +96,15 @@ bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *n
                 break;
             }
             if (packet.kind == PG_BOUND_PACKET && cookie && pg_le16(packet.body + 36) >= 1) {
-                exchange->origin = pg_le64(packet.body);
+                exchange->table = pg_le64(packet.body);
                 exchange->incarnation = pg_le64(packet.body + 8);
                 exchange->big = pg_le32(packet.body + 32) & 4;
                 exchange->piece = 16 * (uint32_t)pg_le16(packet.body + 38);
                 exchange->largest = pg_le32(packet.body + 40);
                 exchange->credits = pg_le16(packet.body + 44);
                 exchange->place = pg_le32(packet.body + 48);
-                memcpy(exchange->secret, packet.body + 52, 12);
+                exchange->generation = pg_le32(packet.body + 52);
+                memcpy(exchange->secret, packet.body + 56, 12);
                 exchange->sequence = pg_le32(exchange->secret + 8);
                 return exchange->piece >= 512 && exchange->piece <= PIECE;
             }
@@ -186,12 +187,11 @@ static bool result_comes(struct open_call *open, const struct pg_packet *packet,
     return false;
 }
 
-/* Not executed, if the place has vouched for longer than the call was on its way. */
+/* Not executed, if the table that granted the handle says so, and has forgotten no result since. */
 static enum pg_outcome refused(const struct open_call *open, const struct pg_packet *packet) {
-    uint64_t since = pg_now_us() - open->exchange->first_us;
-    uint64_t age = packet->age, doubt = age / 1000 + 1000;
-    bool certain = !open->heard && packet->origin == open->exchange->origin && age > doubt &&
-                   age - doubt > since;
+    const struct pg_exchange *exchange = open->exchange;
+    bool certain = !open->heard && !(packet->flags & PG_ELSEWHERE) &&
+                   packet->table == exchange->table && packet->copied == exchange->generation;
     return certain ? PG_FAILED_NOT_EXECUTED : PG_FAILED_MAYBE;
 }
 
@@ -241,6 +241,13 @@ static enum pg_outcome await(struct open_call *open, uint64_t deadline) {
                 pg_sender_heard(&open->sender, &packet, emit_call, open);
             }
             break;
+        case PG_ASK: /* it runs, and asks whether the call is waited for */
+            if (open->replied || open->result.message) break;
+            open->heard = true;
+            ask(open);
+            ask_at = now + ASK_US;
+            wait = ASK_US;
+            break;
         case PG_REFUSED: return refused(open, &packet);
         default: break;
         }
@@ -289,10 +296,10 @@ enum pg_outcome pg_exchange_call(struct pg_exchange *exchange, const struct pg_c
 
     exchange->sequence++;
     exchange->owes = false; /* this call acknowledges the last result */
-    exchange->first_us = pg_now_us();
+    uint64_t now = pg_now_us();
     pg_sender_begin(&open.sender, open.message, shape, exchange->credits);
     pg_sender_go_on(&open.sender, emit_call, &open);
-    enum pg_outcome outcome = await(&open, exchange->first_us + 1000 * (uint64_t)deadline_ms);
+    enum pg_outcome outcome = await(&open, now + 1000 * (uint64_t)deadline_ms);
 
     if (outcome == PG_REPLIED) {
         const struct pg_packet *first = &open.first;
@@ -325,7 +332,7 @@ void pg_exchange_settle(struct pg_exchange *exchange) {
 }
 
 void pg_exchange_close(struct pg_exchange *exchange) {
-    if (!exchange->ended && !exchange->captured) send_plain(exchange, PG_BYE);
+    if (!exchange->ended) send_plain(exchange, PG_BYE);
     close(exchange->fd);
     exchange->fd = -1;
 }

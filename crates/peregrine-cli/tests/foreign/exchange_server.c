@@ -33,7 +33,8 @@ struct pg_exchange_server {
     const struct pg_export *of;
     int fd;
     uint8_t key[16];
-    uint64_t origin, incarnation, since_us, vouches_us[PLACES];
+    uint64_t table, incarnation, since_us;
+    uint32_t generations[PLACES]; /* how many results each place has forgotten */
     struct record records[PLACES];
 };
 
@@ -44,9 +45,8 @@ struct pg_exchange_server *pg_exchange_listen(const struct pg_export *of, uint16
     int room = 1 << 20;
     server->of = of;
     server->since_us = pg_now_us();
-    for (uint32_t i = 0; i < PLACES; i++) server->vouches_us[i] = server->since_us;
     pg_random(server->key, sizeof server->key);
-    pg_random(&server->origin, sizeof server->origin);
+    pg_random(&server->table, sizeof server->table);
     pg_random(&server->incarnation, sizeof server->incarnation);
     server->fd = socket(AF_INET, SOCK_DGRAM, 0);
     setsockopt(server->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room);
@@ -74,10 +74,10 @@ static void acknowledged(struct record *record) {
     if (record->state == REPLIED) record->state = IDLE;
 }
 
-/* To forget a record is to revoke its handle. A result that goes with it may not have come, so
- * that the place vouches from now on only. */
+/* To forget a record is to revoke its handle. A result that goes with it may not have come: the
+ * place says that it has forgotten one. */
 static void forget(struct pg_exchange_server *server, struct record *record) {
-    if (record->state == REPLIED) server->vouches_us[record - server->records] = pg_now_us();
+    if (record->state == REPLIED) server->generations[record - server->records]++;
     drop_call(record);
     acknowledged(record);
     memset(record, 0, sizeof *record);
@@ -157,8 +157,10 @@ static void bind_asked(struct pg_exchange_server *server, const struct pg_packet
                                   .heard_us = pg_now_us()};
         pg_random(record->secret, 12);
         record->sequence = pg_le32(record->secret + 8);
-        pg_set_le32(body + 48 + 16 * given, (uint32_t)(record - server->records));
-        memcpy(body + 52 + 16 * given, record->secret, 12);
+        uint32_t place = (uint32_t)(record - server->records);
+        pg_set_le32(body + 48 + 20 * given, place);
+        pg_set_le32(body + 52 + 20 * given, server->generations[place]);
+        memcpy(body + 56 + 20 * given, record->secret, 12);
     }
     if (kind == 0 && given == 0) kind = PG_EXHAUSTED, why = "too many callers";
     if (kind) {
@@ -168,7 +170,7 @@ static void bind_asked(struct pg_exchange_server *server, const struct pg_packet
         answer_binding(server, from, packet, PG_UNBOUND, body);
         return;
     }
-    pg_set_le64(body, server->origin);
+    pg_set_le64(body, server->table);
     pg_set_le64(body + 8, server->incarnation);
     memcpy(body + 16, of->digest, 16);
     pg_set_le32(body + 32, (flags & 2) | (PG_HOST_BIG ? 4 : 0));
@@ -306,11 +308,10 @@ static void refuse(struct pg_exchange_server *server, const struct pg_packet *pa
                    const struct sockaddr_in *to, bool others) {
     if (packet->kind == PG_BYE || (packet->kind == PG_HAVE_RESULT && packet->flags & PG_ALL))
         return;
-    uint64_t since = packet->place < PLACES ? server->vouches_us[packet->place] : server->since_us;
     struct pg_packet refused = {.kind = PG_REFUSED, .place = packet->place,
                                 .sequence = packet->sequence, .echo = packet->serial,
-                                .age = others ? 0 : pg_now_us() - since,
-                                .origin = server->origin};
+                                .flags = others ? PG_ELSEWHERE : 0, .table = server->table};
+    if (packet->place < PLACES) refused.copied = server->generations[packet->place];
     memcpy(refused.secret, packet->secret, 12);
     pg_packet_send(server->fd, to, &refused);
 }
@@ -342,7 +343,8 @@ static void packet_comes(struct pg_exchange_server *server, const struct pg_pack
     }
     int32_t ahead = (int32_t)(packet->sequence - record->sequence);
     if (packet->kind == PG_BYE) {
-        if (ahead <= 0) forget(server, record);
+        acknowledged(record); /* it needs nothing any more */
+        forget(server, record);
         return;
     }
     if (ahead < 0 || (ahead > 0 && packet->kind == PG_HAVE_RESULT)) return;

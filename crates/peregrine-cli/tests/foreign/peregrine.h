@@ -64,9 +64,13 @@ size_t pg_stream_rest(const struct pg_stream_header *header);
 /* The header of a packet (P 9). */
 enum {
     PG_CALL = 1, PG_RESULT, PG_HAVE_CALL, PG_HAVE_RESULT, PG_PROBE, PG_QUIT, PG_LET_GO, PG_REFUSED,
-    PG_BYE, PG_HELLO, PG_COOKIE, PG_BIND_PACKET, PG_BOUND_PACKET, PG_UNBOUND,
+    PG_BYE, PG_HELLO, PG_COOKIE, PG_BIND_PACKET, PG_BOUND_PACKET, PG_UNBOUND, PG_ASK,
 };
-enum { PG_PLEASE = 1, PG_RESENT = 2, PG_CHECKED = 4, PG_ALL = 8, PG_REPLIED_FLAG = 16 };
+enum {
+    PG_PLEASE = 1, PG_RESENT = 2, PG_CHECKED = 4, PG_ALL = 8, PG_REPLIED_FLAG = 16,
+    PG_ELSEWHERE = 32,
+};
+#define PG_PACKET_VERSION 3
 #define PG_PACKET_HEADER 64
 #define PG_BINDING_BODY 448
 #define PG_PACKET_MAX (PG_PACKET_HEADER + 65440)
@@ -78,7 +82,7 @@ struct pg_packet {
     uint32_t procedure; /* of a result: answer */
     uint32_t total, head, copied; /* of a result: where the head begins */
     uint32_t fragment, piece;
-    uint64_t age, origin; /* of REFUSED, in the place of total to copied */
+    uint64_t table; /* of REFUSED, in the place of total and head; its generation is in copied */
     const uint8_t *body;
     size_t body_bytes;
 };
@@ -254,10 +258,10 @@ void pg_assembly_free(struct pg_assembly *assembly);
 
 struct pg_exchange {
     int fd;
-    uint32_t place, sequence, piece, largest;
+    uint32_t place, generation, sequence, piece, largest;
     uint8_t secret[12];
     uint16_t serial, echo, credits;
-    uint64_t origin, incarnation, first_us;
+    uint64_t table, incarnation;
     bool big, owes, captured, ended;
 };
 bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *name,

@@ -120,7 +120,7 @@ size_t pg_stream_rest(const struct pg_stream_header *header) {
 size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]) {
     memset(out, 0, PG_PACKET_HEADER);
     memcpy(out, "PX", 2);
-    out[2] = 2;
+    out[2] = PG_PACKET_VERSION;
     out[3] = packet->kind;
     pg_set_le32(out + 8, packet->place);
     memcpy(out + 12, packet->secret, 12);
@@ -129,8 +129,8 @@ size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]
     pg_set_le16(out + 30, packet->serial);
     pg_set_le32(out + 32, packet->procedure);
     if (packet->kind == PG_REFUSED) {
-        pg_set_le64(out + 36, packet->age);
-        pg_set_le64(out + 44, packet->origin);
+        pg_set_le64(out + 36, packet->table);
+        pg_set_le32(out + 44, packet->copied);
     } else {
         pg_set_le32(out + 36, packet->total);
         pg_set_le32(out + 40, packet->head);
@@ -169,6 +169,7 @@ static bool possible(const struct pg_packet *p) {
     case PG_QUIT:
     case PG_LET_GO:
     case PG_REFUSED:
+    case PG_ASK:
     case PG_BYE: return p->body_bytes == 0;
     case PG_HELLO:
     case PG_COOKIE:
@@ -183,7 +184,8 @@ static bool possible(const struct pg_packet *p) {
 }
 
 bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes) {
-    if (bytes < PG_PACKET_HEADER || memcmp(in, "PX", 2) != 0 || in[2] != 2) return false;
+    if (bytes < PG_PACKET_HEADER || memcmp(in, "PX", 2) != 0 || in[2] != PG_PACKET_VERSION)
+        return false;
     uint8_t header[PG_PACKET_HEADER];
     memcpy(header, in, sizeof header);
     memset(header + 4, 0, 4);
@@ -194,10 +196,10 @@ bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes)
         .total = pg_le32(in + 36), .head = pg_le32(in + 40), .copied = pg_le32(in + 44),
         .fragment = pg_le32(in + 48), .piece = 16 * (uint32_t)pg_le16(in + 52),
         .credits = pg_le16(in + 54), .extensions = pg_le16(in + 60), .echo = pg_le16(in + 62),
-        .age = pg_le64(in + 36), .origin = pg_le64(in + 44), .body = in + PG_PACKET_HEADER,
+        .table = pg_le64(in + 36), .body = in + PG_PACKET_HEADER,
         .body_bytes = bytes - PG_PACKET_HEADER};
     memcpy(packet->secret, in + 12, 12);
-    if (packet->flags > 31 || !possible(packet)) return false;
+    if (packet->flags > 63 || !possible(packet)) return false;
     return !(packet->flags & PG_CHECKED) ||
            pg_crc32c(packet->body, packet->body_bytes) == pg_le32(in + 56);
 }

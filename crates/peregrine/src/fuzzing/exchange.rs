@@ -6,18 +6,19 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use crate::protocol::exchange::bind::{
-    BIND_BYTES, BODY_BYTES, Binding, Bound, Cookies, Grant, Name, Said, Wish,
+    BIND_BYTES, BODY_BYTES, Binding, Bound, Cookies, Grant, Lease, Name, Said, Wish,
 };
 use crate::protocol::exchange::callee::{self, Callee, Retain, Standing, Then};
 use crate::protocol::exchange::caller::{self, Caller, Executed, Handled, Outcome, Unbegun};
 use crate::protocol::exchange::flow::Flow;
 use crate::protocol::exchange::header::{
-    CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Handle, Header, Kind, checksum,
+    CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Handle, Header, Kind, VERSION, checksum, set_version,
 };
 use crate::protocol::exchange::message::{PIECE_MAX, Shape, TOTAL_MAX};
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
+use crate::protocol::exchange::versions;
 
-const KINDS: [Kind; 14] = [
+const KINDS: [Kind; 15] = [
     Kind::Call,
     Kind::Result,
     Kind::HaveCall,
@@ -32,6 +33,7 @@ const KINDS: [Kind; 14] = [
     Kind::Bind,
     Kind::Bound,
     Kind::Unbound,
+    Kind::Ask,
 ];
 const TOTALS: [u32; 12] =
     [0, 1, 511, 512, 1025, 1500, 4096, 20_000, 20_001, 600_000, TOTAL_MAX, u32::MAX];
@@ -39,7 +41,7 @@ const PIECES: [u32; 8] = [512, 528, 1024, 1408, PIECE_MAX, 496, 0, 16 * 0xffff];
 /// Bytes of the largest messages that the machines of the targets take.
 const CALL_MAX: u32 = 600_000;
 const RESULT_MAX: u32 = 20_000;
-const ORIGIN: u64 = 0x0123_4567_89ab_cdef;
+const TABLE: u64 = 0x0123_4567_89ab_cdef;
 const NOW: Moment = Moment(1000 * SECOND);
 /// Packets that are sent before something else happens.
 const SENT_MAX: usize = 64;
@@ -65,7 +67,7 @@ impl Input<'_> {
     /// A header that some peer might send, and what stands behind it if that is no piece of a
     /// message; `None` if no reader would take it.
     fn packet(&mut self, handle: Handle, sequence: u32) -> Option<(Header, Vec<u8>)> {
-        let kind = self.one_of(&KINDS[..9]);
+        let kind = self.one_of(&[&KINDS[..9], &KINDS[14..]].concat());
         let bits = self.byte();
         let all = [Flags::PLEASE, Flags::RESENT, Flags::ALL, Flags::REPLIED];
         let set = |flags: Flags, (at, flag)| flags.with_if(bits >> at & 1 != 0, flag);
@@ -112,12 +114,12 @@ impl Input<'_> {
             header.flags = header.flags.with_if(payload > 0, Flags::CHECKED);
             header.check = checksum(&behind).wrapping_add(u32::from(bits & 64 != 0));
         } else if kind == Kind::Refused {
-            let age = u64::from(self.half()) * 4000;
+            let generation = u32::from(self.half() & 1);
             (header.shape, header.fragment) = (Shape::default(), 0);
             let flags = header.flags;
-            let origin = ORIGIN ^ u64::from(bits & 64);
-            header = Header { echo: header.echo, ..Header::refusal(&header, age, origin) };
-            header.flags = flags;
+            let table = TABLE ^ u64::from(bits & 64);
+            header = Header { echo: header.echo, ..Header::refusal(&header, table, generation) };
+            header.flags = flags.with_if(bits & 32 != 0, Flags::ELSEWHERE);
         }
         let mut bytes = [0; HEADER_BYTES];
         header.emit(&mut bytes);
@@ -138,7 +140,7 @@ pub fn packets(bytes: &[u8]) {
     if how & 1 != 0
         && let Some((header, behind)) = packet.split_first_chunk_mut::<HEADER_BYTES>()
     {
-        header[..3].copy_from_slice(b"PX\x01");
+        header[..3].copy_from_slice(&[b'P', b'X', VERSION]);
         header[56..60].copy_from_slice(&checksum(behind).to_le_bytes());
         header[4..8].fill(0);
         let check = checksum(header);
@@ -193,8 +195,19 @@ fn bound_by(header: &Header, body: &[u8]) {
             let _ = binding.poll_send(NOW, &mut out);
             binding.handle(NOW, &header, body);
         }
+        let mut packet = [0; BIND_BYTES];
+        if body.len() == BODY_BYTES {
+            let (head, behind) = packet.split_at_mut(HEADER_BYTES);
+            header.emit(head.try_into().expect("a header"));
+            behind.copy_from_slice(body);
+            // The same in another version.
+            set_version(packet.first_chunk_mut().expect("a header"), header.serial as u8);
+            let answer = versions::refuse(&packet, 1);
+            assert!(answer.is_none_or(|answer| versions::refuse(&answer, 1).is_none()));
+            Binding::new(NOW, nonce, wish).receive(NOW, &packet);
+        }
         if let Some(Bound::Granted(grant, _)) = binding.outcome() {
-            assert!(Grant::handles(grant).len() <= 16);
+            assert!(Grant::leases(grant).len() <= 16);
         }
     }
 }
@@ -241,7 +254,7 @@ pub fn callee(bytes: &[u8]) {
         credits_here: input.byte().into(),
         bytes_max: CALL_MAX,
     };
-    let mut callee = Callee::vacant(5, NOW);
+    let mut callee = Callee::vacant(5);
     callee.occupy(NOW, [0xfe; 12], 1, &terms);
     let handle = callee.handle_of();
     let (mut now, mut record) = (NOW, Record::new());
@@ -253,9 +266,16 @@ pub fn callee(bytes: &[u8]) {
                 record.reply(&mut callee, total);
             }
             1 => record.poll(now, &mut callee),
+            3 if input.byte() < 64 => {
+                now = now.after(u64::from(input.byte()) * 10 * MILLISECOND);
+                let before = callee.is_given_up();
+                let again = callee.look_after(now);
+                assert!(again.is_none_or(|again| again > now));
+                assert!(before <= callee.is_given_up(), "what was given up stays so");
+            }
             2 if callee.standing() == Standing::Idle => {
                 // Revoked, and bound again.
-                callee.forget(now);
+                callee.forget();
                 callee.occupy(now, [0xfe; 12], 1, &terms);
                 record = Record::new();
             }
@@ -330,9 +350,10 @@ impl Record {
     fn reply(&mut self, callee: &mut Callee, total: u32) {
         let open = self.running || self.call.is_some();
         let shape = Shape { total, ..Shape::default() };
-        let given_up = callee.is_given_up();
         let retain = callee.replied(shape);
-        assert_eq!(retain == Retain::Keep, open && !given_up);
+        // Of a caller that is only silent the result is kept.
+        let kept = matches!(callee.standing(), Standing::Replied);
+        assert_eq!(retain == Retain::Keep, open && kept);
         (self.running, self.call) = (false, None);
         if retain == Retain::Keep {
             self.result = Some(total);
@@ -364,12 +385,12 @@ fn sent(out: &[u8; CONTROL_BYTES_MAX], bytes: usize, range: &Range<u32>) -> Head
 struct Open {
     total: u32,
     placed: Placed,
-    /// When anything of it was first sent.
-    first: Option<Moment>,
+    /// Whether anything of it was sent.
+    sent: bool,
     /// Whether it is certain that it was taken.
     taken: bool,
-    /// The age that the last packet, a refusal, has told.
-    refused: Option<u64>,
+    /// The last packet was a refusal by a table that has forgotten nothing.
+    refused: bool,
 }
 
 /// The client's end of a handle, and packets, timers and changes of mind in any order.
@@ -381,10 +402,12 @@ pub fn caller(bytes: &[u8]) {
         credits_here: input.byte().into(),
         call_bytes_max: CALL_MAX,
         result_bytes_max: RESULT_MAX,
-        origin: ORIGIN,
+        table: TABLE,
     };
     let handle = Handle { place: 5, secret: [0xfe; 12] };
-    let mut caller = Caller::new(handle, terms, 100_000, input.half().into());
+    let lease = Lease { handle, generation: 1 };
+    let mut caller = Caller::new(lease, terms, 100_000, input.half().into());
+    caller.heard_at(NOW);
     let flow = RefCell::new(Flow::new(None));
     let (mut now, mut open, mut sequence) = (NOW, None::<Open>, handle.sequence());
     while !input.0.is_empty() {
@@ -410,7 +433,7 @@ pub fn caller(bytes: &[u8]) {
                     if let Some(open) = &mut open {
                         assert!(send.range.end <= open.total);
                         if header.kind == Kind::Call {
-                            let _ = open.first.get_or_insert(now);
+                            open.sent = true;
                         }
                     }
                 }
@@ -440,8 +463,9 @@ pub fn caller(bytes: &[u8]) {
                 let heard = !matches!(handled, Handled::Dropped(_));
                 let all = header.kind == Kind::HaveCall && header.flags.has(Flags::ALL);
                 open.taken |= heard && (header.kind == Kind::Result || all);
-                open.refused = (header.kind == Kind::Refused && header.origin() == ORIGIN)
-                    .then(|| header.age());
+                open.refused = header.kind == Kind::Refused
+                    && !header.flags.has(Flags::ELSEWHERE)
+                    && (header.table(), header.generation()) == (TABLE, 1);
                 if let Handled::Place(range) = handled {
                     let total = header.shape.total;
                     assert!(range.end <= total && total <= RESULT_MAX, "{range:?} of {total}");
@@ -457,12 +481,9 @@ pub fn caller(bytes: &[u8]) {
                     assert!(open.placed.covers(shape.total), "a result that is not whole");
                 }
                 Outcome::Failed { executed: Executed::No, why } => {
-                    let certain = open.first.is_none_or(|first| {
-                        let (since, age) = (now.since(first) / 1000, open.refused.unwrap_or(0));
-                        !open.taken && age - age / 1000 > since + 1000
-                    });
+                    let certain = !open.sent || (open.refused && !open.taken);
                     assert!(certain, "{why:?}: it may have run");
-                    if why == caller::Why::Quit {
+                    if why == caller::Why::Quit && !caller.is_gone() {
                         // A call that never was: its number is used again.
                         sequence = sequence.wrapping_sub(1);
                     }

@@ -3,10 +3,14 @@
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::Duration;
+
+use rustix::event::epoll::EventFlags;
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::export::Export;
 use super::faults::Faults;
@@ -19,7 +23,8 @@ use crate::device::udp::Udp;
 use crate::device::{self, Ethernet, Node, Station, Use};
 use crate::error::Kind;
 use crate::interface::Description;
-use crate::path::datagram::{self as path, Hand, Host, Service, Work};
+use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::path::datagram::{self as path, Hand, Host, Service, TENDED_AFTER, Work};
 use crate::path::rows::Row;
 use crate::sync::Mutex;
 use crate::sys::{self, Address};
@@ -58,9 +63,38 @@ struct Offers {
 /// One socket.
 struct Socket {
     service: Arc<Service>,
+    /// Looks after the callers of procedures that run. Its own, so that it goes when the socket does.
+    watch: Arc<OnceLock<Watch>>,
     queue_max: usize,
     bound: usize,
     faults: Arc<Faults>,
+}
+
+/// The keeper's view of a socket: nothing is watched, but while procedures run their callers are looked
+/// after now and then.
+struct Tending {
+    receivers: Weak<Receivers<Socket>>,
+    /// Never readable.
+    event: OwnedFd,
+}
+
+impl Watched for Tending {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+
+    fn interest(&self) -> EventFlags {
+        EventFlags::empty()
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        Next::Sleep
+    }
+
+    fn tick(self: Arc<Self>) -> Next {
+        let receivers = self.receivers.upgrade();
+        receivers.and_then(|one| one.post().service.tend()).map_or(Next::Sleep, Next::Tend)
+    }
 }
 
 impl Datagrams {
@@ -142,9 +176,19 @@ impl Datagrams {
         let host = Arc::clone(&self.offers) as Arc<dyn Host>;
         let page = Arc::clone(&self.page);
         let service = Service::new(socket, link, self.incarnation()?, host, page)?;
-        let faults = Arc::clone(&self.faults);
-        let socket = Socket { service, queue_max, bound, faults };
+        let (faults, watch) = (Arc::clone(&self.faults), Arc::<OnceLock<Watch>>::default());
+        let socket = Socket { service, watch: Arc::clone(&watch), queue_max, bound, faults };
         let receivers = Receivers::start(socket, wait, bound, queue_max)?;
+        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let tending = Tending { receivers: Arc::downgrade(&receivers), event };
+        let watching = Keeper::of_process()?.watch(Arc::new(tending))?;
+        let _ = receivers.post().watch.set(watching);
+        let watch = Arc::downgrade(&watch);
+        receivers.post().service.set_reminder(Box::new(move || {
+            if let Some(watch) = watch.upgrade().as_ref().and_then(|watch| watch.get()) {
+                watch.remind(TENDED_AFTER);
+            }
+        }));
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(receivers);
         Ok(())
     }

@@ -88,7 +88,11 @@ impl Client {
     ) -> Option<usize> {
         let Some(header) = packet.header() else {
             self.dropped += 1;
-            return None;
+            let mut activities = self.activities.iter_mut();
+            return activities.position(|activity| {
+                let binding = activity.binding.as_mut();
+                binding.is_some_and(|binding| binding.receive(now, &packet.bytes))
+            });
         };
         for (at, activity) in self.activities.iter_mut().enumerate() {
             if header.kind.binds() {
@@ -150,6 +154,8 @@ impl Client {
                 }
             }
             if activity.caller.as_ref().is_some_and(Caller::is_gone) {
+                // It may have a goodbye to say.
+                activity.send(now, self.address, &self.flow, out);
                 activity.caller = None;
             }
             if activity.current.is_none() && now.0 >= activity.next && !activity.todo.is_empty() {
@@ -264,9 +270,11 @@ impl Activity {
                 credits_here: options.credits,
                 call_bytes_max: grant.call_bytes_max,
                 result_bytes_max: options.result_bytes_max,
-                origin: grant.origin,
+                table: grant.table,
             };
-            self.caller = Some(Caller::new(grant.handles()[0], terms, *round_trip, seed));
+            let mut caller = Caller::new(grant.leases()[0], terms, *round_trip, seed);
+            caller.heard_at(now);
+            self.caller = Some(caller);
             if let Some(before) = self.incarnation.replace(grant.incarnation) {
                 oracle.binds_again(before, grant.incarnation);
             }

@@ -3,6 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use crate::exchange::bind::Lease;
 use crate::exchange::callee::{self, Callee, Then};
 use crate::exchange::caller::{self, Caller, Handled, Outcome};
 use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, Header};
@@ -20,12 +21,14 @@ pub(crate) fn pair(secret: [u8; 12]) -> (Caller, Callee, Shared) {
         credits_here: 64,
         call_bytes_max: 1 << 20,
         result_bytes_max: 1 << 20,
-        origin: 1,
+        table: 1,
     };
-    let mut callee = Callee::vacant(0, Moment(0));
+    let mut callee = Callee::vacant(0);
     let granted = callee::Terms { piece: 1408, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
     callee.occupy(Moment(0), secret, 5, &granted);
-    let caller = Caller::new(Handle { place: 0, secret }, terms, 50_000, 3);
+    let lease = Lease { handle: Handle { place: 0, secret }, generation: 0 };
+    let mut caller = Caller::new(lease, terms, 50_000, 3);
+    caller.heard_at(Moment(0));
     (caller, callee, Shared::new(None))
 }
 

@@ -15,6 +15,8 @@ pub(crate) struct Plan {
     pub(crate) runs_for: Option<u64>,
     /// When the caller gives it up.
     pub(crate) quits_after: Option<u64>,
+    /// The procedure looks whether it is cancelled, and ends then.
+    pub(crate) heeds: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub(crate) struct Call {
     pub(crate) began: Option<u64>,
     pub(crate) ended: Option<(u64, Ending)>,
     pub(crate) executions: u32,
+    /// When its procedure was first told that it is cancelled.
+    pub(crate) cancelled: Option<u64>,
 }
 
 /// The books of a run. Each rule that is broken is a line of `violations`.
@@ -48,7 +52,7 @@ pub(crate) struct Oracle {
 
 impl Oracle {
     pub(crate) fn plan(&mut self, plan: Plan) -> Token {
-        self.calls.push(Call { plan, began: None, ended: None, executions: 0 });
+        self.calls.push(Call { plan, began: None, ended: None, executions: 0, cancelled: None });
         self.calls.len() as Token - 1
     }
 
@@ -112,6 +116,11 @@ impl Oracle {
         if call.ended.is_none() {
             call.ended = Some((now, Ending::Lost));
         }
+    }
+
+    /// The procedure of a call is told that nobody waits for it.
+    pub(crate) fn cancels(&mut self, now: u64, token: Token) {
+        self.call(token).cancelled.get_or_insert(now);
     }
 
     pub(crate) fn count(&self, ending: impl Fn(Ending) -> bool) -> usize {

@@ -65,6 +65,7 @@ fn plan(random: &mut Random) -> Plan {
         result: bytes(random),
         runs_for: Some(random.below(longest)),
         quits_after,
+        heeds: random.chance(500),
     }
 }
 
@@ -129,11 +130,16 @@ fn storm(world: &mut World, random: &mut Random, clients: u32) {
         let length =
             *random.pick(&[MILLISECOND, 50 * MILLISECOND, SECOND, 5 * SECOND, 90 * SECOND]);
         let until = at + random.below(length);
-        let (begin, end) = match random.below(8) {
-            0 | 1 => {
-                let standby = random.chance(200);
-                (Change::CrashServer, Change::StartServer { standby })
+        let (begin, end) = match random.below(10) {
+            8 => {
+                world.later(at, Change::Freeze(client, random.below(length)));
+                continue;
             }
+            9 => {
+                world.later(at, Change::Freeze(SERVER, random.below(length)));
+                continue;
+            }
+            0 | 1 => (Change::CrashServer, Change::StartServer),
             2 => (Change::CrashClient(client), Change::StartClient(client)),
             3 => (Change::Stop(SERVER), Change::Continue(SERVER)),
             4 => (Change::Stop(client), Change::Continue(client)),
@@ -193,7 +199,22 @@ pub(crate) fn run(seed: u64) -> Run {
     // What still haunts the network comes after all is over.
     end = world.now + 600 * SECOND;
     world.run_until(end);
+    if let Some(server) = &world.server {
+        // Who waits for nothing is told so: a client that is gone holds no procedure for ever.
+        let calls = &world.oracle.calls;
+        let orphans = server.running().filter(|token| {
+            let call = &calls[*token as usize];
+            call.plan.heeds && call.ended.is_some()
+        });
+        let orphans: Vec<_> = orphans.collect();
+        if !orphans.is_empty() {
+            world.oracle.violated(format!("procedures wait for nobody: {orphans:?}"));
+        }
+    }
     if weather == Weather::Fair {
+        if world.oracle.calls.iter().any(|call| call.cancelled.is_some()) {
+            world.oracle.violated("a call was cancelled whose caller waits".into());
+        }
         if world.oracle.resent > 0 {
             let text = format!("{} packets were sent again for nothing", world.oracle.resent);
             world.oracle.violated(text);

@@ -13,6 +13,7 @@ use crate::exchange::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES,
 use crate::exchange::message::Shape;
 use crate::exchange::table::Table;
 use crate::exchange::time::Moment;
+use crate::exchange::versions;
 use crate::network::{Address, Packet, RESULT, SERVER, Token};
 use crate::oracle::Oracle;
 use crate::random::Random;
@@ -77,8 +78,8 @@ pub(crate) enum Wanted {
 pub(crate) struct Server {
     pub(crate) incarnation: u64,
     options: ServerOptions,
-    origin: u64,
-    started: Moment,
+    /// Names the table of its places.
+    number: u64,
     table: Table,
     cookies: Cookies,
     records: Vec<Record>,
@@ -88,18 +89,19 @@ pub(crate) struct Server {
     random: Random,
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) dropped: u64,
+    /// The world is to let it look after its callers.
+    pub(crate) tended: bool,
 }
 
 impl Server {
     pub(crate) fn new(
-        now: Moment,
         incarnation: u64,
-        origin: u64,
+        number: u64,
         options: ServerOptions,
         mut random: Random,
     ) -> Self {
         let record = |place| Record {
-            callee: Callee::vacant(place, now),
+            callee: Callee::vacant(place),
             flow: Shared::new(None),
             address: 0,
             buffer: None,
@@ -109,8 +111,7 @@ impl Server {
         Self {
             incarnation,
             options,
-            origin,
-            started: now,
+            number,
             table: Table::new(options.places, options.share),
             cookies: Cookies::new(random.bytes()),
             records: (0..options.places).map(record).collect(),
@@ -120,12 +121,16 @@ impl Server {
             random,
             wanted: Vec::new(),
             dropped: 0,
+            tended: false,
         }
     }
 
     pub(crate) fn receive(&mut self, now: Moment, packet: &Packet, oracle: &mut Oracle) {
         let Some(header) = packet.header() else {
             self.dropped += 1;
+            if let Some(answer) = versions::refuse(&packet.bytes, 1) {
+                self.send(packet.from, answer.to_vec(), None);
+            }
             return;
         };
         if header.kind.binds() {
@@ -134,11 +139,11 @@ impl Server {
         let peer = u64::from(packet.from);
         let Some(record) = self.records.get_mut(header.handle.place as usize) else {
             // A place that never was: as any that was never a handle's.
-            let nobody = Callee::vacant(header.handle.place, self.started);
-            return self.refuse(packet, nobody.refuse(now, &header, self.origin));
+            let nobody = Callee::vacant(header.handle.place);
+            return self.refuse(packet, nobody.refuse(&header, self.number));
         };
         if !record.callee.knows(&header, peer) {
-            let refusal = record.callee.refuse(now, &header, self.origin);
+            let refusal = record.callee.refuse(&header, self.number);
             return self.refuse(packet, refusal);
         }
         record.address = packet.from;
@@ -183,7 +188,7 @@ impl Server {
                     oracle.violated("nothing to abandon".into());
                 }
             }
-            Then::Forget => self.forget(now, place),
+            Then::Forget => self.forget(place),
         }
         self.flush(now, place);
         self.check(place, oracle);
@@ -217,8 +222,10 @@ impl Server {
         let record = &mut self.records[place as usize];
         record.running = None;
         let shape = Shape { what: 0, total, head: total.min(16), at: 0, extension: 0 };
-        if record.callee.replied(shape) == Retain::Keep {
-            record.result = Some((token | RESULT, total));
+        match record.callee.replied(shape) {
+            Retain::Keep => record.result = Some((token | RESULT, total)),
+            Retain::Drop => {}
+            Retain::Forget => self.forget(place),
         }
         self.flush(now, place);
         self.check(place, oracle);
@@ -237,8 +244,13 @@ impl Server {
     /// A call that waited was given up meanwhile: it need not run, and the client is told.
     fn skip(&mut self, now: Moment, place: u32, oracle: &mut Oracle) {
         let record = &mut self.records[place as usize];
-        record.running = None;
-        assert_eq!(record.callee.replied(REFUSAL), Retain::Drop);
+        let token = record.running.take();
+        match record.callee.replied(REFUSAL) {
+            // Its client may have been halted only: it is told that the call did not run.
+            Retain::Keep => record.result = token.map(|token| (token | RESULT, 0)),
+            Retain::Drop => {}
+            Retain::Forget => self.forget(place),
+        }
         self.flush(now, place);
         self.check(place, oracle);
     }
@@ -271,7 +283,7 @@ impl Server {
         let admission = self.table.admit(now, u64::from(from), standing)?;
         let record = &mut self.records[admission.place as usize];
         if admission.evict {
-            record.callee.forget(now);
+            record.callee.forget();
             (record.buffer, record.result) = (None, None);
         }
         let piece = wish.piece.min(self.options.piece);
@@ -284,16 +296,34 @@ impl Server {
         record.flow = self.flows.entry(from).or_insert_with(|| Shared::new(None)).clone();
         record.callee.occupy(now, self.random.bytes(), u64::from(from), &terms);
         let mut grant =
-            Grant::new(self.origin, INCARNATIONS.wrapping_mul(self.incarnation), [0; 16]);
+            Grant::new(self.number, INCARNATIONS.wrapping_mul(self.incarnation), [0; 16]);
         grant.piece = piece;
         grant.call_bytes_max = self.options.bytes_max;
         grant.credits = self.options.credits;
-        Some(grant.with(&[record.callee.handle_of()]))
+        Some(grant.with(&[record.callee.lease()]))
     }
 
-    fn forget(&mut self, now: Moment, place: u32) {
+    /// Looks after the callers of procedures that run; whether any does.
+    pub(crate) fn tend(&mut self, time: u64, now: Moment, oracle: &mut Oracle) -> bool {
+        for place in 0..self.options.places {
+            let record = &mut self.records[place as usize];
+            let Some(token) = record.running else { continue };
+            record.callee.look_after(now);
+            if record.callee.is_given_up() {
+                oracle.cancels(time, token);
+                let runs = !self.queue.iter().any(|(queued, _)| *queued == place);
+                if runs && oracle.call(token).plan.heeds {
+                    self.finished(now, place, token, oracle);
+                }
+            }
+            self.flush(now, place);
+        }
+        self.records.iter().any(|record| record.running.is_some())
+    }
+
+    fn forget(&mut self, place: u32) {
         let record = &mut self.records[place as usize];
-        record.callee.forget(now);
+        record.callee.forget();
         (record.buffer, record.result) = (None, None);
         self.table.release(place);
     }
@@ -347,6 +377,17 @@ impl Server {
         if expected != actual {
             oracle.violated(format!("{standing:?} with {actual:?} (buffer, result, running)"));
         }
+    }
+
+    /// The calls whose procedures run.
+    pub(crate) fn running(&self) -> impl Iterator<Item = Token> {
+        self.records.iter().filter_map(|record| record.running)
+    }
+
+    /// Whether that procedure runs still at that place.
+    pub(crate) fn runs(&self, place: u32, token: Token) -> bool {
+        let waits = self.queue.iter().any(|(queued, _)| *queued == place);
+        self.records[place as usize].running == Some(token) && !waits
     }
 
     /// Calls that run, and how many records keep something.

@@ -7,6 +7,7 @@ use crate::client::{Client, ClientOptions};
 use crate::exchange::header::{HEADER_BYTES, Handle, Header, Kind};
 use crate::exchange::message::Shape;
 use crate::exchange::time::{MILLISECOND, Moment, SECOND};
+use crate::exchange::versions;
 use crate::network::{ATTACKER, Address, Fate, Link, Packet, SERVER, Token};
 use crate::oracle::{Oracle, Plan};
 use crate::random::Random;
@@ -22,6 +23,8 @@ pub(crate) enum Event {
     /// A record of this incarnation has more to send.
     Flush(u64, u32),
     Change(Change),
+    /// A server of this incarnation looks after the callers of its procedures.
+    Tend(u64),
     /// Somebody who is not of it sends something.
     Attack,
 }
@@ -30,14 +33,14 @@ pub(crate) enum Event {
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     CrashServer,
-    /// A new server; `standby`: another one, that was there for long, takes the address over.
-    StartServer {
-        standby: bool,
-    },
+    /// A new server.
+    StartServer,
     CrashClient(Address),
     StartClient(Address),
     Stop(Address),
     Continue(Address),
+    /// The machine is paused for so long, and its clock with it, as that of a virtual machine is.
+    Freeze(Address, u64),
     Cut(bool, bool),
     Mtu(usize),
 }
@@ -56,6 +59,12 @@ impl Clock {
         Moment((i128::from(self.offset) + i128::from(time) + wrong) as u64)
     }
 
+    /// Stands still for so long, from `time` on: it goes on as if nothing had been.
+    fn stand_still(&mut self, time: u64, nanoseconds: u64) {
+        let passed = self.now(time + nanoseconds).0 - self.now(time).0;
+        self.offset -= passed;
+    }
+
     /// The first time at which this clock shows at least that.
     fn time_of(self, moment: u64) -> u64 {
         let local = i128::from(moment) - i128::from(self.offset);
@@ -71,11 +80,15 @@ impl Clock {
 struct Machine {
     clock: Clock,
     stopped: bool,
+    /// Until when it is paused with its clock, which must not be read before.
+    frozen_until: u64,
     /// What came while it was stopped, as far as a socket keeps it.
     pending: VecDeque<Packet>,
 }
 
 const PENDING_MAX: usize = 200;
+/// How often a server looks after the callers of procedures that run.
+const TEND_EVERY: u64 = 100 * MILLISECOND;
 
 /// An event in its time, those of the same time in the order in which they were made.
 struct Entry {
@@ -165,12 +178,15 @@ impl World {
         client_options: ClientOptions,
     ) -> Self {
         let mut random = Random::new(seed);
+        // Quartz, or the clock of a virtual machine that is being corrected.
+        let drift = *random.pick(&[500, 100_000]);
         let mut machine = |_| Machine {
             clock: Clock {
-                offset: random.range(SECOND..1_000_000 * SECOND),
-                drift: random.range(0..1000) as i64 - 500,
+                offset: random.range(100_000 * SECOND..1_000_000 * SECOND),
+                drift: random.range(0..2 * drift) as i64 - drift as i64,
             },
             stopped: false,
+            frozen_until: 0,
             pending: VecDeque::new(),
         };
         let machines = (0..=clients).map(&mut machine).collect();
@@ -199,7 +215,7 @@ impl World {
             icmp: true,
             steps: 0,
         };
-        world.change(Change::StartServer { standby: false });
+        world.change(Change::StartServer);
         world
     }
 
@@ -255,6 +271,8 @@ impl World {
                     self.at(time + MILLISECOND, Event::Finish(incarnation, place, token));
                 } else if let Some(server) = &mut self.server
                     && server.incarnation == incarnation
+                    // One that was cancelled may have ended before.
+                    && server.runs(place, token)
                 {
                     let now = self.machines[SERVER as usize].clock.now(time);
                     server.finished(now, place, token, &mut self.oracle);
@@ -273,6 +291,7 @@ impl World {
                 }
             }
             Event::Change(change) => self.change(change),
+            Event::Tend(incarnation) => self.tend(incarnation),
             Event::Attack => self.attack(),
         }
     }
@@ -348,10 +367,29 @@ impl World {
         }
     }
 
+    fn tend(&mut self, incarnation: u64) {
+        let (time, now) = (self.now, self.clock(SERVER).now(self.now));
+        let Some(server) = &mut self.server else { return };
+        if server.incarnation != incarnation {
+            return;
+        }
+        let stopped = self.machines[SERVER as usize].stopped;
+        server.tended = stopped || server.tend(time, now, &mut self.oracle);
+        if server.tended {
+            self.at(time + TEND_EVERY, Event::Tend(incarnation));
+        }
+        self.serve();
+    }
+
     /// Does what the server wants.
     fn serve(&mut self) {
         let Some(server) = &mut self.server else { return };
         let incarnation = server.incarnation;
+        if server.running().next().is_some() && !server.tended {
+            server.tended = true;
+            self.at(self.now + TEND_EVERY, Event::Tend(incarnation));
+        }
+        let Some(server) = &mut self.server else { return };
         for wanted in core::mem::take(&mut server.wanted) {
             match wanted {
                 Wanted::Send(packet) => self.send(packet),
@@ -370,7 +408,10 @@ impl World {
     }
 
     fn send(&mut self, packet: Packet) {
-        let header = packet.header().expect("what is sent can be read");
+        let Some(header) = packet.header() else {
+            assert!(versions::read(&packet.bytes).is_some(), "what is sent can be read");
+            return self.carry(packet, 0);
+        };
         self.oracle.sent(&header);
         if self.trace {
             let (data, length) = (packet.data.as_ref().map(|(token, _)| token), packet.length());
@@ -400,6 +441,10 @@ impl World {
                 }
             }
         }
+        self.carry(packet, late);
+    }
+
+    fn carry(&mut self, packet: Packet, late: u64) {
         let link = if packet.to == SERVER { &mut self.to_server } else { &mut self.to_client };
         for (delay, packet) in link.carry(self.now, packet, &mut self.random) {
             self.at(self.now + delay + late, Event::Arrive(packet));
@@ -476,15 +521,11 @@ impl World {
         }
         match change {
             Change::CrashServer => self.server = None,
-            Change::StartServer { standby } => {
+            Change::StartServer => {
                 self.incarnations += 1;
-                let clock = self.clock(SERVER);
-                // What no other living server has: a standby has its own.
-                let origin = if standby { 1000 + self.incarnations } else { 1 };
-                let since = if standby { Moment(0) } else { clock.now(self.now) };
                 let random = Random::new(self.random.next());
                 let (n, options) = (self.incarnations, self.server_options);
-                self.server = Some(Server::new(since, n, origin, options, random));
+                self.server = Some(Server::new(n, 1000 + n, options, random));
             }
             Change::CrashClient(address) => {
                 let now = self.now;
@@ -496,6 +537,15 @@ impl World {
             Change::StartClient(address) => self.start_client(address),
             Change::Stop(address) => self.machines[address as usize].stopped = true,
             Change::Continue(address) => self.go_on(address),
+            Change::Freeze(address, nanoseconds) => {
+                let (now, machine) = (self.now, &mut self.machines[address as usize]);
+                if !machine.stopped {
+                    machine.stopped = true;
+                    machine.frozen_until = now + nanoseconds;
+                    machine.clock.stand_still(now, nanoseconds);
+                    self.later(nanoseconds, Change::Continue(address));
+                }
+            }
             Change::Cut(to_server, to_client) => {
                 (self.to_server.cut, self.to_client.cut) = (to_server, to_client);
             }
@@ -519,6 +569,9 @@ impl World {
 
     fn go_on(&mut self, address: Address) {
         let machine = &mut self.machines[address as usize];
+        if self.now < machine.frozen_until {
+            return;
+        }
         machine.stopped = false;
         for packet in core::mem::take(&mut machine.pending) {
             self.arrive(packet);

@@ -22,9 +22,9 @@ use crate::device::udp::Udp;
 use crate::device::{Route, Socket, Until, Use};
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
-use crate::protocol::exchange::bind::Wish;
+use crate::protocol::exchange::bind::{Lease, Wish};
 use crate::protocol::exchange::caller::Terms;
-use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle};
+use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES};
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
@@ -245,7 +245,7 @@ impl Association {
             Way::Shared(shared) => (shared.bind(self, wish, until)?, shared.socket()),
         };
         if granted.0.incarnation != self.incarnation {
-            say_goodbye(socket, granted.0.handles(), granted.1);
+            say_goodbye(socket, granted.0.leases(), granted.1);
             self.lose(Loss::Another);
             return Err(Loss::Another.failure());
         }
@@ -280,7 +280,7 @@ impl Association {
                 let _ = self.ways[frame as usize].set(Way::Own(socket));
                 return Ok(granted);
             }
-            say_goodbye(&socket, granted.0.handles(), granted.1);
+            say_goodbye(&socket, granted.0.leases(), granted.1);
         }
         self.sockets.fetch_sub(1, Ordering::Relaxed);
         self.bind_shared(frame, wish, until)
@@ -298,7 +298,7 @@ impl Association {
                 let _ = self.ways[frame as usize].set(Way::Shared(shared));
                 return Ok(granted);
             }
-            say_goodbye(shared.socket(), granted.0.handles(), granted.1);
+            say_goodbye(shared.socket(), granted.0.leases(), granted.1);
             if shared.is_proven() {
                 // It led there once, and does not any more.
                 break;
@@ -323,7 +323,7 @@ impl Association {
     }
 
     /// Gives handles back that were bound over the shared socket.
-    pub(super) fn say_goodbye(&self, handles: &[Handle], terms: Terms) {
+    pub(super) fn say_goodbye(&self, handles: &[Lease], terms: Terms) {
         if let Some(shared) = &*locked(&self.shared) {
             say_goodbye(shared.socket(), handles, terms);
         }

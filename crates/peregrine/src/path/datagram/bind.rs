@@ -11,9 +11,11 @@ use super::association::connected;
 use super::{BUFFER_BYTES, PeerFlow, credits, moment};
 use crate::device::{Node, Route, Socket, Until, Use, wait_for_any};
 use crate::error::{CallError, Kind, Phase};
-use crate::protocol::exchange::bind::{self as wire, BIND_BYTES, Bound, Grant, OnLink, Wish};
+use crate::protocol::exchange::bind::{
+    self as wire, BIND_BYTES, Bound, Grant, Lease, OnLink, Wish,
+};
 use crate::protocol::exchange::caller::{Caller, Terms};
-use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, Header};
+use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, VERSION};
 use crate::protocol::exchange::message::PIECE_MAX;
 use crate::sys;
 use crate::value::{Space, Window};
@@ -119,7 +121,7 @@ fn granted(bound: Bound, wish: Option<Wish>, to: &Route) -> Result<Granted, Call
                 credits_here: wish.credits,
                 call_bytes_max: grant.call_bytes_max,
                 result_bytes_max: wish.result_bytes_max,
-                origin: grant.origin,
+                table: grant.table,
             };
             Ok((grant, terms, round_trip))
         }
@@ -127,6 +129,7 @@ fn granted(bound: Bound, wish: Option<Wish>, to: &Route) -> Result<Granted, Call
             let text = String::from_utf8_lossy(denial.text()).into_owned();
             Err(denied(denial.kind, text))
         }
+        (Bound::Version(version), _) => Err(other_version(version)),
         (Bound::Dead | Bound::Told(_) | Bound::Granted(..), _) => Err(silent(to, 0)),
     }
 }
@@ -152,6 +155,7 @@ pub(crate) fn where_on_link(
             let text = String::from_utf8_lossy(denial.text()).into_owned();
             Err(denied(denial.kind, text))
         }
+        Bound::Version(version) => Err(other_version(version)),
         Bound::Dead | Bound::Granted(..) => Err(silent(to, 0)),
     }
 }
@@ -252,7 +256,7 @@ fn race(routes: &[Route], wish: Option<Wish>, until: Instant) -> Result<Attempt,
 }
 
 /// Says to a server that some handles are not needed.
-pub(super) fn say_goodbye(socket: &Socket, handles: &[Handle], terms: Terms) {
+pub(super) fn say_goodbye(socket: &Socket, handles: &[Lease], terms: Terms) {
     for handle in handles {
         let mut caller = Caller::new(*handle, terms, 0, 1);
         caller.bye();
@@ -321,8 +325,7 @@ fn converse(
 
 /// Takes a packet; whether it was an answer.
 fn heard(binding: &mut wire::Binding, packet: &[u8]) -> bool {
-    let Some((header, body)) = packet.split_first_chunk() else { return false };
-    Header::parse(header, body.len()).is_ok_and(|header| binding.handle(moment(), &header, body))
+    binding.receive(moment(), packet)
 }
 
 /// What the server says to a caller that it knew, and does not know any more: whatever it is, the
@@ -341,6 +344,15 @@ pub(crate) fn lost(error: CallError, deadline: Option<Instant>) -> CallError {
             CallError::not_executed(Kind::ServerGone, Phase::Call, text).because(error.chain())
         }
     }
+}
+
+#[cold]
+fn other_version(version: u8) -> CallError {
+    let text = format!(
+        "the server speaks version {version} of the packet protocol, this release version \
+         {VERSION}: use the same release on both sides"
+    );
+    CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text)
 }
 
 #[cold]

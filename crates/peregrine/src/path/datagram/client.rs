@@ -20,9 +20,9 @@ use crate::call::extensions::{Extensions, no_time_left};
 use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::protocol::exchange::bind::Wish;
+use crate::protocol::exchange::bind::{Lease, Wish};
 use crate::protocol::exchange::caller::{self, Caller, Outcome, Terms, Unbegun, Why};
-use crate::protocol::exchange::header::{HEADER_BYTES, Handle};
+use crate::protocol::exchange::header::HEADER_BYTES;
 use crate::protocol::exchange::message::{PIECE_MIN, Shape};
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -65,7 +65,9 @@ pub(crate) struct DatagramPath<R: Renew> {
     association: Arc<Association>,
     lanes: Box<[OnceLock<Arc<Mutex<Lane>>>]>,
     /// Handles that were bound over the shared socket and that no caller has yet.
-    spare: Mutex<Vec<Handle>>,
+    spare: Mutex<Vec<Lease>>,
+    /// When the server granted the first of its handles.
+    bound: Moment,
     terms: Terms,
     checked: bool,
     round_trip: u64,
@@ -98,6 +100,7 @@ impl<R: Renew> DatagramPath<R> {
             lanes: (0..count).map(|_| OnceLock::new()).collect(),
             association,
             spare: Mutex::ranked(Rank::Handles, Vec::new()),
+            bound: moment(),
             terms: granted.1,
             checked: granted.0.payload_check,
             round_trip: granted.2,
@@ -152,8 +155,8 @@ impl<R: Renew> DatagramPath<R> {
     }
 
     /// The first handle that was granted; the others are kept for callers on the same socket.
-    fn first_of(&self, granted: &Granted) -> Option<Handle> {
-        let (first, rest) = granted.0.handles().split_first()?;
+    fn first_of(&self, granted: &Granted) -> Option<Lease> {
+        let (first, rest) = granted.0.leases().split_first()?;
         *locked(&self.spare) = rest.to_vec();
         Some(*first)
     }
@@ -164,10 +167,10 @@ impl<R: Renew> DatagramPath<R> {
         &self,
         frame: u32,
         deadline: Option<Instant>,
-    ) -> Result<(Handle, Terms, u64), CallError> {
+    ) -> Result<(Lease, Terms, u64), CallError> {
         let granted = self.bind(frame, deadline)?;
         let handle = if let Some(Way::Own(_)) = self.association.way(frame) {
-            granted.0.handles().first().copied()
+            granted.0.leases().first().copied()
         } else {
             self.first_of(&granted)
         };
@@ -178,12 +181,13 @@ impl<R: Renew> DatagramPath<R> {
     }
 
     /// A caller of a new handle, for a frame that goes that way.
-    fn caller(&self, (handle, terms, round_trip): (Handle, Terms, u64), way: &Way) -> Caller {
+    fn caller(&self, (lease, terms, round_trip): (Lease, Terms, u64), way: &Way) -> Caller {
         let seed = sys::random().map_or(1, u64::from_le_bytes);
         let terms = if let Way::Shared(_) = way { Shared::terms(terms) } else { terms };
         let terms = Terms { piece: self.association.piece_for(terms.piece), ..terms };
-        let mut caller = Caller::new(handle, terms, round_trip, seed);
+        let mut caller = Caller::new(lease, terms, round_trip, seed);
         caller.ask_after(self.ask_after);
+        caller.heard_at(self.bound);
         caller
     }
 
@@ -209,32 +213,37 @@ impl<R: Renew> DatagramPath<R> {
             Some(Way::Own(_)) => None,
             None => locked(&self.first).take().and_then(|(socket, granted)| {
                 self.association.start_with(index, socket);
-                Some((*granted.0.handles().first()?, granted.1, granted.2))
+                Some((*granted.0.leases().first()?, granted.1, granted.2))
             }),
         };
+        let is_new = known.is_none();
         let handle = match known {
             Some(handle) => handle,
             None => self.handle(index, deadline)?,
         };
         let way = self.way(index)?;
-        Ok(self.begin_lane(index, handle, way))
+        let lane = self.begin_lane(index, handle, way);
+        if is_new {
+            locked(lane).caller.heard_at(moment());
+        }
+        Ok(lane)
     }
 
     /// The lane of a frame, which nobody else has.
     fn begin_lane(
         &self,
         index: u32,
-        (handle, terms, round_trip): (Handle, Terms, u64),
+        (lease, terms, round_trip): (Lease, Terms, u64),
         way: &Way,
     ) -> &Arc<Mutex<Lane>> {
-        let caller = self.caller((handle, terms, round_trip), way);
+        let caller = self.caller((lease, terms, round_trip), way);
         self.lanes[index as usize].get_or_init(|| {
             let lane = Arc::new(Mutex::ranked(
                 Rank::Lane,
                 Lane::new(caller, self.association.flow(), index, self.checked),
             ));
             if let Way::Shared(shared) = way {
-                shared.add(handle, &lane);
+                shared.add(lease.handle, &lane);
             }
             self.association.add(&lane);
             lane
@@ -331,6 +340,8 @@ impl<R: Renew> DatagramPath<R> {
                     self.note_failure(&lane, began, matches!(why, Why::Dead));
                     if matches!(why, Why::Dead | Why::Unreachable) {
                         self.association.lose(Loss::Silent);
+                    } else if why == Why::Elsewhere {
+                        self.association.lose(Loss::Moved);
                     }
                     break Err(failed(executed, why));
                 }
@@ -352,11 +363,15 @@ impl<R: Renew> DatagramPath<R> {
                     if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                         self.note_failure(&lane, began, false);
                         lane.caller.quit(now);
-                        // It says what was asked of it.
-                        let _ = lane.caller.outcome();
+                        let executed = match lane.caller.outcome() {
+                            Some(Outcome::Failed { executed: caller::Executed::No, .. }) => {
+                                Executed::No
+                            }
+                            _ => Executed::Maybe,
+                        };
                         send(&mut lane, way, message, call_half, shape.total, now);
                         let text = "the server has not answered";
-                        break Err(CallError::new(Kind::TimedOut, Executed::Maybe, text));
+                        break Err(CallError::new(Kind::TimedOut, executed, text));
                     }
                 }
                 Came::Unreachable => lane.caller.unreachable(),
@@ -391,6 +406,10 @@ fn failed(executed: caller::Executed, why: Why) -> CallError {
         Why::Dead => (Kind::ServerGone, "the server does not answer any more"),
         Why::Unreachable => (Kind::ServerGone, "nobody listens any more where the server was"),
         Why::Refused => (Kind::ServerGone, "the server does not know this caller any more"),
+        Why::Elsewhere => {
+            let text = "the server knows this caller at another address, which it has no more";
+            (Kind::ServerGone, text)
+        }
         Why::Quit => (Kind::TimedOut, "the call was given up"),
         Why::Protocol => (Kind::BadResult, "the result is larger than agreed"),
     };
@@ -473,9 +492,10 @@ impl<R: Renew> CallPath for DatagramPath<R> {
                 lane_guard = locked(lane);
                 let way = self.way(index)?;
                 lane_guard.caller = self.caller(granted, way);
+                lane_guard.caller.heard_at(moment());
                 if let Way::Shared(shared) = way {
                     shared.remove(&gone);
-                    shared.add(granted.0, lane);
+                    shared.add(granted.0.handle, lane);
                 }
                 (lane_guard, result) =
                     self.exchange((lane, lane_guard), &message, shape, call, deadline);
@@ -538,17 +558,14 @@ impl<R: Renew> Drop for DatagramPath<R> {
             let mut lane = locked(lane);
             lane.caller.bye();
             self.association.say(&mut lane, now);
-            // What was given up is heard of until the server has let go.
-            if let Some(Way::Shared(shared)) = self.association.way(lane.index)
-                && !lane.caller.is_captured()
-            {
+            if let Some(Way::Shared(shared)) = self.association.way(lane.index) {
                 shared.remove(&lane.caller.handle_of());
             }
         }
         // Nor are those needed that no thread has used.
         self.association.say_goodbye(&locked(&self.spare), self.terms);
         if let Some((socket, granted)) = locked(&self.first).take() {
-            say_goodbye(&socket, granted.0.handles(), granted.1);
+            say_goodbye(&socket, granted.0.leases(), granted.1);
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::device::{Arrival, BYTES_MAX, Socket, Train, Until, datagrams};
 use crate::path::local::block_cost;
 use crate::protocol::exchange::caller::{self, Caller, Dropped, Handled};
 use crate::protocol::exchange::header::{
-    BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header,
+    BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header, carries,
 };
 use crate::protocol::exchange::time::Moment;
 use crate::value::{Space, Window};
@@ -151,7 +151,8 @@ pub(super) fn send(
 ) {
     let mut out = [0; CONTROL_BYTES_MAX];
     let Some(first) = lane.poll_send(now, &mut out) else { return };
-    if first.range.is_empty() && total > 0 {
+    // A call without any bytes is not told from other packets by its range.
+    if !out.first_chunk().is_some_and(carries) {
         deliver(lane, way, &[Window::from(&out[..first.bytes])]);
     } else if let Message::Whole(_) = message
         && first.range.len() as u32 == total

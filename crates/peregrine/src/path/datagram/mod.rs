@@ -23,7 +23,7 @@ pub(crate) use client::{DatagramPath, First, Renew};
 pub(crate) use linked::{Fallback, LinkedPath};
 #[cfg(fuzzing)]
 pub(crate) use server::fuzzing;
-pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, Work};
+pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, TENDED_AFTER, Work};
 
 use std::sync::{Arc, PoisonError};
 

@@ -10,6 +10,7 @@ mod places;
 mod records;
 mod room;
 mod sending;
+mod tending;
 #[cfg(test)]
 mod tests;
 
@@ -17,10 +18,10 @@ mod tests;
 pub(crate) mod fuzzing;
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
 use self::expecting::{Expected, place};
@@ -28,6 +29,8 @@ use self::pacing::{Flows, Pacer};
 use self::records::{Inner, Record, Records, name_of};
 use self::room::{Line, Waiter, Waits};
 use self::sending::Strangers;
+use self::tending::Remind;
+pub(crate) use self::tending::TENDED_AFTER;
 use super::keeping::{Frame, Holdings, Peer, Results, Shelf, Spare};
 use super::packing::{pack, written};
 use super::{BUFFER_BYTES, moment};
@@ -43,7 +46,7 @@ use crate::path::rows::Row;
 use crate::protocol::exchange::bind::{Cookies, OnLink};
 use crate::protocol::exchange::callee::{Callee, Received, Retain, Standing, Then};
 use crate::protocol::exchange::caller::Dropped;
-use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Header, Kind};
+use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Handle, Header, Kind};
 use crate::protocol::exchange::message::Shape;
 use crate::protocol::exchange::table::Table;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
@@ -91,11 +94,10 @@ pub(crate) struct Service {
     cookies: Cookies,
     /// Keeps addresses from choosing with whom they share a number.
     peers: [u8; 16],
-    /// What refusals name this address by, and what tells this server from others that listened
-    /// here before or will.
-    origin: u64,
+    /// Names the table of this socket, and no other: random.
+    number: u64,
+    /// Tells this server from others that listened here before or will.
     incarnation: u64,
-    since: Moment,
     buffer: usize,
     /// Calls of several packets, or that wait, and memory for them.
     calls: Holdings,
@@ -110,6 +112,9 @@ pub(crate) struct Service {
     dropped: AtomicU64,
     unsent: AtomicU64,
     strangers: Strangers,
+    /// Whether callers of procedures are looked after, and who is told that they are to be.
+    tended: AtomicBool,
+    remind: OnceLock<Remind>,
     page: Arc<Page>,
     flows: Flows,
     pacer: Pacer,
@@ -127,6 +132,8 @@ pub(crate) struct Hand {
     expected: Option<Expected>,
     output: Vec<u8>,
     spare: Spare,
+    /// Whose record is to be forgotten.
+    leaves: Option<Handle>,
     blocks: Vec<u32>,
     /// Whether it is noted that the thread's calls are those of this service.
     serves: bool,
@@ -203,22 +210,20 @@ impl Service {
         page: Arc<Page>,
     ) -> io::Result<Arc<Self>> {
         let buffer = socket.size_buffers(BUFFER_BYTES)?;
-        let origin = origin(&socket.local()?);
         let link = link.map(|Node { hardware, endpoint }| OnLink { hardware, endpoint });
-        let since = moment();
         let (callers, share) = (limits::CALLERS_MAX, limits::CALLERS_PER_HOST);
         let (cookies, peers) = (Cookies::new(sys::random()?), sys::random()?);
+        let number = u64::from_le_bytes(sys::random()?);
         Ok(Arc::new_cyclic(|this| Self {
             socket,
             link,
             host,
-            records: Arc::new(Records::new(since)),
+            records: Arc::new(Records::new()),
             table: Mutex::ranked(Rank::Callers, Table::new(callers as u32, share as u32)),
             cookies,
             peers,
-            origin,
+            number,
             incarnation,
-            since,
             buffer,
             calls: Holdings::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
             estacks: Shelf::new(limits::SPARE_BYTES_MAX),
@@ -229,6 +234,8 @@ impl Service {
             dropped: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
             strangers: Strangers::new(),
+            tended: AtomicBool::new(false),
+            remind: OnceLock::new(),
             page,
             flows: Flows::default(),
             pacer: Pacer::default(),
@@ -254,6 +261,7 @@ impl Service {
             expected: None,
             output: vec![0; BYTES_MAX],
             spare: Spare::default(),
+            leaves: None,
             blocks: Vec::new(),
             serves: false,
             counting: Counting::new(&self.page, ThreadKind::Datagram),
@@ -351,11 +359,12 @@ impl Service {
             }
             let payload = at.start + HEADER_BYTES..at.end;
             let memory = hand.input.memory();
-            let header = memory.get(at).and_then(<[u8]>::first_chunk);
+            let header = memory.get(at.clone()).and_then(<[u8]>::first_chunk);
             let header = header.and_then(|header| Header::parse(header, payload.len()).ok());
             let Some(header) = header.filter(|header| header.holds(&memory[payload.clone()]))
             else {
-                self.dropped.fetch_add(1, Ordering::Relaxed);
+                let datagram = memory.get(at).unwrap_or(&[]);
+                self.not_understood(now, datagram, &hand.from);
                 continue;
             };
             let place = header.handle.place;
@@ -373,7 +382,7 @@ impl Service {
                     self.say(before, &mut hand.output, &hand.counting);
                 }
                 let Some(record) = self.record(place) else {
-                    let nobody = Callee::vacant(place, self.since);
+                    let nobody = Callee::vacant(place);
                     self.refuse(&nobody, now, &header, &hand.from);
                     continue;
                 };
@@ -405,7 +414,7 @@ impl Service {
                 }
                 Heard::Bye => {
                     held = None;
-                    self.bye(&header, peer(), &mut hand.spare, now);
+                    self.bye(header.handle, &mut hand.spare);
                 }
             }
         }
@@ -506,6 +515,7 @@ impl Service {
         let mut inner = locked(&record.0);
         self.reply_no(hand, &mut inner, refusal);
         self.say(inner, &mut hand.output, &hand.counting);
+        self.part(hand);
         if self.line.any() {
             self.give_room(hand);
         }
@@ -549,6 +559,19 @@ impl Service {
                 inner.result = Some(self.results.keep(spare, group, frame, shape.total));
             }
             Retain::Drop => self.results.give_back(spare, frame),
+            Retain::Forget => {
+                self.results.give_back(spare, frame);
+                hand.leaves = Some(inner.callee.handle_of());
+            }
+        }
+    }
+
+    /// Forgets the record of a caller that said goodbye while its last call ran, once that has ended
+    /// and no record is locked.
+    #[inline]
+    fn part(&self, hand: &mut Hand) {
+        if let Some(handle) = hand.leaves.take() {
+            self.bye(handle, &mut hand.spare);
         }
     }
 
@@ -595,6 +618,7 @@ impl Service {
             serve_calls_of(Some(Arc::clone(&self.records) as Arc<dyn Calls>));
         }
         serve_call(name_of(place, sequence));
+        self.runs();
         let before = enter(Some(Arc::clone(&row.caller)));
         let (counts, bytes_in) = (shape.what != DESCRIBE, u64::from(shape.total));
         let timed = if counts { hand.counting.begin(&row.tally) } else { None };
@@ -638,6 +662,7 @@ impl Service {
             let mut inner = locked(&record.0);
             self.keep(hand, &mut inner, result, frame);
             self.say(inner, &mut hand.output, &hand.counting);
+            self.part(hand);
         }
         if self.line.any() {
             self.give_room(hand);
@@ -698,20 +723,6 @@ impl Where {
         };
         whole.unwrap_or(&mut [])
     }
-}
-
-/// A number for an address of this machine, as long as the machine runs: the same for every server
-/// that listens there, one after the other, and for no other.
-fn origin(address: &Address) -> u64 {
-    use core::hash::{Hash as _, Hasher as _};
-    let mut hasher = siphasher::sip::SipHasher13::new();
-    // Addresses are those of a network namespace.
-    sys::network_number().hash(&mut hasher);
-    match address.ip() {
-        Some(ip) => ip.hash(&mut hasher),
-        None => address.hash(&mut hasher),
-    }
-    hasher.finish()
 }
 
 impl core::fmt::Debug for Service {

@@ -10,16 +10,17 @@
 //! | `HELLO` | 0 flags u32 (1 where on the link?) |
 //! | `COOKIE` | 0 cookie; 16 flags u32 (1 on the link, there:); 20 hardware address; 26 endpoint |
 //! | `BIND` | 0 cookie; 16 digest; 32 flags u32 (1 any digest, 2 payload checks wished); 36 handles u16; 38 piece / 16 u16; 40 largest result u32; 44 credits u16; 46 bytes of the name u16; 48 name |
-//! | `BOUND` | 0 origin u64; 8 incarnation u64; 16 digest; 32 flags u32 (2 payload checks, 4 the server's values are big-endian); 36 handles u16; 38 piece / 16 u16; 40 largest call u32; 44 credits u16; 48 each handle: place u32, secret 12 bytes |
+//! | `BOUND` | 0 table u64; 8 incarnation u64; 16 digest; 32 flags u32 (2 payload checks, 4 the server's values are big-endian); 36 handles u16; 38 piece / 16 u16; 40 largest call u32; 44 credits u16; 48 each handle: place u32, generation u32, secret 12 bytes |
 //! | `UNBOUND` | 0 kind u32; 4 bytes of the text u16; 6 text |
 
 use core::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::header::{Flags, HEADER_BYTES, Handle, Header, Kind, checksum};
+use super::header::{Bad, Flags, HEADER_BYTES, Handle, Header, Kind, checksum};
 use super::message::is_piece;
 use super::time::{MILLISECOND, Moment, SECOND};
+use super::versions;
 
 /// Bytes behind the header of every packet of binding.
 pub(crate) const BODY_BYTES: usize = 448;
@@ -33,6 +34,8 @@ const TEXT_BYTES_MAX: usize = BODY_BYTES - 6;
 /// A cookie is good for one to two of these.
 const SLOT: u64 = 60 * SECOND;
 const TRIES_MAX: u8 = 10;
+/// After so many unanswered packets the client asks whether the server is of an older release.
+const VERSION_ASKED: [u8; 2] = [3, 6];
 const WAIT_FIRST: u64 = 100 * MILLISECOND;
 const WAIT_MAX: u64 = SECOND;
 
@@ -87,10 +90,20 @@ pub(crate) struct Wish {
     pub(crate) payload_check: bool,
 }
 
+/// A handle as it was granted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) handle: Handle,
+    /// How often the handle's place had forgotten a result before.
+    pub(crate) generation: u32,
+}
+
 /// What a server grants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    pub(crate) origin: u64,
+    /// Names the table that granted the handles: random, drawn when its socket was opened. A server
+    /// has one table for each of its sockets.
+    pub(crate) table: u64,
     /// Random, and the server's for as long as it listens: another one, later at the same address,
     /// knows none of its callers.
     pub(crate) incarnation: u64,
@@ -102,21 +115,23 @@ pub(crate) struct Grant {
     pub(crate) payload_check: bool,
     /// Whether the values of calls and results are big-endian.
     pub(crate) big_endian: bool,
-    handles: [Handle; HANDLES_MAX],
+    leases: [Lease; HANDLES_MAX],
     count: u8,
 }
 
 impl Grant {
     /// The same with these handles; those beyond [`HANDLES_MAX`] are left out.
-    pub(crate) fn with(mut self, handles: &[Handle]) -> Self {
-        let count = handles.len().min(HANDLES_MAX);
-        self.handles[..count].copy_from_slice(&handles[..count]);
+    pub(crate) fn with(mut self, leases: &[Lease]) -> Self {
+        let count = leases.len().min(HANDLES_MAX);
+        self.leases[..count].copy_from_slice(&leases[..count]);
         Self { count: count as u8, ..self }
     }
 
-    pub(crate) const fn new(origin: u64, incarnation: u64, digest: Digest) -> Self {
+    pub(crate) const fn new(table: u64, incarnation: u64, digest: Digest) -> Self {
+        const NO_LEASE: Lease =
+            Lease { handle: Handle { place: 0, secret: [0; 12] }, generation: 0 };
         Self {
-            origin,
+            table,
             incarnation,
             digest,
             piece: 0,
@@ -124,13 +139,14 @@ impl Grant {
             credits: 0,
             payload_check: false,
             big_endian: false,
-            handles: [Handle { place: 0, secret: [0; 12] }; HANDLES_MAX],
+            leases: [NO_LEASE; HANDLES_MAX],
             count: 0,
         }
     }
 
-    pub(crate) fn handles(&self) -> &[Handle] {
-        &self.handles[..usize::from(self.count)]
+    /// The handles.
+    pub(crate) fn leases(&self) -> &[Lease] {
+        &self.leases[..usize::from(self.count)]
     }
 }
 
@@ -261,7 +277,7 @@ impl Said {
                 pen.put(wish.name.bytes());
             }
             Self::Bound(grant) => {
-                pen.put(&grant.origin.to_le_bytes());
+                pen.put(&grant.table.to_le_bytes());
                 pen.put(&grant.incarnation.to_le_bytes());
                 pen.put(&grant.digest);
                 let check = if grant.payload_check { PAYLOAD_CHECK } else { 0 };
@@ -272,8 +288,9 @@ impl Said {
                 pen.put(&grant.call_bytes_max.to_le_bytes());
                 pen.put(&grant.credits.to_le_bytes());
                 pen.put(&[0; 2]);
-                for handle in grant.handles() {
+                for Lease { handle, generation } in grant.leases() {
                     pen.put(&handle.place.to_le_bytes());
+                    pen.put(&generation.to_le_bytes());
                     pen.put(&handle.secret);
                 }
             }
@@ -315,8 +332,8 @@ impl Said {
                 Self::Bind(cookie, wish)
             }
             Kind::Bound => {
-                let (origin, incarnation) = (cursor.u64()?, cursor.u64()?);
-                let mut grant = Grant::new(origin, incarnation, cursor.take()?);
+                let (table, incarnation) = (cursor.u64()?, cursor.u64()?);
+                let mut grant = Grant::new(table, incarnation, cursor.take()?);
                 let flags = cursor.u32()?;
                 grant.payload_check = flags & PAYLOAD_CHECK != 0;
                 grant.big_endian = flags & BIG_ENDIAN != 0;
@@ -325,8 +342,10 @@ impl Said {
                 grant.call_bytes_max = cursor.u32()?;
                 grant.credits = cursor.u16()?;
                 cursor.u16()?;
-                for handle in grant.handles.get_mut(..count)? {
-                    *handle = Handle { place: cursor.u32()?, secret: cursor.take()? };
+                for lease in grant.leases.get_mut(..count)? {
+                    let (place, generation) = (cursor.u32()?, cursor.u32()?);
+                    let handle = Handle { place, secret: cursor.take()? };
+                    *lease = Lease { handle, generation };
                 }
                 Self::Bound(Grant { count: count as u8, ..grant })
             }
@@ -431,6 +450,8 @@ pub(crate) enum Bound {
     /// Only asked where the server is on the link: there, if it is.
     Told(Option<OnLink>),
     Denied(Denial),
+    /// The server speaks this version of the packet protocol, an older one than this side.
+    Version(u8),
     /// Nobody answered.
     Dead,
 }
@@ -443,6 +464,8 @@ pub(crate) struct Binding {
     wish: Option<Wish>,
     state: State,
     tries: u8,
+    /// The next packet asks whether the server speaks the version before this one.
+    asks_version: bool,
     serial: u16,
     echo: u16,
     /// When the packet of `serial` was sent.
@@ -478,6 +501,7 @@ impl Binding {
             wish,
             state: State::Hello,
             tries: 0,
+            asks_version: false,
             serial: 0,
             echo: 0,
             sent: now,
@@ -497,6 +521,11 @@ impl Binding {
         if now < self.due {
             return None;
         }
+        if core::mem::take(&mut self.asks_version) {
+            versions::ask(self.nonce, out);
+            self.due = self.sent.after(self.wait);
+            return Some(());
+        }
         if self.tries == TRIES_MAX {
             self.state = State::Ended(Bound::Dead);
             return None;
@@ -507,7 +536,31 @@ impl Binding {
         self.due = now.after(self.wait);
         self.wait = (self.wait * 2).min(WAIT_MAX);
         said.emit(self.nonce, self.serial, self.echo, out);
+        if self.state == State::Hello && VERSION_ASKED.contains(&self.tries) {
+            // A server of an older release drops what it cannot read, and says nothing.
+            (self.asks_version, self.due) = (true, now);
+        }
         Some(())
+    }
+
+    /// A packet came; whether it was of use.
+    pub(crate) fn receive(&mut self, now: Moment, packet: &[u8]) -> bool {
+        let Some((header, body)) = packet.split_first_chunk() else { return false };
+        match Header::parse(header, body.len()) {
+            Ok(header) => self.handle(now, &header, body),
+            Err(Bad::Version) => self.handle_other_version(packet),
+            Err(_) => false,
+        }
+    }
+
+    /// The server speaks the version before this one, if it answers that one's question.
+    fn handle_other_version(&mut self, packet: &[u8]) -> bool {
+        let Some(other) = versions::read(packet) else { return false };
+        let answers = other.kind == Kind::Cookie && other.nonce == self.nonce;
+        if answers && self.state == State::Hello {
+            self.state = State::Ended(Bound::Version(other.version));
+        }
+        answers
     }
 
     /// A packet of binding came from the server; whether it was of use.
@@ -564,154 +617,4 @@ impl Binding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn wish() -> Wish {
-        Wish {
-            name: Name::new(b"files").expect("a name"),
-            digest: Some([9; 16]),
-            handles: 2,
-            piece: 1408,
-            result_bytes_max: 1 << 20,
-            credits: 256,
-            payload_check: false,
-        }
-    }
-
-    fn grant(handles: &[Handle]) -> Grant {
-        Grant { piece: 1408, call_bytes_max: 1 << 20, credits: 64, ..Grant::new(5, 6, [9; 16]) }
-            .with(handles)
-    }
-
-    fn read(packet: &[u8; BIND_BYTES]) -> (Header, Option<Said>) {
-        let (header, body) = packet.split_first_chunk().expect("a header");
-        let header = Header::parse(header, body.len()).expect("a header that is whole");
-        (header, Said::parse(&header, body))
-    }
-
-    #[test]
-    fn what_is_said_is_read_and_damage_is_seen() {
-        let handles = [Handle { place: 3, secret: [4; 12] }; HANDLES_MAX];
-        let all = [
-            Said::Hello(false),
-            Said::Hello(true),
-            Said::Cookie([3; 16], None),
-            Said::Cookie([3; 16], Some(OnLink { hardware: [4; 6], endpoint: [5, 6] })),
-            Said::Bind([3; 16], wish()),
-            Said::Bind([3; 16], Wish { digest: None, payload_check: true, ..wish() }),
-            Said::Bound(grant(&handles)),
-            Said::Unbound(Denial::new(7, &"é".repeat(1000))),
-        ];
-        for said in all {
-            let mut packet = [0xaa; BIND_BYTES];
-            said.emit([1; 12], 2, 3, &mut packet);
-            let (header, read_back) = read(&packet);
-            assert_eq!(read_back, Some(said));
-            for at in HEADER_BYTES..BIND_BYTES {
-                packet[at] ^= 4;
-                assert_eq!(Said::parse(&header, &packet[HEADER_BYTES..]), None);
-                packet[at] ^= 4;
-            }
-        }
-    }
-
-    #[test]
-    fn a_cookie_is_of_one_client_and_two_slots() {
-        let cookies = Cookies::new([1; 16]);
-        let at = |slots: u64| Moment(slots * SLOT + 5);
-        let cookie = cookies.make(at(7), b"here", &[2; 12]);
-        assert!(cookies.verify(at(7), b"here", &[2; 12], &cookie));
-        assert!(cookies.verify(at(8), b"here", &[2; 12], &cookie));
-        assert!(!cookies.verify(at(9), b"here", &[2; 12], &cookie));
-        assert!(!cookies.verify(at(6), b"here", &[2; 12], &cookie));
-        assert!(!cookies.verify(at(7), b"there", &[2; 12], &cookie));
-        assert!(!cookies.verify(at(7), b"here", &[3; 12], &cookie));
-        assert!(!Cookies::new([2; 16]).verify(at(7), b"here", &[2; 12], &cookie));
-    }
-
-    /// The dialogue, with one packet lost on the way.
-    #[test]
-    fn a_client_is_bound_after_two_exchanges() {
-        let cookies = Cookies::new([1; 16]);
-        let mut binding = Binding::new(Moment(0), [8; 12], wish());
-        let mut packet = [0; BIND_BYTES];
-        assert_eq!(binding.poll_send(Moment(0), &mut packet), Some(()));
-        assert_eq!(binding.poll_send(Moment(1), &mut packet), None);
-        let again = binding.next_timer().expect("it waits");
-        assert_eq!(binding.poll_send(again, &mut packet), Some(()));
-        let (hello, _) = read(&packet);
-        let body = &packet[HEADER_BYTES..];
-        let Some(Asked::Cookie(cookie, false)) = cookies.asked(again, b"here", &hello, body) else {
-            panic!("a cookie was expected")
-        };
-        let then = again.after(3 * MILLISECOND);
-        Said::Cookie(cookie, None).emit([8; 12], 1, hello.serial, &mut packet);
-        let (header, _) = read(&packet);
-        assert!(binding.handle(then, &header, &packet[HEADER_BYTES..]));
-        assert_eq!(binding.poll_send(then, &mut packet), Some(()));
-        let (bind, _) = read(&packet);
-        let asked = cookies.asked(then, b"here", &bind, &packet[HEADER_BYTES..]);
-        assert_eq!(asked, Some(Asked::Bind(wish())));
-        let elsewhere = cookies.asked(then, b"there", &bind, &packet[HEADER_BYTES..]);
-        assert!(matches!(elsewhere, Some(Asked::Cookie(_, false))));
-        let grant = grant(&[Handle { place: 1, secret: [5; 12] }]);
-        Said::Bound(grant).emit([8; 12], 2, bind.serial, &mut packet);
-        let (header, _) = read(&packet);
-        assert!(binding.handle(then.after(50), &header, &packet[HEADER_BYTES..]));
-        assert_eq!(binding.outcome(), Some(&Bound::Granted(grant, 50)));
-        assert!(!binding.handle(then.after(60), &header, &packet[HEADER_BYTES..]));
-    }
-
-    #[test]
-    fn a_client_that_asks_where_the_server_is_is_told_and_that_is_all() {
-        let cookies = Cookies::new([1; 16]);
-        for there in [None, Some(OnLink { hardware: [4; 6], endpoint: [5, 6] })] {
-            let mut binding = Binding::asking(Moment(0), [8; 12]);
-            let mut packet = [0; BIND_BYTES];
-            assert_eq!(binding.poll_send(Moment(0), &mut packet), Some(()));
-            let (hello, _) = read(&packet);
-            let asked = cookies.asked(Moment(1), b"here", &hello, &packet[HEADER_BYTES..]);
-            let Some(Asked::Cookie(cookie, true)) = asked else { panic!("{asked:?}") };
-            Said::Cookie(cookie, there).emit([8; 12], 1, hello.serial, &mut packet);
-            let (header, _) = read(&packet);
-            assert!(binding.handle(Moment(2), &header, &packet[HEADER_BYTES..]));
-            assert_eq!(binding.outcome(), Some(&Bound::Told(there)));
-            assert_eq!(binding.poll_send(Moment(9 * SECOND), &mut packet), None);
-        }
-    }
-
-    #[test]
-    fn nobody_answers() {
-        let mut binding = Binding::new(Moment(0), [8; 12], wish());
-        let mut packets = 0;
-        while let Some(due) = binding.next_timer() {
-            packets += u32::from(binding.poll_send(due, &mut [0; BIND_BYTES]).is_some());
-            assert!(due < Moment(20 * SECOND));
-        }
-        assert_eq!((packets, binding.outcome()), (10, Some(&Bound::Dead)));
-    }
-
-    proptest! {
-        #[test]
-        fn no_body_makes_it_panic(
-            mut body in proptest::collection::vec(any::<u8>(), BODY_BYTES),
-            kind in 0..5usize,
-            count: u8,
-        ) {
-            let kinds = [Kind::Hello, Kind::Cookie, Kind::Bind, Kind::Bound, Kind::Unbound];
-            body[37] = 0;
-            body[36] = count % 20;
-            let check = checksum(&body);
-            let header = Header {
-                flags: Flags::CHECKED, check, ..Header::new(kinds[kind], Handle::default(), 0)
-            };
-            if let Some(said) = Said::parse(&header, &body) {
-                let mut packet = [0; BIND_BYTES];
-                said.emit([0; 12], 0, 0, &mut packet);
-                prop_assert_eq!(read(&packet).1, Some(said));
-            }
-        }
-    }
-}
+mod tests;

@@ -1,4 +1,6 @@
-//! The server's end of one handle: the duplicate record. Purely reactive, without a timer.
+//! The server's end of one handle: the duplicate record. What it says answers a packet, except for one
+//! question: whether the caller of a procedure that runs long still waits
+//! ([`look_after`](Callee::look_after)).
 //!
 //! | from | to | when |
 //! |---|---|---|
@@ -12,6 +14,8 @@
 //! | `Idle`, `Assembling`, `Waiting`, `Replied` | `Idle` | the client gave the call up: it will not run any more |
 //! | `Executing` | `Quitting` | the same while it runs |
 //! | `Quitting` | `Idle` | the procedure has ended; its result is dropped |
+//! | `Executing`, `Quitting` | `Leaving` | the client said goodbye |
+//! | `Leaving` | `Idle` | the procedure has ended; the driver forgets the record |
 //! | any | `Vacant` | [`forget`](Callee::forget): the handle is revoked |
 //!
 //! A number runs once because only a number above that of the record starts anything, and the record
@@ -20,6 +24,7 @@
 use core::ops::Range;
 
 use super::assembly::{Arrival, Assembly};
+use super::bind::Lease;
 use super::blast::{Blast, Have, Path};
 use super::caller::{Dropped, Send, emit_with};
 use super::flow::Lend;
@@ -27,7 +32,7 @@ use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
 use super::header::{Handle, Header, Kind};
 use super::message::{Cut, Shape};
 use super::positions::{Positions, SPAN};
-use super::time::{MICROSECOND, Moment};
+use super::time::{MILLISECOND, Moment, SECOND};
 
 /// What a packet means to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +69,8 @@ pub(crate) enum Retain {
     Keep,
     /// The client gave the call up.
     Drop,
+    /// The client said goodbye meanwhile: as `Drop`, and then [`forget`](Callee::forget) the record.
+    Forget,
 }
 
 /// What a record would lose if it were forgotten.
@@ -95,6 +102,7 @@ enum State {
     Waiting,
     Executing,
     Quitting,
+    Leaving,
     Replied(Blast),
 }
 
@@ -107,7 +115,21 @@ enum Owed {
     /// That nothing is here of the call of this number.
     HaveNone(u32),
     LetGo,
+    Ask,
 }
+
+/// Of a call that runs, nothing was heard for so long: the server asks. A client of this release asks
+/// every 400 ms itself, ten percent more or less, so that it is never asked.
+const QUIET: u64 = 500 * MILLISECOND;
+/// The same once a question was answered: procedures that run for hours cost their clients that only
+/// answer a packet a second.
+const QUIET_MAX: u64 = SECOND;
+/// Between questions that stay unanswered. Questions are counted, rather than time measured, so that a
+/// server that was halted itself hears what came meanwhile before it judges.
+const ASK_EVERY: u64 = 300 * MILLISECOND;
+/// A caller that has left so many questions unanswered is taken for gone, [`QUIET_MAX`] and so many
+/// [`ASK_EVERY`] after it was last heard of: 2.5 seconds.
+const ASKS_MAX: u8 = 5;
 
 /// One record, in its place of the server's table.
 #[derive(Clone, Debug)]
@@ -117,8 +139,10 @@ pub(crate) struct Callee {
     peer: u64,
     /// When a packet last came.
     heard: Moment,
-    /// Since when this place would know what became of its handles' calls.
-    vouches: Moment,
+    /// When the caller was last asked whether it still waits: milliseconds after it was heard of.
+    asked_ms: u32,
+    /// How often this place has forgotten a result that its client perhaps did not have.
+    generation: u32,
     sequence: u32,
     /// What was sent last, and heard last.
     serial: u16,
@@ -134,6 +158,12 @@ pub(crate) struct Callee {
     credits_here: u16,
     /// The round of the flow in which it was counted last.
     seen: u16,
+    /// Questions since the caller was last heard of.
+    unanswered: u8,
+    /// It was asked during this call.
+    was_asked: bool,
+    /// It was taken for gone: the call is cancelled, and stays so.
+    lost: bool,
     state: State,
     /// Of the call, what came early; later, missing of the result.
     positions: Positions,
@@ -143,14 +173,14 @@ pub(crate) struct Callee {
 const _: () = assert!(size_of::<Callee>() <= 320);
 
 impl Callee {
-    /// An empty place. `now`: when the server began to listen, for that is since when it vouches;
-    /// what an earlier server at its address took, it cannot know.
-    pub(crate) fn vacant(place: u32, now: Moment) -> Self {
+    /// A place that no handle had yet.
+    pub(crate) fn vacant(place: u32) -> Self {
         Self {
             handle: Handle { place, secret: [0; 12] },
             peer: 0,
-            heard: now,
-            vouches: now,
+            heard: Moment(0),
+            asked_ms: 0,
+            generation: 0,
             sequence: 0,
             serial: 0,
             echo: 0,
@@ -161,6 +191,9 @@ impl Callee {
             credits: 0,
             credits_here: 0,
             seen: 0,
+            unanswered: 0,
+            was_asked: false,
+            lost: false,
             state: State::Vacant,
             positions: Positions::default(),
         }
@@ -181,7 +214,8 @@ impl Callee {
             // None would mean that the client is to wait.
             credits_here: terms.credits_here.max(1),
             state: State::Idle,
-            ..Self::vacant(handle.place, self.vouches)
+            generation: self.generation,
+            ..Self::vacant(handle.place)
         };
     }
 
@@ -199,16 +233,18 @@ impl Callee {
 
     /// The refusal of a packet for this place that it does not know; none for those that nobody
     /// waits behind. Never more bytes than came.
-    pub(crate) fn refuse(&self, now: Moment, header: &Header, origin: u64) -> Option<Header> {
+    ///
+    /// It is true for ever, however late it comes: a handle that was forgotten never comes back.
+    pub(crate) fn refuse(&self, header: &Header, table: u64) -> Option<Header> {
         let waits = match header.kind {
             Kind::Call | Kind::Probe | Kind::Quit => true,
             Kind::HaveResult => !header.flags.has(Flags::ALL),
             _ => false,
         };
+        let refusal = Header::refusal(header, table, self.generation);
         // The handle is known, from elsewhere: nothing can be said of its calls.
-        let known = self.is_for(header);
-        let age = if known { 0 } else { now.since(self.vouches) / MICROSECOND };
-        waits.then(|| Header::refusal(header, age, origin))
+        let flags = Flags::NONE.with_if(self.is_for(header), Flags::ELSEWHERE);
+        waits.then_some(Header { flags, ..refusal })
     }
 
     /// A packet that is [known](Self::knows), and the bitmap behind its header if it says what the
@@ -246,11 +282,13 @@ impl Callee {
         self.shape = header.shape;
         self.piece = header.piece;
         self.owed = Owed::Nothing;
+        (self.was_asked, self.lost) = (false, false);
     }
 
     #[inline]
     fn hear(&mut self, now: Moment, header: &Header) {
         self.heard = now;
+        self.unanswered = 0;
         self.echo = header.serial;
         self.credits = header.credits;
     }
@@ -263,7 +301,14 @@ impl Callee {
         bitmap: &[u8],
         ahead: i32,
     ) -> Received {
-        let running = matches!(self.state, State::Executing | State::Quitting);
+        if header.kind == Kind::Bye {
+            return self.bye();
+        }
+        let running = self.standing() == Standing::Running;
+        if matches!(self.state, State::Leaving) {
+            // From before the client said goodbye.
+            return dropped(Dropped::Late);
+        }
         // A client never begins a call before it knows that the one before it has ended.
         if ahead < 0 || (ahead > 0 && running) {
             return dropped(Dropped::Late);
@@ -276,7 +321,6 @@ impl Callee {
                 return self.client_has(now, flow, header, bitmap);
             }
             Kind::Quit => return self.quit(now, header, ahead),
-            Kind::Bye if !running => return self.bye(ahead),
             _ => Then::Dropped(Dropped::Violation),
         };
         Received { release: false, then }
@@ -306,7 +350,7 @@ impl Callee {
 
     /// A further piece of the record's call, or one again.
     fn more(&mut self, now: Moment, header: &Header) -> Then {
-        self.heard = now;
+        (self.heard, self.unanswered) = (now, 0);
         let State::Assembling { assembly, .. } = &self.state else {
             return match self.state {
                 State::Waiting => self.more_to_wait_with(now, header),
@@ -355,7 +399,7 @@ impl Callee {
             State::Executing if header.shape != self.shape => {
                 return Then::Dropped(Dropped::Violation);
             }
-            State::Executing | State::Quitting | State::Replied(_) => {
+            State::Executing | State::Quitting | State::Leaving | State::Replied(_) => {
                 self.echo = header.serial;
                 self.piece = self.piece.min(header.piece);
                 if header.flags.has(Flags::PLEASE) {
@@ -413,7 +457,11 @@ impl Callee {
             }
             State::Assembling { assembly, reported } => *reported |= assembly.has_holes(),
             State::Idle | State::Vacant => return dropped(Dropped::Late),
-            State::Executing | State::Quitting | State::Replied(_) | State::Waiting => {
+            State::Executing
+            | State::Quitting
+            | State::Leaving
+            | State::Replied(_)
+            | State::Waiting => {
                 self.piece = self.piece.min(header.piece);
             }
         }
@@ -484,10 +532,14 @@ impl Callee {
         self.end()
     }
 
-    /// The client does not need the handle any more.
-    fn bye(&mut self, ahead: i32) -> Received {
-        if ahead > 0 {
-            return dropped(Dropped::Violation);
+    /// The client does not need the handle any more, nor what it called last, whichever number that
+    /// has.
+    fn bye(&mut self) -> Received {
+        if self.standing() == Standing::Running {
+            // Only when the procedure has ended may its place be another's.
+            self.state = State::Leaving;
+            self.owed = Owed::Nothing;
+            return Received { release: false, then: Then::Nothing };
         }
         let release = self.end().release;
         self.owed = Owed::Nothing;
@@ -539,6 +591,11 @@ impl Callee {
                 self.state = State::Idle;
                 self.owed = Owed::LetGo;
                 Retain::Drop
+            }
+            State::Leaving => {
+                self.state = State::Idle;
+                self.owed = Owed::Nothing;
+                Retain::Forget
             }
             State::Vacant | State::Idle | State::Replied(_) => Retain::Drop,
         }
@@ -601,6 +658,7 @@ impl Callee {
         let mut bytes = HEADER_BYTES;
         let header = match core::mem::replace(&mut self.owed, Owed::Nothing) {
             Owed::LetGo | Owed::Nothing => self.header(Kind::LetGo),
+            Owed::Ask => Header { flags: Flags::ALL, ..self.header(Kind::Ask) },
             Owed::HaveNone(sequence) => Header { sequence, ..self.header(Kind::HaveCall) },
             Owed::Have => {
                 let mut header = self.header(Kind::HaveCall);
@@ -631,18 +689,58 @@ impl Callee {
             State::Assembling { .. } => Standing::Assembling,
             State::Waiting => Standing::Waiting,
             State::Replied(_) => Standing::Replied,
-            State::Executing | State::Quitting => Standing::Running,
+            State::Executing | State::Quitting | State::Leaving => Standing::Running,
         }
     }
 
-    /// Whether the caller of the procedure that runs has given it up.
-    pub(crate) const fn is_given_up(&self) -> bool {
-        matches!(self.state, State::Quitting)
+    /// Looks whether the caller of a procedure that runs is still there: perhaps there is a question
+    /// to send. When it is to be looked after again; `None` if that is of no use, for this call.
+    ///
+    /// A caller that leaves its questions unanswered is taken for gone: its call is cancelled. It may
+    /// have been halted only: its result is kept like any other's.
+    pub(crate) fn look_after(&mut self, now: Moment) -> Option<Moment> {
+        if !matches!(self.state, State::Executing) || self.lost {
+            return None;
+        }
+        let due = self.heard.after(match (self.unanswered, self.was_asked) {
+            (0, false) => QUIET,
+            (0, true) => QUIET_MAX,
+            _ => u64::from(self.asked_ms) * MILLISECOND + ASK_EVERY,
+        });
+        if now < due {
+            return Some(due);
+        }
+        if self.unanswered == ASKS_MAX {
+            self.lost = true;
+            return None;
+        }
+        (self.unanswered, self.was_asked) = (self.unanswered + 1, true);
+        self.asked_ms = u32::try_from(now.since(self.heard) / MILLISECOND).unwrap_or(u32::MAX);
+        if self.owed == Owed::Nothing {
+            self.owed = Owed::Ask;
+        }
+        Some(now.after(ASK_EVERY))
     }
 
-    /// Whether the caller of that call, whose procedure runs, has given it up.
+    /// Whether nobody waits for the procedure that runs any more, as far as is known: its caller has
+    /// given it up, has said goodbye, or is taken for gone.
+    pub(crate) const fn is_given_up(&self) -> bool {
+        match self.state {
+            State::Quitting | State::Leaving => true,
+            State::Executing => self.lost,
+            _ => false,
+        }
+    }
+
+    /// The same of the call of that number.
     pub(crate) const fn has_given_up(&self, sequence: u32) -> bool {
         self.is_given_up() && self.sequence == sequence
+    }
+
+    /// Whether the caller was taken for gone during the record's call, and nobody came for the
+    /// result yet if there is one.
+    pub(crate) const fn is_lost(&self) -> bool {
+        self.lost && matches!(self.state, State::Executing | State::Replied(_))
     }
 
     /// The number of the record's call.
@@ -673,6 +771,11 @@ impl Callee {
         self.handle
     }
 
+    /// The handle as it is granted.
+    pub(crate) const fn lease(&self) -> Lease {
+        Lease { handle: self.handle, generation: self.generation }
+    }
+
     /// The number of the record's call.
     #[cfg(test)]
     #[allow(dead_code)] // the simulator asks
@@ -682,15 +785,18 @@ impl Callee {
 
     /// Revokes the handle: no packet of it does anything any more.
     ///
-    /// If its client perhaps waits for a result that was made, this place vouches for nothing that
-    /// was before.
-    pub(crate) fn forget(&mut self, now: Moment) {
+    /// If its client perhaps waits for a result that was made, the place is of another generation
+    /// from here on. In the other states no knowledge is lost: a call that ran is not in them, unless
+    /// its client has the result, has given the call up, or has said goodbye.
+    pub(crate) fn forget(&mut self) {
         debug_assert!(self.standing() != Standing::Running);
-        let vouches = match self.state {
-            State::Replied(_) | State::Executing | State::Quitting => now,
-            State::Vacant | State::Idle | State::Assembling { .. } | State::Waiting => self.vouches,
+        let forgets = match self.state {
+            State::Replied(_) | State::Executing | State::Quitting | State::Leaving => 1,
+            State::Vacant | State::Idle | State::Assembling { .. } | State::Waiting => 0,
         };
-        *self = Self::vacant(self.handle.place, vouches);
+        // A result is kept for a minute at least: this does not wrap round.
+        let generation = self.generation.wrapping_add(forgets);
+        *self = Self { generation, ..Self::vacant(self.handle.place) };
     }
 }
 

@@ -3,6 +3,8 @@
 //! | from | to | when |
 //! |---|---|---|
 //! | `Idle`, `Owing` | `Calling` | [`begin`](Caller::begin) |
+//! | `Calling` | `Asking` | nothing was sent yet, and the server was not heard of for long |
+//! | `Asking` | `Calling` | the server still knows the handle |
 //! | `Calling` | `Working` | the server has all of the call |
 //! | `Calling`, `Working` | `Replied` | the server says that it has sent the result |
 //! | `Calling`, `Working`, `Replied` | `Receiving` | a piece of the result comes, and there are more |
@@ -10,27 +12,29 @@
 //! | `Owing` | `Idle` | [`acknowledge`](Caller::acknowledge); the next call does it too |
 //! | the four | `Quitting` | [`quit`](Caller::quit), or a result that cannot be taken: the handle is captured |
 //! | `Quitting` | `Idle` | the server has let go |
-//! | any | `Gone` | refused, or nothing heard for too long: the handle is never used again |
+//! | any | `Gone` | refused, nothing heard for too long, or [`bye`](Caller::bye): the handle is never used again |
 //!
 //! The client's timer asks and never sends data of its own accord: `PROBE` for the call, what it has
 //! of the result once something came of it. What is missing is sent when the other side said so.
 
 mod asking;
+mod outcome;
 #[cfg(test)]
 mod tests;
 
 use core::ops::Range;
 
+pub(crate) use self::outcome::{Dropped, Executed, Handled, Outcome, Send, Terms, Unbegun, Why};
 use super::assembly::{Arrival, Assembly};
+use super::bind::Lease;
 use super::blast::{Blast, Have, Heard, Path};
 use super::flow::Lend;
-pub(crate) use super::header::Dropped;
 use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
 use super::header::{Handle, Header, Kind, before, checksum};
 use super::message::{self, Cut, PIECE_MIN, Shape};
 use super::positions::Positions;
 use super::rtt::{Rtt, WAIT_MAX};
-use super::time::{MICROSECOND, MILLISECOND, Moment, SECOND};
+use super::time::{MILLISECOND, Moment, SECOND};
 
 /// A server's machine that refused so many of our packets in a row has no server.
 const UNREACHABLE_MAX: u8 = 3;
@@ -41,87 +45,15 @@ const CALM_MAX: u64 = 400 * MILLISECOND;
 const CAPTURED_MAX: u64 = 2 * SECOND;
 const NEVER: Moment = Moment(u64::MAX);
 
-/// What was agreed on when the handle was bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
-    /// Bytes of a full piece, both ways.
-    pub(crate) piece: u32,
-    /// Positions that the server takes, and that this side takes, beyond what was acknowledged.
-    pub(crate) credits: u16,
-    pub(crate) credits_here: u16,
-    /// Bytes of the largest message, to the server and back.
-    pub(crate) call_bytes_max: u32,
-    pub(crate) result_bytes_max: u32,
-    /// The server's address, as no other living server has it.
-    pub(crate) origin: u64,
-}
-
-/// A packet to send: so many bytes of what was written, and behind them a range of the message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Send {
-    pub(crate) bytes: usize,
-    pub(crate) range: Range<u32>,
-}
-
-/// What a packet brought.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Handled {
-    /// What stands behind the header belongs at this range of the result.
-    Place(Range<u32>),
-    /// Something other than data.
-    Nothing,
-    Dropped(Dropped),
-}
-
-/// Whether a call that failed ran.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Executed {
-    /// It did not and never will, for certain.
-    No,
-    Maybe,
-}
-
-/// Why a call failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Why {
-    /// The server does not answer.
-    Dead,
-    /// The server's machine says that nobody is there.
-    Unreachable,
-    /// The server does not know the handle.
-    Refused,
-    /// The caller gave up.
-    Quit,
-    /// The result is larger than agreed.
-    Protocol,
-}
-
-/// How a call ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    /// With a result, all of whose bytes were placed.
-    Returned(Shape),
-    Failed {
-        executed: Executed,
-        why: Why,
-    },
-}
-
-/// Why a call was not begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unbegun {
-    /// Another one is under way, or the server has not let go of it.
-    Busy,
-    /// The handle is of no use any more.
-    Gone,
-    /// The message is larger than agreed, or its shape is none.
-    TooLarge,
-}
-
 #[derive(Clone, Copy, Debug)]
 enum State {
     Idle,
     Owing,
+    /// Whether the server still knows the handle, from the question of this serial on. Nothing of the
+    /// call was sent.
+    Asking {
+        first: u16,
+    },
     /// `held`: positions are missing, and perhaps only late; the timer sends them again.
     Calling {
         blast: Blast,
@@ -178,11 +110,15 @@ pub(crate) struct Caller {
     /// How far the call was received when something of it was last sent again.
     had: u32,
     handle: Handle,
+    /// That of the handle's place when it was granted.
+    generation: u32,
     shape: Shape,
     result: Shape,
     outcome: Option<Outcome>,
-    /// When the call's first packet was sent.
-    first: Option<Moment>,
+    /// Whether any packet of the call was sent.
+    sent: bool,
+    /// When the server was last heard of.
+    heard: Moment,
     due: Moment,
     /// Until the next question, if nothing is heard.
     interval: u64,
@@ -202,7 +138,8 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// A caller of a handle that was just bound; `round_trip` is the first measured one.
-    pub(crate) fn new(handle: Handle, terms: Terms, round_trip: u64, seed: u64) -> Self {
+    pub(crate) fn new(lease: Lease, terms: Terms, round_trip: u64, seed: u64) -> Self {
+        let Lease { handle, generation } = lease;
         Self {
             state: State::Idle,
             owed: Owed::Nothing,
@@ -216,10 +153,12 @@ impl Caller {
             piece: terms.piece,
             had: 0,
             handle,
+            generation,
             shape: Shape::default(),
             result: Shape::default(),
             outcome: None,
-            first: None,
+            sent: false,
+            heard: Moment(0),
             due: NEVER,
             interval: 0,
             calm: WAIT_MAX,
@@ -236,6 +175,11 @@ impl Caller {
     /// Sets after how much silence the first question about a call is due, at least.
     pub(crate) fn ask_after(&mut self, nanoseconds: u64) {
         self.rtt.wait_at_least(nanoseconds);
+    }
+
+    /// The server was heard of at that time, when it granted the handle.
+    pub(crate) fn heard_at(&mut self, now: Moment) {
+        self.heard = now;
     }
 
     /// Begins a call; its packets are there to be polled.
@@ -256,7 +200,7 @@ impl Caller {
             State::Calling { blast: Blast::new(Cut::new(call.total, self.piece)), held: false };
         // The call acknowledges the result before it.
         self.owed = Owed::Nothing;
-        (self.first, self.timed) = (None, None);
+        (self.sent, self.timed) = (false, None);
         self.unanswered = 0;
         self.fruitless = 0;
         self.waits = false;
@@ -276,6 +220,12 @@ impl Caller {
         if self.owed != Owed::Nothing {
             return Some(self.say(now, out));
         }
+        if !matches!(self.state, State::Calling { .. }) {
+            return None;
+        }
+        if !self.sent && now.since(self.heard) > self.rtt.fresh() {
+            return Some(self.ask_first(now, out));
+        }
         let State::Calling { blast, held } = &mut self.state else { return None };
         if self.waits {
             return None;
@@ -285,7 +235,7 @@ impl Caller {
         let (position, flags) = blast.poll(serial, path, *held, &mut self.positions)?;
         let (cut, held) = (*blast.cut(), *held);
         self.serial = serial;
-        self.first.get_or_insert(now);
+        self.sent = true;
         if !held {
             self.due = now.after(self.interval);
         }
@@ -306,6 +256,17 @@ impl Caller {
         if !self.timed.is_some_and(expected) {
             self.timed = Some((serial, now));
         }
+    }
+
+    /// The server may have been started again, or have forgotten the handle, since it was heard of.
+    /// If it is asked before anything of the call is sent, a refusal proves that the call did not
+    /// run. The clock only says when that is worth a round trip; the proof does not rest on it.
+    #[cold]
+    fn ask_first(&mut self, now: Moment, out: &mut [u8; CONTROL_BYTES_MAX]) -> Send {
+        self.state = State::Asking { first: self.serial.wrapping_add(1) };
+        self.owed = Owed::Probe;
+        self.due = now.after(self.interval);
+        self.say(now, out)
     }
 
     #[inline]
@@ -389,6 +350,7 @@ impl Caller {
     #[inline]
     fn hear(&mut self, now: Moment, header: &Header) {
         self.echo = header.serial;
+        self.heard = now;
         self.unanswered = 0;
         self.unreachable.0 = 0;
         if let Some((serial, sent)) = self.timed
@@ -409,22 +371,45 @@ impl Caller {
         bitmap: &[u8],
     ) -> Handled {
         if header.kind == Kind::Refused {
-            return self.refused(now, header);
+            return self.refused(header);
         }
         if header.sequence != self.sequence {
             return Handled::Dropped(Dropped::Late);
+        }
+        if header.kind == Kind::Ask {
+            return self.asked(now, header);
         }
         match (header.kind, self.state) {
             (Kind::LetGo | Kind::HaveCall, State::Quitting) => self.is_let_go(now, header),
             (Kind::Result, State::Quitting)
             | (Kind::LetGo, State::Idle | State::Gone)
+            | (Kind::Result, State::Asking { .. })
             | (Kind::Result | Kind::HaveCall, State::Idle | State::Owing | State::Gone) => {
                 Handled::Dropped(Dropped::Late)
             }
+            (Kind::HaveCall, State::Asking { first }) => self.is_known(now, first, header),
             (Kind::Result, _) => self.result(now, header),
             (Kind::HaveCall, _) => self.server_has(now, flow, header, bitmap),
             _ => Handled::Dropped(Dropped::Violation),
         }
+    }
+
+    /// The server knows the handle: the call may be sent.
+    fn is_known(&mut self, now: Moment, first: u16, header: &Header) -> Handled {
+        if header.flags.has(Flags::ALL) {
+            return Handled::Dropped(Dropped::Violation);
+        }
+        // What was said before the question proves nothing.
+        if before(header.echo, first) {
+            return Handled::Dropped(Dropped::Late);
+        }
+        self.hear(now, header);
+        // No credits would mean that the call waits for room, but the server has not seen it yet.
+        self.credits = header.credits.max(1);
+        let cut = Cut::new(self.shape.total, self.piece);
+        self.state = State::Calling { blast: Blast::new(cut), held: false };
+        self.interval = self.rtt.wait();
+        Handled::Nothing
     }
 
     /// A piece of the result.
@@ -606,36 +591,69 @@ impl Caller {
         Handled::Nothing
     }
 
-    /// The server does not know the handle: nothing of it will ever run there any more. Whether the
-    /// call did is certain only if that server would know, and had not heard of it.
-    fn refused(&mut self, now: Moment, header: &Header) -> Handled {
+    /// The server asks whether this side still waits for the call, which it runs.
+    fn asked(&mut self, now: Moment, header: &Header) -> Handled {
+        match self.state {
+            State::Calling { .. } | State::Working => {
+                self.hear(now, header);
+                self.server_has_all(now, false, false);
+                self.owed = Owed::Probe;
+            }
+            State::Quitting => {
+                self.hear(now, header);
+                self.owed = Owed::Quit;
+            }
+            // The call was taken for lost: nobody waits for it.
+            State::Gone => self.owed = Owed::Bye,
+            // The server had asked before it replied.
+            State::Idle
+            | State::Owing
+            | State::Asking { .. }
+            | State::Replied
+            | State::Receiving { .. } => {
+                return Handled::Dropped(Dropped::Late);
+            }
+        }
+        Handled::Nothing
+    }
+
+    /// The server does not know the handle: nothing of it will ever run there any more.
+    ///
+    /// If nothing of the call was sent, it did not run. Otherwise that is certain only if the table
+    /// that granted the handle says so, and its place has not forgotten a result since: a record whose
+    /// call ran is forgotten with its result, unless its client has the result or gave the call up.
+    fn refused(&mut self, header: &Header) -> Handled {
         if header.sequence != self.sequence {
             return Handled::Dropped(Dropped::Late);
         }
+        let elsewhere = header.flags.has(Flags::ELSEWHERE);
         let unheard = matches!(self.state, State::Calling { .. });
-        let open = self.first.map_or(0, |first| now.since(first));
-        let vouched = header.age().saturating_mul(MICROSECOND);
-        // Clocks differ by up to one in a thousand, and a read of one takes its time.
-        let vouched = vouched.saturating_sub(vouched / 1000 + MILLISECOND);
-        let certain = unheard && header.origin() == self.terms.origin && vouched > open;
-        self.fail(if certain { Executed::No } else { Executed::Maybe }, Why::Refused);
+        let same = header.table() == self.terms.table && header.generation() == self.generation;
+        let executed = if unheard && same && !elsewhere { Executed::No } else { Executed::Maybe };
+        self.fail(executed, if elsewhere { Why::Elsewhere } else { Why::Refused });
         Handled::Nothing
     }
 
     /// The call, if one is under way, is over, and with it the handle.
     fn fail(&mut self, executed: Executed, why: Why) {
         if self.is_under_way() {
+            let executed = if self.sent { executed } else { Executed::No };
             self.outcome = Some(Outcome::Failed { executed, why });
         }
         self.state = State::Gone;
-        self.owed = Owed::Nothing;
+        // A server that is only hard to hear need not run the call to its end.
+        self.owed = if matches!(why, Why::Dead) { Owed::Bye } else { Owed::Nothing };
         self.due = NEVER;
     }
 
     const fn is_under_way(&self) -> bool {
         matches!(
             self.state,
-            State::Calling { .. } | State::Working | State::Replied | State::Receiving { .. }
+            State::Asking { .. }
+                | State::Calling { .. }
+                | State::Working
+                | State::Replied
+                | State::Receiving { .. }
         )
     }
 
@@ -700,7 +718,9 @@ impl Caller {
         }
         match &mut self.state {
             State::Calling { held, .. } if *held && !self.waits => self.send_again(now),
-            State::Calling { .. } | State::Working => self.ask(now, Owed::Probe),
+            State::Asking { .. } | State::Calling { .. } | State::Working => {
+                self.ask(now, Owed::Probe)
+            }
             State::Receiving { then, .. } if *then == Then::Report => {
                 *then = Then::Ask;
                 self.owed = Owed::Have(Flags::NONE);
@@ -717,7 +737,7 @@ impl Caller {
         if !self.is_under_way() {
             return;
         }
-        if self.first.is_none() {
+        if !self.sent {
             // Nobody heard of it: it never was.
             let (executed, why) = (Executed::No, Why::Quit);
             self.outcome = Some(Outcome::Failed { executed, why });
@@ -757,12 +777,14 @@ impl Caller {
         }
     }
 
-    /// Says that the handle is not needed any more, if it is not captured.
+    /// Says that the handle is not needed any more. A call that is under way fails, and the server
+    /// cancels it, as it does one that was given up and that it has not let go of.
     pub(crate) fn bye(&mut self) {
-        if matches!(self.state, State::Idle | State::Owing) {
-            self.state = State::Gone;
-            self.owed = Owed::Bye;
+        if self.is_gone() {
+            return;
         }
+        self.fail(Executed::Maybe, Why::Quit);
+        self.owed = Owed::Bye;
     }
 
     /// Whether the server has not let go of a call that was given up.

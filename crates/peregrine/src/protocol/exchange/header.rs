@@ -36,8 +36,8 @@ pub(crate) const BITMAP_BYTES_MAX: usize = 512;
 pub(crate) const CONTROL_BYTES_MAX: usize = HEADER_BYTES + BITMAP_BYTES_MAX;
 
 const MAGIC: [u8; 2] = *b"PX";
-/// The version of the wire. In the first one `BOUND` told an age where it tells an incarnation now.
-pub(crate) const VERSION: u8 = 2;
+/// The version of the wire; `docs/PROTOCOL.md` lists what changed with each.
+pub(crate) const VERSION: u8 = 3;
 
 /// What a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,6 +71,8 @@ pub(crate) enum Kind {
     Bound = 13,
     /// Server: not bound, and why.
     Unbound = 14,
+    /// Server: it runs this call; does the client still wait for the result?
+    Ask = 15,
 }
 
 impl Kind {
@@ -90,6 +92,7 @@ impl Kind {
             12 => Self::Bind,
             13 => Self::Bound,
             14 => Self::Unbound,
+            15 => Self::Ask,
             _ => return None,
         })
     }
@@ -130,7 +133,9 @@ impl Flags {
     pub(crate) const ALL: Self = Self(8);
     /// The result was sent.
     pub(crate) const REPLIED: Self = Self(16);
-    const KNOWN: u16 = 31;
+    /// Of a refusal: the server knows the handle, but it belongs to another address.
+    pub(crate) const ELSEWHERE: Self = Self(32);
+    const KNOWN: u16 = 63;
 
     #[inline]
     pub(crate) const fn with(self, other: Self) -> Self {
@@ -246,29 +251,26 @@ impl Header {
         }
     }
 
-    /// The refusal of a packet whose handle is not known.
+    /// The refusal of a packet whose handle is not known, by the table of that number.
     ///
-    /// `age` is for how many microseconds this server would have known what became of the handle's
-    /// calls; `origin` names the server's address in a way that no other living server has.
-    pub(crate) fn refusal(of: &Self, age: u64, origin: u64) -> Self {
-        let halves = |value: u64| (value as u32, (value >> 32) as u32);
-        let ((total, head), (at, fragment)) = (halves(age), halves(origin));
+    /// `generation` is that of the handle's place: how often the place has forgotten a result.
+    pub(crate) fn refusal(of: &Self, table: u64, generation: u32) -> Self {
+        let (total, head) = (table as u32, (table >> 32) as u32);
         Self {
             echo: of.serial,
-            shape: Shape { total, head, at, ..Shape::default() },
-            fragment,
+            shape: Shape { total, head, at: generation, ..Shape::default() },
             ..Self::new(Kind::Refused, of.handle, of.sequence)
         }
     }
 
-    /// The age that a refusal tells, in microseconds.
-    pub(crate) const fn age(&self) -> u64 {
+    /// The number of the table that refuses.
+    pub(crate) const fn table(&self) -> u64 {
         self.shape.total as u64 | (self.shape.head as u64) << 32
     }
 
-    /// The origin that a refusal tells.
-    pub(crate) const fn origin(&self) -> u64 {
-        self.shape.at as u64 | (self.fragment as u64) << 32
+    /// The generation of the place that refuses.
+    pub(crate) const fn generation(&self) -> u32 {
+        self.shape.at
     }
 
     /// How the message is cut of which this is a piece.
@@ -370,7 +372,7 @@ impl Header {
                     && checked == (payload > 0)
             }
             Kind::Probe => message::is_piece(self.piece) && payload == 0,
-            Kind::Quit | Kind::LetGo | Kind::Refused | Kind::Bye => payload == 0,
+            Kind::Quit | Kind::LetGo | Kind::Refused | Kind::Bye | Kind::Ask => payload == 0,
             Kind::Hello | Kind::Cookie | Kind::Bind | Kind::Bound | Kind::Unbound => {
                 self.flags.has(Flags::CHECKED)
             }
@@ -381,6 +383,14 @@ impl Header {
     pub(crate) fn holds(&self, payload: &[u8]) -> bool {
         !self.flags.has(Flags::CHECKED) || checksum(payload) == self.check
     }
+}
+
+/// Gives a packet that was written another version; its check holds again.
+pub(crate) fn set_version(header: &mut [u8; HEADER_BYTES], version: u8) {
+    header[2] = version;
+    header[4..8].fill(0);
+    let check = checksum(header);
+    header[4..8].copy_from_slice(&check.to_le_bytes());
 }
 
 /// Whether a header that was written is that of a piece of a message.
@@ -428,7 +438,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn kinds() -> impl Strategy<Value = Kind> {
-        (1..=14u8).prop_map(|byte| Kind::from_byte(byte).expect("a kind"))
+        (1..=15u8).prop_map(|byte| Kind::from_byte(byte).expect("a kind"))
     }
 
     prop_compose! {
@@ -450,7 +460,7 @@ mod tests {
         /// Any header that can be made, and how many bytes stand behind it.
         fn headers()(
             kind in kinds(),
-            flags in 0..32u16,
+            flags in 0..64u16,
             place: u32,
             secret: [u8; 12],
             (sequence, serial, echo, credits, check) in any::<(u32, u16, u16, u16, u32)>(),
@@ -514,7 +524,7 @@ mod tests {
             bytes[..2].copy_from_slice(&MAGIC);
             bytes[2] = VERSION;
             bytes[3] &= 15;
-            bytes[28] &= 31;
+            bytes[28] &= 63;
             bytes[29] = 0;
             bytes[4..8].fill(0);
             let check = checksum(&bytes);
@@ -571,10 +581,10 @@ mod tests {
     }
 
     #[test]
-    fn refusals_carry_age_and_origin() {
+    fn refusals_carry_table_and_generation() {
         let call = Header { serial: 8, ..Header::new(Kind::Call, Handle::default(), 1) };
-        let refusal = Header::refusal(&call, 0x1_0000_0002, 0x3_0000_0004);
-        assert_eq!((refusal.age(), refusal.origin()), (0x1_0000_0002, 0x3_0000_0004));
+        let refusal = Header::refusal(&call, 0x1_0000_0002, 0x8000_0003);
+        assert_eq!((refusal.table(), refusal.generation()), (0x1_0000_0002, 0x8000_0003));
         assert_eq!((refusal.echo, refusal.sequence), (8, 1));
         let mut bytes = [0; HEADER_BYTES];
         refusal.emit(&mut bytes);

@@ -13,8 +13,11 @@
 //! * A caller has one call at a time and numbers its calls; the record runs each number once.
 //! * The *client* has all timers. It asks, the server says what it has, and exactly what is missing
 //!   is sent: a run without faults has no retransmission, however long procedures take.
-//! * A server that does not know a handle says since when it would have known what became of its
-//!   calls. Only if that is longer than the call is old, a call is *not executed* for certain.
+//! * A server that does not know a handle says how often the handle's place has forgotten a result.
+//!   Only if that is as often as when the handle was granted, a call is *not executed* for certain. No
+//!   clock takes part in this.
+//! * A server asks the caller of a procedure that runs long, and of which nothing was heard for a
+//!   while, whether it still waits. Its driver says when; without an answer the call is cancelled.
 //!
 //! The way of a call (Cedar RPC's, as Firefly and Peregrine have it): the result acknowledges the
 //! call, the next call the result; a call and a result that fit a packet are two packets. What is
@@ -32,3 +35,4 @@ pub(crate) mod positions;
 pub(crate) mod rtt;
 pub(crate) mod table;
 pub(crate) mod time;
+pub(crate) mod versions;

@@ -11,6 +11,11 @@ const WAIT_LONGEST: u64 = 3 * SECOND;
 /// Packets that overtook each other are that far apart at most, as far as we wait for it.
 const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
 
+/// A server that was heard of within this is not asked whether it is still there.
+const FRESH_MIN: u64 = 10 * MILLISECOND;
+/// The same in round trips, so that the question costs little beside the pause before it.
+const FRESH_ROUND_TRIPS: u64 = 32;
+
 /// Smoothed round-trip time and its variation, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rtt {
@@ -56,6 +61,12 @@ impl Rtt {
     #[inline]
     fn estimate(&self) -> u64 {
         (self.smoothed + 4 * self.variation).clamp(WAIT_MIN, WAIT_LONGEST)
+    }
+
+    /// How long after an answer the server need not be asked whether it is still there.
+    #[inline]
+    pub(crate) fn fresh(&self) -> u64 {
+        (self.smoothed * FRESH_ROUND_TRIPS).max(FRESH_MIN)
     }
 
     /// How long to wait for a packet that was perhaps only overtaken.

@@ -2,11 +2,13 @@
 
 /// A moment: nanoseconds since anything, the same thing for everything on this side.
 ///
-/// The clock must not run backwards. A client's must go on while its machine is suspended
-/// (`CLOCK_BOOTTIME`), because *not executed* is concluded from how old a call is at least.
+/// The clock must not run backwards. It may stand still, as that of a paused machine does, or go
+/// wrong: how long things are waited for depends on it, and nothing that is said of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(pub(crate) u64);
 
+#[cfg(test)]
+#[allow(dead_code)] // the simulator counts in them
 pub(crate) const MICROSECOND: u64 = 1_000;
 pub(crate) const MILLISECOND: u64 = 1_000_000;
 pub(crate) const SECOND: u64 = 1_000_000_000;

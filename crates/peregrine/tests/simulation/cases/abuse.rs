@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::exchange::callee::Then;
+use crate::exchange::callee::{Retain, Then};
 use crate::exchange::caller::Dropped;
 use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, checksum};
 use crate::exchange::message::Shape;
@@ -113,6 +113,7 @@ fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
         Kind::LetGo,
         Kind::Bye,
         Kind::Refused,
+        Kind::Ask,
     ];
     let rare = [Kind::Bye, Kind::Refused];
     let mut kind = *random.pick(&kinds);
@@ -129,7 +130,7 @@ fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
         Shape { what: 7, total, head: any(random) % 50, at: any(random) % 50, extension: 0 };
     let piece = 16 * random.pick(&[32, 33, 64, 88, 4090]);
     let mut flags = Flags::NONE;
-    for flag in [Flags::PLEASE, Flags::RESENT, Flags::ALL, Flags::REPLIED] {
+    for flag in [Flags::PLEASE, Flags::RESENT, Flags::ALL, Flags::REPLIED, Flags::ELSEWHERE] {
         flags = flags.with_if(random.chance(250), flag);
     }
     let length = if random.chance(500) { random.below(129) } else { random.below(3) };
@@ -178,12 +179,18 @@ fn who_knows_a_handle_can_harm_only_that() {
                     Then::Execute(_) => {
                         assert!(ran.insert(callee.sequence()), "it ran twice, seed {seed}");
                     }
-                    Then::Forget => callee.forget(now),
+                    Then::Forget => callee.forget(),
                     _ => {}
                 }
             }
             if random.chance(300) {
-                callee.replied(Shape { total: random.below(9000) as u32, ..Shape::default() });
+                let result = Shape { total: random.below(9000) as u32, ..Shape::default() };
+                if callee.replied(result) == Retain::Forget {
+                    callee.forget();
+                }
+            }
+            if random.chance(300) {
+                callee.look_after(now);
             }
             caller.handle(now, &flow, &header, &bitmap);
             caller.timer(now);

@@ -4,7 +4,7 @@ use super::*;
 use crate::exchange::time::MILLISECOND;
 use crate::world::Change;
 
-const START: Change = Change::StartServer { standby: false };
+const START: Change = Change::StartServer;
 const NO: Ending = Ending::Failed(Executed::No, Why::Refused);
 const MAYBE: Ending = Ending::Failed(Executed::Maybe, Why::Refused);
 
@@ -31,7 +31,7 @@ fn case_29_a_crash_before_the_call_came() {
     no_calls_before(&mut world, 50 * MILLISECOND);
     crash(&mut world, 20 * MILLISECOND, 10 * MILLISECOND);
     finish(&mut world);
-    // The new server is younger than the call: it cannot know that the old one never had it.
+    // The new server cannot know that the old one never had it.
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE), 0));
     assert_eq!((ending(&world, 1), executions(&world, 1)), (Some(Ending::Ok), 1));
 }
@@ -67,7 +67,7 @@ fn case_33_a_late_call_reaches_the_next_server() {
     assert_eq!((executions(&world, 0), world.sent(Kind::Refused)), (0, world.sent(Kind::Call)));
 }
 
-/// Also 36: ages are of one clock, and only that of the refusing server.
+/// Also 36: whether a call ran rests on no clock. The client asks before it sends the call.
 #[test]
 fn case_34_a_restart_between_two_calls_is_not_executed_and_bound_again() {
     let client = ClientOptions { pause: 1, ..LASTING };
@@ -91,33 +91,54 @@ fn case_34_a_restart_between_two_calls_is_not_executed_and_bound_again() {
     assert_eq!(world.oracle.bound_again, [0, 1]);
 }
 
-/// A server is not told from another one by how long it has been there: clocks differ, and jump.
+/// What says that the call arrived is lost, so that only the refusal of the next server tells.
 #[test]
-fn a_server_that_was_there_for_longer_is_another_one_all_the_same() {
+fn a_server_does_not_vouch_for_the_one_before() {
     let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }, NULL]);
-    world.later(100 * MILLISECOND, Change::CrashServer);
-    // There since the machine's clock began, which is before the first one.
-    world.later(101 * MILLISECOND, Change::StartServer { standby: true });
-    finish(&mut world);
-    assert_eq!(ending(&world, 0), Some(MAYBE));
-    assert_eq!(ending(&world, 1), Some(Ending::Ok));
-    assert_eq!(world.oracle.bound_again, [0, 1]);
-}
-
-/// Another server, there for long, takes the address over: its age proves nothing.
-#[test]
-fn a_standby_that_takes_over_does_not_vouch_for_the_first_server() {
-    let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }, NULL]);
-    // What says that the call arrived is lost, so that only the refusal tells.
     script(&mut world, |now, header| {
         let late = header.kind == Kind::HaveCall && now < 200 * MILLISECOND;
         if late { Fate::Drop } else { Fate::Pass }
     });
-    world.icmp = false;
-    world.later(100 * MILLISECOND, Change::CrashServer);
-    world.later(101 * MILLISECOND, Change::StartServer { standby: true });
+    crash(&mut world, 100 * MILLISECOND, MILLISECOND);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE), 1));
+    assert_eq!(ending(&world, 1), Some(Ending::Ok));
+    assert_eq!(world.oracle.bound_again, [0, 1]);
+}
+
+/// The machine of a client is paused right after its call ran; its result is lost, and the server is
+/// started again. By the client's clock the call is young when the refusal comes.
+#[test]
+fn a_client_whose_clock_stood_still_does_not_take_a_call_that_ran_for_one_that_did_not() {
+    for back_after in [MILLISECOND, 100 * SECOND] {
+        let mut world = world(&[NULL, NULL]);
+        script(&mut world, |now, header| {
+            let lost = header.kind == Kind::Result && now < MILLISECOND;
+            if lost { Fate::Drop } else { Fate::Pass }
+        });
+        world.later(500_000, Change::Freeze(1, 200 * SECOND));
+        crash(&mut world, MILLISECOND, back_after);
+        finish(&mut world);
+        assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE), 1));
+        assert_eq!(ending(&world, 1), Some(Ending::Ok));
+    }
+}
+
+/// The same, where the server lives and forgets the record of the client, which it takes for gone.
+#[test]
+fn a_client_whose_clock_stood_still_while_its_record_was_evicted_is_in_doubt() {
+    let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
+    let mut world = world_of(&[vec![NULL, NULL]], server, LASTING);
+    script(&mut world, |now, header| {
+        let lost = header.kind == Kind::Result && now < MILLISECOND;
+        if lost { Fate::Drop } else { Fate::Pass }
+    });
+    world.later(500_000, Change::Freeze(1, 200 * SECOND));
+    world.run_until(70 * SECOND);
+    world.start(2, &[vec![NULL]]);
+    finish(&mut world);
+    assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE), 1));
+    assert_eq!([ending(&world, 1), ending(&world, 2)], [Some(Ending::Ok); 2]);
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn case_53_a_call_is_given_up_at_any_moment() {
             result: 40_000,
             runs_for: Some(MILLISECOND),
             quits_after: Some(microseconds * 1000),
+            ..NULL
         };
         let mut world = world(&[given_up, NULL]);
         finish(&mut world);

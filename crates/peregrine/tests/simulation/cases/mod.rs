@@ -39,7 +39,8 @@ use crate::server::ServerOptions;
 use crate::world::{CLIENT_OPTIONS, SERVER_OPTIONS, World};
 
 /// Nothing in, nothing out, at once.
-const NULL: Plan = Plan { total: 0, result: 0, runs_for: Some(1000), quits_after: None };
+const NULL: Plan =
+    Plan { total: 0, result: 0, runs_for: Some(1000), quits_after: None, heeds: false };
 
 const LASTING: ClientOptions = ClientOptions { bye: false, ..CLIENT_OPTIONS };
 
@@ -119,12 +120,8 @@ fn a_quiet_call_is_two_packets_and_nothing_is_sent_again() {
 /// Long procedures and large messages, both ways, without any fault.
 #[test]
 fn without_faults_nothing_is_sent_again() {
-    let plan = |total, result, ms: u64| Plan {
-        total,
-        result,
-        runs_for: Some(ms * 1_000_000),
-        quits_after: None,
-    };
+    let plan =
+        |total, result, ms: u64| Plan { total, result, runs_for: Some(ms * 1_000_000), ..NULL };
     let plans = [
         plan(100_000, 0, 0),
         plan(0, 300_000, 7),

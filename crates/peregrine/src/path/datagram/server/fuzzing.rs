@@ -150,18 +150,17 @@ impl Datagrams {
             payload_check: false,
         };
         let granted = self.service.grant(moment(), &wish, &self.nobody.into());
-        granted.expect("handles").handles().to_vec()
+        granted.expect("handles").leases().iter().map(|lease| lease.handle).collect()
     }
 
     fn forget_all(&self) {
-        let now = moment();
         let mut table = locked(&self.service.table);
         for record in self.service.records.all() {
             let mut inner = locked(&record.0);
             assert_ne!(inner.callee.standing(), Standing::Running, "all of it was run");
             assert!(inner.callee.standing() != Standing::Replied || inner.result.is_some());
             if inner.callee.standing() != Standing::Vacant {
-                self.service.forget(&mut inner, &mut Spare::default(), now);
+                self.service.forget(&mut inner, &mut Spare::default());
                 table.release(inner.callee.handle_of().place);
             }
         }

@@ -13,7 +13,9 @@ use crate::limits;
 use crate::path::datagram::credits;
 use crate::path::datagram::keeping::{Peer, Spare};
 use crate::path::rows::Row;
-use crate::protocol::exchange::bind::{Asked, BIND_BYTES, Denial, Grant, HANDLES_MAX, Said, Wish};
+use crate::protocol::exchange::bind::{
+    Asked, BIND_BYTES, Denial, Grant, HANDLES_MAX, Lease, Said, Wish,
+};
 use crate::protocol::exchange::callee::{Standing, Terms};
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Header};
 use crate::protocol::exchange::message::TOTAL_MAX;
@@ -76,12 +78,12 @@ impl Service {
         let bytes_max = (row.message_bytes + extensions::BYTES_MAX).min(TOTAL_MAX as usize) as u32;
         let terms = Terms { piece, credits: wish.credits, credits_here, bytes_max };
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
-        let mut handles = [Handle { place: 0, secret: [0; 12] }; HANDLES_MAX];
+        let mut leases = [Lease::default(); HANDLES_MAX];
         let mut count = 0;
         while count < wanted
-            && let Some(handle) = self.admit(now, &row, from, &terms, wish.payload_check)
+            && let Some(lease) = self.admit(now, &row, from, &terms, wish.payload_check)
         {
-            handles[count] = handle;
+            leases[count] = lease;
             count += 1;
         }
         if count == 0 {
@@ -89,12 +91,12 @@ impl Service {
             return Err((Why::Exhausted, text));
         }
         let digest = row.serve.interface().digest().0;
-        let mut grant = Grant::new(self.origin, self.incarnation, digest);
+        let mut grant = Grant::new(self.number, self.incarnation, digest);
         (grant.piece, grant.call_bytes_max, grant.credits) = (piece, bytes_max, credits_here);
         grant.payload_check = wish.payload_check;
         grant.big_endian = row.serve.byte_order() == ByteOrder::Big;
         row.stands();
-        Ok(grant.with(&handles[..count]))
+        Ok(grant.with(&leases[..count]))
     }
 
     /// A handle for one more caller, if there is a place.
@@ -105,7 +107,7 @@ impl Service {
         from: &Address,
         terms: &Terms,
         checked: bool,
-    ) -> Option<Handle> {
+    ) -> Option<Lease> {
         let secret = sys::random().ok()?;
         let from_whom = Peer::of(from);
         let (peer, host) = (self.peer(from_whom), self.peer(from_whom.host()));
@@ -126,14 +128,14 @@ impl Service {
                 table.leave_to(admission.place, inner.group.into());
                 return None;
             }
-            self.forget(&mut inner, &mut Spare::default(), now);
+            self.forget(&mut inner, &mut Spare::default());
         }
         inner.flow = self.flows.of(peer);
         inner.callee.occupy(now, secret, peer, terms);
         inner.to = *from;
         (inner.group, inner.checked) = (host as u16, checked);
         inner.row = Some(Arc::clone(row));
-        Some(inner.callee.handle_of())
+        Some(inner.callee.lease())
     }
 
     /// Revokes the handles of callers that hold memory and were not heard of for so long that the
@@ -156,15 +158,15 @@ impl Service {
             let holds = inner.call.is_some() || inner.lent.is_some() || inner.result.is_some();
             let silence = now.since(inner.callee.last_heard());
             if holds && is_forgettable(inner.callee.standing(), silence) {
-                self.forget(&mut inner, &mut spare, now);
+                self.forget(&mut inner, &mut spare);
                 table.release(place);
             }
         }
     }
 
     /// A record loses its handle.
-    pub(super) fn forget(&self, inner: &mut Inner, spare: &mut Spare, now: Moment) {
-        inner.callee.forget(now);
+    pub(super) fn forget(&self, inner: &mut Inner, spare: &mut Spare) {
+        inner.callee.forget();
         self.drop_call(inner);
         inner.waits = Waits::No;
         if let Some(result) = inner.result.take() {
@@ -179,14 +181,14 @@ impl Service {
 
     /// A caller does not need its place any more.
     #[cold]
-    pub(super) fn bye(&self, header: &Header, peer: u64, spare: &mut Spare, now: Moment) {
-        let Some(record) = self.record(header.handle.place) else { return };
+    pub(super) fn bye(&self, handle: Handle, spare: &mut Spare) {
+        let Some(record) = self.record(handle.place) else { return };
         // In the order of admission: the table, then a record. Meanwhile it may have become another
         // caller's place.
         let (mut table, mut inner) = (locked(&self.table), locked(&record.0));
-        if inner.callee.knows(header, peer) && inner.callee.standing() == Standing::Idle {
-            self.forget(&mut inner, spare, now);
-            table.release(header.handle.place);
+        if inner.callee.handle_of() == handle && inner.callee.standing() == Standing::Idle {
+            self.forget(&mut inner, spare);
+            table.release(handle.place);
         }
     }
 }

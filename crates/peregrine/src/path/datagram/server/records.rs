@@ -11,7 +11,6 @@ use crate::path::datagram::PeerFlow;
 use crate::path::datagram::keeping::Retained;
 use crate::path::rows::Row;
 use crate::protocol::exchange::callee::Callee;
-use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, Rank};
 use crate::sys::Address;
 
@@ -20,7 +19,6 @@ const CHUNK: usize = 64;
 
 pub(super) struct Records {
     chunks: Box<[OnceLock<Box<[Record]>>]>,
-    since: Moment,
     nobody: Arc<PeerFlow>,
 }
 
@@ -51,14 +49,10 @@ pub(super) struct Inner {
 }
 
 impl Records {
-    /// None yet; the places vouch since this moment.
-    pub(super) fn new(since: Moment) -> Self {
+    /// None yet.
+    pub(super) fn new() -> Self {
         let chunks = limits::CALLERS_MAX.div_ceil(CHUNK);
-        Self {
-            chunks: (0..chunks).map(|_| OnceLock::new()).collect(),
-            since,
-            nobody: PeerFlow::new(),
-        }
+        Self { chunks: (0..chunks).map(|_| OnceLock::new()).collect(), nobody: PeerFlow::new() }
     }
 
     /// Those that were ever made.
@@ -74,13 +68,13 @@ impl Records {
 
     /// The record of a place, made if it is needed for the first time.
     pub(super) fn made(&self, place: u32) -> Option<&Record> {
-        let (number, since) = (place as usize / CHUNK, self.since);
+        let number = place as usize / CHUNK;
         let first = (number * CHUNK) as u32;
         let vacant = |place| {
             Record(Mutex::ranked(
                 Rank::Record,
                 Inner {
-                    callee: Callee::vacant(place, since),
+                    callee: Callee::vacant(place),
                     flow: Arc::clone(&self.nobody),
                     paced: false,
                     to: Address::default(),

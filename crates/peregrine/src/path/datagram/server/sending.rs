@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, ErrorKind};
 
-use super::{COPIED, Inner, Service};
+use super::{COPIED, Inner, Service, Why};
 use crate::counters::Counting;
 use crate::device::Train;
 use crate::path::datagram::keeping::{Peer, Retained};
@@ -17,6 +17,7 @@ use crate::path::datagram::{checks, moment};
 use crate::protocol::exchange::callee::Callee;
 use crate::protocol::exchange::header::{self, CONTROL_BYTES_MAX, HEADER_BYTES, Header};
 use crate::protocol::exchange::time::{Moment, SECOND};
+use crate::protocol::exchange::versions;
 use crate::sync::MutexGuard;
 use crate::sys::Address;
 use crate::value::{Space, Window};
@@ -168,10 +169,20 @@ impl Service {
     /// Refuses a packet that a record does not know.
     #[cold]
     pub(super) fn refuse(&self, callee: &Callee, now: Moment, header: &Header, to: &Address) {
-        if let Some(refusal) = callee.refuse(now, header, self.origin) {
+        if let Some(refusal) = callee.refuse(header, self.number) {
             let mut out = [0; HEADER_BYTES];
             refusal.emit(&mut out);
             self.answer_stranger(now, &out, to);
+        }
+    }
+
+    /// Counts a datagram that this release cannot read. A client of another version of the wire that
+    /// wants to bind is told so.
+    #[cold]
+    pub(super) fn not_understood(&self, now: Moment, datagram: &[u8], from: &Address) {
+        self.dropped.fetch_add(1, Ordering::Relaxed);
+        if let Some(answer) = versions::refuse(datagram, Why::ProtocolMismatch as u32) {
+            self.answer_stranger(now, &answer, from);
         }
     }
 }

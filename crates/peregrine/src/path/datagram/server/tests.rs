@@ -72,7 +72,7 @@ fn admitted(service: &Service, now: Moment) -> Handle {
     let row = service.host.bind("", None, 0, &from).unwrap();
     row.stands();
     let terms = Terms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
-    service.admit(now, &row, &from, &terms, false).unwrap()
+    service.admit(now, &row, &from, &terms, false).unwrap().handle
 }
 
 /// A call of a caller comes: all of it, or its first piece.
@@ -123,10 +123,10 @@ fn who_holds_memory_and_is_silent_for_long_loses_it() {
     drop(own);
     assert_eq!(standings(), [Standing::Idle, Standing::Vacant, Standing::Vacant]);
     assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
-    // What the place vouches for begins anew: its client may have run something.
+    // The place says that it has forgotten a result: its client may have run something.
     let inner = locked(&service.record(replied.place).unwrap().0);
     let again = Header::new(Kind::Probe, replied, replied.sequence());
-    assert_eq!(inner.callee.refuse(later, &again, 0).map(|refusal| refusal.age()), Some(0));
+    assert_eq!(inner.callee.refuse(&again, 0).map(|refusal| refusal.generation()), Some(1));
 }
 
 #[test]

@@ -13,7 +13,7 @@ const SECRET: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff];
 const FIRST: u32 = 0;
 
 fn callee() -> Callee {
-    let mut callee = Callee::vacant(4, Moment(0));
+    let mut callee = Callee::vacant(4);
     let terms = Terms { piece: 1024, credits: 64, credits_here: 32, bytes_max: 1 << 20 };
     callee.occupy(NOW, SECRET, PEER, &terms);
     callee
@@ -288,57 +288,180 @@ fn a_new_call_waits_for_the_end_of_the_one_before() {
     then(callee, call(FIRST, 0, 0));
     assert_eq!(then(callee, call(FIRST + 1, 0, 0)), DROPPED_LATE);
     assert_eq!(then(callee, packet(Kind::Quit, FIRST + 1)), DROPPED_LATE);
-    assert_eq!(then(callee, packet(Kind::Bye, FIRST)), Then::Dropped(Dropped::Violation));
     assert_eq!(callee.standing(), Standing::Running);
 }
 
 #[test]
-fn refusals_vouch_for_what_the_place_would_know() {
+fn a_place_that_forgets_a_result_is_of_another_generation() {
     let mut callee = callee();
     let stranger =
         Header { handle: Handle { place: 4, secret: [9; 12] }, ..packet(Kind::Probe, 1) };
     assert!(!callee.knows(&stranger, PEER));
-    let age = |callee: &Callee, seconds: u64| {
-        let now = Moment(seconds * SECOND);
-        callee.refuse(now, &stranger, 77).expect("a refusal").age() / 1_000_000
+    let generation = |callee: &Callee| {
+        let refusal = callee.refuse(&stranger, 77).expect("a refusal");
+        assert_eq!((refusal.table(), refusal.flags), (77, Flags::NONE));
+        assert_eq!(refusal.generation(), callee.lease().generation);
+        refusal.generation()
     };
-    assert_eq!(age(&callee, 300), 300);
+    assert_eq!(generation(&callee), 0);
     // An idle record, or one whose call never ran, is forgotten without a trace.
     then(&mut callee, call(FIRST, 3000, 1));
-    callee.forget(Moment(310 * SECOND));
-    assert_eq!(age(&callee, 320), 320);
-    // One whose client perhaps waits is not.
+    callee.forget();
+    assert_eq!(generation(&callee), 0);
     let terms = Terms { piece: 1024, credits: 64, credits_here: 32, bytes_max: 1 << 20 };
-    callee.occupy(NOW, SECRET, PEER, &terms);
+    let occupied = |callee: &mut Callee| callee.occupy(NOW, SECRET, PEER, &terms);
+    // So is one whose client has the result, gave the call up, or said goodbye.
+    let all = Header { flags: Flags::ALL, ..packet(Kind::HaveResult, FIRST) };
+    for over in [all, packet(Kind::Quit, FIRST), packet(Kind::Bye, FIRST)] {
+        occupied(&mut callee);
+        then(&mut callee, call(FIRST, 0, 0));
+        callee.replied(result(0));
+        then(&mut callee, over);
+        callee.forget();
+        assert_eq!(generation(&callee), 0);
+    }
+    // One whose client perhaps waits is not.
+    occupied(&mut callee);
     then(&mut callee, call(FIRST, 0, 0));
     callee.replied(result(0));
-    callee.forget(Moment(400 * SECOND));
-    assert_eq!(age(&callee, 430), 30);
+    callee.forget();
+    assert_eq!(generation(&callee), 1);
     // A place remembers that when it is another's.
-    callee.occupy(NOW, [8; 12], PEER, &terms);
-    callee.forget(Moment(500 * SECOND));
-    assert_eq!(age(&callee, 530), 130);
+    occupied(&mut callee);
+    assert_eq!(callee.lease().generation, 1);
+    callee.forget();
+    assert_eq!(generation(&callee), 1);
 }
 
 #[test]
-fn from_elsewhere_a_handle_is_refused_and_nothing_is_vouched_for() {
+fn from_elsewhere_a_handle_is_refused_and_the_refusal_says_why() {
     let callee = callee();
     let probe = packet(Kind::Probe, FIRST);
     assert!(!callee.knows(&probe, PEER + 1));
-    assert_eq!(callee.refuse(NOW, &probe, 77).map(|refusal| refusal.age()), Some(0));
-    for kind in [Kind::Bye, Kind::Result, Kind::LetGo, Kind::Refused, Kind::HaveCall] {
-        assert_eq!(callee.refuse(NOW, &packet(kind, FIRST), 77), None);
+    assert_eq!(callee.refuse(&probe, 77).map(|refusal| refusal.flags), Some(Flags::ELSEWHERE));
+    for kind in [Kind::Bye, Kind::Result, Kind::LetGo, Kind::Refused, Kind::HaveCall, Kind::Ask] {
+        assert_eq!(callee.refuse(&packet(kind, FIRST), 77), None);
     }
 }
 
 #[test]
-fn goodbye_ends_the_record() {
-    let callee = &mut callee();
+fn goodbye_ends_the_record_whichever_number_it_has() {
+    for sequence in [FIRST.wrapping_sub(1), FIRST, FIRST + 1] {
+        let callee = &mut callee();
+        then(callee, call(FIRST, 0, 0));
+        callee.replied(result(0));
+        sent(callee);
+        let received = receive(callee, packet(Kind::Bye, sequence));
+        assert_eq!(received, Received { release: true, then: Then::Forget });
+        callee.forget();
+        assert!(!callee.knows(&packet(Kind::Call, FIRST + 1), PEER));
+    }
+}
+
+#[test]
+fn goodbye_cancels_what_runs_and_the_record_is_forgotten_at_its_end() {
+    for given_up in [false, true] {
+        let callee = &mut callee();
+        then(callee, call(FIRST, 0, 0));
+        if given_up {
+            then(callee, packet(Kind::Quit, FIRST));
+            sent(callee);
+        }
+        assert_eq!(then(callee, packet(Kind::Bye, FIRST)), Then::Nothing);
+        assert!(callee.has_given_up(FIRST));
+        assert_eq!(then(callee, packet(Kind::Probe, FIRST)), DROPPED_LATE);
+        assert_eq!(then(callee, call(FIRST + 1, 0, 0)), DROPPED_LATE);
+        assert_eq!(callee.look_after(NOW.after(100 * SECOND)), None);
+        assert_eq!(callee.replied(result(9)), Retain::Forget);
+        assert_eq!(sent(callee), []);
+        assert_eq!(callee.standing(), Standing::Idle);
+    }
+}
+
+/// Looks after a caller whenever it is due, until that time, and returns when it was asked, in
+/// milliseconds.
+fn asked_until(callee: &mut Callee, now: &mut Moment, end: Moment) -> Vec<u64> {
+    let mut asked = Vec::new();
+    while let Some(due) = callee.look_after(*now) {
+        let questions = sent(callee);
+        assert!(questions.iter().all(|one| *one == (Kind::Ask, 0, Flags::ALL)), "{questions:?}");
+        asked.extend(questions.iter().map(|_| now.since(NOW) / MILLISECOND));
+        if due > end {
+            break;
+        }
+        *now = due;
+    }
+    asked
+}
+
+#[test]
+fn a_silent_caller_is_asked_and_then_taken_for_gone() {
+    let (callee, mut now) = (&mut callee(), NOW);
+    assert_eq!(callee.look_after(now), None);
     then(callee, call(FIRST, 0, 0));
-    callee.replied(result(0));
-    sent(callee);
-    let received = receive(callee, packet(Kind::Bye, FIRST));
-    assert_eq!(received, Received { release: true, then: Then::Forget });
-    callee.forget(NOW);
-    assert!(!callee.knows(&packet(Kind::Call, FIRST + 1), PEER));
+    let asked = asked_until(callee, &mut now, NOW.after(100 * SECOND));
+    assert_eq!(asked, [500, 800, 1100, 1400, 1700]);
+    assert_eq!(now.since(NOW), 2000 * MILLISECOND);
+    assert!(callee.has_given_up(FIRST) && !callee.has_given_up(FIRST + 1));
+    // It was only halted: it asks, is answered, and gets the result. The call stays cancelled.
+    callee.handle(now, &Unknown, &packet(Kind::Probe, FIRST), &[]);
+    assert_eq!(sent(callee), [(Kind::HaveCall, 0, Flags::ALL)]);
+    assert!(callee.is_given_up());
+    assert_eq!(callee.replied(result(10)), Retain::Keep);
+    assert_eq!(sent(callee), [(Kind::Result, 0, Flags::NONE)]);
+    assert!(!callee.is_given_up());
+    // The next call is a new one.
+    callee.handle(now, &Unknown, &call(FIRST + 1, 0, 0), &[]);
+    assert!(!callee.is_given_up());
+    assert!(callee.look_after(now).is_some());
+}
+
+#[test]
+fn a_caller_that_is_heard_of_is_not_asked() {
+    let (callee, mut now) = (&mut callee(), NOW);
+    then(callee, call(FIRST, 0, 0));
+    for _ in 0..100 {
+        let then = now.after(440 * MILLISECOND);
+        assert_eq!(asked_until(callee, &mut now, then), [0; 0]);
+        now = then;
+        callee.handle(now, &Unknown, &packet(Kind::Probe, FIRST), &[]);
+        sent(callee);
+    }
+}
+
+#[test]
+fn a_caller_that_only_answers_is_asked_once_a_second_and_its_death_is_seen_in_time() {
+    let (callee, mut now) = (&mut callee(), NOW);
+    then(callee, call(FIRST, 0, 0));
+    let mut questions = 0;
+    while now < NOW.after(60 * SECOND) {
+        let due = callee.look_after(now).expect("it runs");
+        if sent(callee) == [(Kind::Ask, 0, Flags::ALL)] {
+            questions += 1;
+            callee.handle(now, &Unknown, &packet(Kind::Probe, FIRST), &[]);
+            sent(callee);
+        } else {
+            now = due;
+        }
+    }
+    assert!((60..=61).contains(&questions), "{questions}");
+    let silent = now;
+    while let Some(due) = callee.look_after(now) {
+        now = due;
+    }
+    assert!(now.since(silent) <= 2500 * MILLISECOND, "{}", now.since(silent));
+    assert!(callee.is_given_up());
+}
+
+/// A server that was halted finds that nothing was heard for long, and what came meanwhile still to
+/// be read.
+#[test]
+fn a_server_that_was_halted_judges_nobody_before_it_has_asked() {
+    let (callee, mut now) = (&mut callee(), NOW);
+    then(callee, call(FIRST, 0, 0));
+    now = now.after(100 * SECOND);
+    let due = callee.look_after(now).expect("it asks");
+    assert!(due > now && !callee.is_given_up());
+    callee.handle(now, &Unknown, &packet(Kind::Probe, FIRST), &[]);
+    assert!(callee.look_after(now).is_some() && !callee.is_given_up());
 }

@@ -2,13 +2,14 @@
 
 use super::super::flow::Unknown;
 use super::super::rtt::WAIT_MIN;
-use super::super::time::SECOND;
+use super::super::time::{MICROSECOND, SECOND};
 use super::*;
 
 const NOW: Moment = Moment(100 * SECOND);
 const SECRET: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff];
 const FIRST: u32 = 0;
-const ORIGIN: u64 = 77;
+const TABLE: u64 = 77;
+const GENERATION: u32 = 3;
 const ROUND_TRIP: u64 = 100 * MICROSECOND;
 
 fn caller() -> Caller {
@@ -18,9 +19,12 @@ fn caller() -> Caller {
         credits_here: 32,
         call_bytes_max: 1 << 20,
         result_bytes_max: 1 << 20,
-        origin: ORIGIN,
+        table: TABLE,
     };
-    Caller::new(Handle { place: 4, secret: SECRET }, terms, ROUND_TRIP, 3)
+    let handle = Handle { place: 4, secret: SECRET };
+    let mut caller = Caller::new(Lease { handle, generation: GENERATION }, terms, ROUND_TRIP, 3);
+    caller.heard_at(NOW);
+    caller
 }
 
 fn shape(total: u32) -> Shape {
@@ -161,19 +165,20 @@ fn what_no_call_acknowledged_is_acknowledged_when_asked() {
 #[test]
 fn it_asks_with_growing_intervals_and_then_takes_the_server_for_dead() {
     let (mut caller, mut now) = (calling(100), NOW);
-    let (mut waits, mut asked) = (Vec::new(), 0);
+    let (mut waits, mut all) = (Vec::new(), Vec::new());
     while !caller.is_gone() {
         let (waited, sent) = next(&mut caller, &mut now);
         waits.push(waited / MILLISECOND);
-        asked += sent.len();
-        assert!(sent.iter().all(|one| *one == PROBE), "{sent:?}");
+        all.extend(sent);
     }
+    assert_eq!(all.pop(), Some((Kind::Bye, 0, Flags::NONE)));
+    assert!(all.iter().all(|one| *one == PROBE), "{all:?}");
     assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Dead));
     for (wait, expected) in waits.iter().zip([5, 10, 20, 40, 80, 160]) {
         assert!(wait.abs_diff(expected) <= expected / 10 + 1, "{waits:?}");
     }
     assert!(waits[6..].iter().all(|wait| (180..=220).contains(wait)), "{waits:?}");
-    assert_eq!((asked, waits.len()), (15, 16));
+    assert_eq!((all.len(), waits.len()), (15, 16));
 }
 
 #[test]
@@ -291,39 +296,146 @@ fn a_windowed_result_is_answered_at_once_if_it_has_no_holes() {
     assert_eq!(sent(&mut caller, NOW), [(Kind::HaveResult, 3, Flags::NONE)]);
 }
 
-/// A refusal: its age in milliseconds, and whose it is.
-fn refusal(age_ms: u64, origin: u64) -> Header {
-    Header::refusal(&packet(Kind::Call, FIRST), age_ms * 1000, origin)
+/// A refusal by that table, at whose place so many results were forgotten.
+fn refusal(table: u64, generation: u32) -> Header {
+    Header::refusal(&packet(Kind::Call, FIRST), table, generation)
 }
 
 #[test]
-fn a_refusal_says_not_executed_only_if_its_server_would_know() {
+fn a_refusal_says_not_executed_only_if_its_table_has_forgotten_nothing() {
     let (certain, doubt) = (Executed::No, Executed::Maybe);
-    let later = NOW.after(500 * MILLISECOND);
-    for (age, origin, heard, expected) in [
-        (10_000, ORIGIN, false, certain),
-        (502, ORIGIN, false, certain),
-        // Younger than the call, or within what clocks may be wrong.
-        (501, ORIGIN, false, doubt),
-        (400, ORIGIN, false, doubt),
-        (0, ORIGIN, false, doubt),
-        // Another server at the same address.
-        (10_000, ORIGIN + 1, false, doubt),
-        // It had been taken.
-        (10_000, ORIGIN, true, doubt),
+    for (table, generation, heard, expected) in [
+        (TABLE, GENERATION, false, certain),
+        // The place has forgotten a result, or its number is from another time.
+        (TABLE, GENERATION + 1, false, doubt),
+        (TABLE, GENERATION - 1, false, doubt),
+        // Another server at the same address, or another socket of the same one.
+        (TABLE + 1, GENERATION, false, doubt),
+        // The call had been taken.
+        (TABLE, GENERATION, true, doubt),
     ] {
-        let mut caller = calling(0);
-        if heard {
-            caller.handle(later, &Unknown, &all(FIRST), &[]);
+        // However long ago the call began by whichever clock.
+        for later in [0, 500 * MILLISECOND, 100_000 * SECOND] {
+            let mut caller = calling(0);
+            if heard {
+                caller.handle(NOW, &Unknown, &all(FIRST), &[]);
+            }
+            caller.handle(NOW.after(later), &Unknown, &refusal(table, generation), &[]);
+            let outcome = caller.outcome();
+            assert_eq!(outcome, failed(expected, Why::Refused), "{table} {generation} {heard}");
+            assert!(caller.is_gone());
         }
-        caller.handle(later, &Unknown, &refusal(age, origin), &[]);
-        assert_eq!(caller.outcome(), failed(expected, Why::Refused), "{age} {origin} {heard}");
-        assert!(caller.is_gone());
     }
     // Of another call, it is late.
     let mut caller = calling(0);
-    let old = Header { sequence: FIRST.wrapping_sub(1), ..refusal(10_000, ORIGIN) };
+    let old = Header { sequence: FIRST.wrapping_sub(1), ..refusal(TABLE, GENERATION) };
     assert_eq!(caller.handle(NOW, &Unknown, &old, &[]), Handled::Dropped(Dropped::Late));
+}
+
+#[test]
+fn a_refusal_because_of_the_address_says_so_and_nothing_of_the_call() {
+    let mut caller = calling(0);
+    let refusal = Header { flags: Flags::ELSEWHERE, ..refusal(TABLE, GENERATION) };
+    caller.handle(NOW, &Unknown, &refusal, &[]);
+    assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Elsewhere));
+}
+
+/// Begins a call a second after the server was heard of: it is asked whether it knows the handle.
+fn asking() -> (Caller, Moment) {
+    let (mut caller, now) = (caller(), NOW.after(SECOND));
+    caller.begin(shape(3000)).expect("it can begin");
+    assert_eq!(sent(&mut caller, now), [PROBE]);
+    (caller, now)
+}
+
+#[test]
+fn after_a_pause_the_server_is_asked_before_anything_is_sent() {
+    let (mut caller, now) = asking();
+    // What was said before the question proves nothing.
+    let early = Header { echo: caller.serial - 1, ..packet(Kind::HaveCall, FIRST) };
+    assert_eq!(caller.handle(now, &Unknown, &early, &[]), Handled::Dropped(Dropped::Late));
+    assert_eq!(sent(&mut caller, now), []);
+    let answer = Header { echo: caller.serial, ..early };
+    assert_eq!(caller.handle(now, &Unknown, &answer, &[]), Handled::Nothing);
+    let pieces: Vec<_> = sent(&mut caller, now).iter().map(|one| (one.0, one.1)).collect();
+    assert_eq!(pieces, [(Kind::Call, 1), (Kind::Call, 2), (Kind::Call, 0)]);
+    assert_eq!(caller.handle(now, &Unknown, &result(9, 0), &[]), Handled::Place(0..9));
+    // The next one follows at once.
+    caller.outcome();
+    caller.begin(shape(0)).expect("it can begin");
+    let soon = now.after(9 * MILLISECOND);
+    assert_eq!(sent(&mut caller, soon), [(Kind::Call, 0, Flags::NONE)]);
+}
+
+#[test]
+fn what_was_not_sent_was_not_executed_whoever_refuses_it() {
+    let (mut caller, now) = asking();
+    caller.handle(now, &Unknown, &refusal(TABLE + 1, 9), &[]);
+    assert_eq!(caller.outcome(), failed(Executed::No, Why::Refused));
+    let (mut caller, now) = asking();
+    caller.handle(now, &Unknown, &Header { flags: Flags::ELSEWHERE, ..refusal(TABLE, 3) }, &[]);
+    assert_eq!(caller.outcome(), failed(Executed::No, Why::Elsewhere));
+    let (mut caller, mut now) = asking();
+    while !caller.is_gone() {
+        next(&mut caller, &mut now);
+    }
+    assert_eq!(caller.outcome(), failed(Executed::No, Why::Dead));
+    // Given up before it was sent, its number is used again.
+    let (mut caller, now) = asking();
+    caller.quit(now);
+    assert_eq!(caller.outcome(), failed(Executed::No, Why::Quit));
+    caller.begin(shape(0)).expect("it can begin again");
+    assert_eq!(caller.sequence, FIRST);
+}
+
+#[test]
+fn a_server_that_asks_is_told_whether_the_call_is_open() {
+    let ask = packet(Kind::Ask, FIRST);
+    // The question says that the server has the whole call.
+    let (mut caller, mut now) = (calling(3000), NOW);
+    assert_eq!(caller.handle(NOW, &Unknown, &ask, &[]), Handled::Nothing);
+    assert_eq!(sent(&mut caller, NOW), [PROBE]);
+    let (waited, then) = next(&mut caller, &mut now);
+    assert_eq!((waited, then), (WAIT_MAX, vec![PROBE]));
+    let mut caller = calling(0);
+    caller.quit(NOW);
+    sent(&mut caller, NOW);
+    assert_eq!(caller.handle(NOW, &Unknown, &ask, &[]), Handled::Nothing);
+    assert_eq!(sent(&mut caller, NOW), [(Kind::Quit, 0, Flags::NONE)]);
+    // After the result, or of another call, it is late.
+    let mut caller = calling(0);
+    caller.handle(NOW, &Unknown, &result(0, 0), &[]);
+    assert_eq!(caller.handle(NOW, &Unknown, &ask, &[]), Handled::Dropped(Dropped::Late));
+    let other = packet(Kind::Ask, FIRST + 1);
+    assert_eq!(caller.handle(NOW, &Unknown, &other, &[]), Handled::Dropped(Dropped::Late));
+    assert_eq!(sent(&mut caller, NOW), []);
+}
+
+#[test]
+fn a_client_that_takes_the_server_for_dead_says_goodbye_and_says_it_again_when_asked() {
+    let (mut caller, mut now) = (calling(0), NOW);
+    let mut last = Vec::new();
+    while !caller.is_gone() {
+        (_, last) = next(&mut caller, &mut now);
+    }
+    assert_eq!(last, [(Kind::Bye, 0, Flags::NONE)]);
+    assert_eq!(caller.handle(now, &Unknown, &packet(Kind::Ask, FIRST), &[]), Handled::Nothing);
+    assert_eq!(sent(&mut caller, now), [(Kind::Bye, 0, Flags::NONE)]);
+}
+
+#[test]
+fn goodbye_ends_a_call_that_is_open_or_was_given_up() {
+    let mut caller = calling(0);
+    caller.bye();
+    assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Quit));
+    assert_eq!(sent(&mut caller, NOW), [(Kind::Bye, 0, Flags::NONE)]);
+    let mut caller = calling(0);
+    caller.quit(NOW);
+    caller.bye();
+    assert_eq!(sent(&mut caller, NOW), [(Kind::Bye, 0, Flags::NONE)]);
+    assert!(caller.is_gone() && !caller.is_captured());
+    caller.bye();
+    assert_eq!(sent(&mut caller, NOW), []);
 }
 
 #[test]
@@ -344,11 +456,12 @@ fn a_call_given_up_captures_the_handle_until_the_server_lets_go() {
     // If it never does, the handle is of no use any more.
     let (mut caller, mut now) = (calling(0), NOW);
     caller.quit(now);
-    let mut quits = sent(&mut caller, now).len();
+    let mut all = sent(&mut caller, now);
     while !caller.is_gone() {
-        quits += next(&mut caller, &mut now).1.len();
+        all.extend(next(&mut caller, &mut now).1);
     }
-    assert_eq!(quits, 10);
+    assert_eq!(all.pop(), Some((Kind::Bye, 0, Flags::NONE)));
+    assert_eq!(all, [(Kind::Quit, 0, Flags::NONE); 10]);
 }
 
 #[test]

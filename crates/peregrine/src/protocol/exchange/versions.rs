@@ -1,0 +1,97 @@
+//! Packets of other versions: what two releases that do not understand each other can still say.
+//!
+//! Every version keeps this: a packet of binding has 512 bytes; magic, version, kind, check and secret
+//! stand where they stand in [`header`](super::header); the kinds `HELLO`, `COOKIE`, `BIND` and
+//! `UNBOUND` have the numbers that they have, and the body of `UNBOUND` is laid out as in
+//! [`bind`](super::bind). So a server answers a client of any version with an `UNBOUND` of that
+//! version, whose text names both. Servers before version 3 do not answer: a client whose questions
+//! stay unanswered also asks in the version before its own.
+
+use super::bind::{BIND_BYTES, Denial, Said};
+use super::header::{Bad, HEADER_BYTES, Header, Kind, VERSION, checksum, set_version};
+
+/// A packet of binding of another version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Other {
+    pub(crate) version: u8,
+    pub(crate) kind: Kind,
+    pub(crate) nonce: [u8; 12],
+    pub(crate) serial: u16,
+}
+
+/// Reads a packet of binding of another version; `None` if it is none, or damaged.
+pub(crate) fn read(packet: &[u8]) -> Option<Other> {
+    let packet: &[u8; BIND_BYTES] = packet.try_into().ok()?;
+    let (header, body) = packet.split_first_chunk::<HEADER_BYTES>()?;
+    if Header::parse(header, body.len()) != Err(Bad::Version) {
+        return None;
+    }
+    let version = header[2];
+    // The check of a header is over its version, too.
+    let mut ours = *header;
+    set_version(&mut ours, version);
+    let parsed = (ours == *header).then(|| {
+        set_version(&mut ours, VERSION);
+        Header::parse(&ours, body.len())
+    });
+    let parsed = parsed?.ok().filter(|parsed| parsed.kind.binds())?;
+    (checksum(body) == parsed.check).then_some(Other {
+        version,
+        kind: parsed.kind,
+        nonce: parsed.handle.secret,
+        serial: parsed.serial,
+    })
+}
+
+/// Returns the answer to a client of another version, if a packet is its question. It has as many
+/// bytes as the question. `kind`: the number of the error.
+pub(crate) fn refuse(packet: &[u8], kind: u32) -> Option<[u8; BIND_BYTES]> {
+    let other = read(packet).filter(|other| matches!(other.kind, Kind::Hello | Kind::Bind))?;
+    let mut text = Text::default();
+    let _ = core::fmt::Write::write_fmt(
+        &mut text,
+        format_args!(
+            "the server speaks version {VERSION} of the packet protocol, this client version {}: \
+             use the same release on both sides",
+            other.version
+        ),
+    );
+    let mut out = [0; BIND_BYTES];
+    Said::Unbound(Denial::new(kind, text.as_str())).emit(other.nonce, 0, other.serial, &mut out);
+    set_version(out.first_chunk_mut()?, other.version);
+    Some(out)
+}
+
+/// Writes the question whether a server speaks the version before this one.
+pub(crate) fn ask(nonce: [u8; 12], out: &mut [u8; BIND_BYTES]) {
+    Said::Hello(false).emit(nonce, 0, 0, out);
+    set_version(out.first_chunk_mut().expect("room for a header"), VERSION - 1);
+}
+
+/// A short text, without an allocation.
+struct Text {
+    bytes: [u8; 160],
+    length: usize,
+}
+
+impl Default for Text {
+    fn default() -> Self {
+        Self { bytes: [0; 160], length: 0 }
+    }
+}
+
+impl Text {
+    fn as_str(&self) -> &str {
+        core::str::from_utf8(&self.bytes[..self.length]).unwrap_or("")
+    }
+}
+
+impl core::fmt::Write for Text {
+    fn write_str(&mut self, text: &str) -> core::fmt::Result {
+        let end = self.length + text.len();
+        let place = self.bytes.get_mut(self.length..end).ok_or(core::fmt::Error)?;
+        place.copy_from_slice(text.as_bytes());
+        self.length = end;
+        Ok(())
+    }
+}
