@@ -18,6 +18,7 @@
 //! of the result once something came of it. What is missing is sent when the other side said so.
 
 mod asking;
+mod ending;
 mod outcome;
 #[cfg(test)]
 mod tests;
@@ -36,8 +37,6 @@ use super::positions::Positions;
 use super::rtt::{Rtt, WAIT_MAX};
 use super::time::{MILLISECOND, Moment, SECOND};
 
-/// A server's machine that refused so many of our packets in a row has no server.
-const UNREACHABLE_MAX: u8 = 3;
 /// While a server answers that it works, it is asked at growing intervals up to this: half of it, as a
 /// rule, is what its death is noticed later for that.
 const CALM_MAX: u64 = 400 * MILLISECOND;
@@ -617,35 +616,6 @@ impl Caller {
         Handled::Nothing
     }
 
-    /// The server does not know the handle: nothing of it will ever run there any more.
-    ///
-    /// If nothing of the call was sent, it did not run. Otherwise that is certain only if the table
-    /// that granted the handle says so, and its place has not forgotten a result since: a record whose
-    /// call ran is forgotten with its result, unless its client has the result or gave the call up.
-    fn refused(&mut self, header: &Header) -> Handled {
-        if header.sequence != self.sequence {
-            return Handled::Dropped(Dropped::Late);
-        }
-        let elsewhere = header.flags.has(Flags::ELSEWHERE);
-        let unheard = matches!(self.state, State::Calling { .. });
-        let same = header.table() == self.terms.table && header.generation() == self.generation;
-        let executed = if unheard && same && !elsewhere { Executed::No } else { Executed::Maybe };
-        self.fail(executed, if elsewhere { Why::Elsewhere } else { Why::Refused });
-        Handled::Nothing
-    }
-
-    /// The call, if one is under way, is over, and with it the handle.
-    fn fail(&mut self, executed: Executed, why: Why) {
-        if self.is_under_way() {
-            let executed = if self.sent { executed } else { Executed::No };
-            self.outcome = Some(Outcome::Failed { executed, why });
-        }
-        self.state = State::Gone;
-        // A server that is only hard to hear need not run the call to its end.
-        self.owed = if matches!(why, Why::Dead) { Owed::Bye } else { Owed::Nothing };
-        self.due = NEVER;
-    }
-
     const fn is_under_way(&self) -> bool {
         matches!(
             self.state,
@@ -655,21 +625,6 @@ impl Caller {
                 | State::Replied
                 | State::Receiving { .. }
         )
-    }
-
-    /// The server's machine says that nobody takes our packets there (an ICMP error).
-    pub(crate) fn unreachable(&mut self) {
-        if !self.is_under_way() && !matches!(self.state, State::Quitting) {
-            return;
-        }
-        let (count, serial) = self.unreachable;
-        if count == 0 || serial != self.serial {
-            self.unreachable = (count + 1, self.serial);
-        }
-        if self.unreachable.0 >= UNREACHABLE_MAX {
-            // Whoever took an earlier packet may have run the call and ended since.
-            self.fail(Executed::Maybe, Why::Unreachable);
-        }
     }
 
     /// The driver knows that packets with larger pieces do not fit the way there. A call that is being sent
@@ -689,11 +644,6 @@ impl Caller {
             }
             _ => {}
         }
-    }
-
-    /// The driver knows that nothing can arrive on this handle any more.
-    pub(crate) fn cut_off(&mut self) {
-        self.fail(Executed::Maybe, Why::Unreachable);
     }
 
     /// When [`timer`](Self::timer) is to be called.
@@ -732,31 +682,6 @@ impl Caller {
         }
     }
 
-    /// Gives the call up: it ends now. The handle is captured until the server has let go of it.
-    pub(crate) fn quit(&mut self, now: Moment) {
-        if !self.is_under_way() {
-            return;
-        }
-        if !self.sent {
-            // Nobody heard of it: it never was.
-            let (executed, why) = (Executed::No, Why::Quit);
-            self.outcome = Some(Outcome::Failed { executed, why });
-            self.sequence = self.sequence.wrapping_sub(1);
-            self.state = State::Owing;
-            self.due = NEVER;
-            return;
-        }
-        self.give_up(now, Why::Quit);
-    }
-
-    fn give_up(&mut self, now: Moment, why: Why) {
-        self.outcome = Some(Outcome::Failed { executed: Executed::Maybe, why });
-        self.state = State::Quitting;
-        self.unanswered = 0;
-        self.calm = self.rtt.patience();
-        self.ask(now, Owed::Quit);
-    }
-
     /// How the call ended, once.
     #[inline]
     pub(crate) fn outcome(&mut self) -> Option<Outcome> {
@@ -775,16 +700,6 @@ impl Caller {
             self.state = State::Idle;
             self.owed = Owed::Have(Flags::ALL);
         }
-    }
-
-    /// Says that the handle is not needed any more. A call that is under way fails, and the server
-    /// cancels it, as it does one that was given up and that it has not let go of.
-    pub(crate) fn bye(&mut self) {
-        if self.is_gone() {
-            return;
-        }
-        self.fail(Executed::Maybe, Why::Quit);
-        self.owed = Owed::Bye;
     }
 
     /// Whether the server has not let go of a call that was given up.
