@@ -40,6 +40,8 @@ pub(crate) enum Rank {
     Handles,
     /// The socket that callers share.
     SharedSocket,
+    /// Calls over datagrams that wait for room for their results.
+    Deferred,
     /// A server's callers over datagrams, all of them.
     Callers,
     /// One of them.

@@ -773,12 +773,13 @@ impl Foreign {
             memory.space().write(reply + 4, &header).unwrap();
             let message = bytes(&format!("reply {case}"), 0xee);
             memory.space().write(reply + 32, &message).unwrap();
-            // Nobody looks from here on: the next call rings.
-            call_word.store(0, Ordering::Release);
             calls = n;
             if reply_word.swap(posted, Ordering::AcqRel) == 2 {
                 sys::futex_wake(reply_word);
             }
+            // The server leaves after it has replied: the next call rings. A call that is posted
+            // already rings when its caller sees that the call is not taken.
+            let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
         }
         // What has a limit says how long its caller still waits, behind a message of no bytes.
         let posted = rung_for(calls + 1);
@@ -798,9 +799,9 @@ impl Foreign {
             check("ring", &again[..bytes]);
         }
         assert_eq!(memory.word(taken + 132).load(Ordering::Relaxed), posted);
-        memory.word(call).store(0, Ordering::Release);
         memory.space().write(reply + 4, &bytes("reply nothing header", 0)).unwrap();
         memory.word(reply).swap(posted, Ordering::AcqRel);
+        memory.word(call).store(0, Ordering::Release);
         taken_all.recv().expect("the client took the last reply");
         // A second binding joins the session; it is revoked, and goes.
         let second = self.asked("bind again");

@@ -19,7 +19,7 @@ use super::{EStack, Hand, Header, Refusal, Service, Where, Work, locked};
 use crate::path::datagram::keeping::Full;
 use crate::path::datagram::moment;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, Rank};
 
 /// A caller that waits asks at least every 400 ms. One that was not heard of for so long gets no room:
 /// it may be gone, and the room with it.
@@ -56,9 +56,10 @@ struct Groups<T> {
 }
 
 impl<T> Line<T> {
-    pub(super) fn new() -> Self {
+    /// `rank` is below those of the locks that callers of [`next`](Self::next) take in `may`.
+    pub(super) fn new(rank: Rank) -> Self {
         let groups = Groups { turns: VecDeque::new(), of: HashMap::new() };
-        Self { groups: Mutex::new(groups), count: AtomicUsize::new(0) }
+        Self { groups: Mutex::ranked(rank, groups), count: AtomicUsize::new(0) }
     }
 
     /// Whether anything waits.
@@ -344,7 +345,7 @@ mod tests {
 
     #[test]
     fn groups_take_turns_and_each_goes_in_order() {
-        let line = Line::new();
+        let line = Line::new(Rank::Leaf);
         for one in 0..3 {
             line.push(1, one);
         }
@@ -358,7 +359,7 @@ mod tests {
 
     #[test]
     fn full_share_holds_up_its_group_and_full_whole_everybody() {
-        let line = Line::new();
+        let line = Line::new(Rank::Leaf);
         for group in [1, 2] {
             line.push(group, 5);
             line.push(group, 1);
