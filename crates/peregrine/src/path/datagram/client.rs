@@ -564,7 +564,8 @@ impl<R: Renew> Drop for DatagramPath<R> {
         }
         // Nor are those needed that no thread has used.
         self.association.say_goodbye(&locked(&self.spare), self.terms);
-        if let Some((socket, granted)) = locked(&self.first).take() {
+        let first = locked(&self.first).take();
+        if let Some((socket, granted)) = first {
             say_goodbye(&socket, granted.0.leases(), granted.1);
         }
     }

@@ -152,9 +152,12 @@ impl ClientRegion {
             Look::Dead => true,
             Look::Nothing(_) => {
                 let last = posted(astack.sequence.load(Ordering::Relaxed));
+                // The reply was taken, and said that the call may have run or could not be read.
+                if astack.seen.load(Ordering::Relaxed) == last {
+                    return true;
+                }
                 self.check(frame, last);
-                // The reply was taken but could not be read.
-                astack.seen.load(Ordering::Relaxed) == last || !self.session.is_alive()
+                !self.session.is_alive()
             }
         }
     }
