@@ -30,6 +30,8 @@ pub(crate) enum Rank {
     Clients,
     /// What the keeper watches for a connection.
     ClientWatch,
+    /// What was received on a server's connection while no thread attends to it.
+    Received,
     /// A server's threads, and what waits for them.
     Threads,
     /// Whose turn it is to receive for all.

@@ -255,8 +255,11 @@ impl Seat {
         }
         let set = self.desk.set();
         self.desk.changed.store(false, Ordering::SeqCst);
-        self.hot.retain(|hot| set.iter().any(|place| place.key() == hot.key));
+        // What is dropped here may be the last of a session, whose end takes other locks.
+        let others = self.hot.extract_if(.., |hot| set.iter().all(|place| place.key() != hot.key));
+        let others: Vec<_> = others.collect();
         drop(set);
+        drop(others);
         if self.desk.stale.swap(false, Ordering::SeqCst) {
             self.worker.forget();
         }

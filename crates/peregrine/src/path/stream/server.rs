@@ -128,7 +128,7 @@ impl Incoming {
             reader: AtomicU64::new(PARKED),
             seen: AtomicU64::new(PARKED),
             suspected: AtomicU32::new(0),
-            kept: Mutex::default(),
+            kept: Mutex::ranked(Rank::Received, Kept::default()),
             rows: Mutex::ranked(Rank::Rows, Rows::default()),
             output: Turn::default(),
             calls: InFlight::default(),
