@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than};
 use peregrine::{BindOptions, Server, Short, interface};
-use support::link::{ENDS, Link};
+use support::link::{ENDS, Link, at_near_end};
 use support::{Part, part};
 
 /// What takes 2.5 seconds at most, or no time of its own.
@@ -176,18 +176,11 @@ fn on(schemes: &[&str], case: impl Fn(&Stage<'_>) + Sync) {
             case(&Stage { link: None, directory, server, address });
             continue;
         }
-        match Link::new() {
-            Err(why) => println!("skipped: {why}"),
-            Ok(link) => std::thread::scope(|scope| {
-                let run = || {
-                    link.enter();
-                    let mut server = link.launch(SERVERS, "child", "server eth", directory);
-                    let address = server.until("at ");
-                    case(&Stage { link: Some(&link), directory, server, address });
-                };
-                scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            }),
-        }
+        at_near_end(Link::new(), |link| {
+            let mut server = link.launch(SERVERS, "child", "server eth", directory);
+            let address = server.until("at ");
+            case(&Stage { link: Some(link), directory, server, address });
+        });
     }
 }
 

@@ -9,7 +9,7 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use attack::{eventually, no_longer_than, seed, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::{BindOptions, Executed, Kind, PathKind, Rebind, Server};
 use support::bridge::Bridge;
-use support::link::{ENDS, Link};
+use support::link::{ENDS, Link, at_near_end};
 use support::weather::Weather;
 use support::{GoOn, Part, part};
 
@@ -37,7 +37,7 @@ const PORT: u16 = 7000;
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(Duration::from_secs(120));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
         "server" => {
@@ -157,20 +157,6 @@ fn has_program(link: &Link, end: usize) -> bool {
     let said = Command::new("ip").args(words).output().expect("ip");
     assert!(said.status.success());
     String::from_utf8_lossy(&said.stdout).contains("xdp")
-}
-
-/// Runs a case at the near end of a link.
-fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
-    match link {
-        Err(why) => println!("skipped: {why}"),
-        Ok(link) => std::thread::scope(|scope| {
-            let run = || {
-                link.enter();
-                case(&link);
-            };
-            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }),
-    }
 }
 
 #[test]

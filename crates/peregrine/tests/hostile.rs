@@ -8,16 +8,16 @@ mod attack;
 mod support;
 
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use attack::vault::{Honest, Vault, VaultClient, VaultServer, check};
+use attack::vault::{Vault, VaultClient, check, serve};
 use attack::vitals::{Vitals, is_halted, used};
 use attack::wire::{self, Line, Session, word, words};
 use attack::wrong::{self, Stage};
 use attack::{assault, eventually, no_longer_than, seed, soak, stop, stopped, tricks};
-use peregrine::{BindOptions, Executed, Kind, Lent, Out, Server, Wait, limits};
+use peregrine::{BindOptions, Executed, Kind, Lent, Out, Wait, limits};
 use support::{Part, part};
 
 /// How long noise goes on if nobody asks for more.
@@ -30,16 +30,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(soak(NOISE) + Duration::from_secs(50));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
     match words[0] {
-        "server" => {
-            let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
-            let running = server.spawn().unwrap();
-            println!("\nready");
-            running.wait();
-        }
+        "server" => serve(),
         "client" => {
             let vault = VaultClient::bind("vault").unwrap();
             println!("\nready");

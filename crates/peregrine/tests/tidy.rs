@@ -114,13 +114,13 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/failure_matrix/cases.rs", "forks"),
     ("crates/peregrine/tests/failure_matrix/subject.rs", "ends its own process"),
     ("crates/peregrine/tests/processes.rs", "forks, and sets an environment variable"),
-    ("crates/peregrine/tests/counts.rs", "an allocator that counts"),
-    ("crates/peregrine/tests/footprint.rs", "an allocator that counts"),
-    ("crates/peregrine/tests/footprint_network.rs", "an allocator that counts"),
     ("crates/peregrine/tests/memory.rs", "limits and mounts of a child's own"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
-    ("crates/peregrine/tests/support/", "stops and continues child processes"),
+    (
+        "crates/peregrine/tests/support/",
+        "stops and continues child processes, and an allocator that counts",
+    ),
     ("crates/peregrine/tests/compile-fail/", "what the macro refuses"),
 ];
 

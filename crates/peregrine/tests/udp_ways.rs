@@ -5,7 +5,7 @@ mod ledger;
 mod support;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ fn child() {
     if let Some(address) = part.strip_prefix("fetches ") {
         return fetches(address);
     }
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory();
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let mut server = server.export("wide", WideServer::new(Bytes)).unwrap();
     for endpoint in part.split(' ') {

@@ -128,7 +128,7 @@ impl Subject for Answer {
 /// Serves, everywhere, with so many threads and so many calls that wait for one: `THREADS QUEUE`.
 pub(crate) fn serve(part: &str) {
     let numbers: Vec<usize> = part.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = crate::support::directory();
     let notes = Notes::of(&directory);
     let start = || -> Result<_, CallError> {
         let answer = SubjectServer::new(Answer(Notes::of(&directory)));

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -40,6 +40,40 @@ pub(crate) fn at_far_end<T: Send>(what: impl FnOnce() -> T + Send) -> T {
         });
         there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Runs a case on a thread at the near end of a link, or says why it is skipped.
+pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
+    match link {
+        Err(why) => println!("skipped: {why}"),
+        Ok(link) => std::thread::scope(|scope| {
+            let run = || {
+                link.enter();
+                case(&link);
+            };
+            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }),
+    }
+}
+
+/// Runs the test function `name` of this program again, with the variable `part` set, in a network of
+/// its own whose loopback takes packets of 1,500 bytes. It must print `done`.
+pub(crate) fn run_in_a_network_like_ethernet(name: &str, part: &str, done: &str) {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);
+    command.arg(program()).args([name, "--exact", "--nocapture", "--test-threads=1"]);
+    match command.env(part, "1").stdin(Stdio::null()).output() {
+        Err(error) => println!("skipped: {error}"),
+        Ok(output) => {
+            let said = [&output.stdout[..], &output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            if !said.contains("running 1 test") {
+                println!("skipped: no network of its own: {said}");
+                return;
+            }
+            assert!(output.status.success() && said.contains(done), "{said}");
+        }
+    }
 }
 
 fn open(name: &str) -> File {
