@@ -224,7 +224,7 @@ fn all_failed(worst: &CallError, explanation: &Explanation) -> CallError {
 
 #[cold]
 fn nobody_else() -> CallError {
-    CallError::not_executed(Kind::NotFound, Phase::Resolve, "no directory names another machine")
+    CallError::not_executed(Kind::NotFound, Phase::Resolve, "no hosts file names another machine")
 }
 
 /// Where the export may be, and why there are no more such places.

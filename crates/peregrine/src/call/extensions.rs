@@ -65,7 +65,7 @@ impl Extensions {
         chain::with_links(caller, |before, own| {
             let links = before.len() + 1;
             if links > limits::CHAIN_MAX {
-                let text = format!("calls nest {} deep", limits::CHAIN_MAX);
+                let text = format!("calls nest more than {} deep", limits::CHAIN_MAX);
                 return Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text));
             }
             self.begin(CHAIN, links * LINK_BYTES);

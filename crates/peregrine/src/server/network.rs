@@ -240,7 +240,8 @@ pub(super) fn offered(exports: &Exports, name: &str) -> Result<Arc<Export>, (Kin
         return Err((Kind::Withdrawn, export.withdrawn()));
     }
     if !export.is_offered_to_networks() {
-        let text = format!("`{name}` is limited to users, and a network vouches for nobody");
+        let text =
+            format!("`{name}` is limited to users or groups, and a network cannot prove who calls");
         return Err((Kind::Denied, text));
     }
     Ok(export)

@@ -116,7 +116,7 @@ fn halt(server: &Part) {
 pub(crate) static CASES: [Case; 22] = [
     Case {
         title: "No server",
-        text: "Nobody exports the name; nobody listens at the place.",
+        text: "No server exports the name, or listens at the address.",
         must: [
             Fail(No, Kind::NotFound),
             Fail(No, Kind::Unreachable),
@@ -127,8 +127,9 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The server dies before it takes the call",
-        text: "The server is halted, the call is sent, and the server is killed. On the local path the \
-               client sees in memory that both share what was taken; over a network nobody can know.",
+        text: "The server is halted, the call is sent, and the server is killed. On the local path \
+               the client sees in shared memory that the call was not taken. Over a network it \
+               cannot know.",
         must: [
             Fail(No, Kind::ServerGone),
             Fail(Maybe, Kind::ServerGone),
@@ -169,7 +170,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The server dies after executing the call, before its result is sent",
-        text: "The procedure has returned, and its process ends while the result is put into its message.",
+        text: "The procedure has returned, and its process ends while it writes the result into the \
+               message.",
         must: [Fail(Maybe, Kind::ServerGone); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -178,8 +180,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The server was killed and started again between two calls",
-        text: "The binding finds out, binds again, and makes the call there: the name, the path and the \
-               interface are looked at anew.",
+        text: "The binding notices, binds again, and makes the call at the new server. It looks up \
+               the name, the path and the interface again.",
         must: [Return; 4],
         run: |world| {
             let mut server = world.server(2, 10);
@@ -192,8 +194,8 @@ pub(crate) static CASES: [Case; 22] = [
         },
     },
     Case {
-        title: "The same, and the binding is never bound again",
-        text: "With `Rebind::Never`.",
+        title: "The same, with a binding that never binds again",
+        text: "The option is `Rebind::Never`.",
         must: [Fail(No, Kind::ServerGone); 4],
         run: |world| {
             let mut server = world.server(2, 10);
@@ -208,7 +210,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The network is cut for a second",
-        text: "The procedure runs; nothing gets through for a second, and then everything does.",
+        text: "The procedure runs. No packet arrives for a second, and then all do.",
         must: [Nothing, Return, Return, Return],
         run: |world| {
             if !world.is_network() {
@@ -230,7 +232,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The network is cut for good",
-        text: "The procedure runs, and nothing gets through any more. No deadline is needed to find out.",
+        text: "The procedure runs, and no packet arrives any more. The client notices without a \
+               deadline.",
         must: [
             Nothing,
             Fail(Maybe, Kind::ServerGone),
@@ -256,9 +259,9 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The client's address changed between two calls",
-        text: "Over UDP the client finds that it cannot send from its old address, binds again from the new \
-               one, and makes the call. Raw Ethernet has other addresses. A TCP connection ends after 2.3 s; \
-               the call after that one returns.",
+        text: "Over UDP the client cannot send from its old address any more. It binds again from \
+               the new one, and makes the call. Raw Ethernet does not use these addresses. Over TCP \
+               the connection ends after 2.3 s, and this call fails. The next call returns.",
         must: [Nothing, Return, Return, Fail(Maybe, Kind::ServerGone)],
         run: |world| {
             if !world.is_network() {
@@ -275,9 +278,9 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Two servers behind one address",
-        text: "A balancer leads each of the client's ports to one of two servers. All handles of a binding \
-               are bound over ports that lead to the same server, and none is used over another port: a \
-               hundred calls from many threads return.",
+        text: "A balancer leads each of the client's ports to one of two servers. The client binds \
+               all handles of a binding over ports that lead to the same server, and uses each \
+               handle over its own port only. A hundred calls from many threads return.",
         must: [Nothing, Nothing, Return, Nothing],
         run: |world| {
             if world.way != Way::Udp {
@@ -294,11 +297,11 @@ pub(crate) static CASES: [Case; 22] = [
         },
     },
     Case {
-        title: "A tunnel on the way swallows large packets",
-        text: "A link takes packets of 1,400 bytes, while both ends believe in 1,500, and says nothing of \
-               those that it drops. Over UDP and raw Ethernet the client makes the pieces of a large call \
-               smaller until they get through; over UDP it remembers that for the host. TCP leaves it to the \
-               kernel, which does that only if told to (`net.ipv4.tcp_mtu_probing`).",
+        title: "A tunnel drops large packets",
+        text: "A link takes packets of 1,400 bytes, but both ends assume 1,500, and the link \
+               reports nothing. Over UDP and raw Ethernet the client makes the pieces of a large \
+               call smaller until they arrive. Over UDP it remembers the size for the host. Over \
+               TCP the kernel does this only if `net.ipv4.tcp_mtu_probing` is set.",
         must: [Nothing, Return, Return, Fail(Maybe, Kind::ServerGone)],
         run: |world| {
             if !world.is_network() {
@@ -324,7 +327,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Deadline while waiting for an A-stack",
-        text: "Another call of the binding has the only one.",
+        text: "Another call of the binding uses the only A-stack.",
         must: [Fail(No, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -337,8 +340,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Deadline while the call waits for a thread of the server",
-        text: "The server's only thread runs another call. The one that waits is not run when its turn \
-               comes; but the caller could not know that when it gave up.",
+        text: "The server's only thread runs another call. The server does not run the waiting call \
+               when its turn comes. But the caller could not know that when it gave up.",
         must: [Fail(Maybe, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(1, 10);
@@ -356,7 +359,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Deadline while the procedure runs",
-        text: "The caller gives the call up, and its binding can be used at once.",
+        text: "The caller gives the call up, and can use its binding again at once.",
         must: [Fail(Maybe, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -369,8 +372,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The client abandons the call",
-        text: "As before; the procedure asks whether anybody waits for it (`Caller::is_cancelled`), and \
-               learns that nobody does.",
+        text: "As before. The procedure asks whether its caller still waits \
+               (`Caller::is_cancelled`), and learns that it does not.",
         must: [Fail(Maybe, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -382,7 +385,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The procedure panics",
-        text: "The server lives on.",
+        text: "The server catches the panic and continues.",
         must: [Fail(Maybe, Kind::Panicked); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -394,7 +397,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The export was withdrawn",
-        text: "After the client had bound.",
+        text: "The server withdraws the export after the client has bound.",
         must: [Fail(No, Kind::Withdrawn); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -407,7 +410,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Another interface",
-        text: "The name exports something else than what the client was compiled with.",
+        text: "The name exports another interface than the client was compiled with.",
         must: [Fail(No, Kind::InterfaceMismatch); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -429,7 +432,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "A forked child",
-        text: "The process that bound forks, and the child calls by the binding that it inherited.",
+        text: "The process that bound forks, and the child calls with the binding that it \
+               inherited.",
         must: [Fail(No, Kind::Forked); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -441,7 +445,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The server's own call fails",
-        text: "The procedure calls somebody else, who is not there, and returns that error.",
+        text: "The procedure calls a name that no server exports, and returns that error.",
         must: [Fail(Maybe, Kind::Relayed); 4],
         run: |world| {
             let _server = world.server(2, 10);

@@ -407,7 +407,7 @@ fn failed(executed: caller::Executed, why: Why) -> CallError {
         Why::Unreachable => (Kind::ServerGone, "nobody listens any more where the server was"),
         Why::Refused => (Kind::ServerGone, "the server does not know this caller any more"),
         Why::Elsewhere => {
-            let text = "the server knows this caller at another address, which it has no more";
+            let text = "this machine has lost the address from which the caller bound";
             (Kind::ServerGone, text)
         }
         Why::Quit => (Kind::TimedOut, "the call was given up"),

@@ -397,7 +397,8 @@ impl Incoming {
         };
         drop(rows);
         let Some(binding) = added else {
-            let text = format!("{} bindings of one connection", limits::BINDINGS_PER_CONNECTION);
+            let text =
+                format!("one connection may have {} bindings", limits::BINDINGS_PER_CONNECTION);
             return self.say_no(number, Kind::Exhausted, text, host);
         };
         if let Err((kind, text)) = host.still_offers(&bind.name) {
