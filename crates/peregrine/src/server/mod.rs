@@ -4,7 +4,6 @@ mod crew;
 mod datagram;
 mod export;
 mod faults;
-mod intake;
 mod network;
 mod pool;
 mod receivers;
