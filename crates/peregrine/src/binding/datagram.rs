@@ -2,12 +2,8 @@
 //! that all bindings of this process share.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
-
-use rustix::event::epoll::EventFlags;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::ladder::Wanted;
 use super::session::{refused, until};
@@ -18,7 +14,7 @@ use crate::device::udp::Udp;
 use crate::device::{Route, Station};
 use crate::error::{CallError, Kind, NO_THREAD, Phase};
 use crate::interface::{Description, Digest, Known};
-use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
 use crate::path::datagram::{
     self, Association, DESCRIBE, DatagramPath, Fallback, First, Granted, LinkedPath, OWED, Renew,
@@ -40,31 +36,6 @@ struct Joined {
     watch: Watch,
     association: Arc<Association>,
     mark: ForkMark,
-}
-
-/// The keeper's view: nothing ever happens, but now and then something is owed.
-struct Tending {
-    association: Arc<Association>,
-    /// Never readable.
-    event: OwnedFd,
-}
-
-impl Watched for Tending {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn interest(&self) -> EventFlags {
-        EventFlags::empty()
-    }
-
-    fn ready(self: Arc<Self>) -> Next {
-        Next::Sleep
-    }
-
-    fn tick(self: Arc<Self>) -> Next {
-        if self.association.tend() { Next::Tend(OWED / 2) } else { Next::Sleep }
-    }
 }
 
 /// What a binding needs to get further handles.
@@ -213,12 +184,11 @@ fn attached(
 fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
     let system =
         |what: &'static str| move |error| CallError::system(Phase::Bind, String::from(what), error);
-    let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| {
-        CallError::system(Phase::Bind, "no descriptor".to_owned(), error.into())
-    })?;
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
-    let tending = Tending { association: Arc::clone(&association), event };
-    let watch = keeper.watch(Arc::new(tending)).map_err(system("watching the association"))?;
+    let tended = Arc::clone(&association);
+    // Now and then something is owed.
+    let tick = move || if tended.tend() { Next::Tend(OWED / 2) } else { Next::Sleep };
+    let watch = keeper.tend(tick).map_err(system("watching the association"))?;
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
     Ok(Arc::new(Joined { watch, association, mark }))
 }

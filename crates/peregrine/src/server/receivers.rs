@@ -15,6 +15,7 @@
 //! * Where procedures take long, or make calls themselves, there is no head: two threads sleep in
 //!   the kernel. While one runs a procedure the other receives, and a third is fetched only if that
 //!   one gets busy as well. The one that looks asks another one before it runs any.
+//! * A thread whose call was given up by its caller is replaced by another one.
 //! * When all threads that the bound allows run procedures, one more receives: it answers what
 //!   needs no procedure, and puts calls into a queue.
 
@@ -32,6 +33,7 @@ use std::time::{Duration, Instant};
 use super::stop::Drain;
 use crate::call::Wait;
 use crate::call::chain::{self, has_waited};
+use crate::limits;
 use crate::path::datagram::Offers;
 use crate::path::local::block_cost;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
@@ -113,6 +115,11 @@ pub(super) trait Post: Send + Sync + 'static {
     /// How many threads of this process wait inside procedures.
     fn waiting_inside(&self) -> u32 {
         chain::waiting_inside()
+    }
+
+    /// How many procedures run although their callers have given them up.
+    fn captured(&self) -> u32 {
+        0
     }
 
     /// Makes threads that block in the kernel come back, from now on.
@@ -482,13 +489,22 @@ impl<P: Post> Receivers<P> {
     #[inline]
     fn claim(&self) -> bool {
         self.claim_below(self.bound)
+            || self.post.captured() > 0 && self.claim_below(self.bound_now())
+    }
+
+    /// How many procedures may run at a time. Those whose callers have given them up have captured
+    /// their threads, which are replaced, as LRPC does.
+    #[cold]
+    fn bound_now(&self) -> u32 {
+        let replaced = (self.post.captured() as usize).min(limits::REPLACED_MAX);
+        self.bound.saturating_add(replaced as u32)
     }
 
     /// As [`claim`](Self::claim), for a call for which threads of ours wait inside procedures: as
     /// many more.
     #[cold]
     fn claim_beyond(&self) -> bool {
-        self.claim_below(self.bound.saturating_add(self.post.waiting_inside()))
+        self.claim_below(self.bound_now().saturating_add(self.post.waiting_inside()))
     }
 
     #[inline]
@@ -598,7 +614,7 @@ impl<P: Post> Receivers<P> {
 
     /// Whether there may be one thread more: one beyond those that may run procedures, or that do.
     fn may_add(&self, state: &State<P::Work>) -> bool {
-        let may_run = self.bound.saturating_add(self.post.waiting_inside());
+        let may_run = self.bound_now().saturating_add(self.post.waiting_inside());
         // Who waited inside when a call began beyond the bound may not do so any more, and soon again.
         state.threads <= may_run.max(self.running.load(Ordering::SeqCst))
     }

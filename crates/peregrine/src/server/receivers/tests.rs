@@ -14,6 +14,8 @@ struct Jobs {
     refused: AtomicU32,
     /// Threads that wait inside, as the test has it.
     inside: AtomicU32,
+    /// Procedures that callers have given up, as the test has it.
+    captured: AtomicU32,
     panics: AtomicU32,
 }
 
@@ -67,6 +69,9 @@ impl Post for Arc<Jobs> {
     fn waiting_inside(&self) -> u32 {
         self.inside.load(Ordering::SeqCst)
     }
+    fn captured(&self) -> u32 {
+        self.captured.load(Ordering::SeqCst)
+    }
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         drop(self.jobs.lock().unwrap());
@@ -85,6 +90,7 @@ fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receiver
         seen: Mutex::default(),
         refused: AtomicU32::new(0),
         inside: AtomicU32::new(0),
+        captured: AtomicU32::new(0),
         panics: AtomicU32::new(0),
     });
     let receivers = Receivers::start(Arc::clone(&jobs), wait, bound, queue).unwrap();
@@ -154,6 +160,27 @@ fn the_bound_holds_and_what_is_beyond_it_waits_or_is_refused() {
     assert!(receivers.threads() <= 3);
     assert!(jobs.seen.lock().unwrap().len() <= 3);
     assert!(receivers.rest(&Drain::new(LIMIT, Arc::default())));
+    assert!(receivers.stop(LIMIT));
+}
+
+#[test]
+fn captured_threads_are_replaced() {
+    let (jobs, receivers) = receivers(Wait::Adaptive, 2, 16);
+    let captured = [(); 2].map(|()| jobs.gated(false));
+    let waits = jobs.send(Duration::ZERO);
+    assert!(waits.recv_timeout(Duration::from_millis(50)).is_err(), "the bound holds");
+    jobs.captured.store(2, Ordering::SeqCst);
+    for _ in 0..20 {
+        jobs.send(Duration::ZERO).recv_timeout(LIMIT).expect("a call that waits for no thread");
+    }
+    waits.recv_timeout(LIMIT).expect("what waited goes first");
+    assert!(receivers.threads() <= 5, "{}", receivers.threads());
+    jobs.captured.store(0, Ordering::SeqCst);
+    for (open, end) in captured {
+        open.send(()).unwrap();
+        end.recv_timeout(LIMIT).unwrap();
+    }
+    jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
     assert!(receivers.stop(LIMIT));
 }
 

@@ -66,6 +66,10 @@ impl Host for Only {
     fn is_stopping(&self) -> bool {
         false
     }
+
+    fn outlive(&self, _: &str, work: &mut dyn FnMut()) {
+        work();
+    }
 }
 
 /// A service with one thread.

@@ -14,6 +14,9 @@ use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
 struct Nothing;
 
+/// Threads that ask to be begun anew if they panic.
+static OUTLIVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
 impl Serve for Nothing {
     fn interface(&self) -> Known {
         Known::none()
@@ -55,6 +58,10 @@ impl Host for Nothing {
     }
     fn is_stopping(&self) -> bool {
         false
+    }
+    fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
+        OUTLIVED.lock().unwrap().push(thread.to_owned());
+        work();
     }
 }
 
@@ -174,4 +181,19 @@ fn memory_that_an_earlier_call_needed_is_reckoned_as_what_it_is() {
     service.estacks.put(large, 90_000);
     let held = |bytes| service.room(moment(), 7, bytes).map(|(_, held)| held);
     assert_eq!([held(2000), held(2000)], [Some(90_000), Some(2000)]);
+}
+
+#[test]
+fn thread_that_paces_is_begun_anew_if_it_panics() {
+    let service = service();
+    locked(&service.records.made(0).unwrap().0).paced = true;
+    assert!(service.send_later(moment(), 0));
+    let begun = std::time::Instant::now();
+    // The thread has sent what the record had to send, which is nothing, by way of its guard.
+    while locked(&service.record(0).unwrap().0).paced {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no thread paces");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    service.close();
+    assert!(OUTLIVED.lock().unwrap().iter().any(|thread| thread == "peregrine-pace"));
 }
