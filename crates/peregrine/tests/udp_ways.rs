@@ -133,6 +133,77 @@ fn large_messages_pass_a_router_with_a_narrow_link() {
     }
 }
 
+/// The same over IPv6, whose packets nobody may cut up but their sender.
+#[test]
+fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
+    let _alone = alone();
+    let link = match Link::routed(1400) {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let ends = match link.route_six(1280) {
+        Ok(ends) => ends,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let home = tempfile::tempdir().unwrap();
+    let endpoint = format!("udp:[{}]:7016", ends[1]);
+    let _server = link.start(1, "child", &endpoint, home.path());
+    let address = format!("udp:wide@[{}]:7016", ends[1]);
+    // A process that knows nothing of the path yet gets a large result.
+    let mut client = link.launch(0, "child", &format!("fetches {address}"), home.path());
+    println!("a result of 1 MiB came in {}", client.until("ended"));
+    at_near_end(&link, || {
+        let wide = WideClient::bind(&address).unwrap();
+        to_and_fro(&wide, 1 << 20);
+    });
+}
+
+/// Packets that an end of a link has sent.
+fn packets(link: &Link, end: usize) -> u64 {
+    let table = link.at(end, || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
+    let of_interface = format!("{}:", link.interface(end));
+    let line = table.lines().find_map(|line| line.trim().strip_prefix(&of_interface));
+    // Eight numbers of what was received, then bytes and packets that were sent.
+    let sent = line.expect("the interface").split_whitespace().nth(9);
+    sent.expect("a number").parse().expect("a number")
+}
+
+/// The server's own interface becomes narrower than the pieces that were agreed on. It learns that from
+/// its kernel, at its first packet, and tells the client: no packet is tried in vain, and the pieces are
+/// as large as they can be rather than half of what they were.
+#[test]
+fn results_fit_an_interface_that_became_narrower() {
+    let _alone = alone();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let home = tempfile::tempdir().unwrap();
+    let _server = link.start(1, "child", &format!("udp:{}:7017", ENDS[1]), home.path());
+    let address = format!("udp:wide@{}:7017", ENDS[1]);
+    at_near_end(&link, || {
+        let wide = WideClient::bind(&address).unwrap();
+        wide.send(&[0; 100]).unwrap();
+        link.set_mtu(1, 1280);
+        let fetch = |bytes: usize| {
+            let mut back = vec![0; bytes];
+            let begun = Instant::now();
+            wide.fetch(bytes as u32, Out::from(&mut back[..])).unwrap();
+            assert!(back.iter().enumerate().all(|(at, one)| *one == byte(at)));
+            println!("{bytes} bytes came in {:?}", begun.elapsed());
+        };
+        // In one packet as agreed, in two as it is.
+        fetch(1250);
+        fetch(1 << 20);
+        let before = packets(&link, 1);
+        fetch(4 << 20);
+        let sent = packets(&link, 1) - before;
+        println!("{sent} packets for 4 MiB");
+        // In pieces of 1,184 bytes they are 3,543; in pieces of 704, 5,958.
+        assert!((3_500..5_000).contains(&sent), "{sent} packets");
+    });
+}
+
 /// One server on one port of both versions of the internet protocol.
 #[test]
 fn any_address_of_either_version_can_be_listened_at_together() {

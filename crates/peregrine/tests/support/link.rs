@@ -159,6 +159,34 @@ impl Link {
         Ok(link)
     }
 
+    /// Has a [routed](Self::routed) link lead packets of IPv6, too, of so many bytes. The addresses of
+    /// both ends.
+    ///
+    /// # Errors
+    /// If there is no IPv6.
+    pub(crate) fn route_six(&self, mtu: usize) -> Result<[&'static str; 2], String> {
+        const ENDS: [&str; 2] = ["fd00:213:1::1", "fd00:213:2::1"];
+        let gateways = ["fd00:213:1::fe", "fd00:213:2::fe"];
+        let middle = &self.names[2];
+        for (end, gateway) in gateways.iter().enumerate() {
+            let (name, near, far) = (&self.names[end], &self.interfaces[end], &self.middle[end]);
+            ip(&format!("-n {name} addr add {}/64 dev {near} nodad", ENDS[end]))?;
+            ip(&format!("-n {middle} addr add {gateway}/64 dev {far} nodad"))?;
+            ip(&format!("-n {name} -6 route add default via {gateway}"))?;
+            ip(&format!("-n {middle} -6 route add {}/128 dev {far} mtu {mtu}", ENDS[end]))?;
+        }
+        let forwards = self.at(2, || std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1"));
+        forwards.map_err(|error| format!("no forwarding of IPv6: {error}"))?;
+        Ok(ENDS)
+    }
+
+    /// Has an end send packets of so many bytes at most, each for itself.
+    pub(crate) fn set_mtu(&self, end: usize, mtu: usize) {
+        let (name, interface) = (&self.names[end], &self.interfaces[end]);
+        ip(&format!("-n {name} link set {interface} mtu {mtu} gso_max_segs 1"))
+            .expect("an interface");
+    }
+
     fn named(count: usize) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let id = format!("{}{}", NEXT.fetch_add(1, Ordering::Relaxed), std::process::id());

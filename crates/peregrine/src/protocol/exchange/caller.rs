@@ -487,6 +487,10 @@ impl Caller {
         if header.flags.has(Flags::ALL) {
             self.credits = header.credits;
             let replied = header.flags.has(Flags::REPLIED);
+            if replied && header.piece < self.piece && self.is_under_way() {
+                self.comes_in_smaller_pieces(now, header.piece);
+                return Handled::Nothing;
+            }
             let asked = matches!(self.state, State::Replied | State::Receiving { .. });
             if asked && replied && answers && silent {
                 self.result_is_withheld(now);
@@ -546,6 +550,16 @@ impl Caller {
         self.waits = true;
         self.due = now.after(self.calm);
         Handled::Nothing
+    }
+
+    /// The result does not fit the server's way in the pieces that were agreed on: it comes in smaller
+    /// ones. What came in larger ones is not used.
+    fn comes_in_smaller_pieces(&mut self, now: Moment, piece: u32) {
+        (self.piece, self.fruitless) = (piece, 0);
+        self.state = State::Replied;
+        self.owed = Owed::Nothing;
+        self.interval = self.rtt.wait();
+        self.due = now.after(self.rtt.allowance());
     }
 
     fn server_has_all(&mut self, now: Moment, replied: bool, answers: bool) -> Handled {

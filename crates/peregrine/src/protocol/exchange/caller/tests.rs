@@ -501,6 +501,28 @@ fn a_result_larger_than_agreed_is_given_up() {
 }
 
 #[test]
+fn result_comes_in_smaller_pieces_if_the_server_says_so() {
+    let (mut caller, now) = (calling(0), NOW);
+    caller.handle(now, &Unknown, &Header { fragment: 1, ..result(3000, 1) }, &[]);
+    let flags = Flags::ALL.with(Flags::REPLIED);
+    let larger = Header { flags, piece: 1040, ..all(FIRST) };
+    caller.handle(now, &Unknown, &larger, &[]);
+    // A call that runs still has no result to be cut.
+    caller.handle(now, &Unknown, &Header { piece: 512, ..all(FIRST) }, &[]);
+    assert_eq!(caller.piece, 1024);
+    caller.handle(now, &Unknown, &Header { flags, piece: 688, ..all(FIRST) }, &[]);
+    assert_eq!(caller.piece, 688);
+    let late = Header { fragment: 2, ..result(3000, 2) };
+    assert_eq!(caller.handle(now, &Unknown, &late, &[]), Handled::Dropped(Dropped::Late));
+    for fragment in [1, 2, 3, 4, 0] {
+        let piece = Header { fragment, piece: 688, ..result(3000, fragment) };
+        let placed = caller.handle(now, &Unknown, &piece, &[]);
+        assert!(matches!(placed, Handled::Place(_)), "{fragment}: {placed:?}");
+    }
+    assert!(matches!(caller.outcome(), Some(Outcome::Returned(_))));
+}
+
+#[test]
 fn pieces_that_never_arrive_are_made_smaller() {
     let (mut caller, mut now) = (calling(3000), NOW);
     let mut rounds = 0;
