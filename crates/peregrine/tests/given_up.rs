@@ -395,7 +395,8 @@ fn captured_threads_are_replaced_over_ethernet() {
 
 /// The same for an endpoint; that of a link is at its far end.
 fn captured_threads_are_replaced_at(endpoint: &str) {
-    let by: [&dyn Fn(&Stage, &str); 2] = [&|_, address| time_out(address), &are_killed];
+    type By = dyn Fn(&Stage, &str);
+    let by: [&By; 2] = [&|_, address| time_out(address), &are_killed];
     for by in by {
         let stage = match endpoint.starts_with("eth:") {
             true => at_far_end(|| Stage::at(endpoint, 2)),

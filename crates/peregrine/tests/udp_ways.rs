@@ -158,19 +158,8 @@ fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
     });
 }
 
-/// Packets that an end of a link has sent.
-fn packets(link: &Link, end: usize) -> u64 {
-    let table = link.at(end, || std::fs::read_to_string("/proc/thread-self/net/dev").unwrap());
-    let of_interface = format!("{}:", link.interface(end));
-    let line = table.lines().find_map(|line| line.trim().strip_prefix(&of_interface));
-    // Eight numbers of what was received, then bytes and packets that were sent.
-    let sent = line.expect("the interface").split_whitespace().nth(9);
-    sent.expect("a number").parse().expect("a number")
-}
-
 /// The server's own interface becomes narrower than the pieces that were agreed on. It learns that from
-/// its kernel, at its first packet, and tells the client: no packet is tried in vain, and the pieces are
-/// as large as they can be rather than half of what they were.
+/// its kernel, at its first packet, and tells the client: no packet is tried in vain.
 #[test]
 fn results_fit_an_interface_that_became_narrower() {
     let _alone = alone();
@@ -190,17 +179,14 @@ fn results_fit_an_interface_that_became_narrower() {
             let begun = Instant::now();
             wide.fetch(bytes as u32, Out::from(&mut back[..])).unwrap();
             assert!(back.iter().enumerate().all(|(at, one)| *one == byte(at)));
-            println!("{bytes} bytes came in {:?}", begun.elapsed());
+            let took = begun.elapsed();
+            println!("{bytes} bytes came in {took:?}");
+            took
         };
-        // In one packet as agreed, in two as it is.
-        fetch(1250);
+        // In one packet as agreed, in two as it is. Four rounds in vain take more than a second.
+        let first = fetch(1250);
+        assert!(first < Duration::from_secs(1), "{first:?}");
         fetch(1 << 20);
-        let before = packets(&link, 1);
-        fetch(4 << 20);
-        let sent = packets(&link, 1) - before;
-        println!("{sent} packets for 4 MiB");
-        // In pieces of 1,184 bytes they are 3,543; in pieces of 704, 5,958.
-        assert!((3_500..5_000).contains(&sent), "{sent} packets");
     });
 }
 
