@@ -181,14 +181,21 @@ impl Watched for End {
     fn ready(self: Arc<Self>) -> Next {
         /// A process that ends closes its sockets a moment before its handle tells so.
         const MOMENT: Duration = Duration::from_millis(20);
-        if !self.has_more() {
-            return Next::Sleep;
-        }
-        match self.listen() {
-            Some(Answer::Revoked(binding)) => {
-                self.bindings().revoke(binding);
+        /// Withdrawn bindings that are noted at a time, and the time for which the keeper then looks
+        /// after others. A server with more bindings to withdraw is waited for.
+        const AT_A_TIME: u32 = 64;
+        const REST: Duration = Duration::from_millis(5);
+        let mut heard = None;
+        for _ in 0..AT_A_TIME {
+            if !self.has_more() {
                 return Next::Sleep;
             }
+            heard = self.listen();
+            let Some(Answer::Revoked(binding)) = heard else { break };
+            self.bindings().revoke(binding);
+        }
+        match heard {
+            Some(Answer::Revoked(_)) => return Next::Rest(REST),
             Some(Answer::Goodbye) => self.session().withdraw(),
             _ if !self.session().process.ended() => {
                 self.closes.store(true, Ordering::Release);
