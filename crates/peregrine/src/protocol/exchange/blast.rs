@@ -109,8 +109,10 @@ pub(crate) struct Blast {
     cut: Cut,
     /// The receiver has all below.
     base: u32,
-    /// Never sent from here on.
+    /// Not sent from here on since the message was begun.
     next: u32,
+    /// Not sent from here on before it was begun again, cut in the same way.
+    earlier: u32,
     /// How many are to be sent again.
     missing: u32,
     /// How many the receiver had when it last said.
@@ -144,6 +146,7 @@ impl Blast {
             cut,
             base: 0,
             next: 0,
+            earlier: 0,
             missing: 0,
             had: 0,
             declared: 0,
@@ -163,6 +166,12 @@ impl Blast {
     /// A message all of which is sent again, perhaps cut otherwise.
     pub(crate) fn anew(cut: Cut) -> Self {
         Self { anew: true, ..Self::new(cut) }
+    }
+
+    /// The same message from its start, for the receiver says that it has taken nothing. It may have said
+    /// so long ago, and have taken positions since that were sent before.
+    pub(crate) fn begun_again(&self) -> Self {
+        Self { earlier: self.next.max(self.earlier), ..Self::new(self.cut) }
     }
 
     #[inline]
@@ -319,12 +328,17 @@ impl Blast {
         path: &mut Path<'_, impl Lend>,
         missing: &mut Positions,
     ) -> Heard {
-        if have.next < self.base || have.next > self.next {
+        let sent = self.next.max(self.earlier);
+        if have.next < self.base || have.next > sent {
             return Heard::Nothing;
         }
         let end = have.end();
-        if end > self.next {
+        if end > sent {
             return Heard::Nothing;
+        }
+        if end > self.next {
+            // Sent before the message was begun again: what is missing of it is no sign of congestion.
+            (self.next, self.recovery) = (end, end);
         }
         let (flying, was_missing) = (self.flying(), self.missing > 0);
         let had = have.had.clamp(have.next, self.next).max(self.had);

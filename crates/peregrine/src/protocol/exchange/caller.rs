@@ -516,8 +516,7 @@ impl Caller {
         self.credits = header.credits;
         if core::mem::take(&mut self.waits) && header.fragment == 0 && bitmap.is_empty() {
             // What was sent before was not taken, and is no loss.
-            let cut = Cut::new(self.shape.total, self.piece);
-            self.state = State::Calling { blast: Blast::new(cut), held: false };
+            (*blast, *held) = (blast.begun_again(), false);
             self.interval = self.rtt.wait();
             self.due = now.after(self.interval);
             return Handled::Nothing;
