@@ -185,6 +185,40 @@ fn captured_threads_are_replaced() {
 }
 
 #[test]
+fn threads_end_that_are_not_needed_after_long_procedures() {
+    for wait in [Wait::Block, Wait::Adaptive] {
+        let (jobs, receivers) = receivers(wait, 48, 16);
+        let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
+        let until = |what: &str, is_so: &dyn Fn() -> bool| {
+            let until = Instant::now() + LIMIT;
+            while !is_so() {
+                assert!(
+                    Instant::now() < until,
+                    "{wait:?}: {what}: {} threads",
+                    receivers.threads()
+                );
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        until("they do not run", &|| receivers.running.load(Ordering::SeqCst) == 48);
+        for (open, end) in long {
+            open.send(()).unwrap();
+            end.recv_timeout(LIMIT).unwrap();
+        }
+        // Nothing comes that could wake a thread.
+        until("too many stay", &|| receivers.threads() <= ASLEEP_MAX as usize);
+        // Those that are left serve as many again.
+        let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
+        until("they do not run again", &|| receivers.running.load(Ordering::SeqCst) == 48);
+        for (open, end) in long {
+            open.send(()).unwrap();
+            end.recv_timeout(LIMIT).unwrap();
+        }
+        assert!(receivers.stop(LIMIT));
+    }
+}
+
+#[test]
 fn nothing_is_lost_by_a_single_receiver() {
     for wait in [Wait::Block, Wait::Adaptive] {
         let (jobs, receivers) = receivers(wait, 1, 10_000);
