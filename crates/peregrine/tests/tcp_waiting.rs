@@ -190,12 +190,16 @@ fn nested_call_does_not_wait_for_memory_of_calls_that_wait_for_it() {
     until("calls that wait have taken their share", || {
         resident(server.id()).saturating_sub(before) > share / 4 * 3
     });
+    // The server takes connections in the order in which something came over them: by the answer to one
+    // more it has looked at all those messages, if only at their beginning.
+    WorkClient::bind(&address).unwrap();
     std::fs::write(directory.path().join("go"), "").unwrap();
     assert_eq!(nests.join().unwrap().expect("a nested call that comes through"), LARGE as u64);
-    // Those that stood in its way were refused, as not executed; most have waited.
+    // Calls that came before the procedure began to wait inside cannot be the one that it waits for:
+    // they are held. Others that stood in the way may be refused, as not executed.
     let answers = answers(streams);
     let ran = answers.iter().filter(|answer| **answer == 0).count();
     let refused = answers.iter().filter(|answer| **answer == 2).count();
     println!("{ran} ran, {refused} were refused");
-    assert!(ran >= 40 && ran + refused == CALLS, "{answers:?}");
+    assert!(ran >= CALLS / 10 * 9 && ran + refused == CALLS, "{answers:?}");
 }

@@ -15,7 +15,8 @@
 //!   that has not come yet. Only a whole message tells that it is a nested call. So when a message has
 //!   been held for [`STUCK`] while threads wait inside procedures, it may come by an *extension*: one
 //!   message of each host, and no more than there are such threads. A nested call then runs beyond the
-//!   bound. Another call that came so is refused if it would have to wait.
+//!   bound. Another call that came so is refused if it would have to wait. A message that began to come
+//!   while no thread waited inside is no nested call, and gets no extension: it is held, not refused.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -38,6 +38,10 @@ pub(super) struct Part {
     /// For how long it was not read because there was no memory for it, and since when it is not.
     held: Duration,
     held_since: Option<Instant>,
+    /// Whether it may be a nested call, for which a procedure of this process waits: not if no thread
+    /// waited inside when memory was first wanted for it, for such a thread begins to wait before it
+    /// sends anything. `None` until then.
+    may_be_nested: Option<bool>,
 }
 
 impl Part {
@@ -262,7 +266,8 @@ impl Incoming {
         if bytes <= READ_AHEAD || bytes <= before {
             return true;
         }
-        let extensions = if part.held >= STUCK { waiting_inside() } else { 0 };
+        let may_be_nested = *part.may_be_nested.get_or_insert_with(|| waiting_inside() > 0);
+        let extensions = if may_be_nested && part.held >= STUCK { waiting_inside() } else { 0 };
         match &mut part.reserved {
             Some(reserved) => reserved.grow(bytes - before, extensions),
             none => {
@@ -279,7 +284,7 @@ impl Incoming {
     /// that was reserved for it, if there is any.
     #[inline]
     pub(super) fn is_whole(worker: &mut StreamWorker) -> Option<Reservation> {
-        if worker.part.reserved.is_none() && worker.part.held.is_zero() {
+        if worker.part.may_be_nested.is_none() && worker.part.held.is_zero() {
             return None;
         }
         core::mem::take(&mut worker.part).reserved
