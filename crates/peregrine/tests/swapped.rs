@@ -5,7 +5,7 @@ mod support;
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use contract::{ContractServer, Object};
 use peregrine::call::{Refusal, Reply, Request, Serve, Served};
@@ -32,10 +32,19 @@ enum Way {
 const WAYS: [Way; 4] = [Way::InProcess, Way::Local, Way::Tcp, Way::Udp];
 
 /// Servers that run for as long as a test does.
-#[derive(Default)]
-struct Servers(Mutex<Vec<Running>>);
+struct Servers {
+    running: Mutex<Vec<Running>>,
+    // Dropped after the servers: their runtime directory, which no other test has meanwhile.
+    _directory: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Servers {
+    fn new() -> Self {
+        let alone = support::alone();
+        Self { running: Mutex::default(), _directory: support::own_directory(), _alone: alone }
+    }
+
     /// A binding to a server whose values are of the order that `serve` says.
     fn bind(&self, way: Way, serve: impl Serve + 'static) -> Binding {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -57,7 +66,7 @@ impl Servers {
             Way::Tcp | Way::Udp => format!("{}/{name}", running.addresses()[0]),
             _ => name,
         };
-        self.0.lock().unwrap().push(running);
+        self.running.lock().unwrap().push(running);
         let binding = Binding::bind(&address, interface, &options).expect("a binding");
         let path = match way {
             Way::Tcp => PathKind::Tcp,
@@ -71,7 +80,7 @@ impl Servers {
 
 /// The whole contract, as servers of this byte order keep it.
 fn keeps_the_contract(way: Way) {
-    let servers = Servers::default();
+    let servers = Servers::new();
     contract::suite(&|object: Object| {
         contract::over(servers.bind(way, Turned(ContractServer::new(object))))
     });
@@ -238,7 +247,7 @@ fn large_messages(client: &LargeClient) {
 #[test]
 fn large_messages_are_converted_on_their_way() {
     for way in WAYS {
-        let servers = Servers::default();
+        let servers = Servers::new();
         let binding = servers.bind(way, Turned(LargeServer::new(Thing)));
         // Several times, so that the local path goes through the ways in which it writes.
         for _ in 0..3 {

@@ -451,6 +451,27 @@ fn no_file_is_too_long() {
     assert!(too_long("x", &"\n".repeat(LINES_MAX)).is_none());
 }
 
+/// A test program that exports names without a runtime directory of its own leaves them in the
+/// machine's when it is killed.
+fn without_directory(path: &str, text: &str) -> Option<String> {
+    let is_program = path.contains("/peregrine/tests/")
+        && (path.ends_with("/main.rs") || path.rsplit('/').nth(1) == Some("tests"));
+    let is_wrong = is_program
+        && text.contains(".export(")
+        && !["own_directory", "support::directory()", "PEREGRINE_DIR"]
+            .iter()
+            .any(|own| text.contains(own));
+    is_wrong.then(|| format!("{path}: exports without a runtime directory of its own"))
+}
+
+#[test]
+fn test_programs_have_runtime_directories_of_their_own() {
+    none(rust_files().iter().filter_map(|(path, text)| without_directory(path, text)).collect());
+    let path = "crates/peregrine/tests/x.rs";
+    assert!(without_directory(path, "server.export(name, it)").is_some());
+    assert!(without_directory(path, "own_directory(); server.export(name, it)").is_none());
+}
+
 /// Banned parts of type names and `get_` functions, in code and comments. What others have named
 /// may be used under a better name.
 fn banned_words(path: &str, text: &str) -> Vec<String> {
