@@ -111,7 +111,7 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/local.rs", "sets an environment variable"),
     ("crates/peregrine/tests/failures.rs", "forks, and sets an environment variable"),
     ("crates/peregrine/tests/forks.rs", "forks"),
-    ("crates/peregrine/tests/failure_matrix/cases.rs", "forks"),
+    ("crates/peregrine/tests/failure_matrix/elsewhere.rs", "forks"),
     ("crates/peregrine/tests/failure_matrix/subject.rs", "ends its own process"),
     ("crates/peregrine/tests/processes.rs", "forks, and sets an environment variable"),
     ("crates/peregrine/tests/memory.rs", "limits and mounts of a child's own"),

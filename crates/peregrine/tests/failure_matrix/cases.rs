@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use peregrine::Executed::{Maybe, No};
-use peregrine::{BindOptions, CallError, Executed, Kind, Rebind};
+use peregrine::{BindOptions, CallError, Executed, Kind, Out, Rebind};
 
 use super::document::Cell;
-use super::subject::{Subject as _, SubjectClient, other};
+use super::elsewhere::{in_a_child, outcome, result_waits};
+use super::subject::{FILLED_BYTES, Subject as _, SubjectClient, filled, other};
 use super::support::{self, Part};
 use super::world::{Way, World};
 
@@ -41,10 +42,10 @@ impl Case {
 }
 
 /// Longer than anything here takes: nothing is ended by it.
-const LONG: u32 = 60_000;
+pub(crate) const LONG: u32 = 60_000;
 
 /// Options without anything particular.
-fn plain() -> BindOptions {
+pub(crate) fn plain() -> BindOptions {
     BindOptions::default().bind_timeout(Duration::from_secs(20))
 }
 
@@ -63,6 +64,12 @@ fn meanwhile<T: Send>(
 /// The calls that ran left notes, and this one did not: what was said to be not executed was not.
 fn did_not_run(world: &World, what: &str, cell: Cell) -> Cell {
     assert!(!world.notes().say(what), "{what}, and it was said: {cell:?}");
+    cell
+}
+
+/// A call of [`wait`](Subject::wait) ran, and was not repeated.
+fn ran_once(world: &World, cell: Cell) -> Cell {
+    assert_eq!(world.notes().times("wait ran"), 1, "{cell:?}");
     cell
 }
 
@@ -104,6 +111,18 @@ fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
+/// Fetches a large result. Over a network the rest is lost once an eighth of it has
+/// come, and then something happens.
+fn cut_off(world: &World, client: &SubjectClient, happens: impl FnOnce()) -> Cell {
+    let mut into = vec![0; FILLED_BYTES as usize];
+    world.cut_after(into.len() / 8);
+    let cell = meanwhile(|| client.fill(false, Out::from(&mut into[..])), happens);
+    if matches!(cell, Cell::Returned) {
+        assert!(into.iter().enumerate().all(|(at, byte)| *byte == filled(at)), "another result");
+    }
+    cell
+}
+
 /// Over datagrams a server vouches for nothing of the first two milliseconds in which it listens.
 fn has_listened() {
     std::thread::sleep(Duration::from_millis(50));
@@ -113,7 +132,7 @@ fn halt(server: &Part) {
     server.signal(libc::SIGSTOP);
 }
 
-pub(crate) static CASES: [Case; 22] = [
+pub(crate) static CASES: [Case; 26] = [
     Case {
         title: "No server",
         text: "No server exports the name, or listens at the address.",
@@ -254,6 +273,110 @@ pub(crate) static CASES: [Case; 22] = [
                 },
             );
             world.cut(false);
+            cell
+        },
+    },
+    Case {
+        title: "The server dies in the middle of its result",
+        text: "A part of a large result has arrived. On the local path the server dies while it \
+               writes the result into shared memory. Over a network the rest is \
+               lost, and the server is killed.",
+        must: [Fail(Maybe, Kind::ServerGone); 4],
+        run: |world| {
+            let mut server = world.server(2, 10);
+            let client = world.client(&plain());
+            if !world.is_network() {
+                let mut into = vec![0; FILLED_BYTES as usize];
+                return Cell::of(client.fill(true, Out::from(&mut into[..])));
+            }
+            let cell = cut_off(world, &client, || {
+                world.until_cut();
+                server.kill();
+                world.cut(false);
+            });
+            // The end of the connection comes first, unless the client asks before it does.
+            cell.one_of([
+                "the server closed the connection",
+                "receiving failed: Connection reset by peer (os error N)",
+            ])
+        },
+    },
+    Case {
+        title: "The network is cut for a second in the middle of a result",
+        text: "A part of a large result has arrived, and then no packet arrives for a second. \
+               The client keeps what it has, and the server sends the rest again.",
+        must: [Nothing, Return, Return, Return],
+        run: |world| {
+            if !world.is_network() {
+                return Cell::None;
+            }
+            let _server = world.server(2, 10);
+            let client = world.client(&plain());
+            cut_off(world, &client, || {
+                world.until_cut();
+                std::thread::sleep(Duration::from_secs(1));
+                world.cut(false);
+            })
+        },
+    },
+    Case {
+        title: "The client is paused while its call runs",
+        text: "The client's process is halted (SIGSTOP) for three seconds. A server over \
+               datagrams takes it for dead after 2.5 seconds. The procedure \
+               returns meanwhile.",
+        must: [Return; 4],
+        run: |world| {
+            let _server = world.server(2, 10);
+            let mut client = world.client_elsewhere();
+            client.say("call");
+            world.until("wait ran");
+            client.signal(libc::SIGSTOP);
+            std::thread::sleep(Duration::from_secs(3));
+            world.notes().write("end");
+            world.until("wait ended");
+            client.signal(libc::SIGCONT);
+            ran_once(world, outcome(&mut client))
+        },
+    },
+    Case {
+        title: "The same, and the server is restarted before the client resumes",
+        text: "The procedure returns, and then the server is killed. Locally the result waits in \
+               shared memory, and over TCP in the client's kernel. Over datagrams \
+               the network is cut meanwhile, so the result is lost, and the new \
+               server does not know the call. A client that is paused for so long \
+               that the server has forgotten its lost result gets the same error.",
+        must: [Return, Fail(Maybe, Kind::ServerGone), Fail(Maybe, Kind::ServerGone), Return],
+        run: |world| {
+            let mut server = world.server(1, 10);
+            let mut client = world.client_elsewhere();
+            let own = world.client(&plain());
+            client.say("call");
+            world.until("wait ran");
+            client.signal(libc::SIGSTOP);
+            let is_lost = matches!(world.way, Way::Ethernet | Way::Udp);
+            if is_lost {
+                world.cut(true);
+            }
+            world.notes().write("end");
+            world.until("wait ended");
+            match world.way {
+                // The server's only thread has answered the other call before it takes this one.
+                Way::Local => assert_eq!(own.echo(7).expect("a result"), 7),
+                Way::Tcp => support::until("the result waits", || result_waits(&client)),
+                // Time to send what is lost.
+                _ => std::thread::sleep(Duration::from_millis(100)),
+            }
+            server.kill();
+            // The notes are forgotten when a server is started.
+            let ran = world.notes().times("wait ran");
+            let _server = world.server(1, 10);
+            has_listened();
+            if is_lost {
+                world.cut(false);
+            }
+            client.signal(libc::SIGCONT);
+            let cell = outcome(&mut client);
+            assert_eq!((ran, world.notes().times("wait ran")), (1, 0), "{cell:?}");
             cell
         },
     },
@@ -454,33 +577,36 @@ pub(crate) static CASES: [Case; 22] = [
     },
 ];
 
-/// Makes a call in a forked child, whose outcome comes back as text.
-fn in_a_child(world: &World, client: &SubjectClient) -> Cell {
-    let file = world.home.path().join("child");
-    // SAFETY: the child calls, writes a file, and ends without going back.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let text = match client.echo(1) {
-            Ok(_) => String::new(),
-            Err(error) => {
-                format!("{:?}\n{:?}\n{}", error.executed(), error.kind(), error.chain())
-            }
-        };
-        let _ = std::fs::write(&file, text);
-        // SAFETY: ends the child without running anything of its parent's.
-        unsafe { libc::_exit(0) };
+/// The client is paused until a server over datagrams has forgotten the result, which was lost.
+pub(crate) fn paused_for_long(world: &World) {
+    /// Until a caller is taken for gone, and until its result is forgotten after that.
+    const GONE: Duration = Duration::from_secs(4);
+    const FORGOTTEN: Duration = Duration::from_secs(75);
+    let _server = world.server(1, 10);
+    let mut client = world.client_elsewhere();
+    client.say("call");
+    world.until("wait ran");
+    client.signal(libc::SIGSTOP);
+    let is_lost = matches!(world.way, Way::Ethernet | Way::Udp);
+    if is_lost {
+        world.cut(true);
     }
-    let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    let text = std::fs::read_to_string(&file).expect("what the child wrote");
-    let lines: Vec<&str> = text.lines().collect();
-    match lines[..] {
-        [executed, kind, text] => Cell::Failed {
-            executed: if executed == "No" { No } else { Maybe },
-            kind: kind.to_owned(),
-            text: super::document::plain(text),
-        },
-        _ => Cell::Returned,
+    std::thread::sleep(GONE);
+    world.notes().write("end");
+    world.until("wait ended");
+    std::thread::sleep(FORGOTTEN);
+    if is_lost {
+        world.cut(false);
     }
+    client.signal(libc::SIGCONT);
+    let cell = ran_once(world, outcome(&mut client));
+    println!("paused for long, {}: {cell:?}", world.way);
+    let is_right = match &cell {
+        Cell::Returned => !is_lost,
+        Cell::Failed { executed, kind, .. } => {
+            is_lost && *executed == Maybe && kind == "ServerGone"
+        }
+        _ => false,
+    };
+    assert!(is_right, "{}: {cell:?}", world.way);
 }

@@ -40,6 +40,16 @@ impl Cell {
         }
     }
 
+    /// The same, where it is chance which of two texts is told.
+    pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
+        match self {
+            Self::Failed { executed, kind, text } => {
+                Self::Failed { executed, kind, text: either(text, texts) }
+            }
+            other => other,
+        }
+    }
+
     /// The line of the table, if there is one.
     fn line(&self, way: Way) -> Option<String> {
         Some(match self {
@@ -78,12 +88,15 @@ pub(super) fn plain(text: &str) -> String {
     // Which of the two it is depends on how many refusals the kernel lets out within a second.
     let deaths =
         ["the server does not answer any more", "nobody listens any more where the server was"];
-    for death in deaths {
-        if plain.contains(death) {
-            return plain.replace(death, &deaths.join(", or: "));
-        }
+    either(plain, deaths).replace('|', "/")
+}
+
+/// The text with both of two texts in the place of one.
+fn either(text: String, texts: [&str; 2]) -> String {
+    match texts.into_iter().find(|one| text.contains(one)) {
+        Some(one) => text.replace(one, &texts.join(", or: ")),
+        None => text,
     }
-    plain.replace('|', "/")
 }
 
 impl Row {

@@ -5,6 +5,7 @@
 
 mod cases;
 mod document;
+mod elsewhere;
 mod subject;
 #[path = "../support/mod.rs"]
 mod support;
@@ -17,11 +18,14 @@ use document::{Cell, Row};
 use support::{Part, part};
 use world::{Way, World};
 
-/// The part that children play: a server of [`subject`]; in the test itself this does nothing.
+/// The parts that children play: a server of [`subject`], or a client; in the test itself this does
+/// nothing.
 #[test]
 fn child() {
-    if let Some(part) = part() {
-        subject::serve(&part);
+    let Some(part) = part() else { return };
+    match part.strip_prefix("client ") {
+        Some(address) => elsewhere::call(address),
+        None => subject::serve(&part),
     }
 }
 
@@ -31,6 +35,7 @@ fn document() -> PathBuf {
 
 #[test]
 fn every_failure_is_what_the_document_says() {
+    let _alone = support::alone();
     let _directory = support::own_directory();
     let mut rows: Vec<Row> = CASES.iter().map(Row::of).collect();
     let mut skipped = None;
@@ -68,4 +73,22 @@ fn every_failure_is_what_the_document_says() {
             assert!(part.contains(&line), "{} does not say\n{line}\n{anew}", path.display());
         }
     }
+}
+
+/// A server keeps the result of a caller that it has taken for gone for a minute.
+#[test]
+fn client_paused_for_longer_than_results_are_kept_is_told_no_lie() {
+    let _alone = support::alone();
+    if std::env::var_os("PEREGRINE_SOAK").is_none() {
+        return println!("skipped: it takes over a minute; PEREGRINE_SOAK=1 runs it");
+    }
+    let _directory = support::own_directory();
+    std::thread::scope(|scope| {
+        for way in Way::ALL {
+            scope.spawn(move || match World::new(way) {
+                Ok(world) => world.inside(cases::paused_for_long),
+                Err(why) => println!("skipped: {way}: {why}"),
+            });
+        }
+    });
 }
