@@ -36,7 +36,8 @@ impl Case {
         let begun = Instant::now();
         world.notes().forget();
         let cell = (self.run)(world);
-        println!("{:>5} ms  {}, {}: {cell:?}", begun.elapsed().as_millis(), self.title, world.way);
+        // To the terminal also where a child runs it.
+        eprintln!("{:>5} ms  {}, {}: {cell:?}", begun.elapsed().as_millis(), self.title, world.way);
         cell
     }
 }
@@ -123,6 +124,23 @@ fn cut_off(world: &World, client: &SubjectClient, happens: impl FnOnce()) -> Cel
     cell
 }
 
+/// Halts the server, makes a call, and kills the server.
+fn killed_before_it_takes_the_call(world: &World) -> Cell {
+    let mut server = world.server(2, 10);
+    let client = world.client(&plain().astacks(1));
+    halt(&server);
+    let (tell, told) = std::sync::mpsc::channel();
+    let call = || {
+        tell.send(own_thread()).expect("a test");
+        client.echo(1)
+    };
+    let cell = meanwhile(call, || {
+        asleep(told.recv().expect("a caller"));
+        server.kill();
+    });
+    did_not_run(world, "echo ran", cell)
+}
+
 /// Over datagrams a server vouches for nothing of the first two milliseconds in which it listens.
 fn has_listened() {
     std::thread::sleep(Duration::from_millis(50));
@@ -156,19 +174,17 @@ pub(crate) static CASES: [Case; 26] = [
             Fail(Maybe, Kind::ServerGone),
         ],
         run: |world| {
-            let mut server = world.server(2, 10);
-            let client = world.client(&plain().astacks(1));
-            halt(&server);
-            let (tell, told) = std::sync::mpsc::channel();
-            let call = || {
-                tell.send(own_thread()).expect("a test");
-                client.echo(1)
-            };
-            let cell = meanwhile(call, || {
-                asleep(told.recv().expect("a caller"));
-                server.kill();
-            });
-            did_not_run(world, "echo ran", cell)
+            let mut cell = killed_before_it_takes_the_call(world);
+            // Over datagrams a client that has heard nothing for some milliseconds asks before it
+            // sends a call. Then the call did not leave it, and this was another case.
+            for _ in 0..5 {
+                let asked = matches!(world.way, Way::Ethernet | Way::Udp)
+                    && matches!(cell, Cell::Failed { executed: No, .. });
+                if asked {
+                    cell = killed_before_it_takes_the_call(world);
+                }
+            }
+            cell
         },
     },
     Case {

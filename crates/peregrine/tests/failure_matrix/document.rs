@@ -25,7 +25,7 @@ pub(crate) enum Cell {
 /// A case, and what was seen of it on each path.
 pub(crate) struct Row {
     case: &'static Case,
-    pub(crate) cells: Vec<Cell>,
+    cells: Vec<Cell>,
 }
 
 impl Cell {
@@ -40,7 +40,7 @@ impl Cell {
         }
     }
 
-    /// The same, where it is chance which of two texts is told.
+    /// The same, where either of two texts may come first.
     pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
         match self {
             Self::Failed { executed, kind, text } => {
@@ -100,8 +100,9 @@ fn either(text: String, texts: [&str; 2]) -> String {
 }
 
 impl Row {
-    pub(crate) const fn of(case: &'static Case) -> Self {
-        Self { case, cells: Vec::new() }
+    /// The outcomes are in the order of [`Way::ALL`].
+    pub(crate) const fn of(case: &'static Case, cells: Vec<Cell>) -> Self {
+        Self { case, cells }
     }
 
     fn seen(&self) -> impl Iterator<Item = (Way, &Cell)> {

@@ -1,57 +1,86 @@
-//! Calls that other processes make, and how what became of them is told here.
+//! Cases and calls of other processes, and how those processes report the outcomes.
 
 use std::io::BufRead as _;
+use std::path::Path;
 
-use peregrine::CallError;
 use peregrine::Executed::{Maybe, No};
 
-use super::cases::{LONG, plain};
-use super::document::{self, Cell};
+use super::cases::{CASES, LONG, plain};
+use super::document::Cell;
 use super::subject::{Subject as _, SubjectClient};
 use super::support::Part;
-use super::world::World;
+use super::world::{Way, World};
 
-/// What became of a call, in a line: `returned`, or whether it ran, the kind and the text.
-fn told<T>(outcome: &Result<T, CallError>) -> String {
-    match outcome {
-        Ok(_) => "returned".to_owned(),
-        Err(error) => {
-            let text = error.chain().replace(['\n', '\t'], " ");
-            format!("{:?}\t{:?}\t{text}", error.executed(), error.kind())
+/// A cell in a line.
+fn told(cell: &Cell) -> String {
+    match cell {
+        Cell::None => "cannot happen".to_owned(),
+        Cell::Skipped => "skipped".to_owned(),
+        Cell::Returned => "returned".to_owned(),
+        Cell::Failed { executed, kind, text } => {
+            let text = text.replace(['\n', '\t'], " ");
+            format!("{executed:?}\t{kind}\t{text}")
         }
     }
 }
 
-/// The other way round.
+/// The cell of a line that [`told`] returned.
 fn understood(line: &str) -> Cell {
     let parts: Vec<&str> = line.split('\t').collect();
     match parts[..] {
+        ["cannot happen"] => Cell::None,
+        ["skipped"] => Cell::Skipped,
         ["returned"] => Cell::Returned,
         [executed, kind, text] => Cell::Failed {
             executed: if executed == "No" { No } else { Maybe },
             kind: kind.to_owned(),
-            text: document::plain(text),
+            text: text.to_owned(),
         },
-        _ => panic!("a child has told nothing: {line}"),
+        _ => panic!("not an outcome: {line}"),
     }
 }
 
-/// The client of this process: binds, calls when it is told to, and tells what became of that.
+/// Runs every case on one path, and prints the outcomes.
+pub(crate) fn run_cases(way: &str) {
+    let way = Way::ALL.into_iter().find(|one| one.to_string() == way).expect("a path");
+    let tell = |cell: &Cell| println!("\ncell {}", told(cell));
+    match World::new(way) {
+        Ok(world) => world.inside(|world| CASES.iter().for_each(|case| tell(&case.run(world)))),
+        Err(why) => {
+            eprintln!("skipped: {way}: {why}");
+            CASES.iter().for_each(|_| tell(&Cell::Skipped));
+        }
+    }
+    println!("\nended");
+}
+
+/// Runs every case on one path in a process of its own. What a process has for all its clients, such
+/// as connections, is then not shared between paths, and the paths are tried at the same time.
+pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
+    let directory = directory.join(way.to_string());
+    std::fs::create_dir(&directory).expect("a directory");
+    let mut part = Part::launch("child", &format!("way {way}"), &directory);
+    let cells = CASES.iter().map(|_| understood(&part.until("cell "))).collect();
+    part.until("ended");
+    cells
+}
+
+/// The client of this process: binds, calls when a line arrives, and prints the outcome.
 pub(crate) fn call(address: &str) {
     let client = SubjectClient::bind_with(address, &plain()).expect("a binding");
     assert_eq!(client.echo(7).expect("a result"), 7);
     println!("\nbound");
     let mut line = String::new();
     std::io::stdin().lock().read_line(&mut line).expect("a test");
-    println!("\noutcome {}", told(&client.wait(LONG)));
+    println!("\noutcome {}", told(&Cell::of(client.wait(LONG))));
 }
 
-/// What became of the call of a [client elsewhere](World::client_elsewhere).
+/// The outcome of the call of a [client elsewhere](World::client_elsewhere).
 pub(crate) fn outcome(client: &mut Part) -> Cell {
     understood(&client.until("outcome "))
 }
 
-/// Whether a connection of a process, or of its network, has bytes that nobody has received yet.
+/// Whether a connection of a process, or of its network, has bytes that were not received yet.
 pub(crate) fn result_waits(client: &Part) -> bool {
     const ESTABLISHED: &str = "01";
     let connections = std::fs::read_to_string(format!("/proc/{}/net/tcp", client.id()));
@@ -62,13 +91,13 @@ pub(crate) fn result_waits(client: &Part) -> bool {
     })
 }
 
-/// Makes a call in a forked child, whose outcome comes back as text.
+/// Makes a call in a forked child, which reports the outcome as text.
 pub(crate) fn in_a_child(world: &World, client: &SubjectClient) -> Cell {
     let file = world.home.path().join("child");
     // SAFETY: the child calls, writes a file, and ends without going back.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let _ = std::fs::write(&file, told(&client.echo(1)));
+        let _ = std::fs::write(&file, told(&Cell::of(client.echo(1))));
         // SAFETY: ends the child without running anything of its parent's.
         unsafe { libc::_exit(0) };
     }

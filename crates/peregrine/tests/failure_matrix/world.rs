@@ -139,13 +139,13 @@ impl World {
         bridge.seen.dark.store(cut, Ordering::SeqCst);
     }
 
-    /// Lets nothing through any more once so many bytes more have come to the near end.
+    /// Drops every packet after this many more bytes have arrived at the near end.
     pub(crate) fn cut_after(&self, bytes: usize) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         bridge.seen.dark_after.store(bytes, Ordering::SeqCst);
     }
 
-    /// Waits until nothing gets through.
+    /// Waits until the network drops every packet.
     pub(crate) fn until_cut(&self) {
         let (bridge, _) = self.link.as_ref().expect("a network");
         support::until("the network is cut", || bridge.seen.dark.load(Ordering::SeqCst));

@@ -29,7 +29,7 @@ pub(crate) struct Seen {
     pub(crate) cut: AtomicBool,
     /// Whether nothing at all gets through.
     pub(crate) dark: AtomicBool,
-    /// After so many bytes more to the near end nothing at all gets through, if this is not 0.
+    /// If not 0: every packet is dropped after this many more bytes to the near end.
     pub(crate) dark_after: AtomicUsize,
     /// Packets of the internet that have more bytes vanish, if this is not 0; and how many have.
     pub(crate) narrow: AtomicUsize,
