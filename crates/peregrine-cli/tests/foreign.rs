@@ -9,12 +9,13 @@ use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, mpsc};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use object::{Foreign as _, ForeignClient, ForeignServer, Object};
 use peregrine::{BindOptions, Endpoint, Executed, Kind, Running, Server};
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 /// How long anything may take before a test fails; nothing waits for it to pass.
 const LIMIT: Duration = Duration::from_secs(50);
@@ -175,9 +176,24 @@ fn first_line(mut output: BufReader<ChildStdout>) -> String {
     told.recv_timeout(LIMIT).expect("a line")
 }
 
+/// The runtime directory of all servers of this program. It is removed with the last of them.
+fn own_directory() -> Arc<TempDir> {
+    static SHARED: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        // SAFETY: the threads of this program read the environment through `std`, which locks it.
+        unsafe { std::env::set_var("PEREGRINE_DIR", directory.path()) };
+        *shared = Arc::downgrade(&directory);
+        directory
+    })
+}
+
 /// A server of ours.
 struct Ours {
     running: Running,
+    /// Dropped after the server.
+    _directory: Arc<TempDir>,
     name: String,
     tcp: u16,
     udp: u16,
@@ -192,6 +208,7 @@ impl Ours {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("foreign-{}-{count}", std::process::id());
+        let directory = own_directory();
         let server = Server::new().export(&name, ForeignServer::new(Object::default())).unwrap();
         let running = server.listen("tcp:127.0.0.1:0")?.listen(udp)?.spawn()?;
         let (mut tcp, mut udp) = (0, 0);
@@ -202,7 +219,7 @@ impl Ours {
                 _ => udp = port,
             }
         }
-        Ok(Self { running, name, tcp, udp })
+        Ok(Self { running, _directory: directory, name, tcp, udp })
     }
 }
 
@@ -404,7 +421,7 @@ fn call_of_a_foreign_client_after_a_restart_was_not_executed() {
 fn a_foreign_client_learns_that_an_export_is_gone() {
     let Some(programs) = &*NATIVE else { return };
     for whole in [false, true] {
-        let Ours { running, name, tcp, .. } = Ours::start();
+        let Ours { running, _directory, name, tcp, .. } = Ours::start();
         let mut command = programs.command("client");
         command.args(["gone", &tcp.to_string(), &name]).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
