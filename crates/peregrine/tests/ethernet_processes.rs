@@ -333,6 +333,45 @@ fn servers_killed_and_started_again_at_the_same_place_tell_no_lie() {
     });
 }
 
+/// A call may meet a server that has just started, one that dies, and none at all.
+#[test]
+fn calls_to_servers_that_live_for_a_moment_end_soon() {
+    const SERVERS_STARTED: usize = 20;
+    /// A server that is silent is taken for dead after 2.5 seconds.
+    const LONGEST: Duration = Duration::from_secs(8);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut noise = Noise::new(seed());
+    at_near_end(Link::new(), move |link| {
+        let (next, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+        let going = AtomicBool::new(true);
+        let address = format!("eth:{}:{PORT}/ledger", ENDS[SERVERS]);
+        let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            let call = || {
+                link.enter();
+                ledger::caller(&address, &next, &answered, &going)
+            };
+            let callers: Vec<_> = (0..4).map(|_| scope.spawn(call)).collect();
+            for _ in 0..SERVERS_STARTED {
+                let (mut server, _) = server(link, PORT, path);
+                std::thread::sleep(Duration::from_millis(20 + noise.below(280)));
+                server.kill();
+            }
+            drop(go_on);
+            callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
+        });
+        let longest = outcomes.iter().map(|outcomes| outcomes.longest).max().expect("a caller");
+        let [returned, not_executed, maybe] = Outcomes::hold(&outcomes, path);
+        println!(
+            "{returned} returned, {not_executed} not executed, {maybe} open; the longest call took \
+             {longest:?}"
+        );
+        assert!(returned > 50 && not_executed + maybe > 0, "the servers lived too short or long");
+        assert!(longest < LONGEST, "a call took {longest:?}");
+    });
+}
+
 #[test]
 fn a_link_that_falls_silent_is_given_up_for_udp() {
     let directory = tempfile::tempdir().unwrap();
@@ -388,7 +427,7 @@ fn a_link_that_falls_silent_is_given_up_for_udp() {
         assert_eq!(ledger.binding().path(), PathKind::Udp, "{said}");
         assert!(said.contains("given up after") && said.contains("AF_XDP"), "{said}");
         assert!(ledger.binding().is_alive());
-        let known = Outcomes { returned: vec![0, last], not_executed: vec![], maybe: 1 };
+        let known = Outcomes { returned: vec![0, last], maybe: 1, ..Outcomes::default() };
         let all: Vec<Outcomes> = outcomes.into_iter().chain([known]).collect();
         let [returned, not_executed, maybe] = Outcomes::hold(&all, path);
         println!("{returned} returned, {not_executed} not executed, {maybe} open; then {said}");
