@@ -456,9 +456,14 @@ impl Connection {
         }
     }
 
-    /// Receives what is there, for whomever it is.
+    /// Receives what is there, for whomever it is; not all of it if that is very much, for a server may
+    /// send without a pause, and the thread that receives has other work.
     fn drain(&self, input: &mut Input) {
-        while !self.has_ended() {
+        const STEPS_MAX: usize = 256;
+        for _ in 0..STEPS_MAX {
+            if self.has_ended() {
+                return;
+            }
             match self.step(input, None, false) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

@@ -638,7 +638,9 @@ impl Caller {
         Handled::Nothing
     }
 
-    const fn is_under_way(&self) -> bool {
+    /// Whether its call has begun and not ended.
+    #[inline]
+    pub(crate) const fn is_under_way(&self) -> bool {
         matches!(
             self.state,
             State::Asking { .. }
