@@ -16,6 +16,7 @@ use peregrine::{
     Value, interface,
 };
 use proptest::prelude::*;
+use support::link::{ENDS, Link, at_far_end};
 use support::turned::Turned;
 
 // Servers, on each path.
@@ -27,8 +28,11 @@ enum Way {
     Local,
     Tcp,
     Udp,
+    /// From the near end of a link, which the thread has entered, to the far one.
+    Ethernet,
 }
 
+/// Those that need no link.
 const WAYS: [Way; 4] = [Way::InProcess, Way::Local, Way::Tcp, Way::Udp];
 
 /// Servers that run for as long as a test does.
@@ -59,11 +63,16 @@ impl Servers {
         let server = match way {
             Way::Tcp => server.listen("tcp:127.0.0.1:0").expect("a port"),
             Way::Udp => server.listen("udp:127.0.0.1:0").expect("a port"),
+            Way::Ethernet => {
+                let at = format!("eth:{}:0", ENDS[1]);
+                server.listen_beyond_this_machine(&at).expect("a port")
+            }
             _ => server,
         };
-        let running = server.spawn().expect("a running server");
+        let spawn = || server.spawn().expect("a running server");
+        let running = if way == Way::Ethernet { at_far_end(spawn) } else { spawn() };
         let address = match way {
-            Way::Tcp | Way::Udp => format!("{}/{name}", running.addresses()[0]),
+            Way::Tcp | Way::Udp | Way::Ethernet => format!("{}/{name}", running.addresses()[0]),
             _ => name,
         };
         self.running.lock().unwrap().push(running);
@@ -71,6 +80,7 @@ impl Servers {
         let path = match way {
             Way::Tcp => PathKind::Tcp,
             Way::Udp => PathKind::Udp,
+            Way::Ethernet => PathKind::Ethernet,
             _ => PathKind::Local,
         };
         assert_eq!(binding.path(), path);
@@ -104,6 +114,21 @@ fn the_contract_holds_over_tcp() {
 #[test]
 fn the_contract_holds_over_udp() {
     keeps_the_contract(Way::Udp);
+}
+
+/// Runs a case at the near end of a link.
+fn on_a_link(case: fn(Way)) {
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    std::thread::scope(|scope| {
+        let near_end = scope.spawn(|| {
+            link.enter();
+            case(Way::Ethernet);
+        });
+        near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
 // Large messages.
@@ -246,13 +271,20 @@ fn large_messages(client: &LargeClient) {
 
 #[test]
 fn large_messages_are_converted_on_their_way() {
-    for way in WAYS {
-        let servers = Servers::new();
-        let binding = servers.bind(way, Turned(LargeServer::new(Thing)));
-        // Several times, so that the local path goes through the ways in which it writes.
-        for _ in 0..3 {
-            large_messages(&LargeClient { binding: binding.clone() });
-        }
+    WAYS.into_iter().for_each(converts_large_messages);
+}
+
+#[test]
+fn large_messages_are_converted_on_their_way_over_raw_ethernet() {
+    on_a_link(converts_large_messages);
+}
+
+fn converts_large_messages(way: Way) {
+    let servers = Servers::new();
+    let binding = servers.bind(way, Turned(LargeServer::new(Thing)));
+    // Several times, so that the local path goes through the ways in which it writes.
+    for _ in 0..3 {
+        large_messages(&LargeClient { binding: binding.clone() });
     }
 }
 
