@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::binding::{BindOptions, Binding, Explanation, Leg, Verdict};
 use crate::interface::Known;
 
+pub use crate::device::ethernet::fuzzing::frames;
 pub use crate::path::datagram::fuzzing::Datagrams;
 use crate::path::local::fuzzing::Scripted;
 pub use crate::path::local::fuzzing::{Debt, Script, Seen, Word, answer, request};

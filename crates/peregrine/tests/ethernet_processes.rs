@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use attack::noise::Noise;
 use attack::{eventually, no_longer_than, seed, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
-use peregrine::{BindOptions, Executed, Kind, PathKind, Rebind, Server};
+use peregrine::{BindOptions, EthernetDevice, Executed, Kind, PathKind, Rebind, Server};
 use support::bridge::Bridge;
 use support::link::{ENDS, Link, at_near_end};
 use support::weather::Weather;
@@ -31,8 +31,8 @@ const SERVERS: usize = 1;
 const ECHO: u16 = 9000;
 const PORT: u16 = 7000;
 
-/// The parts that children play: `server PORT`, `caller ADDRESS NUMBER`, `echo`; in the test itself
-/// this does nothing.
+/// The parts that children play: `server PORT [packet]`, `plain PORT [any]`, `caller ADDRESS NUMBER`,
+/// `echo`; in the test itself this does nothing.
 #[test]
 fn child() {
     let Some(part) = part() else { return };
@@ -42,10 +42,25 @@ fn child() {
     match words[0] {
         "server" => {
             let book = Book::of(&directory);
-            let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            let mut server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
             let at = format!("eth:{}:{}", ENDS[SERVERS], words[1]);
+            if words.get(2) == Some(&"packet") {
+                server = server.ethernet_device(EthernetDevice::Packet);
+            }
             let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
             println!("\nat {}/ledger", running.addresses()[0]);
+            running.wait();
+        }
+        // Listens without a scheme, with a device if one is named.
+        "plain" => {
+            let book = Book::of(&directory);
+            let mut server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            if words.get(2) == Some(&"any") {
+                server = server.ethernet_device(EthernetDevice::Any);
+            }
+            let at = format!("{}:{}", ENDS[SERVERS], words[1]);
+            let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+            println!("\nat {:?}", running.addresses());
             running.wait();
         }
         // Calls for as long as it may, each with a number of its own, and every one of them returns.
@@ -208,6 +223,50 @@ fn processes_at_one_interface_do_not_disturb_each_other() {
                 assert!(entered == expected(of), "each call once, at the server that was called");
             }
         });
+    });
+}
+
+/// A program at an interface resets many a network card, and every frame of others passes it.
+#[test]
+fn program_is_attached_only_where_it_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        let at = |port: u16| format!("ledger@{}:{port}", ENDS[SERVERS]);
+        let mut plain = link.launch(SERVERS, "child", &format!("plain {PORT}"), path);
+        let listens = plain.until("at ");
+        assert!(listens.contains("Ethernet"), "{listens}");
+        assert!(!holds(&plain) && !has_program(link, SERVERS), "nobody asked for it");
+        let options = BindOptions::default();
+        let ledger = LedgerClient::bind_with(&at(PORT), &options).unwrap();
+        let said = ledger.binding().explain().summary();
+        assert!(said.starts_with("ethernet: AF_PACKET (AF_XDP only where"), "{said}");
+        assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+        assert!(!has_program(link, CLIENTS), "nobody asked for it");
+        // The owner of the server, and the one who binds, may each ask for it.
+        let (name, device) = (format!("plain {} any", PORT + 1), EthernetDevice::Any);
+        let own = path.join("asked");
+        std::fs::create_dir(&own).unwrap();
+        let mut asked = link.launch(SERVERS, "child", &name, &own);
+        asked.until("at ");
+        assert!(holds(&asked) && has_program(link, SERVERS));
+        for (address, options) in [
+            (at(PORT + 1), options.clone().ethernet_device(device)),
+            (format!("eth:{}", at(PORT + 1)), options),
+        ] {
+            let asking = LedgerClient::bind_with(&address, &options).unwrap();
+            let said = asking.binding().explain().summary();
+            assert!(said.starts_with("ethernet: AF_XDP, "), "{said}");
+            assert!(said.contains("with a copy"), "{said}");
+            assert_eq!(asking.enter(2, 0).unwrap(), 3);
+            assert!(has_program(link, CLIENTS));
+            // The process has the queue now, so everything of it goes by that.
+            let beside = LedgerClient::bind(&at(PORT + 1)).unwrap();
+            let said = beside.binding().explain().summary();
+            assert!(said.starts_with("ethernet: AF_XDP, "), "{said}");
+        }
+        let gone = || !has_program(link, CLIENTS);
+        assert!(eventually(LIMIT, gone), "its last binding is gone, and so is the program");
     });
 }
 

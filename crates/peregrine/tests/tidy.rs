@@ -84,7 +84,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tells",
         ],
     ),
-    ("fuzzing", &["binding", "interface", "path", "protocol", "value"]),
+    ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
 ];
 
 /// The edges that close a circle, and why.

@@ -16,7 +16,7 @@ use super::stop::Drain;
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
 use crate::counters::{Page, Visitor};
 use crate::device::udp::Udp;
-use crate::device::{self, Ethernet, Node, Station, Use};
+use crate::device::{self, By, Ethernet, Node, Station, Use};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch};
@@ -107,12 +107,12 @@ impl Datagrams {
     pub(super) fn open_link(
         &self,
         to: SocketAddr,
-        queue: bool,
+        by: By,
         wait: Wait,
         bound: usize,
         queue_max: usize,
     ) -> io::Result<SocketAddr> {
-        let station = Station::at(&sys::interface_of(to.ip())?, queue, Some(to.port()))?;
+        let station = Station::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&station, Use::Service)?;
         let node = link.node();
         self.start(device::Socket::Ethernet(link), None, wait, bound, queue_max)?;

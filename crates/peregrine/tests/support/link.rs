@@ -116,6 +116,30 @@ impl Link {
         link.up()
     }
 
+    /// The same with so many queues at each end. What the kernel sends from an end leaves by the last of
+    /// them, and arrives by that of the other end.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn with_queues(count: usize) -> Result<Self, String> {
+        let link = Self::named(2)?;
+        let ([a, b], [at_a, at_b]) = ([0, 1].map(|end| &link.names[end]), &link.interfaces);
+        let queues = format!("numtxqueues {count} numrxqueues {count}");
+        ip(&format!(
+            "link add {at_a} netns {a} {queues} type veth peer name {at_b} netns {b} {queues}"
+        ))?;
+        for (name, interface) in link.names.iter().zip(&link.interfaces) {
+            let last = format!("/sys/class/net/{interface}/queues/tx-{}/xps_cpus", count - 1);
+            let mut all = Command::new("ip");
+            let echo = format!("echo ffffffff > {last} || echo 3 > {last}");
+            let done = all.args(["netns", "exec", name, "sh", "-c", &echo]).status();
+            if !done.is_ok_and(|status| status.success()) {
+                return Err("no choice of queues (XPS)".to_owned());
+            }
+        }
+        link.up()
+    }
+
     /// The same, where nothing gets from one end to the other unless somebody in the middle passes it
     /// on.
     ///
@@ -239,6 +263,17 @@ impl Link {
     /// Cuts the connection (`down`), or joins it again (`up`).
     pub(crate) fn set(&self, how: &str) {
         ip(&format!("-n {} link set {} {how}", self.names[0], self.interfaces[0])).expect("a link");
+    }
+
+    /// Lets the interfaces at an end, and that in the middle which leads there, take packets of so many bytes.
+    pub(crate) fn widen(&self, end: usize, bytes: usize) {
+        let set = |name: &str, interface: &str| {
+            ip(&format!("-n {name} link set {interface} mtu {bytes}")).expect("an interface");
+        };
+        set(&self.names[end], &self.interfaces[end]);
+        if let Some(middle) = self.names.get(2) {
+            set(middle, &self.middle[end]);
+        }
     }
 
     /// Takes an address from an end, and gives it another one.
