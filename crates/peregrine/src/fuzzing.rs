@@ -1,7 +1,10 @@
-//! What only fuzzers see: built with `--cfg fuzzing`, part of no release.
+//! What fuzz targets need of private types: built with `--cfg fuzzing` and for unit tests, part of no
+//! release.
 
 #![allow(missing_docs)]
 
+#[cfg(test)]
+mod corpora;
 pub mod exchange;
 
 use std::io;

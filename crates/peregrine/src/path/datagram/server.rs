@@ -14,7 +14,7 @@ mod tending;
 #[cfg(test)]
 mod tests;
 
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 
 use core::ops::Range;

@@ -708,7 +708,7 @@ impl Callee {
     }
 
     /// The number of the record's call.
-    #[cfg(fuzzing)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) const fn sequence(&self) -> u32 {
         self.sequence
     }
@@ -738,13 +738,6 @@ impl Callee {
     /// The handle as it is granted.
     pub(crate) const fn lease(&self) -> Lease {
         Lease { handle: self.handle, generation: self.generation }
-    }
-
-    /// The number of the record's call.
-    #[cfg(test)]
-    #[allow(dead_code)] // the simulator asks
-    pub(crate) const fn sequence(&self) -> u32 {
-        self.sequence
     }
 
     /// Revokes the handle: no packet of it does anything any more.
