@@ -89,8 +89,9 @@ pub(crate) enum Heard {
 ///
 /// All that are missing below [`Blast::declared`] were sent again or wait for it. A round is those of
 /// them that were below it when the first of the round was sent; they are lost again if the receiver has
-/// heard what was sent last of the round and does not have them. Serials wrap round, so a round is
-/// forgotten as soon as the receiver has all of it.
+/// heard what was sent last of the round and does not have them. Those that were declared later, and were
+/// sent again during the round, are a round as soon as this one is over. Serials wrap round, so a round
+/// is forgotten as soon as the receiver has all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     None,
@@ -418,14 +419,22 @@ impl Blast {
             }
         }
         self.declared = self.declared.max(known);
+        let is_over = match self.again {
+            Round::None => true,
+            Round::Open(end) | Round::Sent(end, _) => lost_again > 0 || self.base >= end,
+        };
         self.again = match self.again {
-            Round::Open(end) | Round::Sent(end, _) if self.base >= end => Round::None,
-            _ if lost_again > 0 => Round::None,
             // What of it had waited has come.
-            Round::Open(end) if set.first(self.base, self.base, end).is_none() => {
+            Round::Open(end) if !is_over && set.first(self.base, self.base, end).is_none() => {
                 Round::Sent(end, self.newest)
             }
-            again => again,
+            again if !is_over => again,
+            // Others were sent again meanwhile.
+            _ if self.missing == 0 && self.base < self.declared => {
+                Round::Sent(self.declared, self.newest)
+            }
+            // The first that is sent again begins one.
+            _ => Round::None,
         };
     }
 }
