@@ -320,3 +320,6 @@ impl Lend for Unknown {
         with(&mut Flow::new(None))
     }
 }
+
+#[cfg(test)]
+mod tests;
