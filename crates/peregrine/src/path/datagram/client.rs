@@ -479,8 +479,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         {
             // The handle is of no use; if nothing ran, an idle caller was forgotten, or is captured.
             self.lost.store(true, Ordering::Relaxed);
-            let late = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            if error.executed() == Executed::No && !late && !self.association.is_lost() {
+            if error.executed() == Executed::No && !self.association.is_lost() {
                 let gone = caller.handle_of();
                 // Who has the receive turn is not to wait for it.
                 drop(lane_guard);
@@ -517,7 +516,6 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         if self.silent_since.load(Ordering::Relaxed) != 0 {
             self.silent_since.store(0, Ordering::Relaxed);
         }
-        self.association.heard_over(index);
         let answer = match Answer::from_number(what) {
             Some(Answer::PostAgain) | None => {
                 return Err(CallError::bad_result("unknown kind of answer"));
