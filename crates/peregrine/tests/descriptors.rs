@@ -9,7 +9,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use attack::vault::{Honest, Vault, VaultClient, VaultServer, check, serve};
+use attack::vault::{Honest, Vault, VaultClient, VaultServer, check};
 use attack::wire::{self, Line, Session, word};
 use attack::{eventually, no_longer_than};
 use peregrine::{CallError, Executed, Kind, Server};
@@ -28,7 +28,12 @@ fn child() {
     let Some(part) = part() else { return };
     no_longer_than(Duration::from_secs(60));
     match part.as_str() {
-        "server" => serve(),
+        "server" => {
+            let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
+            let running = server.spawn().unwrap();
+            println!("\nready");
+            running.wait();
+        }
         "client" => client(),
         other => panic!("nobody knows how to play `{other}`"),
     }

@@ -48,8 +48,6 @@ struct Way<'a> {
     target: &'a Address,
     /// Only if the server there is of this machine too.
     if_here: bool,
-    /// Whether an address names the path.
-    asked: bool,
 }
 
 /// Why no path works, and what became of each.
@@ -226,7 +224,7 @@ fn all_failed(worst: &CallError, explanation: &Explanation) -> CallError {
 
 #[cold]
 fn nobody_else() -> CallError {
-    CallError::not_executed(Kind::NotFound, Phase::Resolve, "no hosts file names another machine")
+    CallError::not_executed(Kind::NotFound, Phase::Resolve, "no directory names another machine")
 }
 
 /// Where the export may be, and why there are no more such places.
@@ -279,8 +277,7 @@ fn ways<'a>(
             };
             if by_path && leads {
                 let if_here = path == PathKind::Local && target.place().is_some();
-                let asked = [address, target].iter().any(|one| one.path() == Some(path));
-                ways.push(Way { path, target, if_here, asked });
+                ways.push(Way { path, target, if_here });
             }
         }
         if ways.len() == before {
@@ -309,13 +306,9 @@ impl Way<'_> {
         }
     }
 
-    const fn ethernet(&self) -> Over {
-        Over::Ethernet { asked: self.asked }
-    }
-
     fn bind(&self, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
         match (self.path, self.target.place()) {
-            (PathKind::Ethernet, Some(place)) => datagram::bind(self.ethernet(), place, wanted),
+            (PathKind::Ethernet, Some(place)) => datagram::bind(Over::Ethernet, place, wanted),
             (PathKind::Udp, Some(place)) => datagram::bind(Over::Udp, place, wanted),
             (PathKind::Tcp, Some(place)) => stream::bind(place, wanted),
             _ => session::bind(wanted),
@@ -330,7 +323,7 @@ impl Way<'_> {
     ) -> Result<Description, CallError> {
         match (self.path, self.target.place()) {
             (PathKind::Ethernet, Some(place)) => {
-                datagram::describe(self.ethernet(), place, name, options, limit)
+                datagram::describe(Over::Ethernet, place, name, options, limit)
             }
             (PathKind::Udp, Some(place)) => {
                 datagram::describe(Over::Udp, place, name, options, limit)

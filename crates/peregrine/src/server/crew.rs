@@ -214,14 +214,14 @@ impl Crew {
 
     // Permits.
 
-    /// Waits until one call more may run; is it to wait, `waits` is done first.
+    /// Waits until one call more may run.
     pub(super) fn begin(
         self: &Arc<Self>,
         from_inside: bool,
-        waits: &mut dyn FnMut() -> Result<(), Refusal>,
+        waits: &dyn Fn(),
     ) -> Result<(), Refusal> {
         if self.is_stopping() || !self.try_begin(from_inside) {
-            waits()?;
+            waits();
             self.begin_slowly(from_inside)?;
         }
         if self.is_hungry() && (from_inside || self.captured.load(Ordering::SeqCst) > 0) {

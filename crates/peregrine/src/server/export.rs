@@ -196,8 +196,7 @@ impl Export {
         let (bytes, most) =
             (usize::try_from(bytes).unwrap_or(usize::MAX), self.message_bytes_max());
         if bytes > most {
-            let text =
-                format!("the client needs messages of {bytes} bytes, and the export allows {most}");
+            let text = format!("messages of {bytes} bytes; they may have {most}");
             return Err((Kind::TooLarge, text));
         }
         Ok(bytes)

@@ -8,7 +8,7 @@
 mod arrival;
 mod attend;
 mod client;
-#[cfg(any(test, fuzzing))]
+#[cfg(fuzzing)]
 pub(crate) mod fuzzing;
 mod handshake;
 mod processors;

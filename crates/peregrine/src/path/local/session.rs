@@ -80,7 +80,7 @@ impl Session {
             _ => (
                 Kind::BadResult,
                 false,
-                format!("the memory shared with process {pid} was overwritten by a stray write"),
+                format!("the memory shared with process {pid} was overwritten"),
             ),
         };
         let executed = if certain && !taken { Executed::No } else { Executed::Maybe };

@@ -52,11 +52,10 @@ impl Rtt {
         self.estimate().max(self.least)
     }
 
-    /// How long after a question without an answer the next one comes, at most. Ten of them are waited
-    /// for before a server is taken for dead, so each need not allow for as much variation as the first.
+    /// How long after a question without an answer the next one comes, at most.
     #[inline]
     pub(crate) fn patience(&self) -> u64 {
-        (self.smoothed + 2 * self.variation).clamp(WAIT_MAX, WAIT_LONGEST)
+        self.estimate().max(WAIT_MAX)
     }
 
     #[inline]
