@@ -1,5 +1,5 @@
-//! The types and the interface that the targets share, and those targets that need nothing private:
-//! a test of the workspace replays their corpora.
+//! The types and the interface that the targets share, and most of the targets. Tests of the workspace
+//! compile them too, and replay their corpora.
 
 #[cfg(feature = "json")]
 pub mod descriptions;
@@ -7,6 +7,16 @@ pub mod descriptions;
 pub mod dynamic;
 pub mod server;
 pub mod values;
+
+// These need private types. Unit tests of the library compile them beside this file.
+#[cfg(fuzzing)]
+pub mod client;
+#[cfg(fuzzing)]
+pub mod datagrams;
+#[cfg(fuzzing)]
+pub mod handshake;
+#[cfg(fuzzing)]
+pub mod words;
 
 use peregrine::value::{Reader, Representation, Space, Window, Writer};
 use peregrine::{CallError, Lent, Out, Plain, Value, interface};

@@ -4,19 +4,25 @@
 #[path = "foreign/object.rs"]
 mod object;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, Weak, mpsc};
+use std::time::{Duration, Instant};
 
 use object::{Foreign as _, ForeignClient, ForeignServer, Object};
 use peregrine::{BindOptions, Endpoint, Executed, Kind, Running, Server};
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 /// How long anything may take before a test fails; nothing waits for it to pass.
 const LIMIT: Duration = Duration::from_secs(50);
+
+/// The version of the packet protocol, and the one before.
+const VERSION: u8 = 3;
+const PREVIOUS: u8 = VERSION - 1;
 
 /// How many packets are sent for one that is lost, where some are.
 const LOSE: &str = "12";
@@ -56,7 +62,7 @@ static NATIVE: LazyLock<Option<Programs>> = LazyLock::new(|| {
         eprintln!("skipped: there is no C compiler");
         return None;
     };
-    Some(Programs::compiled(compiler, None, "native"))
+    Some(Programs::compiled(compiler, None, "native", &[]))
 });
 
 /// s390x: of 64 bits, and big-endian.
@@ -67,18 +73,23 @@ static BIG: LazyLock<Option<Programs>> = LazyLock::new(|| {
         eprintln!("skipped: s390x-linux-gnu-gcc and qemu-s390x are not both here");
         return None;
     };
-    Some(Programs::compiled(compiler, Some(emulator), "big"))
+    Some(Programs::compiled(compiler, Some(emulator), "big", &[]))
 });
 
 impl Programs {
-    fn compiled(compiler: &str, emulator: Option<&'static str>, name: &str) -> Self {
+    fn compiled(
+        compiler: &str,
+        emulator: Option<&'static str>,
+        name: &str,
+        options: &[&str],
+    ) -> Self {
         let directory = HEADER.join(name);
         std::fs::create_dir_all(&directory).unwrap();
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/foreign");
         let shared = ["wire", "values", "stream", "fragments", "interface"];
         for (program, own) in [("client", "exchange_client"), ("server", "exchange_server")] {
             let mut command = Command::new(compiler);
-            command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]);
+            command.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-O2"]).args(options);
             command.arg("-I").arg(&*HEADER).arg("-I").arg(&sources);
             if emulator.is_some() {
                 command.arg("-static");
@@ -91,12 +102,26 @@ impl Programs {
         Self { emulator, directory }
     }
 
+    /// Peers of another version of the packet protocol; `None` without a compiler.
+    fn of_version(version: u8) -> Option<Self> {
+        let compiler = program(&["cc", "gcc", "clang"])?;
+        let option = format!("-DPG_PACKET_VERSION={version}");
+        Some(Self::compiled(compiler, None, &format!("version{version}"), &[&option]))
+    }
+
     fn command(&self, name: &str) -> Command {
         let path = self.directory.join(name);
         let Some(emulator) = self.emulator else { return Command::new(path) };
         let mut command = Command::new(emulator);
         command.arg(path);
         command
+    }
+
+    /// Runs the client, which cannot bind; what it says.
+    fn cannot_bind(&self, port: u16, name: &str) -> String {
+        let done = done(self.command("client").args(["udp", &port.to_string(), name]));
+        assert_eq!(done.status.code(), Some(1), "{self:?}: {}", text(&done.stdout));
+        text(&done.stderr).trim().to_owned()
     }
 
     /// Runs the client, which calls everything.
@@ -151,9 +176,24 @@ fn first_line(mut output: BufReader<ChildStdout>) -> String {
     told.recv_timeout(LIMIT).expect("a line")
 }
 
+/// The runtime directory of all servers of this program. It is removed with the last of them.
+fn own_directory() -> Arc<TempDir> {
+    static SHARED: Mutex<Weak<TempDir>> = Mutex::new(Weak::new());
+    let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+    shared.upgrade().unwrap_or_else(|| {
+        let directory = Arc::new(tempfile::tempdir().unwrap());
+        // SAFETY: the threads of this program read the environment through `std`, which locks it.
+        unsafe { std::env::set_var("PEREGRINE_DIR", directory.path()) };
+        *shared = Arc::downgrade(&directory);
+        directory
+    })
+}
+
 /// A server of ours.
 struct Ours {
     running: Running,
+    /// Dropped after the server.
+    _directory: Arc<TempDir>,
     name: String,
     tcp: u16,
     udp: u16,
@@ -161,12 +201,16 @@ struct Ours {
 
 impl Ours {
     fn start() -> Self {
+        Self::start_at("udp:127.0.0.1:0").unwrap()
+    }
+
+    fn start_at(udp: &str) -> peregrine::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("foreign-{}-{count}", std::process::id());
+        let directory = own_directory();
         let server = Server::new().export(&name, ForeignServer::new(Object::default())).unwrap();
-        let server = server.listen("tcp:127.0.0.1:0").unwrap().listen("udp:127.0.0.1:0").unwrap();
-        let running = server.spawn().unwrap();
+        let running = server.listen("tcp:127.0.0.1:0")?.listen(udp)?.spawn()?;
         let (mut tcp, mut udp) = (0, 0);
         for address in running.addresses() {
             let port = address.to_string().rsplit(':').next().unwrap().parse().unwrap();
@@ -175,7 +219,7 @@ impl Ours {
                 _ => udp = port,
             }
         }
-        Self { running, name, tcp, udp }
+        Ok(Self { running, _directory: directory, name, tcp, udp })
     }
 }
 
@@ -189,9 +233,13 @@ struct Theirs {
 
 impl Theirs {
     fn bind(&self, carrier: &str) -> ForeignClient {
+        self.try_bind(carrier).unwrap()
+    }
+
+    fn try_bind(&self, carrier: &str) -> peregrine::Result<ForeignClient> {
         let port = if carrier == "udp" { self.udp } else { self.tcp };
         let options = BindOptions::default().timeout(LIMIT);
-        ForeignClient::bind_with(&format!("{carrier}:127.0.0.1:{port}/foreign"), &options).unwrap()
+        ForeignClient::bind_with(&format!("{carrier}:127.0.0.1:{port}/foreign"), &options)
     }
 
     /// Closes its input, and waits until it has ended.
@@ -273,12 +321,107 @@ fn foreign_peers_of_both_byte_orders_call_each_other() {
     }
 }
 
+/// Between every two versions of the packet protocol the error names both.
+#[test]
+fn foreign_peers_of_other_versions_are_refused_by_name() {
+    let Some(native) = &*NATIVE else { return };
+    let versions = [PREVIOUS, VERSION + 1];
+    let (ours, theirs) = (Ours::start(), native.serve(&[]));
+    for version in versions {
+        let programs = Programs::of_version(version).expect("the compiler of the others");
+        let says = |server, client| {
+            format!(
+                "the server speaks version {server} of the packet protocol, this client version \
+                 {client}: use the same release on both sides"
+            )
+        };
+        assert_eq!(programs.cannot_bind(ours.udp, &ours.name), says(VERSION, version));
+        assert_eq!(programs.cannot_bind(theirs.udp, "foreign"), says(VERSION, version));
+        let other = programs.serve(&[]);
+        assert_eq!(native.cannot_bind(other.udp, "foreign"), says(version, VERSION));
+        let error = other.try_bind("udp").unwrap_err();
+        assert_eq!((error.kind(), error.executed()), (Kind::ProtocolMismatch, Executed::No));
+        assert_eq!(error.detail(), says(version, VERSION));
+    }
+    // Those of the same version are served as before.
+    theirs.bind("udp").nothing().unwrap();
+}
+
+/// Forwards the packets of one client to a server, but for those of a version that the server does not
+/// answer, as releases before version 3 did with all versions other than theirs.
+fn deaf_to(version: u8, server: u16) -> u16 {
+    let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let back = UdpSocket::bind("127.0.0.1:0").unwrap();
+    back.connect(("127.0.0.1", server)).unwrap();
+    let port = front.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let mut packet = [0; 2048];
+        front.set_read_timeout(Some(LIMIT)).unwrap();
+        back.set_read_timeout(Some(LIMIT)).unwrap();
+        while let Ok((bytes, client)) = front.recv_from(&mut packet) {
+            if packet[2] != version {
+                back.send(&packet[..bytes]).unwrap();
+                let Ok(bytes) = back.recv(&mut packet) else { return };
+                front.send_to(&packet[..bytes], client).unwrap();
+            }
+        }
+    });
+    port
+}
+
+#[test]
+fn foreign_client_recognizes_a_server_of_the_version_before() {
+    if NATIVE.is_none() {
+        return;
+    }
+    let newer = Programs::of_version(VERSION + 1).expect("the compiler of the others");
+    let ours = Ours::start();
+    assert_eq!(
+        newer.cannot_bind(deaf_to(VERSION + 1, ours.udp), &ours.name),
+        format!(
+            "the server speaks version {VERSION} of the packet protocol, this client version {}",
+            VERSION + 1
+        )
+    );
+}
+
+/// A server that was started again knows no call of the one before. A client that has paused asks it
+/// before it sends a call, so the call was certainly not executed.
+#[test]
+fn call_of_a_foreign_client_after_a_restart_was_not_executed() {
+    let Some(programs) = &*NATIVE else { return };
+    let before = Ours::start();
+    let mut command = programs.command("client");
+    command.args(["restarted", &before.udp.to_string(), &before.name]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    assert_eq!(line, "called\n");
+    before.running.stop();
+    let at = format!("udp:127.0.0.1:{}", before.udp);
+    let until = Instant::now() + LIMIT;
+    // A thread of the first server that is about to end may have the socket for a moment more.
+    let after = loop {
+        match Ours::start_at(&at) {
+            Ok(after) => break after,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert_eq!(after.udp, before.udp);
+    writeln!(child.stdin.take().unwrap(), "again").unwrap();
+    let last = output.lines().map_while(Result::ok).last();
+    assert_eq!(last.as_deref(), Some("not executed"));
+    assert!(child.wait().unwrap().success());
+}
+
 /// Whether the export goes or the whole server: what comes too late was not executed, and is told so.
 #[test]
 fn a_foreign_client_learns_that_an_export_is_gone() {
     let Some(programs) = &*NATIVE else { return };
     for whole in [false, true] {
-        let Ours { running, name, tcp, .. } = Ours::start();
+        let Ours { running, _directory, name, tcp, .. } = Ours::start();
         let mut command = programs.command("client");
         command.args(["gone", &tcp.to_string(), &name]).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();

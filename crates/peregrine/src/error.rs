@@ -111,7 +111,7 @@ kinds! {
         "close bindings, or raise the limit that the cause names";
     /// The operating system said no.
     System = 8, "the operating system refused",
-        "see the cause; `peregrine list` shows what is exported";
+        "see the cause, which the operating system gave";
     /// The interface has no such procedure.
     NoSuchProcedure = 9, "no such procedure",
         "build client and server from the same trait";
@@ -126,7 +126,7 @@ kinds! {
         "try again later with a growing pause, or give the server more threads";
     /// The server's process or session ended.
     ServerGone = 13, "the server is gone",
-        "bind again once it has been restarted; then repeat the call if it was not executed or is idempotent";
+        "restart the server: the binding binds again by itself; repeat the call if it was not executed or is idempotent";
     /// The procedure panicked; the server lives on.
     Panicked = 14, "the procedure panicked",
         "see the server's standard error";
@@ -135,13 +135,13 @@ kinds! {
         "allow more time, or find out what keeps the server busy";
     /// The result cannot be read or does not fit.
     BadResult = 16, "the result is not readable",
-        "this is a fault of the server's program or of Peregrine: please report it";
+        "this is a fault of the server's program, of Peregrine, or of a stray write to shared memory: please report it if it is ours";
     /// This process was forked from the one that bound.
     Forked = 17, "the binding belongs to the parent process",
         "bind again in the child";
     /// The export was withdrawn, or the server is stopping.
     Withdrawn = 18, "the export was withdrawn",
-        "bind again when the server is back";
+        "export the name again: the binding binds again by itself";
     /// The procedure itself failed in a call to somebody else.
     Relayed = 19, "the server's own call failed",
         "see the cause, which the server relayed as text";
@@ -378,9 +378,15 @@ mod tests {
             .of("read")
             .because(std::io::Error::other("hung up"));
         let text = error.to_string();
-        for part in
-            ["calling `read`", "`files`", "gone", "process 77", "hung up", "may have", "bind again"]
-        {
+        for part in [
+            "calling `read`",
+            "`files`",
+            "gone",
+            "process 77",
+            "hung up",
+            "may have",
+            "binds again",
+        ] {
             assert!(text.contains(part), "{part:?} is missing in {text:?}");
         }
     }

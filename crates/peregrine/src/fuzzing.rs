@@ -1,7 +1,10 @@
-//! What only fuzzers see: built with `--cfg fuzzing`, part of no release.
+//! What fuzz targets need of private types: built with `--cfg fuzzing` and for unit tests, part of no
+//! release.
 
 #![allow(missing_docs)]
 
+#[cfg(test)]
+mod corpora;
 pub mod exchange;
 
 use std::io;
@@ -10,6 +13,7 @@ use std::sync::Arc;
 use crate::binding::{BindOptions, Binding, Explanation, Leg, Verdict};
 use crate::interface::Known;
 
+pub use crate::device::ethernet::fuzzing::frames;
 pub use crate::path::datagram::fuzzing::Datagrams;
 use crate::path::local::fuzzing::Scripted;
 pub use crate::path::local::fuzzing::{Debt, Script, Seen, Word, answer, request};

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -35,6 +35,30 @@ pub(crate) trait Watched: Send + Sync {
     /// A moment that it asked for has come.
     fn tick(self: Arc<Self>) -> Next {
         Next::Sleep
+    }
+}
+
+/// Something whose descriptor is never readable: only moments come for it.
+struct Tended<F> {
+    tick: F,
+    never: OwnedFd,
+}
+
+impl<F: Fn() -> Next + Send + Sync> Watched for Tended<F> {
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.never.as_fd()
+    }
+
+    fn ready(self: Arc<Self>) -> Next {
+        Next::Sleep
+    }
+
+    fn interest(&self) -> EventFlags {
+        EventFlags::empty()
+    }
+
+    fn tick(self: Arc<Self>) -> Next {
+        (self.tick)()
     }
 }
 
@@ -150,6 +174,16 @@ impl Keeper {
         // It sleeps until a moment that may be later.
         rustix::io::write(&self.nudge, &1u64.to_ne_bytes())?;
         Ok(watch)
+    }
+
+    /// Calls a function when the returned value [reminds](Watch::remind) of it, and again when it
+    /// says so with [`Next::Tend`].
+    pub(crate) fn tend(
+        self: &Arc<Self>,
+        tick: impl Fn() -> Next + Send + Sync + 'static,
+    ) -> io::Result<Watch> {
+        let never = eventfd(0, EventfdFlags::CLOEXEC)?;
+        self.watch(Arc::new(Tended { tick, never }))
     }
 
     fn watch_until(

@@ -71,7 +71,7 @@ mod device;
 pub mod digest;
 pub mod directory;
 pub mod error;
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod interface;

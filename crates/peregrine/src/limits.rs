@@ -38,7 +38,7 @@
 //! | [`SPARE_BYTES_MAX`] | 16 MiB | memory for calls and for results that is not needed is given back |
 //! | [`SOCKETS_PER_SERVER`] | 16 | over datagrams: further calling threads share one more socket, at which one receives for all |
 //! | [`BINDINGS_PER_CONNECTION`] | 4096 | `Exhausted` at bind |
-//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection is not read until memory is free again; over datagrams calls wait in the same way |
+//! | [`PARTIAL_BYTES_MAX`] | 256 MiB | a connection is not read until memory is free again, and its call is `Overloaded`, not executed, if nested calls have to pass it; over datagrams calls wait in the same way |
 //! | [`MESSAGE_TIME`], [`MESSAGE_RATE`] | 10 s, 16 KiB/s | a connection whose message comes more slowly is closed, if others wait for memory |
 //! | [`UNREAD_TIME`] | 100 ms, 10 s | a connection that takes no reply is closed: at once if others wait, else after the longer time |
 //! | [`SILENCE`] | 10 s | over TCP: a peer of which nothing is heard is gone |
@@ -134,8 +134,8 @@ pub const MESSAGE_BYTES_MIN: usize = 4096;
 /// Threads of a server that run procedures.
 pub const WORKERS_MAX: usize = 64;
 
-/// Threads beyond a pool's bound that replace those whose calls were given up by their callers, of
-/// calls of this machine and of calls over TCP each.
+/// Threads beyond a pool's bound that replace those whose calls were given up by their callers: of
+/// calls of this machine, of calls over TCP, and of calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
 /// Calls that may wait for a thread of the server.
@@ -219,7 +219,7 @@ pub const RETAINED_BYTES_PER_HOST: usize = 64 << 20;
 
 /// Bytes of calls of several packets that have not ended, of one group of hosts at one datagram
 /// socket; a host's only one may be larger. The same number of bytes of messages that have not come
-/// whole over all connections of one host.
+/// whole, or whose calls wait for a permit, over all connections of one host.
 pub const PARTIAL_BYTES_PER_HOST: usize = 64 << 20;
 
 /// Bytes of memory for calls, and of memory for results, that a datagram socket keeps at hand for the
@@ -237,8 +237,8 @@ pub const SOCKETS_PER_SERVER: u32 = 16;
 /// Bindings of one network connection.
 pub const BINDINGS_PER_CONNECTION: usize = 4096;
 
-/// Bytes of messages that have not come whole yet, of all connections of a server; the same number
-/// again of those at each datagram socket that wait or run. Messages of up to 16 KiB are not
+/// Bytes of messages that have not come whole, or whose calls wait for a permit, of all connections of
+/// a server; the same number again of those at each datagram socket that wait or run. Messages of up to 16 KiB are not
 /// counted: there is at most one of each connection.
 pub const PARTIAL_BYTES_MAX: usize = 256 << 20;
 

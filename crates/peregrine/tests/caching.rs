@@ -2,25 +2,14 @@
 //! nobody else needs. Held by counts of waits in which a server's thread slept, and of those in which
 //! it looked on.
 
+mod services;
 mod support;
 
 use std::time::{Duration, Instant};
 
 use peregrine::counters::WaitCounts;
-use peregrine::{Running, Server, interface, stat, sys};
-
-#[interface]
-trait Null {
-    fn null(&self) -> peregrine::Result<()>;
-}
-
-struct Nothing;
-
-impl Null for Nothing {
-    fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-}
+use peregrine::{Running, Server, stat, sys};
+use services::{Nothing, Null, NullClient, NullServer};
 
 /// Longer than any server spins because a sleep would cost as much (at most 100 us), and shorter than
 /// it looks on (10 ms).

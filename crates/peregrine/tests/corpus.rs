@@ -1,4 +1,5 @@
-//! The corpora of the fuzz targets that need nothing private, replayed: see `fuzz/README.md`.
+//! Replays the corpora of the fuzz targets that need only public types, and of the packet exchange.
+//! Unit tests in `src/fuzzing/corpora.rs` replay the others: see `fuzz/README.md`.
 
 // Its types are as odd as types can be.
 #[allow(dead_code, unreachable_pub, clippy::type_complexity, clippy::vec_box)]

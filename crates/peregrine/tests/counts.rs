@@ -2,8 +2,6 @@
 
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Barrier, Mutex};
 
 use peregrine::interface::Described;
@@ -11,30 +9,8 @@ use peregrine::{
     BindOptions, Dynamic, EthernetDevice, GenericParameter, GenericServer, Lent, Out, PathKind,
     Server, Wait, interface, stats,
 };
+use support::heap::{Counting, allocations};
 use support::link::{ENDS, Link, at_far_end};
-
-/// The system's allocator, counting.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: hands everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our own caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: as our own caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: as our own caller promises.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
@@ -126,9 +102,9 @@ fn allocates(due: u64, mut call: impl FnMut()) {
     const CALLS: u64 = 200;
     const TRIES: usize = 10;
     let mut count = |calls| {
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = allocations();
         (0..calls).for_each(|_| call());
-        ALLOCATIONS.load(Ordering::Relaxed) - before
+        allocations() - before
     };
     // The first calls may make an E-stack grow.
     count(10);
@@ -243,9 +219,9 @@ fn who_shares_a_socket_allocates_nothing_either() {
         }
         let rounds = [(); 16].map(|()| {
             begins.wait();
-            let before = ALLOCATIONS.load(Ordering::Relaxed);
+            let before = allocations();
             ends.wait();
-            ALLOCATIONS.load(Ordering::Relaxed) - before
+            allocations() - before
         });
         println!("{rounds:?} allocations a round");
         // The large results take what they take, and so the rounds differ by calls alone; and by what a

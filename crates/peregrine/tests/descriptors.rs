@@ -9,7 +9,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::Duration;
 
-use attack::vault::{Honest, Vault, VaultClient, VaultServer, check};
+use attack::vault::{Honest, Vault, VaultClient, VaultServer, check, serve};
 use attack::wire::{self, Line, Session, word};
 use attack::{eventually, no_longer_than};
 use peregrine::{CallError, Executed, Kind, Server};
@@ -28,12 +28,7 @@ fn child() {
     let Some(part) = part() else { return };
     no_longer_than(Duration::from_secs(60));
     match part.as_str() {
-        "server" => {
-            let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
-            let running = server.spawn().unwrap();
-            println!("\nready");
-            running.wait();
-        }
+        "server" => serve(),
         "client" => client(),
         other => panic!("nobody knows how to play `{other}`"),
     }

@@ -2,37 +2,16 @@
 //! are, and none that nobody needs. What else a call costs here is counted beside the other paths, in
 //! `tests/counts.rs` and `tests/syscalls.rs`.
 
+mod services;
 mod support;
 
 use std::sync::atomic::Ordering;
 
-use peregrine::{BindOptions, EthernetDevice, Out, Server, Wait, interface};
+use peregrine::{BindOptions, EthernetDevice, Out, Server, Wait};
+use services::{Bytes, BytesClient, BytesServer, Object};
 use support::bridge::Bridge;
 use support::link::{ENDS, Link, at_far_end};
 use support::weather::Weather;
-
-#[interface]
-trait Bytes {
-    fn null(&self) -> peregrine::Result<()>;
-    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
-    fn fill(&self, with: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
-}
-
-struct Object;
-
-impl Bytes for Object {
-    fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
-        Ok(bytes.iter().copied().map(u64::from).sum())
-    }
-    fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        let all = vec![with; into.capacity()];
-        into.put(&all).expect("room");
-        Ok(())
-    }
-}
 
 /// Frames of a call: all, of the call, of the result. A machine that is busy makes a client ask now
 /// and then: the least of a few counts is what it takes.

@@ -10,12 +10,13 @@ mod attack;
 mod ledger;
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use attack::noise::Noise;
+use attack::packet::{HEADER_BYTES, SECRET, forge};
 use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
@@ -37,27 +38,7 @@ const THREADS: u64 = 3;
 /// Sockets that one process has, and that fill up.
 const IDLE: usize = 12;
 
-const HEADER_BYTES: usize = 64;
-const CHECK_AT: usize = 4;
-const SECRET: core::ops::Range<usize> = 12..24;
 const FRAME_MAX: usize = 1514;
-/// Fields of a packet's header that are forged, and their bytes: as in `tests/udp_hostile.rs`.
-const FIELDS: [(usize, usize); 13] = [
-    (3, 1),
-    (8, 4),
-    (24, 4),
-    (28, 2),
-    (30, 2),
-    (36, 4),
-    (40, 4),
-    (44, 4),
-    (48, 4),
-    (52, 2),
-    (54, 2),
-    (60, 2),
-    (62, 2),
-];
-
 fn device(word: &str) -> EthernetDevice {
     if word == "packet" { EthernetDevice::Packet } else { EthernetDevice::Any }
 }
@@ -68,7 +49,7 @@ fn device(word: &str) -> EthernetDevice {
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(2 * soak(HOSTILE) + Duration::from_secs(120));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     let by = words.get(1).map_or(EthernetDevice::Any, |word| device(word));
     if words[0] == "server" {
@@ -266,12 +247,12 @@ impl Scene {
             7 => {
                 let secret = noise.bytes(SECRET.len());
                 frame[BEFORE..][SECRET].copy_from_slice(&secret);
-                forge(noise, &mut frame);
+                forge(noise, &mut frame[BEFORE..]);
             }
             // Somebody whom it knows, and who lies.
             8 => {
                 frame = locked(&self.seen.own[to]).one(noise);
-                forge(noise, &mut frame);
+                forge(noise, &mut frame[BEFORE..]);
             }
             // Noise, of our type.
             _ => {
@@ -283,21 +264,6 @@ impl Scene {
         }
         frame
     }
-}
-
-/// Other numbers in some fields, under a check that holds.
-fn forge(noise: &mut Noise, frame: &mut [u8]) {
-    let Some(header) = frame.get_mut(BEFORE..BEFORE + HEADER_BYTES) else { return };
-    for _ in 0..1 + noise.below(3) {
-        let (at, bytes) = noise.one_of(&FIELDS);
-        let mut old = [0; 4];
-        old[..bytes].copy_from_slice(&header[at..at + bytes]);
-        let new = noise.word(u32::from_le_bytes(old)).to_le_bytes();
-        header[at..at + bytes].copy_from_slice(&new[..bytes]);
-    }
-    header[CHECK_AT..CHECK_AT + 4].fill(0);
-    let check = crc32c::crc32c(header);
-    header[CHECK_AT..CHECK_AT + 4].copy_from_slice(&check.to_le_bytes());
 }
 
 /// A frame of a type that is nobody's, or for an endpoint that nobody has.

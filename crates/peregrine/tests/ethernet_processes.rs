@@ -9,7 +9,7 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use attack::noise::Noise;
 use attack::{eventually, no_longer_than, seed, stop, stopped};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
-use peregrine::{BindOptions, Executed, Kind, PathKind, Rebind, Server};
+use peregrine::{BindOptions, EthernetDevice, Executed, Kind, PathKind, Rebind, Server};
 use support::bridge::Bridge;
-use support::link::{ENDS, Link};
+use support::link::{ENDS, Link, at_near_end};
 use support::weather::Weather;
 use support::{GoOn, Part, part};
 
@@ -31,21 +31,36 @@ const SERVERS: usize = 1;
 const ECHO: u16 = 9000;
 const PORT: u16 = 7000;
 
-/// The parts that children play: `server PORT`, `caller ADDRESS NUMBER`, `echo`; in the test itself
-/// this does nothing.
+/// The parts that children play: `server PORT [packet]`, `plain PORT [any]`, `caller ADDRESS NUMBER`,
+/// `echo`; in the test itself this does nothing.
 #[test]
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(Duration::from_secs(120));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
         "server" => {
             let book = Book::of(&directory);
-            let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            let mut server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
             let at = format!("eth:{}:{}", ENDS[SERVERS], words[1]);
+            if words.get(2) == Some(&"packet") {
+                server = server.ethernet_device(EthernetDevice::Packet);
+            }
             let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
             println!("\nat {}/ledger", running.addresses()[0]);
+            running.wait();
+        }
+        // Listens without a scheme, with a device if one is named.
+        "plain" => {
+            let book = Book::of(&directory);
+            let mut server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+            if words.get(2) == Some(&"any") {
+                server = server.ethernet_device(EthernetDevice::Any);
+            }
+            let at = format!("{}:{}", ENDS[SERVERS], words[1]);
+            let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+            println!("\nat {:?}", running.addresses());
             running.wait();
         }
         // Calls for as long as it may, each with a number of its own, and every one of them returns.
@@ -159,20 +174,6 @@ fn has_program(link: &Link, end: usize) -> bool {
     String::from_utf8_lossy(&said.stdout).contains("xdp")
 }
 
-/// Runs a case at the near end of a link.
-fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
-    match link {
-        Err(why) => println!("skipped: {why}"),
-        Ok(link) => std::thread::scope(|scope| {
-            let run = || {
-                link.enter();
-                case(&link);
-            };
-            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }),
-    }
-}
-
 #[test]
 fn processes_at_one_interface_do_not_disturb_each_other() {
     let directory = tempfile::tempdir().unwrap();
@@ -222,6 +223,50 @@ fn processes_at_one_interface_do_not_disturb_each_other() {
                 assert!(entered == expected(of), "each call once, at the server that was called");
             }
         });
+    });
+}
+
+/// A program at an interface resets many a network card, and every frame of others passes it.
+#[test]
+fn program_is_attached_only_where_it_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        let at = |port: u16| format!("ledger@{}:{port}", ENDS[SERVERS]);
+        let mut plain = link.launch(SERVERS, "child", &format!("plain {PORT}"), path);
+        let listens = plain.until("at ");
+        assert!(listens.contains("Ethernet"), "{listens}");
+        assert!(!holds(&plain) && !has_program(link, SERVERS), "nobody asked for it");
+        let options = BindOptions::default();
+        let ledger = LedgerClient::bind_with(&at(PORT), &options).unwrap();
+        let said = ledger.binding().explain().summary();
+        assert!(said.starts_with("ethernet: AF_PACKET (AF_XDP only where"), "{said}");
+        assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+        assert!(!has_program(link, CLIENTS), "nobody asked for it");
+        // The owner of the server, and the one who binds, may each ask for it.
+        let (name, device) = (format!("plain {} any", PORT + 1), EthernetDevice::Any);
+        let own = path.join("asked");
+        std::fs::create_dir(&own).unwrap();
+        let mut asked = link.launch(SERVERS, "child", &name, &own);
+        asked.until("at ");
+        assert!(holds(&asked) && has_program(link, SERVERS));
+        for (address, options) in [
+            (at(PORT + 1), options.clone().ethernet_device(device)),
+            (format!("eth:{}", at(PORT + 1)), options),
+        ] {
+            let asking = LedgerClient::bind_with(&address, &options).unwrap();
+            let said = asking.binding().explain().summary();
+            assert!(said.starts_with("ethernet: AF_XDP, "), "{said}");
+            assert!(said.contains("with a copy"), "{said}");
+            assert_eq!(asking.enter(2, 0).unwrap(), 3);
+            assert!(has_program(link, CLIENTS));
+            // The process has the queue now, so everything of it goes by that.
+            let beside = LedgerClient::bind(&at(PORT + 1)).unwrap();
+            let said = beside.binding().explain().summary();
+            assert!(said.starts_with("ethernet: AF_XDP, "), "{said}");
+        }
+        let gone = || !has_program(link, CLIENTS);
+        assert!(eventually(LIMIT, gone), "its last binding is gone, and so is the program");
     });
 }
 
@@ -347,6 +392,45 @@ fn servers_killed_and_started_again_at_the_same_place_tell_no_lie() {
     });
 }
 
+/// A call may meet a server that has just started, one that dies, and none at all.
+#[test]
+fn calls_to_servers_that_live_for_a_moment_end_soon() {
+    const SERVERS_STARTED: usize = 20;
+    /// A server that is silent is taken for dead after 2.5 seconds.
+    const LONGEST: Duration = Duration::from_secs(8);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut noise = Noise::new(seed());
+    at_near_end(Link::new(), move |link| {
+        let (next, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+        let going = AtomicBool::new(true);
+        let address = format!("eth:{}:{PORT}/ledger", ENDS[SERVERS]);
+        let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            let call = || {
+                link.enter();
+                ledger::caller(&address, &next, &answered, &going)
+            };
+            let callers: Vec<_> = (0..4).map(|_| scope.spawn(call)).collect();
+            for _ in 0..SERVERS_STARTED {
+                let (mut server, _) = server(link, PORT, path);
+                std::thread::sleep(Duration::from_millis(20 + noise.below(280)));
+                server.kill();
+            }
+            drop(go_on);
+            callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
+        });
+        let longest = outcomes.iter().map(|outcomes| outcomes.longest).max().expect("a caller");
+        let [returned, not_executed, maybe] = Outcomes::hold(&outcomes, path);
+        println!(
+            "{returned} returned, {not_executed} not executed, {maybe} open; the longest call took \
+             {longest:?}"
+        );
+        assert!(returned > 50 && not_executed + maybe > 0, "the servers lived too short or long");
+        assert!(longest < LONGEST, "a call took {longest:?}");
+    });
+}
+
 #[test]
 fn a_link_that_falls_silent_is_given_up_for_udp() {
     let directory = tempfile::tempdir().unwrap();
@@ -402,7 +486,7 @@ fn a_link_that_falls_silent_is_given_up_for_udp() {
         assert_eq!(ledger.binding().path(), PathKind::Udp, "{said}");
         assert!(said.contains("given up after") && said.contains("AF_XDP"), "{said}");
         assert!(ledger.binding().is_alive());
-        let known = Outcomes { returned: vec![0, last], not_executed: vec![], maybe: 1 };
+        let known = Outcomes { returned: vec![0, last], maybe: 1, ..Outcomes::default() };
         let all: Vec<Outcomes> = outcomes.into_iter().chain([known]).collect();
         let [returned, not_executed, maybe] = Outcomes::hold(&all, path);
         println!("{returned} returned, {not_executed} not executed, {maybe} open; then {said}");

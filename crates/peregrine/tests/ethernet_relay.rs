@@ -10,7 +10,6 @@ mod attack;
 mod support;
 mod tally;
 
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -79,7 +78,7 @@ fn child() {
     println!("\nby {}", tally.binding().explain().summary());
     let number = words[2].parse::<u32>().expect("a number");
     if words[0] == "client" {
-        let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+        let directory = support::directory();
         load().make(&tally, number, &directory);
     } else {
         let mut all = vec![0; number as usize];

@@ -1,60 +1,19 @@
 //! What an idle session and an idle binding cost, client and server together: exact counts of memory
 //! in one process that is both.
 
+mod services;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use peregrine::{Server, interface};
+use peregrine::Server;
+use services::{Nothing, Null, NullClient, NullServer};
+use support::heap::{Counting, bytes_in_use};
 use support::{at_rest, until};
-
-/// The system's allocator, counting what is in use.
-struct Counting;
-
-static IN_USE: AtomicI64 = AtomicI64::new(0);
-
-fn count(bytes: usize, sign: i64) {
-    IN_USE.fetch_add(sign * bytes as i64, Ordering::Relaxed);
-}
-
-// SAFETY: hands everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 1);
-        // SAFETY: as our own caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count(layout.size(), -1);
-        // SAFETY: as our own caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count(layout.size(), -1);
-        count(bytes, 1);
-        // SAFETY: as our own caller promises.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-}
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
-
-#[interface]
-trait Null {
-    fn null(&self) -> peregrine::Result<()>;
-}
-
-struct Nothing;
-
-impl Null for Nothing {
-    fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-}
 
 /// Bytes of regions that are there: of each page that is mapped twice, either half.
 fn region_bytes() -> i64 {
@@ -83,7 +42,7 @@ fn in_use(directory: &Path) -> (i64, usize) {
         std::thread::sleep(Duration::from_millis(2));
         // Allocated before it is counted, and gone behind it.
         let region = region_bytes();
-        let now = (IN_USE.load(Ordering::Relaxed), region);
+        let now = (bytes_in_use(), region);
         same = if now == last { same + 1 } else { 0 };
         last = now;
     }

@@ -1,63 +1,22 @@
 //! What an idle client costs its server over a network: exact counts of the server's memory, whose
 //! clients are other processes.
 
+mod services;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
 
-use peregrine::{Running, Server, interface};
-
-/// The system's allocator, counting what is in use.
-struct Counting;
-
-static IN_USE: AtomicI64 = AtomicI64::new(0);
-
-fn count(bytes: usize, sign: i64) {
-    IN_USE.fetch_add(sign * bytes as i64, Ordering::Relaxed);
-}
-
-// SAFETY: hands everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout.size(), 1);
-        // SAFETY: as our own caller promises.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        count(layout.size(), -1);
-        // SAFETY: as our own caller promises.
-        unsafe { System.dealloc(memory, layout) }
-    }
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
-        count(layout.size(), -1);
-        count(bytes, 1);
-        // SAFETY: as our own caller promises.
-        unsafe { System.realloc(memory, layout, bytes) }
-    }
-}
+use peregrine::{Running, Server};
+use services::{Nothing, Null, NullClient, NullServer};
+use support::heap::{Counting, bytes_in_use};
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
 /// The allocator counts for the whole process: one test at a time.
 static ALONE: Mutex<()> = Mutex::new(());
-
-#[interface]
-trait Null {
-    fn null(&self) -> peregrine::Result<()>;
-}
-
-struct Nothing;
-
-impl Null for Nothing {
-    fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-}
 
 const ADDRESS: &str = "PEREGRINE_FOOTPRINT_ADDRESS";
 
@@ -124,7 +83,7 @@ fn serve(at: &str) -> (Running, String) {
 }
 
 fn in_use() -> i64 {
-    IN_USE.load(Ordering::Relaxed)
+    bytes_in_use()
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Kind, Running, Server, interface};
+use support::link::{ENDS, Link, at_far_end};
 use support::stream::{self, BOUND, REPLY, abandon, call, hear};
 use support::until;
 use support::wire::{self, Session};
@@ -98,12 +99,21 @@ struct Stage {
 
 impl Stage {
     fn new(threads: usize) -> Self {
+        Self::at("tcp:127.0.0.1:0", threads)
+    }
+
+    fn at(endpoint: &str, threads: usize) -> Self {
         let directory = support::own_directory();
         let hands = Arc::<Hands>::default();
         let server = Server::new().threads(threads);
         let server = server.export("work", WorkServer::new(Object(Arc::clone(&hands)))).unwrap();
-        let running = server.listen("tcp:127.0.0.1:0").unwrap().spawn().unwrap();
+        let running = server.listen_beyond_this_machine(endpoint).unwrap().spawn().unwrap();
         Self { hands, running, directory }
+    }
+
+    /// Where the export is on the network.
+    fn address(&self) -> String {
+        format!("{}/work", self.running.addresses()[0])
     }
 
     fn session(&self, astacks: u32) -> Session {
@@ -359,10 +369,40 @@ fn captured_threads_are_replaced_locally() {
 #[test]
 fn captured_threads_are_replaced_over_tcp() {
     let _alone = support::alone();
-    let stage = Stage::new(2);
-    let address = format!("{}/work", stage.running.addresses()[0]);
-    captured_threads_are_replaced(&stage, &address, time_out);
-    let stage = Stage::new(2);
-    let address = format!("{}/work", stage.running.addresses()[0]);
-    captured_threads_are_replaced(&stage, &address, |address| are_killed(&stage, address));
+    captured_threads_are_replaced_at("tcp:127.0.0.1:0");
+}
+
+#[test]
+fn captured_threads_are_replaced_over_udp() {
+    let _alone = support::alone();
+    captured_threads_are_replaced_at("udp:127.0.0.1:0");
+}
+
+#[test]
+fn captured_threads_are_replaced_over_ethernet() {
+    let _alone = support::alone();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            link.enter();
+            captured_threads_are_replaced_at(&format!("eth:{}:7001", ENDS[1]));
+        });
+    });
+}
+
+/// The same for an endpoint; that of a link is at its far end.
+fn captured_threads_are_replaced_at(endpoint: &str) {
+    type By = dyn Fn(&Stage, &str);
+    let by: [&By; 2] = [&|_, address| time_out(address), &are_killed];
+    for by in by {
+        let stage = match endpoint.starts_with("eth:") {
+            true => at_far_end(|| Stage::at(endpoint, 2)),
+            false => Stage::at(endpoint, 2),
+        };
+        let address = stage.address();
+        captured_threads_are_replaced(&stage, &address, |address| by(&stage, address));
+    }
 }

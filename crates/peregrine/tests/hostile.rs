@@ -8,16 +8,16 @@ mod attack;
 mod support;
 
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use attack::vault::{Honest, Vault, VaultClient, VaultServer, check};
+use attack::vault::{Vault, VaultClient, check, serve};
 use attack::vitals::{Vitals, is_halted, used};
 use attack::wire::{self, Line, Session, word, words};
 use attack::wrong::{self, Stage};
 use attack::{assault, eventually, no_longer_than, seed, soak, stop, stopped, tricks};
-use peregrine::{BindOptions, Executed, Kind, Lent, Out, Server, Wait, limits};
+use peregrine::{BindOptions, Executed, Kind, Lent, Out, Wait, limits};
 use support::{Part, part};
 
 /// How long noise goes on if nobody asks for more.
@@ -30,16 +30,11 @@ const LIMIT: Duration = Duration::from_secs(10);
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(soak(NOISE) + Duration::from_secs(50));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     let number = |at: usize| words[at].parse::<u64>().expect("a number");
     match words[0] {
-        "server" => {
-            let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
-            let running = server.spawn().unwrap();
-            println!("\nready");
-            running.wait();
-        }
+        "server" => serve(),
         "client" => {
             let vault = VaultClient::bind("vault").unwrap();
             println!("\nready");
@@ -72,6 +67,7 @@ fn child() {
             }
             client_of_a_slow_server(&directory, is_old);
         }
+        "client-of-a-talking-server" => client_of_a_talking_server(&directory),
         "thief" => thief(&directory, words[1]),
         "client-of-both" => client_of_both(Duration::from_millis(number(1))),
         other => panic!("nobody knows how to play `{other}`"),
@@ -557,4 +553,52 @@ fn a_server_whose_descriptors_are_slow_to_close_holds_up_only_those_who_bind_to_
         let late = noticed_ms >= SLOW.as_millis() as u64 / 2;
         assert!(!late, "{kernel}: the end of another session was noticed after {noticed_ms} ms");
     }
+}
+
+/// A server withdraws bindings without end, most of which there never were, for a second. Prints how
+/// many such messages this client has taken in.
+fn client_of_a_talking_server(directory: &Path) {
+    let listener = wire::listen(directory, "talking");
+    println!("\nready");
+    let (taken, vault) = std::thread::scope(|scope| {
+        let bound = scope.spawn(|| VaultClient::bind("talking").unwrap());
+        let accepted = eventually_some(|| listener.accept().ok());
+        accepted.answer();
+        let (message, region) = wrong::good();
+        accepted.say_with(&message, &[region.as_fd()]).unwrap();
+        let vault = bound.join().unwrap();
+        let (begun, mut taken) = (Instant::now(), 0_u32);
+        while begun.elapsed() < Duration::from_secs(1) {
+            match accepted.say(&words(&[wire::REVOKED, 1000 + taken])) {
+                Ok(()) => taken += 1,
+                Err(_) => std::thread::yield_now(),
+            }
+        }
+        // What comes after all that is heard too.
+        while accepted.say(&words(&[wire::REVOKED, 1])).is_err() {}
+        assert!(eventually(LIMIT, || !vault.is_alive()), "the binding was withdrawn");
+        (taken, vault)
+    });
+    drop(vault);
+    println!("\n{taken}");
+}
+
+/// What `attempt` brings, tried again until it brings something.
+fn eventually_some<T>(mut attempt: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    assert!(eventually(LIMIT, || {
+        found = attempt();
+        found.is_some()
+    }));
+    found.expect("found")
+}
+
+#[test]
+fn server_that_withdraws_without_end_does_not_occupy_the_keeper() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut client = Part::start("child", "client-of-a-talking-server", directory.path());
+    let taken = number(&mut client);
+    println!("{taken} messages in a second");
+    // 64 of them are taken at a time, and then the keeper rests for 5 ms.
+    assert!(taken < 30_000, "the client has taken {taken} messages in a second");
 }

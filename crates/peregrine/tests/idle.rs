@@ -1,24 +1,13 @@
 //! A server with nothing to do costs nothing.
 
+mod services;
 mod support;
 
 use std::time::Duration;
 
-use peregrine::{Server, interface};
+use peregrine::Server;
+use services::{Nothing, Null, NullClient, NullServer};
 use support::{Part, alone, part};
-
-#[interface]
-trait Null {
-    fn null(&self) -> peregrine::Result<()>;
-}
-
-struct Nothing;
-
-impl Null for Nothing {
-    fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-}
 
 /// The server; in the test itself this does nothing.
 #[test]

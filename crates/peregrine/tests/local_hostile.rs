@@ -5,15 +5,14 @@ mod attack;
 mod support;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use attack::scribble::scribble;
 use attack::trickle::{What, trickle};
-use attack::vault::{Honest, Vault, VaultClient, VaultServer, check};
+use attack::vault::{Vault, VaultClient, check, serve};
 use attack::wire::{self, Line, Session};
 use attack::{no_longer_than, seed, stop, stopped, tricks};
-use peregrine::Server;
 use support::{Part, part};
 
 /// A call that takes longer was kept waiting. Generous: tests run on busy machines.
@@ -29,17 +28,14 @@ const SO_PASSRIGHTS: u32 = 83;
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(Duration::from_secs(30));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
         "server" | "server-of-an-old-kernel" => {
             if words[0] != "server" {
                 support::without_socket_option(SO_PASSRIGHTS);
             }
-            let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
-            let running = server.spawn().unwrap();
-            println!("\nready");
-            running.wait();
+            serve();
         }
         // Calls until the test says stop; prints how many calls there were, and the longest in ms.
         "client" => {

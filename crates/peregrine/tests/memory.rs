@@ -3,14 +3,14 @@
 mod attack;
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use attack::no_longer_than;
-use attack::vault::{Honest, VaultClient, VaultServer, check};
+use attack::vault::{VaultClient, check, serve};
 use attack::wire::Session;
-use peregrine::{Executed, Kind, Server};
+use peregrine::{Executed, Kind};
 use support::{Part, part};
 
 /// A limit for what must end by itself, on a machine that does other things too.
@@ -21,15 +21,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(Duration::from_secs(50));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
-        "server" => {
-            let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
-            let running = server.spawn().unwrap();
-            println!("\nready");
-            running.wait();
-        }
+        "server" => serve(),
         "client" => {
             let vault = VaultClient::bind("vault").unwrap();
             (0..100).for_each(|n| check(&vault, n).expect("a call"));

@@ -73,7 +73,7 @@ impl Node for Relay {
 #[test]
 fn child() {
     let Some(part) = part() else { return };
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let directory = support::directory();
     let mut words = part.split(' ');
     let mut word = || words.next().expect("carrier, threads, name");
     let (carrier, threads, name) = (word(), word().parse().expect("a number"), word());

@@ -1,43 +1,35 @@
 //! Packets of calls over UDP, seen by a relay on their way: how many there are, and what becomes of
 //! those that are damaged behind a checksum that is right.
 
+mod services;
 mod support;
 
 use std::collections::HashMap;
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use peregrine::{BindOptions, Executed, Kind, Out, Rebind, Running, Server, Wait, interface};
+use services::{Bytes, BytesClient, BytesServer, Object};
 
+/// Calls that stay for as long as the test likes.
 #[interface]
-trait Bytes {
+trait Stay {
     fn null(&self) -> peregrine::Result<()>;
-    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
-    fn fill(&self, with: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
     /// Ends when it may, and says how many have begun.
     fn stay(&self) -> peregrine::Result<u32>;
 }
 
 #[derive(Default)]
-struct Object {
+struct Guest {
     begun: Arc<AtomicU32>,
     ends: Arc<AtomicBool>,
 }
 
-impl Bytes for Object {
+impl Stay for Guest {
     fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
-        Ok(bytes.iter().copied().map(u64::from).sum())
-    }
-    fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        let all = vec![with; into.capacity()];
-        into.put(&all).expect("room");
         Ok(())
     }
     fn stay(&self) -> peregrine::Result<u32> {
@@ -149,7 +141,7 @@ impl Drop for Relay {
 }
 
 fn serve(at: &str) -> (Running, SocketAddr) {
-    let server = Server::new().export("bytes", BytesServer::new(Object::default())).unwrap();
+    let server = Server::new().export("bytes", BytesServer::new(Object)).unwrap();
     let running = server.listen(at).unwrap().spawn().unwrap();
     let address = running.addresses()[0].to_string();
     (running, address.strip_prefix("udp:").unwrap().parse().unwrap())
@@ -218,22 +210,7 @@ fn narrow() {
 
 #[test]
 fn a_call_of_several_packets_is_those_and_nothing_else() {
-    let mut command = Command::new("unshare");
-    command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["narrow", "--exact", "--nocapture", "--test-threads=1"]).env(NARROW, "1");
-    match command.stdin(Stdio::null()).output() {
-        Err(error) => println!("skipped: {error}"),
-        Ok(output) => {
-            let said = [&output.stdout[..], &output.stderr].concat();
-            let said = String::from_utf8_lossy(&said);
-            if !said.contains("running 1 test") {
-                println!("skipped: no network of its own: {said}");
-                return;
-            }
-            assert!(output.status.success() && said.contains("counted"), "{said}");
-        }
-    }
+    support::link::run_in_a_network_like_ethernet("narrow", NARROW, "counted");
 }
 
 #[test]
@@ -298,15 +275,15 @@ fn damage_that_no_checksum_sees_is_seen_with_payload_checks() {
 fn a_call_that_was_given_up_while_it_waited_is_not_run() {
     let _alone = support::alone();
     let _directory = support::own_directory();
-    let object = Object::default();
+    let object = Guest::default();
     let (begun, ends) = (Arc::clone(&object.begun), Arc::clone(&object.ends));
-    let server = Server::new().threads(1).export("bytes", BytesServer::new(object)).unwrap();
+    let server = Server::new().threads(1).export("stay", StayServer::new(object)).unwrap();
     let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
-    let address = format!("{}/bytes", running.addresses()[0]);
-    let client = BytesClient::bind(&address).unwrap();
+    let address = format!("{}/stay", running.addresses()[0]);
+    let client = StayClient::bind(&address).unwrap();
     // With a single frame, which comes back when the server has let go of the call.
-    let other = BytesClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
-    let patient = BytesClient::bind(&address);
+    let other = StayClient::bind_with(&address, &BindOptions::default().astacks(1)).unwrap();
+    let patient = StayClient::bind(&address);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| client.stay().unwrap());
         support::until("the first one runs", || begun.load(Ordering::SeqCst) == 1);

@@ -76,7 +76,7 @@ const LINGERS: Duration = Duration::from_secs(8);
 /// The parts that children play; in the test itself this does nothing.
 #[test]
 fn child() {
-    let directory = || PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory;
     match part().as_deref() {
         Some("server") => {
             let book = Book(directory().join("book.bin"));

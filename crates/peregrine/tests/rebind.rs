@@ -5,7 +5,7 @@ mod ledger;
 mod support;
 
 use std::net::{TcpListener, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use support::{GoOn, Part, alone, own_directory, part, until};
 #[test]
 fn child() {
     let Some(part) = part() else { return };
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory();
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let server = server.export("twice", TwiceServer::new(Counts)).unwrap();
     let running = server.listen(&format!("127.0.0.1:{part}")).unwrap().spawn().unwrap();
@@ -43,7 +43,7 @@ struct Counts;
 
 impl Counts {
     fn end_the_first_time(what: &str) {
-        let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+        let directory = support::directory();
         if std::fs::File::create_new(directory.join(what)).is_ok() {
             std::process::abort();
         }

@@ -540,8 +540,8 @@ fn servers_that_show_something_else_are_refused() {
         (counters(bytes), vec![right.as_fd()], "version 0"),
         (counters(bytes), vec![small.as_fd()], "another size"),
         (counters(bytes), vec![plain.as_fd()], "memfd"),
-        (counters(bytes), vec![], "another question"),
-        (counters(bytes), vec![right.as_fd(), small.as_fd()], "another question"),
+        (counters(bytes), vec![], "another request"),
+        (counters(bytes), vec![right.as_fd(), small.as_fd()], "another request"),
         (counters(4096), vec![small.as_fd()], "4096 bytes, not"),
         (vec![1, 2, 3], vec![], "not readable"),
     ];

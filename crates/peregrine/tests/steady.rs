@@ -6,34 +6,14 @@
 //!
 //! `PEREGRINE_CALLS=1000000 cargo test -p peregrine --test steady -- --nocapture` is the long form.
 
+mod services;
 mod support;
 
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, EthernetDevice, Out, PathKind, Server, Wait, interface, stat, sys};
+use peregrine::{BindOptions, EthernetDevice, Out, PathKind, Server, Wait, stat, sys};
+use services::{Bytes, BytesClient, BytesServer, Object};
 use support::link::{ENDS, Link, at_far_end};
-
-#[interface]
-trait Bytes {
-    fn null(&self) -> peregrine::Result<()>;
-    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
-    fn fill(&self, with: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
-}
-
-struct Object;
-
-impl Bytes for Object {
-    fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
-        Ok(bytes.iter().copied().map(u64::from).sum())
-    }
-    fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&[with; 1000][..into.capacity()]).expect("room");
-        Ok(())
-    }
-}
 
 /// Calls of each path if nobody asks for more.
 const CALLS: u64 = 6_000;

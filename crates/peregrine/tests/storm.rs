@@ -61,7 +61,7 @@ impl Ledger for Book {
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(soak(STORM) + Duration::from_secs(60));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let directory = support::directory();
     match part.as_str() {
         "server" => {
             let book = Book(directory.join("book.bin"));

@@ -5,7 +5,7 @@ mod support;
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use contract::{ContractServer, Object};
 use peregrine::call::{Refusal, Reply, Request, Serve, Served};
@@ -16,6 +16,7 @@ use peregrine::{
     Value, interface,
 };
 use proptest::prelude::*;
+use support::link::{ENDS, Link, at_far_end};
 use support::turned::Turned;
 
 // Servers, on each path.
@@ -27,15 +28,27 @@ enum Way {
     Local,
     Tcp,
     Udp,
+    /// From the near end of a link, which the thread has entered, to the far one.
+    Ethernet,
 }
 
+/// Those that need no link.
 const WAYS: [Way; 4] = [Way::InProcess, Way::Local, Way::Tcp, Way::Udp];
 
 /// Servers that run for as long as a test does.
-#[derive(Default)]
-struct Servers(Mutex<Vec<Running>>);
+struct Servers {
+    running: Mutex<Vec<Running>>,
+    // Dropped after the servers: their runtime directory, which no other test has meanwhile.
+    _directory: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
 
 impl Servers {
+    fn new() -> Self {
+        let alone = support::alone();
+        Self { running: Mutex::default(), _directory: support::own_directory(), _alone: alone }
+    }
+
     /// A binding to a server whose values are of the order that `serve` says.
     fn bind(&self, way: Way, serve: impl Serve + 'static) -> Binding {
         static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -50,18 +63,24 @@ impl Servers {
         let server = match way {
             Way::Tcp => server.listen("tcp:127.0.0.1:0").expect("a port"),
             Way::Udp => server.listen("udp:127.0.0.1:0").expect("a port"),
+            Way::Ethernet => {
+                let at = format!("eth:{}:0", ENDS[1]);
+                server.listen_beyond_this_machine(&at).expect("a port")
+            }
             _ => server,
         };
-        let running = server.spawn().expect("a running server");
+        let spawn = || server.spawn().expect("a running server");
+        let running = if way == Way::Ethernet { at_far_end(spawn) } else { spawn() };
         let address = match way {
-            Way::Tcp | Way::Udp => format!("{}/{name}", running.addresses()[0]),
+            Way::Tcp | Way::Udp | Way::Ethernet => format!("{}/{name}", running.addresses()[0]),
             _ => name,
         };
-        self.0.lock().unwrap().push(running);
+        self.running.lock().unwrap().push(running);
         let binding = Binding::bind(&address, interface, &options).expect("a binding");
         let path = match way {
             Way::Tcp => PathKind::Tcp,
             Way::Udp => PathKind::Udp,
+            Way::Ethernet => PathKind::Ethernet,
             _ => PathKind::Local,
         };
         assert_eq!(binding.path(), path);
@@ -71,7 +90,7 @@ impl Servers {
 
 /// The whole contract, as servers of this byte order keep it.
 fn keeps_the_contract(way: Way) {
-    let servers = Servers::default();
+    let servers = Servers::new();
     contract::suite(&|object: Object| {
         contract::over(servers.bind(way, Turned(ContractServer::new(object))))
     });
@@ -95,6 +114,21 @@ fn the_contract_holds_over_tcp() {
 #[test]
 fn the_contract_holds_over_udp() {
     keeps_the_contract(Way::Udp);
+}
+
+/// Runs a case at the near end of a link.
+fn on_a_link(case: fn(Way)) {
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    std::thread::scope(|scope| {
+        let near_end = scope.spawn(|| {
+            link.enter();
+            case(Way::Ethernet);
+        });
+        near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
 }
 
 // Large messages.
@@ -237,13 +271,20 @@ fn large_messages(client: &LargeClient) {
 
 #[test]
 fn large_messages_are_converted_on_their_way() {
-    for way in WAYS {
-        let servers = Servers::default();
-        let binding = servers.bind(way, Turned(LargeServer::new(Thing)));
-        // Several times, so that the local path goes through the ways in which it writes.
-        for _ in 0..3 {
-            large_messages(&LargeClient { binding: binding.clone() });
-        }
+    WAYS.into_iter().for_each(converts_large_messages);
+}
+
+#[test]
+fn large_messages_are_converted_on_their_way_over_raw_ethernet() {
+    on_a_link(converts_large_messages);
+}
+
+fn converts_large_messages(way: Way) {
+    let servers = Servers::new();
+    let binding = servers.bind(way, Turned(LargeServer::new(Thing)));
+    // Several times, so that the local path goes through the ways in which it writes.
+    for _ in 0..3 {
+        large_messages(&LargeClient { binding: binding.clone() });
     }
 }
 

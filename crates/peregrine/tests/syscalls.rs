@@ -3,26 +3,15 @@
 //! A child process is client and server in one; its threads are traced. Between two marks it
 //! makes calls: what n calls more cost is what n calls cost.
 
+mod services;
 mod support;
 
 use std::io;
 use std::process::{Child, Command};
 
-use peregrine::{BindOptions, EthernetDevice, Server, Wait, interface, sys};
+use peregrine::{BindOptions, EthernetDevice, Server, Wait, sys};
+use services::{Nothing, Null, NullClient, NullServer};
 use support::link::{ENDS, Link, in_namespace};
-
-#[interface]
-trait Null {
-    fn null(&self) -> peregrine::Result<()>;
-}
-
-struct Nothing;
-
-impl Null for Nothing {
-    fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-}
 
 const PART: &str = "PEREGRINE_SYSCALLS_PART";
 /// The namespace at the far end of a link, for a child that is at the near one.

@@ -3,7 +3,7 @@
 mod ledger;
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// The parts that children play; in the test itself this does nothing.
 #[test]
 fn child() {
-    let directory = || PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory;
     match part().as_deref() {
         Some("server") => {
             let book = Book::of(&directory());

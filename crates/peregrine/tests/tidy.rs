@@ -84,7 +84,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "tells",
         ],
     ),
-    ("fuzzing", &["binding", "interface", "path", "protocol", "value"]),
+    ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
 ];
 
 /// The edges that close a circle, and why.
@@ -111,16 +111,17 @@ const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/tests/local.rs", "sets an environment variable"),
     ("crates/peregrine/tests/failures.rs", "forks, and sets an environment variable"),
     ("crates/peregrine/tests/forks.rs", "forks"),
-    ("crates/peregrine/tests/failure_matrix/cases.rs", "forks"),
+    ("crates/peregrine/tests/failure_matrix/elsewhere.rs", "forks"),
     ("crates/peregrine/tests/failure_matrix/subject.rs", "ends its own process"),
     ("crates/peregrine/tests/processes.rs", "forks, and sets an environment variable"),
-    ("crates/peregrine/tests/counts.rs", "an allocator that counts"),
-    ("crates/peregrine/tests/footprint.rs", "an allocator that counts"),
-    ("crates/peregrine/tests/footprint_network.rs", "an allocator that counts"),
     ("crates/peregrine/tests/memory.rs", "limits and mounts of a child's own"),
     ("crates/peregrine/tests/syscalls.rs", "traces a child"),
     ("crates/peregrine/tests/stat.rs", "sets an environment variable"),
-    ("crates/peregrine/tests/support/", "stops and continues child processes"),
+    (
+        "crates/peregrine/tests/support/",
+        "stops and continues child processes, and an allocator that counts",
+    ),
+    ("crates/peregrine-cli/tests/foreign.rs", "sets an environment variable"),
     ("crates/peregrine/tests/compile-fail/", "what the macro refuses"),
 ];
 
@@ -446,9 +447,33 @@ fn too_long(path: &str, text: &str) -> Option<String> {
 
 #[test]
 fn no_file_is_too_long() {
-    none(sources().iter().filter_map(|(path, text)| too_long(path, text)).collect());
+    none(rust_files().iter().filter_map(|(path, text)| too_long(path, text)).collect());
     assert!(too_long("x", &"\n".repeat(LINES_MAX + 1)).is_some());
     assert!(too_long("x", &"\n".repeat(LINES_MAX)).is_none());
+}
+
+/// A test program that exports names without a runtime directory of its own leaves them in the
+/// machine's when it is killed.
+fn without_directory(path: &str, text: &str) -> Option<String> {
+    let is_test = ["/peregrine/tests/", "/peregrine-cli/tests/"].iter().any(|at| path.contains(at));
+    let is_program =
+        is_test && (path.ends_with("/main.rs") || path.rsplit('/').nth(1) == Some("tests"));
+    let is_wrong = is_program
+        && text.contains(".export(")
+        && !["own_directory", "support::directory()", "PEREGRINE_DIR"]
+            .iter()
+            .any(|own| text.contains(own));
+    is_wrong.then(|| format!("{path}: exports without a runtime directory of its own"))
+}
+
+#[test]
+fn test_programs_have_runtime_directories_of_their_own() {
+    none(rust_files().iter().filter_map(|(path, text)| without_directory(path, text)).collect());
+    let path = "crates/peregrine/tests/x.rs";
+    assert!(without_directory(path, "server.export(name, it)").is_some());
+    assert!(without_directory(path, "own_directory(); server.export(name, it)").is_none());
+    let path = "crates/peregrine-cli/tests/x.rs";
+    assert!(without_directory(path, "server.export(name, it)").is_some());
 }
 
 /// Banned parts of type names and `get_` functions, in code and comments. What others have named
@@ -576,12 +601,137 @@ fn has_test(file: &str, function: Option<&str>) -> bool {
 
 #[test]
 fn every_test_that_a_document_names_exists() {
-    for document in ["SECURITY.md", "docs/TESTING.md", "ARCHITECTURE.md"] {
-        let text = std::fs::read_to_string(root().join(document)).expect("a document");
-        none(missing_tests(&text, has_test));
-    }
+    // The changelog tells what was.
+    let is_judged = |path: &str| path.ends_with(".md") && path != "CHANGELOG.md";
+    let documents: Vec<_> = files().into_iter().filter(|(path, _)| is_judged(path)).collect();
+    assert!(documents.iter().any(|(path, _)| path == "SECURITY.md"));
+    let missing = |(path, text): &(String, String)| {
+        let missing = missing_tests(text, has_test);
+        missing.into_iter().map(|what| format!("{path}: {what}")).collect::<Vec<_>>()
+    };
+    none(documents.iter().flat_map(missing).collect());
     let is = |document: &str| missing_tests(document, has_test).len();
     assert_eq!(is("held by `tests/tidy.rs` and `tests/tidy.rs::has_test`, `src/lib.rs`"), 0);
     assert_eq!(is("`tests/tidy.rs::{has_test, is_word}`, `crates/peregrine/tests/tidy.rs`"), 0);
     assert_eq!(is("`tests/tidy.rs::{has_test, no_such}` `tests/none.rs` `tests/tidy.rs::x`"), 3);
+}
+
+/// The parts of a `pub` line that name a crate whose version is below 1, which may break at any time.
+fn exposed(path: &str, text: &str) -> Vec<String> {
+    let public = |line: &&str| line.trim_start().starts_with("pub ");
+    let young = |line: &&str| ["libc::", "crc32c::"].iter().any(|name| code(line).contains(name));
+    text.lines()
+        .filter(public)
+        .filter(young)
+        .map(|line| format!("{path}: {}", line.trim()))
+        .collect()
+}
+
+#[test]
+fn no_public_item_names_a_crate_before_its_first_release() {
+    let files = sources();
+    let judged = files.iter().filter(|(path, _)| path.starts_with("crates/peregrine/src/"));
+    none(judged.flat_map(|(path, text)| exposed(path, text)).collect());
+    assert_eq!(exposed("x", "    pub const fn f() -> libc::c_int { 0 }").len(), 1);
+    assert_eq!(exposed("x", "pub(crate) fn f(code: libc::c_int) {}\n// pub x libc::y").len(), 0);
+}
+
+// What some rooms do not know.
+
+/// Rooms without sockets, clocks, threads and randomness.
+const PURE: [&str; 3] = ["interface", "protocol", "value"];
+/// What would bring these in. Only `value` may use `sys`, which moves its files.
+const IMPURE: [&str; 9] = [
+    "std::net",
+    "std::os",
+    "std::process",
+    "std::thread",
+    "std::time",
+    "rustix::",
+    "libc::",
+    "RandomState",
+    "Instant::now",
+];
+
+fn impure(path: &str, text: &str) -> Vec<String> {
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let named = |line: &str| IMPURE.into_iter().find(|name| self::code(line).contains(name));
+    let told = |line| named(line).map(|name| format!("{path}: `{name}` in a room without it"));
+    code.lines().filter_map(told).collect()
+}
+
+#[test]
+fn pure_rooms_know_no_socket_clock_thread_or_randomness() {
+    let judged = |(path, _): &&(String, String)| {
+        room(path).is_some_and(|room| PURE.contains(&room))
+            && !path.ends_with("tests.rs")
+            && !path.ends_with("made_up.rs")
+    };
+    let files = sources();
+    assert!(files.iter().filter(judged).count() > 40);
+    none(files.iter().filter(judged).flat_map(|(path, text)| impure(path, text)).collect());
+    assert_eq!(impure("x", "use std::time::Instant;\nlet a = Instant::now();").len(), 2);
+    assert_eq!(impure("x", "// std::time\nuse core::time::Duration;").len(), 0);
+}
+
+// The map shows what is there.
+
+/// Places in the code that a document names between backticks: what ends in `.rs`, `.c` or `/`.
+fn places_named(text: &str) -> impl Iterator<Item = &str> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    quoted.filter(|name| [".rs", ".c", "/"].iter().any(|end| name.ends_with(end)))
+}
+
+/// Whether a place is there, below one of the directories from which documents name places.
+fn is_there(name: &str, bullet: &str) -> bool {
+    let from = ["", "crates", "crates/peregrine", "crates/peregrine/src", bullet];
+    from.iter().any(|from| root().join(from).join(name).exists())
+}
+
+/// The places that a document names, and that are not there. In a list, files may be named from the
+/// directory with which their item begins.
+fn missing_places(document: &str) -> Vec<String> {
+    let mut missing = Vec::new();
+    for item in document.split("\n* ") {
+        let first = item.strip_prefix('`').and_then(|rest| rest.split('`').next());
+        let first = first.filter(|first| first.ends_with('/')).unwrap_or_default();
+        let within = match root().join(first).exists() {
+            true => first.to_owned(),
+            false => format!("crates/peregrine/src/{first}"),
+        };
+        missing.extend(places_named(item).filter(|name| !is_there(name, &within)));
+    }
+    missing.into_iter().map(|name| format!("`{name}` is not there")).collect()
+}
+
+/// Directories and single files of the library that a map does not name.
+fn unmapped(map: &str, files: &[(String, String)]) -> BTreeSet<String> {
+    let named: BTreeSet<&str> = places_named(map).collect();
+    let inside = files.iter().filter_map(|(path, _)| path.strip_prefix("crates/peregrine/src/"));
+    let inside = inside.filter(|path| *path != "lib.rs" && !path.ends_with("/tests.rs"));
+    let place = |path: &str| path.rfind('/').map_or(path, |slash| &path[..=slash]).to_owned();
+    inside.map(place).filter(|place| !named.contains(&**place)).collect()
+}
+
+#[test]
+fn documents_name_places_that_are_there() {
+    for document in ["ARCHITECTURE.md", "docs/LINEAGE.md"] {
+        let text = std::fs::read_to_string(root().join(document)).expect("a document");
+        none(missing_places(&text));
+    }
+    let is = |document: &str| missing_places(document).len();
+    assert_eq!(is("`call/`, `sys/fork.rs`, `tests/tidy.rs` and `peregrine-cli/src/args.rs`"), 0);
+    assert_eq!(is("here:\n* `call/`: `frames.rs`\n* `path/local/`: `word.rs`\n"), 0);
+    assert_eq!(is("here:\n* `call/`: `word.rs`\n* `attic/`: `attic.rs`\n"), 3);
+}
+
+#[test]
+fn the_map_names_every_directory() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("a document");
+    let map = text.split("\n## ").find(|section| section.starts_with("Code map"));
+    assert_eq!(unmapped(map.expect("a map"), &sources()), BTreeSet::new());
+    let file = |path: &str| (format!("crates/peregrine/src/{path}"), String::new());
+    let files = ["lib.rs", "keeper.rs", "call/mod.rs", "call/turns/slots.rs"].map(file);
+    assert_eq!(unmapped("`call/`: `slots.rs`", &files).len(), 2);
+    assert_eq!(unmapped("`call/`, `call/turns/` and `keeper.rs`", &files).len(), 0);
 }

@@ -10,12 +10,12 @@ mod ledger;
 mod support;
 
 use std::net::{SocketAddr, UdpSocket};
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use attack::noise::Noise;
+use attack::packet::{HEADER_BYTES, forge};
 use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than, seed, soak};
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer};
@@ -28,27 +28,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 const FLOOD: Duration = Duration::from_secs(3);
 /// Where the honest calls' numbers begin: forged ones are smaller.
 const FIRST: u64 = 1 << 40;
-
-const HEADER_BYTES: usize = 64;
-const CHECK_AT: usize = 4;
-/// Fields of a header that are forged, and their bytes: kind, place, sequence, flags, serial, total,
-/// head, at, fragment, piece, credits, extensions, echo. Not the procedure: a forged call of the
-/// ledger would be entered.
-const FIELDS: [(usize, usize); 13] = [
-    (3, 1),
-    (8, 4),
-    (24, 4),
-    (28, 2),
-    (30, 2),
-    (36, 4),
-    (40, 4),
-    (44, 4),
-    (48, 4),
-    (52, 2),
-    (54, 2),
-    (60, 2),
-    (62, 2),
-];
 
 /// Datagrams that were seen on their way to the server: the newest so many.
 #[derive(Default)]
@@ -80,7 +59,7 @@ impl Seen {
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(soak(FLOOD) + Duration::from_secs(120));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     if words[0] == "server" {
         let book = Book::of(&directory);
@@ -181,36 +160,20 @@ fn hostile(noise: &mut Noise, honest: &Seen, own: &Seen) -> Vec<u8> {
             if let Some(secret) = datagram.get_mut(12..24) {
                 secret.copy_from_slice(&noise.bytes(12));
             }
-            forged(noise, datagram)
+            forge(noise, &mut datagram);
+            datagram
         }
         // Somebody whom it knows, and who lies.
         5 | 6 => {
-            let datagram = own.one(noise);
-            forged(noise, datagram)
+            let mut datagram = own.one(noise);
+            forge(noise, &mut datagram);
+            datagram
         }
         _ => {
             let bytes = noise.below(2000) as usize;
             noise.bytes(bytes)
         }
     }
-}
-
-/// Other numbers in some fields, under a check that holds.
-fn forged(noise: &mut Noise, mut datagram: Vec<u8>) -> Vec<u8> {
-    if datagram.len() < HEADER_BYTES {
-        return datagram;
-    }
-    for _ in 0..1 + noise.below(3) {
-        let (at, bytes) = noise.one_of(&FIELDS);
-        let mut old = [0; 4];
-        old[..bytes].copy_from_slice(&datagram[at..at + bytes]);
-        let new = noise.word(u32::from_le_bytes(old)).to_le_bytes();
-        datagram[at..at + bytes].copy_from_slice(&new[..bytes]);
-    }
-    datagram[CHECK_AT..CHECK_AT + 4].fill(0);
-    let check = crc32c::crc32c(&datagram[..HEADER_BYTES]);
-    datagram[CHECK_AT..CHECK_AT + 4].copy_from_slice(&check.to_le_bytes());
-    datagram
 }
 
 #[test]

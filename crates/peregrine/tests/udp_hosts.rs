@@ -5,6 +5,7 @@
 #[allow(dead_code)]
 #[path = "../src/protocol/exchange/mod.rs"]
 mod exchange;
+mod services;
 mod support;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -13,53 +14,22 @@ use std::time::{Duration, Instant};
 
 use exchange::bind::{BIND_BYTES, Binding};
 use exchange::time::Moment;
-use peregrine::{BindOptions, Out, PathKind, Running, Server, Wait, interface};
+use peregrine::{BindOptions, Out, PathKind, Running, Server, Wait};
+use services::{Bytes, BytesClient, BytesServer, Object};
 use support::GoOn;
-use support::link::{ENDS, Link, at_far_end};
+use support::link::{self, ENDS, Link, at_far_end};
 use support::spoof::{Spoofer, shrink_send_buffer};
 
-#[interface]
-trait Hosts {
-    fn null(&self) -> peregrine::Result<()>;
-    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
-    fn fill(&self, with: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
-}
-
-struct Object;
-
-impl Hosts for Object {
-    fn null(&self) -> peregrine::Result<()> {
-        Ok(())
-    }
-    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
-        Ok(bytes.iter().copied().map(u64::from).sum())
-    }
-    fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        let all = vec![with; into.capacity()];
-        into.put(&all).expect("room");
-        Ok(())
-    }
-}
-
-/// Runs a case at the near end of a link.
+/// Runs a case at the near end of a link, with a runtime directory of its own.
 fn at_near_end(case: impl FnOnce(&Link) + Send) {
     let _alone = support::alone();
     let _directory = support::own_directory();
-    match Link::new() {
-        Err(why) => println!("skipped: {why}"),
-        Ok(link) => std::thread::scope(|scope| {
-            let run = || {
-                link.enter();
-                case(&link);
-            };
-            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        }),
-    }
+    link::at_near_end(Link::new(), case);
 }
 
 /// Begins to serve at the far end; the port.
 fn serve(at: &str) -> (Running, u16) {
-    let server = Server::new().export("hosts", HostsServer::new(Object)).unwrap();
+    let server = Server::new().export("hosts", BytesServer::new(Object)).unwrap();
     let server = server.listen_beyond_this_machine(at).unwrap();
     let running = at_far_end(move || server.spawn().unwrap());
     let address = running.addresses()[0].to_string();
@@ -69,7 +39,7 @@ fn serve(at: &str) -> (Running, u16) {
 
 /// Binds to an address, and calls with small and with large messages, which travel in trains.
 fn call_at(address: &str) {
-    let hosts = HostsClient::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
+    let hosts = BytesClient::bind(address).unwrap_or_else(|error| panic!("{address}: {error}"));
     assert_eq!(hosts.binding().path(), PathKind::Udp);
     hosts.null().unwrap();
     assert_eq!(hosts.sum(&[3; 300_000]).unwrap(), 900_000);
@@ -127,7 +97,7 @@ fn answers_to_hosts_that_do_not_exist_keep_no_caller_waiting() {
         shrink_send_buffer(port);
         let address = format!("udp:{far}:{port}/hosts");
         let options = BindOptions::default().wait(Wait::Block);
-        let honest = HostsClient::bind_with(&address, &options).unwrap();
+        let honest = BytesClient::bind_with(&address, &options).unwrap();
         honest.null().unwrap();
         let (going, spoofed) = (AtomicBool::new(true), AtomicU64::new(0));
         std::thread::scope(|scope| {
@@ -157,7 +127,7 @@ fn answers_to_hosts_that_do_not_exist_keep_no_caller_waiting() {
                 worst = worst.max(call.elapsed());
                 // A newcomer is let in, too.
                 let bind = Instant::now();
-                let another = HostsClient::bind_with(&address, &options).unwrap();
+                let another = BytesClient::bind_with(&address, &options).unwrap();
                 another.null().unwrap();
                 worst = worst.max(bind.elapsed());
                 binds += 1;

@@ -6,7 +6,7 @@ mod ledger;
 mod support;
 
 use std::net::UdpSocket;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ fn child() {
     let (what, of) = part.split_once(' ').expect("a part and what it needs");
     match what {
         "server" => {
-            let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+            let directory = support::directory();
             let book = Book::of(&directory);
             let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
             let running = server.listen(&format!("udp:127.0.0.1:{of}")).unwrap().spawn().unwrap();

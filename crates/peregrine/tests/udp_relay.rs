@@ -10,7 +10,7 @@ mod attack;
 mod support;
 mod tally;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use attack::{no_longer_than, seed};
@@ -86,7 +86,7 @@ fn child() {
             }
         }
         "client" => {
-            let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+            let directory = support::directory();
             let address = format!("udp:{}:{STORM}/tally", ENDS[0]);
             let options = BindOptions::default().bind_timeout(Duration::from_secs(30));
             let tally = TallyClient::bind_with(&address, &options).unwrap();

@@ -4,7 +4,6 @@
 mod support;
 
 use std::hash::{DefaultHasher, Hasher};
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use peregrine::{BindOptions, Server, Wait, interface};
@@ -122,20 +121,5 @@ fn narrow() {
 #[test]
 fn messages_of_many_packets_arrive_whole() {
     let _alone = support::alone();
-    let mut command = Command::new("unshare");
-    command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);
-    command.arg(std::env::current_exe().unwrap());
-    command.args(["narrow", "--exact", "--nocapture", "--test-threads=1"]).env(NARROW, "1");
-    match command.stdin(Stdio::null()).output() {
-        Err(error) => println!("skipped: {error}"),
-        Ok(output) => {
-            let said = [&output.stdout[..], &output.stderr].concat();
-            let said = String::from_utf8_lossy(&said);
-            if !said.contains("running 1 test") {
-                println!("skipped: no network of its own: {said}");
-                return;
-            }
-            assert!(output.status.success() && said.contains("all came"), "{said}");
-        }
-    }
+    support::link::run_in_a_network_like_ethernet("narrow", NARROW, "all came");
 }

@@ -5,7 +5,7 @@ mod ledger;
 mod support;
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ fn child() {
     if let Some(address) = part.strip_prefix("fetches ") {
         return fetches(address);
     }
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = support::directory();
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let mut server = server.export("wide", WideServer::new(Bytes)).unwrap();
     for endpoint in part.split(' ') {
@@ -131,6 +131,69 @@ fn large_messages_pass_a_router_with_a_narrow_link() {
     for which in 0..3 {
         assert_eq!(fragments(&link, which), 0, "fragments at {which}");
     }
+}
+
+/// The same over IPv6, whose packets nobody may cut up but their sender.
+#[test]
+fn large_messages_pass_a_router_with_a_narrow_link_over_ipv6() {
+    let _alone = alone();
+    let link = match Link::routed(1400) {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let ends = match link.route_six(1280) {
+        Ok(ends) => ends,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let home = tempfile::tempdir().unwrap();
+    let endpoint = format!("udp:[{}]:7016", ends[1]);
+    let _server = link.start(1, "child", &endpoint, home.path());
+    let address = format!("udp:wide@[{}]:7016", ends[1]);
+    // A process that knows nothing of the path yet gets a large result.
+    let mut client = link.launch(0, "child", &format!("fetches {address}"), home.path());
+    println!("a result of 1 MiB came in {}", client.until("ended"));
+    at_near_end(&link, || {
+        let wide = WideClient::bind(&address).unwrap();
+        to_and_fro(&wide, 1 << 20);
+    });
+}
+
+/// The server's own interface becomes narrower than the pieces that were agreed on. It learns that from
+/// its kernel, at its first packet, and tells the client: no packet is tried in vain.
+#[test]
+fn results_fit_an_interface_that_became_narrower() {
+    let _alone = alone();
+    let link = match Link::new() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let home = tempfile::tempdir().unwrap();
+    let _server = link.start(1, "child", &format!("udp:{}:7017", ENDS[1]), home.path());
+    let address = format!("udp:wide@{}:7017", ENDS[1]);
+    at_near_end(&link, || {
+        // A client that hears nothing sends nothing for so long: the longest that can be asked for.
+        let silence = Duration::from_secs(10);
+        let options = BindOptions::default().ask_after(silence);
+        let patient = WideClient::bind_with(&address, &options).unwrap();
+        let wide = WideClient::bind(&address).unwrap();
+        for wide in [&patient, &wide] {
+            wide.send(&[0; 100]).unwrap();
+        }
+        link.set_mtu(1, 1280);
+        let fetch = |wide: &WideClient, bytes: usize| {
+            let mut back = vec![0; bytes];
+            let begun = Instant::now();
+            wide.fetch(bytes as u32, Out::from(&mut back[..])).unwrap();
+            assert!(back.iter().enumerate().all(|(at, one)| *one == byte(at)));
+            let took = begun.elapsed();
+            println!("{bytes} bytes came in {took:?}");
+            took
+        };
+        // In one packet as agreed, in two as it is: the server sent these without being asked.
+        let took = fetch(&patient, 1250);
+        assert!(took < silence, "{took:?}");
+        fetch(&wide, 1 << 20);
+    });
 }
 
 /// One server on one port of both versions of the internet protocol.

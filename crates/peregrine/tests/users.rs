@@ -6,7 +6,7 @@ mod attack;
 mod support;
 
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use attack::vitals::Vitals;
@@ -44,7 +44,7 @@ const NAMES: [&str; 5] = ["private", "public", "users", "groups", "both"];
 fn child() {
     let Some(part) = part() else { return };
     no_longer_than(Duration::from_secs(60));
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"));
+    let directory = support::directory();
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
         "server" => server(),

@@ -1,44 +1,80 @@
 //! The experiment `goodput`: how much of a link large results use, beside the kernel's TCP (cubic) on the
 //! same link, and how the two share it.
 
+mod bench;
 mod relay;
 
-use std::fs::File;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use clap::Args;
-use peregrine::sys::Tun;
-use peregrine::{Out, Running, Server, interface};
-use rustix::net::sockopt::set_tcp_congestion;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
-use self::relay::{Shape, carry};
-use crate::network::link::{ip, run as run_command};
+use self::bench::{BYTES_MAX, Bench};
+use self::relay::Shape;
 use crate::row::Format;
 use crate::subject::Failure;
 use crate::{Progress, machine};
 
-const NEAR: &str = "10.9.9.1";
-const FAR: &str = "10.9.9.2";
-const TCP_PORT: u16 = 7100;
-const UDP_PORT: u16 = 7101;
-/// Bytes of the smallest and the largest result.
+/// Bytes of the smallest result.
 const BYTES_MIN: usize = 1 << 16;
-const BYTES_MAX: usize = 64 << 20;
+/// A result is as much as TCP reads in this time, or in [`RESULT_ROUND_TRIPS`] if they take longer: the
+/// caller waits a round trip between its calls.
+const RESULT_TIME: Duration = Duration::from_secs(1);
+const RESULT_ROUND_TRIPS: u32 = 10;
 
-/// Which links, and how the figures are shown.
+/// The links that are measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Grid {
+    /// Two rates, one round trip, with and without loss
+    Quick,
+    /// All rates and round trips without loss, and twelve links with loss
+    #[default]
+    Main,
+    /// All rates, round trips and losses
+    Full,
+}
+
+const MBIT: [u64; 4] = [10, 50, 100, 500];
+const RTT_MS: [u64; 4] = [1, 10, 50, 300];
+const LOSS: [u64; 4] = [0, 1, 10, 50];
+/// Links with loss of the grid `main`: each rate, each round trip and each loss three times or four.
+const LOSSY: [(u64, u64, u64); 12] = [
+    (10, 300, 1),
+    (50, 50, 1),
+    (100, 10, 1),
+    (500, 1, 1),
+    (10, 1, 10),
+    (50, 10, 10),
+    (100, 50, 10),
+    (500, 300, 10),
+    (10, 50, 50),
+    (50, 300, 50),
+    (100, 1, 50),
+    (500, 10, 50),
+];
+
+impl Grid {
+    /// Rate in Mbit/s, round trip in milliseconds, and loss in thousandths of each link.
+    fn links(self) -> Vec<(u64, u64, u64)> {
+        let product = |losses: &'static [u64]| {
+            let pairs = MBIT.iter().flat_map(|mbit| RTT_MS.map(|rtt_ms| (*mbit, rtt_ms)));
+            pairs.flat_map(|(mbit, rtt_ms)| losses.iter().map(move |loss| (mbit, rtt_ms, *loss)))
+        };
+        match self {
+            Self::Quick => vec![(10, 10, 0), (10, 10, 10), (100, 10, 0), (100, 10, 10)],
+            Self::Main => product(&LOSS[..1]).chain(LOSSY).collect(),
+            Self::Full => product(&LOSS).collect(),
+        }
+    }
+}
+
+/// The links to measure, and how to show the figures.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Options {
-    /// Few links, a few seconds each
-    #[arg(long)]
-    quick: bool,
+    /// The links that are measured
+    #[arg(long, value_enum, default_value_t)]
+    grid: Grid,
     /// How the result is shown
     #[arg(long, value_enum, default_value_t)]
     format: Format,
@@ -51,159 +87,29 @@ pub(crate) struct Options {
     /// Only links with this loss, in thousandths (may be repeated)
     #[arg(long = "loss", value_name = "N")]
     loss: Vec<u64>,
-    /// How long each flow runs
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    seconds: Option<u64>,
+    /// The queue of each link in percent of the bytes under way, but at least 100 packets
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    queue: u64,
+    /// How long each flow runs alone; both together run twice as long
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    seconds: u64,
+    /// How often each flow runs alone
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// How often both run together
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    together: u64,
 }
 
-#[interface]
-trait Bulk {
-    /// So many bytes.
-    fn read(&self, bytes: u32, #[max_len(64 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
-}
-
-struct Bytes(Vec<u8>);
-
-impl Bulk for Bytes {
-    fn read(&self, bytes: u32, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-        into.put(&self.0[..bytes as usize]).expect("room");
-        Ok(())
-    }
-}
-
-/// A process that holds a network namespace, and ends with its input.
-struct Namespace(Child);
-
-impl Namespace {
-    fn new() -> io::Result<Self> {
-        let hold = "ip link set lo up && echo ready && exec cat > /dev/null";
-        let mut command = Command::new("unshare");
-        command.args(["--net", "sh", "-c", hold]).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
-        let mut ready = [0; 6];
-        child.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?.read_exact(&mut ready)?;
-        Ok(Self(child))
-    }
-
-    /// Does something on a thread that is in it.
-    fn within<T: Send>(&self, what: impl FnOnce() -> T + Send) -> io::Result<T> {
-        let file = File::open(format!("/proc/{}/ns/net", self.0.id()))?;
-        std::thread::scope(|scope| {
-            let there = scope.spawn(move || {
-                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-                Ok(what())
-            });
-            there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// A link under test, with a server of each kind at its far end.
-struct Bench {
-    near: Tun,
-    far: Tun,
-    _server: Running,
-    _namespace: Namespace,
-}
-
-impl Bench {
-    fn new() -> Result<Self, Failure> {
-        let namespace = Namespace::new()?;
-        let near = Tun::new("near")?;
-        let far = namespace.within(|| Tun::new("far"))??;
-        let pid = namespace.0.id().to_string();
-        let there = ["--net", "--target", &pid, "ip"];
-        ip(&["addr", "add", NEAR, "peer", FAR, "dev", "near"])?;
-        ip(&["link", "set", "near", "mtu", "1500", "up"])?;
-        run_command(
-            "nsenter",
-            &[&there[..], &["addr", "add", FAR, "peer", NEAR, "dev", "far"]].concat(),
-        )?;
-        run_command(
-            "nsenter",
-            &[&there[..], &["link", "set", "far", "mtu", "1500", "up"]].concat(),
-        )?;
-        let serve = || {
-            let server =
-                Server::new().export("bulk", BulkServer::new(Bytes(vec![7; BYTES_MAX])))?;
-            server.listen_beyond_this_machine(&format!("udp:{FAR}:{UDP_PORT}"))?.spawn()
-        };
-        let server = namespace.within(serve)??;
-        let listen = || {
-            let listener = TcpListener::bind((FAR, TCP_PORT))?;
-            set_tcp_congestion(&listener, "cubic")?;
-            Ok::<_, io::Error>(listener)
-        };
-        let listener = namespace.within(listen)??;
-        std::thread::spawn(move || {
-            for stream in listener.incoming().flatten() {
-                std::thread::spawn(move || feed(stream));
-            }
+impl Options {
+    fn shapes(&self) -> impl Iterator<Item = Shape> {
+        let chosen = |given: &[u64], value| given.is_empty() || given.contains(&value);
+        let links = self.grid.links().into_iter().filter(move |(mbit, rtt_ms, loss)| {
+            chosen(&self.mbit, *mbit) && chosen(&self.rtt, *rtt_ms) && chosen(&self.loss, *loss)
         });
-        Ok(Self { near, far, _server: server, _namespace: namespace })
-    }
-
-    /// Runs flows over a link of that shape; what they had, and by how much the relay was late.
-    fn over<T: Send>(
-        &self,
-        shape: Shape,
-        flows: impl FnOnce() -> Result<T, Failure> + Send,
-    ) -> Result<(T, Duration), Failure> {
-        let (stop, late) = (AtomicBool::new(false), AtomicU64::new(0));
-        let result = std::thread::scope(|scope| {
-            scope.spawn(|| carry([&self.near, &self.far], shape, 0x9e37_79b9, &stop, &late));
-            scope.spawn(|| carry([&self.far, &self.near], shape, 0x7f4a_7c15, &stop, &late));
-            let result = flows();
-            stop.store(true, Ordering::Relaxed);
-            result
-        });
-        Ok((result?, Duration::from_nanos(late.load(Ordering::Relaxed))))
-    }
-}
-
-/// Sends until nobody reads any more.
-fn feed(mut stream: TcpStream) {
-    let bytes = vec![7; 1 << 18];
-    while stream.write_all(&bytes).is_ok() {}
-}
-
-/// Reads from a TCP connection for so long; `count` has the bytes so far.
-fn read_tcp(length: Duration, count: &AtomicU64) -> Result<(), Failure> {
-    let mut stream = TcpStream::connect((FAR, TCP_PORT))?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-    let (mut buffer, until) = (vec![0; 1 << 18], Instant::now() + length);
-    while Instant::now() < until {
-        match stream.read(&mut buffer) {
-            Ok(0) => return Err("the TCP server has closed the connection".into()),
-            Ok(bytes) => count.fetch_add(bytes as u64, Ordering::Relaxed),
-            Err(_) => continue,
-        };
-    }
-    Ok(())
-}
-
-/// The same by calls of so many bytes. What counts is that of calls which ended in time, or the first, and
-/// the time until the last one of them did.
-fn read_calls(length: Duration, bytes: usize, count: &AtomicU64) -> Result<Duration, Failure> {
-    let bulk = BulkClient::bind(&format!("udp:{FAR}:{UDP_PORT}/bulk"))?;
-    let mut buffer = vec![0; bytes];
-    let began = Instant::now();
-    let mut ended = Duration::ZERO;
-    loop {
-        bulk.read(bytes as u32, Out::from(&mut buffer[..]))?;
-        let now = began.elapsed();
-        if now > length && ended > Duration::ZERO {
-            return Ok(ended);
-        }
-        ended = now;
-        count.fetch_add(bytes as u64, Ordering::Relaxed);
+        links.map(|(mbit, rtt_ms, loss)| Shape { mbit, rtt_ms, loss, queue: self.queue })
     }
 }
 
@@ -212,95 +118,127 @@ fn rate(bytes: u64, time: Duration) -> f64 {
     bytes as f64 * 8.0 / 1e6 / time.as_secs_f64()
 }
 
+fn geometric_mean(values: &[f64]) -> f64 {
+    (values.iter().map(|value| value.ln()).sum::<f64>() / values.len() as f64).exp()
+}
+
+/// Peregrine's rate and TCP's, in Mbit/s, of one round.
+type Pair = [f64; 2];
+
+/// The rates of several rounds.
+struct Rounds(Vec<Pair>);
+
+impl Rounds {
+    fn mean(&self, which: usize) -> f64 {
+        let rates: Vec<f64> = self.0.iter().map(|pair| pair[which]).collect();
+        geometric_mean(&rates)
+    }
+
+    /// Peregrine's rate over TCP's: the geometric mean of all rounds, the least and the most.
+    fn ratio(&self) -> [f64; 3] {
+        let ratios: Vec<f64> = self.0.iter().map(|[ours, tcp]| ours / tcp).collect();
+        let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = ratios.iter().copied().fold(0.0, f64::max);
+        [geometric_mean(&ratios), least, most]
+    }
+
+    fn json(&self) -> Value {
+        json!({ "rounds_mbit": self.0, "ratio": self.ratio() })
+    }
+
+    fn text(&self) -> String {
+        if self.0.is_empty() {
+            return String::new();
+        }
+        let [mean, least, most] = self.ratio();
+        format!("{:8.2} {:8.2}  {mean:.2} ({least:.2}-{most:.2})", self.mean(0), self.mean(1))
+    }
+}
+
 struct Measured {
     shape: Shape,
-    alone: f64,
-    tcp: f64,
-    /// On one link at the same time, in its second half.
-    together: [f64; 2],
-    late: Duration,
+    alone: Rounds,
+    /// At the same time on one link.
+    together: Rounds,
+    /// The largest share of packets that the relay carried too late.
+    late: f64,
 }
 
 impl Measured {
     fn json(&self) -> Value {
-        let Self { shape, alone, tcp, together: [ours, theirs], late } = self;
+        let Shape { mbit, rtt_ms, loss, .. } = self.shape;
         json!({
-            "mbit": shape.mbit, "rtt_ms": shape.rtt_ms, "loss_permille": shape.loss,
-            "queue_bytes": shape.queue(), "peregrine_mbit": alone, "tcp_cubic_mbit": tcp,
-            "ratio": alone / tcp, "together_peregrine_mbit": ours, "together_tcp_mbit": theirs,
-            "relay_late_ms": late.as_secs_f64() * 1e3,
+            "mbit": mbit, "rtt_ms": rtt_ms, "loss_permille": loss,
+            "queue_bytes": self.shape.queue_bytes(), "alone": self.alone.json(),
+            "together": self.together.json(), "relay_late": self.late,
         })
     }
 
     fn line(&self) -> String {
-        let Self { shape: Shape { mbit, rtt_ms, loss }, alone, tcp, together: [a, b], late } = self;
-        format!(
-            "{mbit:5} {rtt_ms:6} {:6.1} {alone:10.2} {tcp:10.2} {:7.2} {a:10.2} {b:10.2} {:7.2} {:6.1}",
-            *loss as f64 / 10.0,
-            alone / tcp,
-            a / b,
-            late.as_secs_f64() * 1e3,
-        )
+        let Shape { mbit, rtt_ms, loss, .. } = self.shape;
+        let (loss, late) = (loss as f64 / 10.0, 100.0 * self.late);
+        let (alone, together) = (self.alone.text(), self.together.text());
+        format!("{mbit:5} {rtt_ms:6} {loss:6.1}  {alone:36}{together:36}{late:5.2}")
     }
 }
 
-fn measure(bench: &Bench, shape: Shape, length: Duration) -> Result<Measured, Failure> {
-    let counts = [const { AtomicU64::new(0) }; 2];
-    let (_, late_tcp) = bench.over(shape, || read_tcp(length, &counts[0]))?;
-    let tcp = rate(counts[0].load(Ordering::Relaxed), length);
-    // Each result takes TCP about a second.
-    let bytes = (tcp * 1e6 / 8.0) as usize;
-    let bytes = bytes.clamp(BYTES_MIN, BYTES_MAX);
-    let (took, late) = bench.over(shape, || read_calls(length, bytes, &counts[1]))?;
-    let alone = rate(counts[1].load(Ordering::Relaxed), took);
-    let both = || -> Result<[u64; 2], Failure> {
-        let counts = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
-        std::thread::scope(|scope| {
-            let calls = scope.spawn(|| read_calls(2 * length, bytes / 8, &counts[0]).map(drop));
-            let stream = scope.spawn(|| read_tcp(2 * length, &counts[1]));
-            std::thread::sleep(length);
-            let before = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-            std::thread::sleep(length);
-            let after = counts.each_ref().map(|count| count.load(Ordering::Relaxed));
-            calls.join().map_err(|_| "calls panicked")??;
-            stream.join().map_err(|_| "TCP panicked")??;
-            Ok([after[0] - before[0], after[1] - before[1]])
-        })
-    };
-    let (together, late_both) = bench.over(shape, both)?;
-    let together = together.map(|bytes| rate(bytes, length));
-    Ok(Measured { shape, alone, tcp, together, late: late.max(late_tcp).max(late_both) })
+fn measure(shape: Shape, options: &Options) -> Result<Measured, Failure> {
+    let length = Duration::from_secs(options.seconds);
+    let (mut alone, mut together, mut late) = (Vec::new(), Vec::new(), 0.0_f64);
+    let mut bytes = BYTES_MIN;
+    for _ in 0..options.rounds {
+        let (read, late_tcp) = Bench::new()?.over(shape, |bench, _| bench.read_tcp(length))?;
+        let tcp = rate(read, length);
+        let time = RESULT_TIME.max(Duration::from_millis(shape.rtt_ms) * RESULT_ROUND_TRIPS);
+        bytes = ((tcp * 1e6 / 8.0 * time.as_secs_f64()) as usize).clamp(BYTES_MIN, BYTES_MAX);
+        let calls = Bench::new()?.over(shape, |bench, _| bench.read_calls(length, bytes));
+        let ((read, took), late_calls) = calls?;
+        alone.push([rate(read, took), tcp]);
+        late = late.max(late_tcp).max(late_calls);
+    }
+    for _ in 0..options.together {
+        let (pair, late_both) = both(shape, length, bytes)?;
+        together.push(pair);
+        late = late.max(late_both);
+    }
+    Ok(Measured { shape, alone: Rounds(alone), together: Rounds(together), late })
 }
 
-/// Measures what was chosen, and shows it.
+/// Runs both at the same time, twice as long, and measures the second half of it where the bottleneck
+/// ends, in bytes on the link.
+fn both(shape: Shape, length: Duration, bytes: usize) -> Result<(Pair, f64), Failure> {
+    Bench::new()?.over(shape, |bench, carried| {
+        let so_far = || [&carried.udp, &carried.tcp].map(|bytes| bytes.load(Ordering::Relaxed));
+        std::thread::scope(|scope| {
+            let calls = scope.spawn(|| bench.read_calls(2 * length, bytes).map(drop));
+            let stream = scope.spawn(|| bench.read_tcp(2 * length).map(drop));
+            std::thread::sleep(length);
+            let before = so_far();
+            std::thread::sleep(length);
+            let after = so_far();
+            calls.join().map_err(|_| "a call panicked")??;
+            stream.join().map_err(|_| "the TCP reader panicked")??;
+            Ok([0, 1].map(|which| rate(after[which] - before[which], length)))
+        })
+    })
+}
+
+/// Measures the chosen links, and shows the figures.
 pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure> {
-    let chosen = |given: &[u64], quick: &[u64], all: &[u64]| match given {
-        [] if options.quick => quick.to_vec(),
-        [] => all.to_vec(),
-        given => given.to_vec(),
-    };
-    let seconds = options.seconds.unwrap_or(if options.quick { 3 } else { 10 });
     let mut rows = Vec::new();
     let human = options.format == Format::Human;
     if human {
-        println!(
-            " Mbit rtt/ms loss/%  peregrine  tcp cubic   ratio   together        tcp   ratio late/ms"
-        );
+        println!("Mbit/s: Peregrine, TCP cubic, and the ratio of both (least-most of the rounds)");
+        let heads = ["each alone", "together on one link", "late/%"];
+        println!(" rate rtt/ms loss/%  {:36}{:36}{}", heads[0], heads[1], heads[2]);
     }
-    for mbit in chosen(&options.mbit, &[10, 100], &[10, 100, 500]) {
-        for rtt_ms in chosen(&options.rtt, &[10], &[1, 10, 50, 300]) {
-            for loss in chosen(&options.loss, &[0, 10], &[0, 1, 10, 50]) {
-                let shape = Shape { mbit, rtt_ms, loss };
-                progress.say(&format!("{shape:?}"));
-                // With a server of its own, which knows nothing of the link before.
-                let bench = Bench::new()?;
-                let measured = measure(&bench, shape, Duration::from_secs(seconds))?;
-                if human {
-                    println!("{}", measured.line());
-                }
-                rows.push(measured.json());
-            }
+    for shape in options.shapes() {
+        progress.say(&format!("{shape:?}"));
+        let measured = measure(shape, options)?;
+        if human {
+            println!("{}", measured.line());
         }
+        rows.push(measured.json());
     }
     if !human {
         let machine = machine::description();

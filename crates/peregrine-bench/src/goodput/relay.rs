@@ -10,18 +10,27 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// Bytes of a full packet with Ethernet's header.
 const PACKET: u64 = 1514;
+const ETHERNET_HEADER: u64 = 14;
 /// Packets that a queue holds at least.
 const QUEUE_MIN: u64 = 100;
 const PACKET_MAX: usize = 2048;
+/// Packets that are read before the relay looks at what is due.
+const BATCH: usize = 32;
+/// A packet that leaves this much too late is counted.
+const LATE: Duration = Duration::from_millis(1);
+/// The longest time until the relay looks whether it is to stop.
+const REST_MAX: Duration = Duration::from_millis(20);
 
-/// What a link is like, each way.
-#[derive(Clone, Copy, Debug)]
+/// The properties of a link, the same in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) mbit: u64,
-    /// There and back.
+    /// The round trip without any queue.
     pub(super) rtt_ms: u64,
-    /// Packets lost, of a thousand.
+    /// Packets lost at random, of a thousand.
     pub(super) loss: u64,
+    /// The queue, in percent of the bytes under way.
+    pub(super) queue: u64,
 }
 
 impl Shape {
@@ -29,29 +38,61 @@ impl Shape {
         self.mbit * 1_000_000 / 8
     }
 
-    /// Bytes that wait at most: as many as are under way, or [`QUEUE_MIN`] packets.
-    pub(super) fn queue(self) -> u64 {
-        (self.bytes_per_second() * self.rtt_ms / 1000).max(QUEUE_MIN * PACKET)
+    /// Bytes that the queue holds; at least [`QUEUE_MIN`] packets.
+    pub(super) fn queue_bytes(self) -> u64 {
+        let under_way = self.bytes_per_second() * self.rtt_ms / 1000;
+        (under_way * self.queue / 100).max(QUEUE_MIN * PACKET)
     }
 }
 
-/// Carries packets one way until told to stop. `late` is by how many nanoseconds a packet left too late at
-/// most: a relay that is too slow for the rate shows in it.
+/// What one direction of a link has carried.
+#[derive(Debug, Default)]
+pub(super) struct Carried {
+    /// Bytes of UDP packets.
+    pub(super) udp: AtomicU64,
+    /// Bytes of TCP packets.
+    pub(super) tcp: AtomicU64,
+    packets: AtomicU64,
+    /// Packets that left more than [`LATE`] after their time.
+    late: AtomicU64,
+}
+
+impl Carried {
+    /// The share of packets that left too late. A relay that is too slow for the link shows in it.
+    pub(super) fn late(&self) -> f64 {
+        let packets = self.packets.load(Ordering::Relaxed).max(1);
+        self.late.load(Ordering::Relaxed) as f64 / packets as f64
+    }
+
+    fn note(&self, packet: &[u8], late: Duration) {
+        let of = match packet.get(9) {
+            Some(17) => &self.udp,
+            Some(6) => &self.tcp,
+            _ => return,
+        };
+        of.fetch_add(packet.len() as u64, Ordering::Relaxed);
+        self.packets.fetch_add(1, Ordering::Relaxed);
+        if late > LATE {
+            self.late.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Carries packets one way until `stop` is set.
 pub(super) fn carry(
     [from, to]: [&Tun; 2],
     shape: Shape,
     mut random: u64,
     stop: &AtomicBool,
-    late: &AtomicU64,
+    carried: &Carried,
 ) -> io::Result<()> {
     let mut under_way: VecDeque<(Instant, Box<[u8]>)> = VecDeque::new();
     let delay = Duration::from_micros(shape.rtt_ms * 500);
-    let (rate, queue) = (shape.bytes_per_second(), shape.queue());
+    let (rate, queue) = (shape.bytes_per_second(), shape.queue_bytes());
     let mut free = Instant::now();
     let mut packet = [0; PACKET_MAX];
     while !stop.load(Ordering::Relaxed) {
-        // A few at a time, so that what is due leaves.
-        for _ in 0..32 {
+        for _ in 0..BATCH {
             let Ok(bytes) = rustix::io::read(from, &mut packet) else { break };
             random ^= random << 13;
             random ^= random >> 7;
@@ -59,7 +100,7 @@ pub(super) fn carry(
             let now = Instant::now();
             let waits = free.saturating_duration_since(now);
             let waiting = (waits.as_nanos() * u128::from(rate) / 1_000_000_000) as u64;
-            let bytes_on_link = bytes as u64 + 14;
+            let bytes_on_link = bytes as u64 + ETHERNET_HEADER;
             if random % 1000 < shape.loss || waiting + bytes_on_link > queue {
                 continue;
             }
@@ -70,15 +111,15 @@ pub(super) fn carry(
         while let Some((due, packet)) = under_way.front()
             && *due <= now
         {
-            late.fetch_max((now - *due).as_nanos() as u64, Ordering::Relaxed);
-            // What the other side does not take is lost.
+            carried.note(packet, now - *due);
+            // A packet that the other side does not take is lost.
             let _ = rustix::io::write(to, packet);
             under_way.pop_front();
         }
-        let rest = under_way.front().map_or(Duration::from_millis(20), |(due, _)| {
-            due.saturating_duration_since(Instant::now())
-        });
-        let rest = Timespec::try_from(rest.min(Duration::from_millis(20))).unwrap_or_default();
+        let rest = under_way
+            .front()
+            .map_or(REST_MAX, |(due, _)| due.saturating_duration_since(Instant::now()));
+        let rest = Timespec::try_from(rest.min(REST_MAX)).unwrap_or_default();
         let _ = poll(&mut [PollFd::new(from, PollFlags::IN)], Some(&rest));
     }
     Ok(())

@@ -198,7 +198,7 @@ impl<const BEHIND: bool> Frames for Xdp<BEHIND> {
             completion: transmit,
         };
         let queue = Queue { interface: interface.number, queue: 0 };
-        let (umem, mut queue) = Umem::new(layout, queue, Duration::from_secs(1))?;
+        let (umem, mut queue) = Umem::new(layout, queue, false, Duration::from_secs(1))?;
         for frame in 0..received {
             queue.fill.put((frame * FRAME) as u64);
         }

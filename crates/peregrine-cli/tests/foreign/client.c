@@ -2,6 +2,7 @@
  *
  *   client tcp|udp PORT NAME [LOSE]     one of LOSE packets that are sent is lost
  *   client gone PORT NAME               over TCP, until the export is withdrawn or the server stops
+ *   client restarted PORT NAME          over UDP, again when a line comes: it must not be executed
  */
 #include "interface.h"
 
@@ -381,6 +382,11 @@ static void bind_stream(uint16_t port) {
 
 static void bind_exchange(uint16_t port) {
     uint8_t wrong[16] = {0};
+    if (!pg_exchange_bind(&exchange, port, name, DIGEST)) {
+        fprintf(stderr, "%s\n", exchange.why);
+        exit(1);
+    }
+    pg_exchange_close(&exchange);
     CHECK(!pg_exchange_bind(&exchange, port, name, wrong));
     CHECK(!pg_exchange_bind(&exchange, port, "nobody", DIGEST));
     CHECK(pg_exchange_bind(&exchange, port, name, DIGEST));
@@ -430,11 +436,23 @@ static void until_gone(void) {
     }
 }
 
+/* Calls, and calls again when a line comes: by then another server listens there. */
+static void after_a_restart(void) {
+    char line[8];
+    CHECK(bump(1) == PG_REPLIED);
+    printf("called\n");
+    fflush(stdout);
+    CHECK(fgets(line, sizeof line, stdin));
+    while (!pg_exchange_paused(&exchange)) poll(NULL, 0, 1);
+    CHECK(bump(1) == PG_FAILED_NOT_EXECUTED);
+}
+
 int main(int argc, char **argv) {
     if (argc < 4) return 2;
     uint16_t port = (uint16_t)atoi(argv[2]);
     name = argv[3];
-    udp = strcmp(argv[1], "udp") == 0;
+    bool restarted = strcmp(argv[1], "restarted") == 0;
+    udp = restarted || strcmp(argv[1], "udp") == 0;
     if (argc > 4) pg_lose = (unsigned)atoi(argv[4]);
     if (udp)
         bind_exchange(port);
@@ -443,6 +461,11 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "gone") == 0) {
         until_gone();
         printf("gone\n");
+        return 0;
+    }
+    if (restarted) {
+        after_a_restart();
+        printf("not executed\n");
         return 0;
     }
     all();

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,6 +17,10 @@
 #define ASK_US 200000u
 #define ASK_WORKING_US 2000000u
 #define ASKED_MAX 10u
+#define ASK_ROOM_US 400000u   /* while the server has no room for a call */
+#define PAUSE_ROUNDS 32u      /* after so many round trips of silence the next call asks first, */
+#define PAUSE_US 10000u       /* but not before this; */
+#define PAUSE_US_MAX 200000u  /* asking sooner than that does no harm */
 #define EXTENSIONS 16u
 
 static struct pg_packet packet_of(struct pg_exchange *exchange, uint8_t kind) {
@@ -27,7 +32,8 @@ static struct pg_packet packet_of(struct pg_exchange *exchange, uint8_t kind) {
     return packet;
 }
 
-/* 1: a packet of this handle; 0: the time is over; -1: nobody listens there. */
+/* 1: a packet of this handle; 0: the time is over; -1: nobody listens there; -2: the server speaks
+ * the version before ours, whose question this client has asked. */
 static int receive(struct pg_exchange *exchange, struct pg_packet *packet, uint64_t until_us) {
     static uint8_t bytes[PG_PACKET_MAX];
     for (;;) {
@@ -38,22 +44,32 @@ static int receive(struct pg_exchange *exchange, struct pg_packet *packet, uint6
         if (ready <= 0) return 0;
         ssize_t got = recv(exchange->fd, bytes, sizeof bytes, 0);
         if (got < 0 && errno == ECONNREFUSED) return -1;
-        if (got < 0 || !pg_packet_unpack(packet, bytes, (size_t)got)) continue;
+        if (got < 0) continue;
+        if (!pg_packet_unpack(packet, bytes, (size_t)got)) {
+            uint8_t version = pg_packet_of_another(packet, bytes, (size_t)got);
+            if (version == PG_PACKET_VERSION - 1 && packet->kind == PG_COOKIE &&
+                memcmp(packet->secret, exchange->secret, 12) == 0)
+                return -2;
+            continue;
+        }
         if (packet->place != exchange->place || memcmp(packet->secret, exchange->secret, 12) != 0)
             continue;
-        if (packet->sequence == exchange->sequence) return 1;
+        if (packet->sequence != exchange->sequence) continue;
+        exchange->heard_us = pg_now_us();
+        return 1;
     }
 }
 
 /* ---- binding ---- */
 
-static void send_binding(struct pg_exchange *exchange, uint8_t kind, const uint8_t *body) {
+static void send_binding(struct pg_exchange *exchange, uint8_t version, uint8_t kind,
+                         const uint8_t *body) {
     struct pg_packet packet = packet_of(exchange, kind);
     packet.flags = PG_CHECKED;
     packet.piece = packet.credits = 0;
     packet.body = body;
     packet.body_bytes = PG_BINDING_BODY;
-    pg_packet_send(exchange->fd, NULL, &packet);
+    pg_packet_send_as(version, exchange->fd, NULL, &packet);
 }
 
 bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *name,
@@ -81,20 +97,30 @@ bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *n
     bool cookie = false;
     uint64_t wait_us = 100000;
     for (int sent = 0; sent < 10;) {
-        send_binding(exchange, cookie ? PG_BIND_PACKET : PG_HELLO, cookie ? body : hello);
+        uint64_t now = pg_now_us(), until = now + wait_us;
+        send_binding(exchange, PG_PACKET_VERSION, cookie ? PG_BIND_PACKET : PG_HELLO,
+                     cookie ? body : hello);
         sent++;
-        uint64_t until = pg_now_us() + wait_us;
+        /* Servers before version 3 do not answer another version: is this one of them? */
+        if (!cookie && (sent == 3 || sent == 6))
+            send_binding(exchange, PG_PACKET_VERSION - 1, PG_HELLO, hello);
         wait_us = wait_us < 800000 ? 2 * wait_us : 1000000;
         struct pg_packet packet;
         int got;
         while ((got = receive(exchange, &packet, until)) > 0) {
             exchange->echo = packet.serial;
-            if (packet.kind == PG_UNBOUND) return false;
+            if (packet.kind == PG_UNBOUND) {
+                size_t text = pg_le16(packet.body + 4);
+                if (text > PG_BINDING_BODY - 6) text = PG_BINDING_BODY - 6;
+                memcpy(exchange->why, packet.body + 6, text);
+                return false;
+            }
             if (packet.kind == PG_COOKIE) {
                 memcpy(body, packet.body, 16);
                 cookie = true;
                 break;
             }
+            exchange->round_us = exchange->heard_us - now;
             if (packet.kind == PG_BOUND_PACKET && cookie && pg_le16(packet.body + 36) >= 1) {
                 exchange->table = pg_le64(packet.body);
                 exchange->incarnation = pg_le64(packet.body + 8);
@@ -109,6 +135,10 @@ bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *n
                 return exchange->piece >= 512 && exchange->piece <= PIECE;
             }
         }
+        if (got == -2)
+            snprintf(exchange->why, sizeof exchange->why,
+                     "the server speaks version %u of the packet protocol, this client version %u",
+                     PG_PACKET_VERSION - 1, PG_PACKET_VERSION);
         if (got < 0) return false;
     }
     return false;
@@ -123,6 +153,7 @@ struct open_call {
     struct pg_sender sender;
     struct pg_assembly result;
     struct pg_packet first; /* what the first fragment told of the result */
+    bool asks_first;        /* nothing of the call is sent before the server answers */
     bool heard;             /* that the server has all of the call, or a part of the result */
     bool replied;
 };
@@ -187,9 +218,11 @@ static bool result_comes(struct open_call *open, const struct pg_packet *packet,
     return false;
 }
 
-/* Not executed, if the table that granted the handle says so, and has forgotten no result since. */
+/* Not executed, if nothing of the call was sent, or if the table that granted the handle says so and
+ * has forgotten no result since. */
 static enum pg_outcome refused(const struct open_call *open, const struct pg_packet *packet) {
     const struct pg_exchange *exchange = open->exchange;
+    if (open->asks_first) return PG_FAILED_NOT_EXECUTED;
     bool certain = !open->heard && !(packet->flags & PG_ELSEWHERE) &&
                    packet->table == exchange->table && packet->copied == exchange->generation;
     return certain ? PG_FAILED_NOT_EXECUTED : PG_FAILED_MAYBE;
@@ -237,7 +270,14 @@ static enum pg_outcome await(struct open_call *open, uint64_t deadline) {
                     wait = ASK_US;
                     working = 2 * working < ASK_WORKING_US ? 2 * working : ASK_WORKING_US;
                 }
-            } else if (!open->heard) {
+            } else if (open->heard) {
+                break;
+            } else if (packet.credits == 0) { /* no room yet: the server says when there is some */
+                ask_at = now + ASK_ROOM_US;
+            } else if (open->asks_first) {
+                open->asks_first = false;
+                pg_sender_go_on(&open->sender, emit_call, open);
+            } else {
                 pg_sender_heard(&open->sender, &packet, emit_call, open);
             }
             break;
@@ -278,6 +318,13 @@ static bool let_go(struct pg_exchange *exchange) {
     return !exchange->captured;
 }
 
+bool pg_exchange_paused(const struct pg_exchange *exchange) {
+    uint64_t pause = PAUSE_ROUNDS * exchange->round_us;
+    if (pause < PAUSE_US) pause = PAUSE_US;
+    if (pause > PAUSE_US_MAX) pause = PAUSE_US_MAX;
+    return pg_now_us() - exchange->heard_us > pause;
+}
+
 enum pg_outcome pg_exchange_call(struct pg_exchange *exchange, const struct pg_call *call,
                                  struct pg_reply *reply, unsigned deadline_ms) {
     static const uint8_t unknown[EXTENSIONS] = {0x01, 0x70, 0, 0, 5, 0, 0, 0,
@@ -298,7 +345,11 @@ enum pg_outcome pg_exchange_call(struct pg_exchange *exchange, const struct pg_c
     exchange->owes = false; /* this call acknowledges the last result */
     uint64_t now = pg_now_us();
     pg_sender_begin(&open.sender, open.message, shape, exchange->credits);
-    pg_sender_go_on(&open.sender, emit_call, &open);
+    open.asks_first = pg_exchange_paused(exchange);
+    if (open.asks_first)
+        ask(&open); /* the server may have been started again: then the call has not run */
+    else
+        pg_sender_go_on(&open.sender, emit_call, &open);
     enum pg_outcome outcome = await(&open, now + 1000 * (uint64_t)deadline_ms);
 
     if (outcome == PG_REPLIED) {

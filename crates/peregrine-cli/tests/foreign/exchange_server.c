@@ -4,6 +4,7 @@
 #include "peregrine.h"
 
 #include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -179,6 +180,23 @@ static void bind_asked(struct pg_exchange_server *server, const struct pg_packet
     pg_set_le32(body + 40, PG_MESSAGE_MAX);
     pg_set_le16(body + 44, CREDITS);
     answer_binding(server, from, packet, PG_BOUND_PACKET, body);
+}
+
+/* A client of another version is refused in its own, with a text that names both versions. */
+static void refuse_version(const struct pg_exchange_server *server, const struct pg_packet *asked,
+                           uint8_t version, const struct sockaddr_in *to) {
+    if (asked->kind != PG_HELLO && asked->kind != PG_BIND_PACKET) return;
+    uint8_t body[PG_BINDING_BODY] = {0};
+    int bytes = snprintf((char *)body + 6, sizeof body - 6,
+                         "the server speaks version %u of the packet protocol, this client version "
+                         "%u: use the same release on both sides",
+                         PG_PACKET_VERSION, version);
+    pg_set_le32(body, PG_PROTOCOL_MISMATCH);
+    pg_set_le16(body + 4, (uint16_t)bytes);
+    struct pg_packet packet = {.kind = PG_UNBOUND, .flags = PG_CHECKED, .echo = asked->serial,
+                               .body = body, .body_bytes = sizeof body};
+    memcpy(packet.secret, asked->secret, 12);
+    pg_packet_send_as(version, server->fd, to, &packet);
 }
 
 /* ---- calls ---- */
@@ -383,7 +401,11 @@ void pg_exchange_ready(struct pg_exchange_server *server) {
                                (struct sockaddr *)&from, &from_bytes);
         if (got < 0) return;
         struct pg_packet packet;
-        if (pg_packet_unpack(&packet, bytes, (size_t)got)) packet_comes(server, &packet, &from);
+        uint8_t version;
+        if (pg_packet_unpack(&packet, bytes, (size_t)got))
+            packet_comes(server, &packet, &from);
+        else if ((version = pg_packet_of_another(&packet, bytes, (size_t)got)) != 0)
+            refuse_version(server, &packet, version, &from);
     }
 }
 

@@ -70,7 +70,9 @@ enum {
     PG_PLEASE = 1, PG_RESENT = 2, PG_CHECKED = 4, PG_ALL = 8, PG_REPLIED_FLAG = 16,
     PG_ELSEWHERE = 32,
 };
+#ifndef PG_PACKET_VERSION /* tests compile peers of other versions, too */
 #define PG_PACKET_VERSION 3
+#endif
 #define PG_PACKET_HEADER 64
 #define PG_BINDING_BODY 448
 #define PG_PACKET_MAX (PG_PACKET_HEADER + 65440)
@@ -88,9 +90,14 @@ struct pg_packet {
 };
 size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]);
 bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes);
+/* A packet of binding of another version: the number of that version, otherwise 0. */
+uint8_t pg_packet_of_another(struct pg_packet *packet, const uint8_t *in, size_t bytes);
 /* Loses one of so many packets that are sent, for tests; 0 loses none. */
 extern unsigned pg_lose;
 void pg_packet_send(int fd, const struct sockaddr_in *to, const struct pg_packet *packet);
+/* The same, of another version: for packets of binding, which all versions have in common. */
+void pg_packet_send_as(uint8_t version, int fd, const struct sockaddr_in *to,
+                       const struct pg_packet *packet);
 
 /* ---- values.c: values, and the messages of calls and replies ---- */
 
@@ -262,12 +269,16 @@ struct pg_exchange {
     uint8_t secret[12];
     uint16_t serial, echo, credits;
     uint64_t table, incarnation;
+    uint64_t heard_us, round_us; /* when the server was heard of last; a round trip */
     bool big, owes, captured, ended;
+    char why[PG_BINDING_BODY]; /* why it could not bind, if the server said so */
 };
 bool pg_exchange_bind(struct pg_exchange *exchange, uint16_t port, const char *name,
                       const uint8_t digest[16]);
 enum pg_outcome pg_exchange_call(struct pg_exchange *exchange, const struct pg_call *call,
                                  struct pg_reply *reply, unsigned deadline_ms);
+/* Whether the server was heard of so long ago that the next call asks first. */
+bool pg_exchange_paused(const struct pg_exchange *exchange);
 /* Acknowledges the last result, which the next call would have done. */
 void pg_exchange_settle(struct pg_exchange *exchange);
 void pg_exchange_close(struct pg_exchange *exchange);

@@ -117,10 +117,10 @@ size_t pg_stream_rest(const struct pg_stream_header *header) {
 
 /* ---- packets ---- */
 
-size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]) {
+static size_t pack(uint8_t version, const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]) {
     memset(out, 0, PG_PACKET_HEADER);
     memcpy(out, "PX", 2);
-    out[2] = PG_PACKET_VERSION;
+    out[2] = version;
     out[3] = packet->kind;
     pg_set_le32(out + 8, packet->place);
     memcpy(out + 12, packet->secret, 12);
@@ -148,6 +148,10 @@ size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]
     return PG_PACKET_HEADER + packet->body_bytes;
 }
 
+size_t pg_packet_pack(const struct pg_packet *packet, uint8_t out[PG_PACKET_MAX]) {
+    return pack(PG_PACKET_VERSION, packet, out);
+}
+
 static bool piece_valid(uint32_t piece) { return piece >= 512 && piece <= 65440; }
 
 /* Whether what a kind tells can be (the table of P 9). */
@@ -164,7 +168,7 @@ static bool possible(const struct pg_packet *p) {
         break;
     case PG_HAVE_CALL:
     case PG_HAVE_RESULT:
-        return piece_valid(p->piece) && p->body_bytes <= 128 && checked == (p->body_bytes > 0);
+        return piece_valid(p->piece) && p->body_bytes <= 512 && checked == (p->body_bytes > 0);
     case PG_PROBE: return piece_valid(p->piece) && p->body_bytes == 0;
     case PG_QUIT:
     case PG_LET_GO:
@@ -183,9 +187,8 @@ static bool possible(const struct pg_packet *p) {
            p->body_bytes == pg_fragment_range(&shape, p->fragment, &at);
 }
 
-bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes) {
-    if (bytes < PG_PACKET_HEADER || memcmp(in, "PX", 2) != 0 || in[2] != PG_PACKET_VERSION)
-        return false;
+static bool unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes) {
+    if (bytes < PG_PACKET_HEADER || memcmp(in, "PX", 2) != 0) return false;
     uint8_t header[PG_PACKET_HEADER];
     memcpy(header, in, sizeof header);
     memset(header + 4, 0, 4);
@@ -204,14 +207,28 @@ bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes)
            pg_crc32c(packet->body, packet->body_bytes) == pg_le32(in + 56);
 }
 
+bool pg_packet_unpack(struct pg_packet *packet, const uint8_t *in, size_t bytes) {
+    return unpack(packet, in, bytes) && in[2] == PG_PACKET_VERSION;
+}
+
+uint8_t pg_packet_of_another(struct pg_packet *packet, const uint8_t *in, size_t bytes) {
+    if (!unpack(packet, in, bytes) || in[2] == PG_PACKET_VERSION) return 0;
+    return packet->kind >= PG_HELLO && packet->kind <= PG_UNBOUND ? in[2] : 0;
+}
+
 unsigned pg_lose;
 
-void pg_packet_send(int fd, const struct sockaddr_in *to, const struct pg_packet *packet) {
+void pg_packet_send_as(uint8_t version, int fd, const struct sockaddr_in *to,
+                       const struct pg_packet *packet) {
     static uint8_t out[PG_PACKET_MAX];
     static uint32_t state = 1;
-    size_t bytes = pg_packet_pack(packet, out);
+    size_t bytes = pack(version, packet, out);
     state = state * 1664525u + 1013904223u;
     if (pg_lose && (state >> 16) % pg_lose == 0) return;
     /* What cannot be sent is lost, as it may be on the way. */
     (void)!sendto(fd, out, bytes, 0, (const struct sockaddr *)to, to ? sizeof *to : 0);
+}
+
+void pg_packet_send(int fd, const struct sockaddr_in *to, const struct pg_packet *packet) {
+    pg_packet_send_as(PG_PACKET_VERSION, fd, to, packet);
 }

@@ -2,12 +2,8 @@
 //! that all bindings of this process share.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
-
-use rustix::event::epoll::EventFlags;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::ladder::Wanted;
 use super::session::{refused, until};
@@ -18,7 +14,7 @@ use crate::device::udp::Udp;
 use crate::device::{Route, Station};
 use crate::error::{CallError, Kind, NO_THREAD, Phase};
 use crate::interface::{Description, Digest, Known};
-use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
 use crate::path::datagram::{
     self, Association, DESCRIBE, DatagramPath, Fallback, First, Granted, LinkedPath, OWED, Renew,
@@ -31,6 +27,9 @@ use crate::sync::{Mutex, Rank};
 use crate::sys::{self, ForkMark, PerProcess};
 use crate::value::ByteOrder;
 
+/// How long a server may be silent on the link, at first, until it is asked again where it is.
+const LINK_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Handles that are asked for together by those who share a socket.
 const HANDLES_ASKED: u32 = 4;
 
@@ -40,31 +39,6 @@ struct Joined {
     watch: Watch,
     association: Arc<Association>,
     mark: ForkMark,
-}
-
-/// The keeper's view: nothing ever happens, but now and then something is owed.
-struct Tending {
-    association: Arc<Association>,
-    /// Never readable.
-    event: OwnedFd,
-}
-
-impl Watched for Tending {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn interest(&self) -> EventFlags {
-        EventFlags::empty()
-    }
-
-    fn ready(self: Arc<Self>) -> Next {
-        Next::Sleep
-    }
-
-    fn tick(self: Arc<Self>) -> Next {
-        if self.association.tend() { Next::Tend(OWED / 2) } else { Next::Sleep }
-    }
 }
 
 /// What a binding needs to get further handles.
@@ -213,12 +187,11 @@ fn attached(
 fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
     let system =
         |what: &'static str| move |error| CallError::system(Phase::Bind, String::from(what), error);
-    let event = eventfd(0, EventfdFlags::CLOEXEC).map_err(|error| {
-        CallError::system(Phase::Bind, "no descriptor".to_owned(), error.into())
-    })?;
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
-    let tending = Tending { association: Arc::clone(&association), event };
-    let watch = keeper.watch(Arc::new(tending)).map_err(system("watching the association"))?;
+    let tended = Arc::clone(&association);
+    // Now and then something is owed.
+    let tick = move || if tended.tend() { Next::Tend(OWED / 2) } else { Next::Sleep };
+    let watch = keeper.tend(tick).map_err(system("watching the association"))?;
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
     Ok(Arc::new(Joined { watch, association, mark }))
 }
@@ -266,13 +239,17 @@ fn in_time(limit: Duration, deadline: Option<Instant>) -> Instant {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Over {
     Udp,
-    Ethernet,
+    /// Whether the address names it.
+    Ethernet {
+        asked: bool,
+    },
 }
 
 /// The route over the link to the first server that answers at some addresses, and what this process has
-/// there.
+/// there. `asked`: the address names raw Ethernet.
 fn link_to(
     addresses: &[SocketAddr],
+    asked: bool,
     options: &BindOptions,
     until: Instant,
 ) -> Result<(SocketAddr, Route, Arc<Station>), CallError> {
@@ -289,12 +266,35 @@ fn link_to(
     let interface = interface.map_err(|error| {
         CallError::system(Phase::Bind, "finding the interface that leads there", error)
     })?;
-    let queue = options.ethernet == EthernetDevice::Any;
-    let station = Station::at(&interface, queue, None).map_err(|error| {
+    let by = EthernetDevice::by(options.ethernet, asked);
+    let station = Station::at(&interface, by, None).map_err(|error| {
         let what = format!("speaking raw Ethernet at `{}`", interface.name);
         CallError::system(Phase::Bind, what, error)
     })?;
     Ok((to, Route::Link(Arc::clone(&station), node), station))
+}
+
+/// Binds over the link to the first server that answers at some addresses. One that does not answer where
+/// it said it is may be gone, and another one be elsewhere: after a while the addresses are asked again.
+fn attach_over_link(
+    addresses: &[SocketAddr],
+    asked: bool,
+    wish: Wish,
+    bytes: usize,
+    options: &BindOptions,
+    until: Instant,
+) -> Result<(SocketAddr, Arc<Station>, Attached), CallError> {
+    let mut patience = LINK_PATIENCE;
+    loop {
+        let (to, route, station) = link_to(addresses, asked, options, until)?;
+        let soon = until.min(Instant::now() + patience);
+        match attach(&[route], wish, bytes, options, soon) {
+            Err(error) if error.kind() == Kind::TimedOut && Instant::now() < until => {
+                patience *= 2;
+            }
+            done => return Ok((to, station, done?)),
+        }
+    }
 }
 
 fn over_udp(addresses: &[SocketAddr]) -> Vec<Route> {
@@ -327,7 +327,7 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg
     let Wanted { name, interface, digest, options, until } = *wanted;
     let bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // One handle is one record at the server. Who calls from several threads gets more when they do.
-    let check = options.payload_check.unwrap_or(over == Over::Ethernet);
+    let check = options.payload_check.unwrap_or(over != Over::Udp);
     let wish = wish(name, digest, bytes, check)?;
     let addresses = place.resolve()?;
     if options.wait == Wait::Adaptive {
@@ -340,9 +340,9 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg
                 attach(&over_udp(&addresses), wish, bytes, options, until)?;
             (Box::new(path), joined, order)
         }
-        Over::Ethernet => {
-            let (to, route, station) = link_to(&addresses, options, until)?;
-            let Attached { joined, path, order } = attach(&[route], wish, bytes, options, until)?;
+        Over::Ethernet { asked } => {
+            let (to, station, Attached { joined, path, order }) =
+                attach_over_link(&addresses, asked, wish, bytes, options, until)?;
             let (link, limit, wait) = (Arc::clone(&joined), options.bind_limit, options.wait);
             let ask_after = options.ask_after;
             let handles = options.astacks.min(HANDLES_ASKED) as u16;

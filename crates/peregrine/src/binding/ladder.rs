@@ -48,6 +48,8 @@ struct Way<'a> {
     target: &'a Address,
     /// Only if the server there is of this machine too.
     if_here: bool,
+    /// Whether an address names the path.
+    asked: bool,
 }
 
 /// Why no path works, and what became of each.
@@ -224,7 +226,7 @@ fn all_failed(worst: &CallError, explanation: &Explanation) -> CallError {
 
 #[cold]
 fn nobody_else() -> CallError {
-    CallError::not_executed(Kind::NotFound, Phase::Resolve, "no directory names another machine")
+    CallError::not_executed(Kind::NotFound, Phase::Resolve, "no hosts file names another machine")
 }
 
 /// Where the export may be, and why there are no more such places.
@@ -277,7 +279,8 @@ fn ways<'a>(
             };
             if by_path && leads {
                 let if_here = path == PathKind::Local && target.place().is_some();
-                ways.push(Way { path, target, if_here });
+                let asked = [address, target].iter().any(|one| one.path() == Some(path));
+                ways.push(Way { path, target, if_here, asked });
             }
         }
         if ways.len() == before {
@@ -306,9 +309,13 @@ impl Way<'_> {
         }
     }
 
+    const fn ethernet(&self) -> Over {
+        Over::Ethernet { asked: self.asked }
+    }
+
     fn bind(&self, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
         match (self.path, self.target.place()) {
-            (PathKind::Ethernet, Some(place)) => datagram::bind(Over::Ethernet, place, wanted),
+            (PathKind::Ethernet, Some(place)) => datagram::bind(self.ethernet(), place, wanted),
             (PathKind::Udp, Some(place)) => datagram::bind(Over::Udp, place, wanted),
             (PathKind::Tcp, Some(place)) => stream::bind(place, wanted),
             _ => session::bind(wanted),
@@ -323,7 +330,7 @@ impl Way<'_> {
     ) -> Result<Description, CallError> {
         match (self.path, self.target.place()) {
             (PathKind::Ethernet, Some(place)) => {
-                datagram::describe(Over::Ethernet, place, name, options, limit)
+                datagram::describe(self.ethernet(), place, name, options, limit)
             }
             (PathKind::Udp, Some(place)) => {
                 datagram::describe(Over::Udp, place, name, options, limit)

@@ -246,7 +246,11 @@ impl fmt::Debug for Binding {
 impl CallError {
     #[cold]
     pub(crate) fn too_large() -> Self {
-        Self::not_executed(Kind::TooLarge, Phase::Marshal, "it does not fit the A-stack")
+        Self::not_executed(
+            Kind::TooLarge,
+            Phase::Marshal,
+            "the arguments and results do not fit the binding's messages",
+        )
     }
 
     #[cold]

@@ -5,21 +5,44 @@ use std::sync::Arc;
 
 use super::Rebind;
 use crate::call::{Limit, Short, Wait};
+use crate::device::By;
 use crate::directory::Directory;
 use crate::interface::Known;
 use crate::limits;
 use crate::path::local::RegionLayout;
 
 /// By which device raw Ethernet is spoken.
+///
+/// Unless one is set, it is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a
+/// scheme it is [`Packet`](Self::Packet): AF_XDP attaches a program to the network interface, for which
+/// many drivers reset it, and that is done only where it is asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EthernetDevice {
-    /// AF_XDP if this process can have a queue of the interface, which one process can at a time;
-    /// otherwise AF_PACKET.
+    /// AF_XDP if this process can have queue 0 of the interface, which one process can at a time;
+    /// otherwise AF_PACKET. The kernel copies each frame once each way.
     #[default]
     Any,
     /// AF_PACKET, which any number of processes can have, and which leaves queues to others.
     Packet,
+    /// As [`Any`](Self::Any), but without the kernel's copies if the driver supports that. The driver
+    /// then receives all frames of the queue into this process's memory, also those of other
+    /// programs. The kernel copies these once more for the programs.
+    ZeroCopy,
+}
+
+impl EthernetDevice {
+    /// Returns the device for an address at which it was set, or not; `asked`: the address names raw
+    /// Ethernet.
+    pub(crate) const fn by(set: Option<Self>, asked: bool) -> By {
+        match set {
+            Some(Self::Any) => By::Queue { zero_copy: false },
+            Some(Self::ZeroCopy) => By::Queue { zero_copy: true },
+            Some(Self::Packet) => By::Packets,
+            None if asked => By::Queue { zero_copy: false },
+            None => By::PacketsUnasked,
+        }
+    }
 }
 
 /// Options of a binding; the defaults suit most programs.
@@ -52,7 +75,7 @@ pub struct BindOptions {
     pub(crate) congestion: Option<String>,
     pub(crate) payload_check: Option<bool>,
     pub(crate) ask_after: Duration,
-    pub(crate) ethernet: EthernetDevice,
+    pub(crate) ethernet: Option<EthernetDevice>,
     pub(crate) directory: Option<Arc<dyn Directory>>,
     pub(crate) rebind: Rebind,
 }
@@ -69,7 +92,7 @@ impl Default for BindOptions {
             congestion: None,
             payload_check: None,
             ask_after: Duration::ZERO,
-            ethernet: EthernetDevice::Any,
+            ethernet: None,
             directory: None,
             rebind: Rebind::WhenNotExecuted,
         }
@@ -158,9 +181,9 @@ impl BindOptions {
         self
     }
 
-    /// By which device raw Ethernet is spoken.
+    /// By which device raw Ethernet is spoken: see [`EthernetDevice`].
     pub const fn ethernet_device(mut self, device: EthernetDevice) -> Self {
-        self.ethernet = device;
+        self.ethernet = Some(device);
         self
     }
 

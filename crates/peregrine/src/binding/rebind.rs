@@ -159,7 +159,7 @@ impl Home {
         }
         let begun = Instant::now();
         if quiet.is_some_and(|quiet| begun < quiet) {
-            let text = "binding again took long and was in vain a moment ago";
+            let text = "binding again took long and failed a moment ago: it is tried again soon";
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
         }
         let Self { address, interface, digest, options, .. } = self;

@@ -181,14 +181,21 @@ impl Watched for End {
     fn ready(self: Arc<Self>) -> Next {
         /// A process that ends closes its sockets a moment before its handle tells so.
         const MOMENT: Duration = Duration::from_millis(20);
-        if !self.has_more() {
-            return Next::Sleep;
-        }
-        match self.listen() {
-            Some(Answer::Revoked(binding)) => {
-                self.bindings().revoke(binding);
+        /// Withdrawn bindings that are noted at a time, and the time for which the keeper then looks
+        /// after others. A server with more bindings to withdraw is waited for.
+        const AT_A_TIME: u32 = 64;
+        const REST: Duration = Duration::from_millis(5);
+        let mut heard = None;
+        for _ in 0..AT_A_TIME {
+            if !self.has_more() {
                 return Next::Sleep;
             }
+            heard = self.listen();
+            let Some(Answer::Revoked(binding)) = heard else { break };
+            self.bindings().revoke(binding);
+        }
+        match heard {
+            Some(Answer::Revoked(_)) => return Next::Rest(REST),
             Some(Answer::Goodbye) => self.session().withdraw(),
             _ if !self.session().process.ended() => {
                 self.closes.store(true, Ordering::Release);
@@ -282,7 +289,9 @@ pub(super) fn refused(kind: u32, text: String) -> CallError {
 /// The byte order of a server that tells this representation.
 pub(super) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
     ByteOrder::from_number(representation).ok_or_else(|| {
-        let text = format!("the server has representation {representation}, which is unknown here");
+        let text = format!(
+            "the server's byte order has the number {representation}, which is unknown here"
+        );
         refused(Kind::ProtocolMismatch as u32, text)
     })
 }
@@ -326,7 +335,7 @@ pub(crate) fn describe(name: &str, limit: Duration) -> Result<Description, CallE
     match ask(&socket, &Request::Describe, until) {
         Ok((Answer::Description(description), _)) => Ok(description),
         Ok((Answer::Refused { kind, text }, _)) => Err(refused(kind, text)),
-        Ok(_) => Err(refused(0, "an answer to another question".into())),
+        Ok(_) => Err(refused(0, "the server answered another request than the client's".into())),
         Err(error) => Err(error),
     }
 }
@@ -340,7 +349,7 @@ pub(super) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), Cal
     match (answer, file) {
         (Answer::Counters(bytes), Some(file)) => Ok((bytes, file)),
         (Answer::Refused { kind, text }, _) => Err(refused(kind, text)),
-        _ => Err(refused(0, "an answer to another question".into())),
+        _ => Err(refused(0, "the server answered another request than the client's".into())),
     }
 }
 
@@ -386,7 +395,9 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<Leg, CallError>
     let bound = match answer {
         Answer::Bound(bound) => bound,
         Answer::Refused { kind, text } => return Err(refused(kind, text)),
-        _ => return Err(refused(0, "an answer to another question".into())),
+        _ => {
+            return Err(refused(0, "the server answered another request than the client's".into()));
+        }
     };
     let order = byte_order(bound.representation)?;
     let joined = match known.into_iter().find(|joined| joined.token == bound.session) {
@@ -424,10 +435,15 @@ fn join(
     until: Instant,
 ) -> Result<Joined, CallError> {
     let (count, bytes) = (bound.count, usize::try_from(bound.bytes).unwrap_or(0));
-    let layout = RegionLayout::checked(count, bytes)
-        .ok_or_else(|| refused(0, format!("{count} A-stacks of {bytes} bytes make no sense")))?;
+    let layout = RegionLayout::checked(count, bytes).ok_or_else(|| {
+        refused(
+            0,
+            format!("the server offers {count} A-stacks of {bytes} bytes, which is impossible"),
+        )
+    })?;
     let file = received.files.pop().filter(|_| received.files.is_empty());
-    let file = file.ok_or_else(|| refused(0, "no region came with the answer".into()))?;
+    let file =
+        file.ok_or_else(|| refused(0, "the server sent no shared memory with its answer".into()))?;
     let memory = Memory::received(file.as_fd(), layout.region_bytes())
         .map_err(|error| unusable_memory("the server's region", error))?;
     let active = options.astacks.min(count);
@@ -445,7 +461,10 @@ fn join(
     // close, that is this thread's trouble, and not the keeper's, who has others to look after.
     while Arc::clone(&end).ready() == Next::Sleep && end.has_more() {
         if Instant::now() >= until {
-            return Err(refused(0, "the server talks without end".into()));
+            return Err(refused(
+                0,
+                "the server sends messages without end during the handshake".into(),
+            ));
         }
     }
     let watch = |what| keeper.watch(what).map_err(system("watching the session"));

@@ -197,7 +197,7 @@ fn answered(header: &Header, body: &[u8], kind: wire::Kind) -> Result<(), CallEr
             Err(refused(kind, text))
         }
         other if other == kind => Ok(()),
-        _ => Err(refused(0, "an answer to another question".into())),
+        _ => Err(refused(0, "the server answered another request than the client's".into())),
     }
 }
 
@@ -233,7 +233,10 @@ pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError>
             let (header, body) = joined.connection.ask(wire::Kind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
             if bound.epoch != joined.epoch {
-                return Err(refused(0, "the server is another one than before".into()));
+                return Err(refused(
+                    0,
+                    "another server answers than the one that the connection is with".into(),
+                ));
             }
             (joined, bound)
         }

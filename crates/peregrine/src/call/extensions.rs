@@ -2,7 +2,8 @@
 //!
 //! A sequence of a tag (`u32`), a length in bytes (`u32`) and so many bytes, little-endian on every
 //! path, whatever the order of values. A tag that is not known is passed over, and where a length
-//! leads beyond the end the sequence ends. Of a tag that comes twice the first counts.
+//! leads beyond the end the sequence ends. Of a tag that comes twice the first counts. What comes
+//! after the 32nd tag is not looked at.
 //!
 //! | tag | what |
 //! |---|---|
@@ -25,6 +26,8 @@ const DEADLINE: u32 = 2;
 
 /// Bytes of a tag and a length.
 const HEADER_BYTES: usize = 8;
+/// Tags of one call that are looked at. A peer may send thousands.
+const TAGS_MAX: usize = 32;
 /// Bytes that we ever write: the longest chain and a deadline.
 pub(crate) const BYTES_MAX: usize =
     align_up(2 * HEADER_BYTES + limits::CHAIN_MAX * LINK_BYTES + size_of::<u64>());
@@ -65,7 +68,7 @@ impl Extensions {
         chain::with_links(caller, |before, own| {
             let links = before.len() + 1;
             if links > limits::CHAIN_MAX {
-                let text = format!("calls nest {} deep", limits::CHAIN_MAX);
+                let text = format!("calls nest more than {} deep", limits::CHAIN_MAX);
                 return Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text));
             }
             self.begin(CHAIN, links * LINK_BYTES);
@@ -106,11 +109,10 @@ pub(crate) fn no_time_left() -> CallError {
     CallError::not_executed(Kind::TimedOut, Phase::Call, text)
 }
 
-/// What stands under a tag in the extensions of a call that has come; all of it is there.
+/// Returns what is under a tag in the extensions of a call that has come; all of it is there.
 fn find(extensions: Window<'_>, tag: u32) -> Option<Window<'_>> {
     let mut at = 0;
-    loop {
-        // Each step takes eight bytes at least, and no path takes more than 64 KiB of them.
+    for _ in 0..TAGS_MAX {
         let header: [[u8; 4]; 2] = extensions.read_plain(at)?;
         let [one, bytes] = header.map(u32::from_le_bytes);
         let content = extensions.part(at + HEADER_BYTES, bytes as usize)?;
@@ -119,6 +121,7 @@ fn find(extensions: Window<'_>, tag: u32) -> Option<Window<'_>> {
         }
         at += HEADER_BYTES + bytes as usize;
     }
+    None
 }
 
 /// The links of a chain, one by one; none if there is no chain, or none that makes sense.
@@ -282,6 +285,15 @@ mod tests {
             assert!(!is_from_inside(Window::from(senseless)));
         }
         leave();
+    }
+
+    #[test]
+    fn tags_after_the_last_that_is_looked_at_do_not_count() {
+        leave();
+        let own = of(Some(5), None);
+        let behind = |tags: usize| [&one(9, 0, &[]).repeat(tags)[..], &own].concat();
+        assert!(is_from_inside(Window::from(&behind(TAGS_MAX - 1)[..])));
+        assert!(!is_from_inside(Window::from(&behind(TAGS_MAX)[..])));
     }
 
     proptest! {

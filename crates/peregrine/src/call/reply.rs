@@ -168,23 +168,29 @@ impl<'a> Reply<'a> {
         let table = 4 * self.outs;
         let end = if self.outs == 0 { usize::MAX } else { blocks_at(self.outs) };
         self.head.restart(table, end);
-        if write(&mut self.head).is_ok() {
-            (self.head_at, self.head_bytes) = (table, self.head.len());
-            return Ok(());
+        match write(&mut self.head) {
+            Ok(()) => {
+                (self.head_at, self.head_bytes) = (table, self.head.len());
+                Ok(())
+            }
+            Err(overflow) => self.put_head_behind_blocks(&write, overflow),
         }
-        self.put_head_behind_blocks(&write)
     }
 
+    /// `overflow`: why it does not fit before them.
     #[cold]
     fn put_head_behind_blocks(
         &mut self,
         write: &dyn Fn(&mut Writer<'_>) -> Result<(), Overflow>,
+        overflow: Overflow,
     ) -> Result<(), Refusal> {
-        if self.outs == 0 || self.next > self.head.space().len() {
-            return Err(too_large());
-        }
-        self.head.restart(self.next, usize::MAX);
-        write(&mut self.head).map_err(|overflow| Refusal {
+        let behind = if self.outs == 0 || self.next > self.head.space().len() {
+            Err(overflow)
+        } else {
+            self.head.restart(self.next, usize::MAX);
+            write(&mut self.head)
+        };
+        behind.map_err(|overflow| Refusal {
             kind: Kind::TooLarge,
             executed: Executed::Maybe,
             text: format!("the procedure ran, but its result does not fit: {overflow}"),
@@ -224,5 +230,51 @@ fn too_large() -> Refusal {
         kind: Kind::TooLarge,
         executed: Executed::Maybe,
         text: "the procedure ran, but its result does not fit".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::DEPTH_MAX;
+
+    const HEAD: [u8; 64] = [7; 64];
+
+    /// A reply in a space of so many bytes with one out block, which leaves so many bytes after it.
+    fn put_after_a_block(bytes: usize, left: usize) -> Result<(usize, usize), Refusal> {
+        let mut memory = vec![0; bytes];
+        let mut reply = Reply::new(Space::of_mut(&mut memory), None);
+        reply.expect(1);
+        assert!(reply.block(bytes - left - blocks_at(1)).is_some());
+        reply.raw(Answer::Ok, &HEAD)?;
+        Ok((reply.head_at, reply.head_bytes))
+    }
+
+    fn deep(head: &mut Writer<'_>, structures: u32) -> Result<(), Overflow> {
+        if structures == 0 { Ok(()) } else { head.deeper(|head| deep(head, structures - 1)) }
+    }
+
+    #[test]
+    fn head_goes_after_the_blocks_if_it_fits_there() {
+        assert_eq!(put_after_a_block(512, 64).unwrap(), (448, 64));
+        // The last block ends before the space, where the space ends, and so close to it that what
+        // comes next would begin outside.
+        for (bytes, left) in [(512, 63), (512, 0), (500, 0)] {
+            let refusal = put_after_a_block(bytes, left).unwrap_err();
+            assert_eq!((refusal.kind, refusal.executed), (Kind::TooLarge, Executed::Maybe));
+            assert!(refusal.text.ends_with("the values do not fit the message"), "{refusal:?}");
+        }
+    }
+
+    #[test]
+    fn result_that_is_nested_too_deeply_is_refused_for_that_reason() {
+        for outs in [0, 1] {
+            let mut memory = [0; 512];
+            let mut reply = Reply::new(Space::of_mut(&mut memory), None);
+            reply.expect(outs);
+            reply.head(Answer::Ok, |head| deep(head, DEPTH_MAX)).unwrap();
+            let refusal = reply.head(Answer::Ok, |head| deep(head, DEPTH_MAX + 1)).unwrap_err();
+            assert!(refusal.text.ends_with("structures nested too deeply"), "{refusal:?}");
+        }
     }
 }

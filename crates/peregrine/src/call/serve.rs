@@ -241,7 +241,7 @@ fn follow(space: Window<'_>, message: &mut [u8], arrives: &dyn Arrives) -> Resul
 
 #[cold]
 fn unreadable() -> Refusal {
-    Refusal::new(Kind::BadArguments, "the lengths of the message contradict")
+    Refusal::new(Kind::BadArguments, "the lengths in the message contradict each other")
 }
 
 impl<'a> Incoming<'a> {

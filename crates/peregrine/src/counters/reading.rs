@@ -40,7 +40,7 @@ impl fmt::Display for Unreadable {
             Self::Version(version) => {
                 write!(f, "the server's counters have version {version}, this reads {VERSION}")
             }
-            Self::Row(of, number) => write!(f, "row {number} of {of} makes no sense"),
+            Self::Row(of, number) => write!(f, "row {number} of {of} has impossible values"),
         }
     }
 }

@@ -192,7 +192,7 @@ pub(super) fn cut(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::super::udp::tests::{HEADER, SOON, loopback, pair, pattern, received};
     use super::super::udp::{Udp, Until, datagrams, is_no_train, one_by_one};
     use super::*;
@@ -337,10 +337,10 @@ mod tests {
 
     /// Two network namespaces joined by a veth pair. They are held by processes that end when their
     /// input does, and vanish with them, however this one ends.
-    struct Namespaces([std::process::Child; 2]);
+    pub(crate) struct Namespaces([std::process::Child; 2]);
 
     impl Namespaces {
-        fn new() -> Result<Self, String> {
+        pub(crate) fn new() -> Result<Self, String> {
             use std::process::{Command, Stdio};
             let text = |error: io::Error| error.to_string();
             let hold = || {
@@ -373,7 +373,7 @@ mod tests {
         }
 
         /// Makes something in the first or the second.
-        fn within<T: Send>(&self, which: usize, make: impl FnOnce() -> T + Send) -> T {
+        pub(crate) fn within<T: Send>(&self, which: usize, make: impl FnOnce() -> T + Send) -> T {
             use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
             let place = format!("/proc/{}/ns/net", self.0[which].id());
             let file = std::fs::File::open(place).unwrap();

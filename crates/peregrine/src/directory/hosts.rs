@@ -123,7 +123,7 @@ fn offers_in(text: &str, name: &str) -> Result<Vec<Address>, (usize, CallError)>
             offers.push(address);
         }
         if offers.len() == before {
-            let text = format!("no address stands behind `{name}`");
+            let text = format!("no address follows `{name}`");
             return Err((number, CallError::not_executed(Kind::BadName, Phase::Resolve, text)));
         }
         if offers.len() > limits::OFFERS_MAX {

@@ -85,7 +85,7 @@ impl Row {
                 Refusal::new(Kind::Withdrawn, text)
             }
             Some(row) => {
-                let text = format!("a message may have {} bytes", row.message_bytes);
+                let text = format!("a message may have at most {} bytes", row.message_bytes);
                 Refusal::new(Kind::TooLarge, text)
             }
         }

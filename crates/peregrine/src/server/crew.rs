@@ -214,14 +214,14 @@ impl Crew {
 
     // Permits.
 
-    /// Waits until one call more may run.
+    /// Waits until one call more may run; is it to wait, `waits` is done first.
     pub(super) fn begin(
         self: &Arc<Self>,
         from_inside: bool,
-        waits: &dyn Fn(),
+        waits: &mut dyn FnMut() -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
         if self.is_stopping() || !self.try_begin(from_inside) {
-            waits();
+            waits()?;
             self.begin_slowly(from_inside)?;
         }
         if self.is_hungry() && (from_inside || self.captured.load(Ordering::SeqCst) > 0) {

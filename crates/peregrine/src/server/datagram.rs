@@ -3,14 +3,10 @@
 use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
-
-use rustix::event::epoll::EventFlags;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::export::Export;
 use super::faults::Faults;
@@ -20,10 +16,10 @@ use super::stop::Drain;
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
 use crate::counters::{Page, Visitor};
 use crate::device::udp::Udp;
-use crate::device::{self, Ethernet, Node, Station, Use};
+use crate::device::{self, By, Ethernet, Node, Station, Use};
 use crate::error::Kind;
 use crate::interface::Description;
-use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::keeper::{Keeper, Next, Watch};
 use crate::path::datagram::{self as path, Hand, Host, Service, TENDED_AFTER, Work};
 use crate::path::rows::Row;
 use crate::sync::Mutex;
@@ -58,6 +54,7 @@ pub struct Losses {
 struct Offers {
     exports: Exports,
     stopping: AtomicBool,
+    faults: Arc<Faults>,
 }
 
 /// One socket.
@@ -70,36 +67,10 @@ struct Socket {
     faults: Arc<Faults>,
 }
 
-/// The keeper's view of a socket: nothing is watched, but while procedures run their callers are looked
-/// after now and then.
-struct Tending {
-    receivers: Weak<Receivers<Socket>>,
-    /// Never readable.
-    event: OwnedFd,
-}
-
-impl Watched for Tending {
-    fn fd(&self) -> BorrowedFd<'_> {
-        self.event.as_fd()
-    }
-
-    fn interest(&self) -> EventFlags {
-        EventFlags::empty()
-    }
-
-    fn ready(self: Arc<Self>) -> Next {
-        Next::Sleep
-    }
-
-    fn tick(self: Arc<Self>) -> Next {
-        let receivers = self.receivers.upgrade();
-        receivers.and_then(|one| one.post().service.tend()).map_or(Next::Sleep, Next::Tend)
-    }
-}
-
 impl Datagrams {
     pub(super) fn new(exports: Exports, page: Arc<Page>, faults: Arc<Faults>) -> Self {
-        let offers = Arc::new(Offers { exports, stopping: AtomicBool::new(false) });
+        let stopping = AtomicBool::new(false);
+        let offers = Arc::new(Offers { exports, stopping, faults: Arc::clone(&faults) });
         Self { sockets: Mutex::default(), offers, incarnation: OnceLock::new(), page, faults }
     }
 
@@ -136,12 +107,12 @@ impl Datagrams {
     pub(super) fn open_link(
         &self,
         to: SocketAddr,
-        queue: bool,
+        by: By,
         wait: Wait,
         bound: usize,
         queue_max: usize,
     ) -> io::Result<SocketAddr> {
-        let station = Station::at(&sys::interface_of(to.ip())?, queue, Some(to.port()))?;
+        let station = Station::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&station, Use::Service)?;
         let node = link.node();
         self.start(device::Socket::Ethernet(link), None, wait, bound, queue_max)?;
@@ -179,9 +150,12 @@ impl Datagrams {
         let (faults, watch) = (Arc::clone(&self.faults), Arc::<OnceLock<Watch>>::default());
         let socket = Socket { service, watch: Arc::clone(&watch), queue_max, bound, faults };
         let receivers = Receivers::start(socket, wait, bound, queue_max)?;
-        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let tending = Tending { receivers: Arc::downgrade(&receivers), event };
-        let watching = Keeper::of_process()?.watch(Arc::new(tending))?;
+        // While procedures run, their callers are looked after now and then.
+        let tended = Arc::downgrade(&receivers);
+        let watching = Keeper::of_process()?.tend(move || {
+            let receivers = tended.upgrade();
+            receivers.and_then(|one| one.post().service.tend()).map_or(Next::Sleep, Next::Tend)
+        })?;
         let _ = receivers.post().watch.set(watching);
         let watch = Arc::downgrade(&watch);
         receivers.post().service.set_reminder(Box::new(move || {
@@ -288,6 +262,10 @@ impl Host for Offers {
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }
+
+    fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
+        self.faults.outlive(thread, work);
+    }
 }
 
 impl Post for Socket {
@@ -359,6 +337,10 @@ impl Post for Socket {
 
     fn is_from_inside(&self, hand: &mut Hand, work: &mut Work) -> bool {
         self.service.is_from_inside(hand, work)
+    }
+
+    fn captured(&self) -> u32 {
+        self.service.captured_threads()
     }
 
     fn close(&self) {

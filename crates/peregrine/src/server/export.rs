@@ -196,7 +196,8 @@ impl Export {
         let (bytes, most) =
             (usize::try_from(bytes).unwrap_or(usize::MAX), self.message_bytes_max());
         if bytes > most {
-            let text = format!("messages of {bytes} bytes; they may have {most}");
+            let text =
+                format!("the client needs messages of {bytes} bytes, and the export allows {most}");
             return Err((Kind::TooLarge, text));
         }
         Ok(bytes)

@@ -4,7 +4,6 @@ mod crew;
 mod datagram;
 mod export;
 mod faults;
-mod intake;
 mod network;
 mod pool;
 mod receivers;
@@ -65,7 +64,7 @@ pub struct Server {
     congestion: Option<String>,
     connections: usize,
     connections_per_host: usize,
-    ethernet: EthernetDevice,
+    ethernet: Option<EthernetDevice>,
     tells: Told,
     /// Made with the first export, or the hook, whichever comes first.
     faults: Option<Arc<Faults>>,
@@ -170,7 +169,7 @@ impl Server {
             congestion: None,
             connections: limits::CONNECTIONS_MAX,
             connections_per_host: limits::CONNECTIONS_PER_HOST,
-            ethernet: EthernetDevice::Any,
+            ethernet: None,
             tells: Told::Totals,
             faults: None,
         }
@@ -249,8 +248,9 @@ impl Server {
     /// that has it: clients on the same link then call without an internet protocol. It takes
     /// `CAP_NET_RAW`, and is faster with `CAP_NET_ADMIN` and `CAP_BPF`
     /// ([`EthernetDevice`]). `192.0.2.7:7000` listens over TCP and UDP, and for frames too if the
-    /// process may and the interface is Ethernet. Of `0.0.0.0` no interface is the one, so there are
-    /// no frames.
+    /// process may and the interface is Ethernet; it attaches no program to the interface unless
+    /// [`Server::ethernet_device`] is set. Of `0.0.0.0` no interface is the one, so there are no
+    /// frames.
     ///
     /// # Errors
     /// If the endpoint is none, or is taken.
@@ -298,9 +298,9 @@ impl Server {
         self
     }
 
-    /// By which device raw Ethernet is spoken where the server listens at `eth:`.
+    /// By which device raw Ethernet is spoken: see [`EthernetDevice`].
     pub const fn ethernet_device(mut self, device: EthernetDevice) -> Self {
-        self.ethernet = device;
+        self.ethernet = Some(device);
         self
     }
 
@@ -452,9 +452,9 @@ impl Server {
                     Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
                 }
                 Listening::Datagrams(to) => {
-                    let (wait, queue) = (self.wait, self.ethernet == EthernetDevice::Any);
+                    let (wait, by) = (self.wait, EthernetDevice::by(self.ethernet, false));
                     let (threads, calls) = (self.threads, self.queue);
-                    match running.datagrams.open_link(to, queue, wait, threads, calls) {
+                    match running.datagrams.open_link(to, by, wait, threads, calls) {
                         Ok(at) => Endpoint::Ethernet(at.into()),
                         // No Ethernet there, or this process may not.
                         Err(_) => {
@@ -465,10 +465,9 @@ impl Server {
                     }
                 }
                 Listening::Ethernet(to) => {
-                    let (wait, device) = (self.wait, self.ethernet);
-                    let queue = device == EthernetDevice::Any;
+                    let (wait, by) = (self.wait, EthernetDevice::by(self.ethernet, true));
                     let opened =
-                        running.datagrams.open_link(to, queue, wait, self.threads, self.queue);
+                        running.datagrams.open_link(to, by, wait, self.threads, self.queue);
                     let what = format!("listening on `eth:{to}`");
                     Endpoint::Ethernet(opened.map_err(|error| failed(&what, error))?.into())
                 }

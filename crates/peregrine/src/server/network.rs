@@ -12,7 +12,6 @@ use rustix::event::epoll::EventFlags;
 
 use super::crew::Crew;
 use super::export::Export;
-use super::intake::Intake;
 use super::session::epoch;
 use crate::address::Endpoint;
 use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait, serve_calls_of};
@@ -24,7 +23,9 @@ use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::rows::Row;
-use crate::path::stream::{Attended, Host, Incoming, StreamWorker, Terms as BindTerms};
+use crate::path::stream::{
+    Attended, Host, Incoming, Intake, Resume, StreamWorker, Terms as BindTerms,
+};
 use crate::protocol::stream::{self as wire, Bind};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
@@ -46,8 +47,8 @@ pub(super) struct Network {
     next: AtomicU64,
     /// Differs between incarnations.
     epoch: u64,
-    /// Memory of messages that have not come whole.
-    intake: Intake,
+    /// Memory of calls that have not begun to run.
+    intake: Arc<Intake>,
     terms: Terms,
     page: Arc<Page>,
 }
@@ -94,7 +95,7 @@ impl Network {
             keeper,
             next: AtomicU64::new(0),
             epoch: epoch(),
-            intake: Intake::default(),
+            intake: Arc::default(),
             terms,
             page,
         })
@@ -113,8 +114,8 @@ impl Network {
     /// A client has come.
     fn let_in(self: &Arc<Self>, stream: Stream, from: SocketAddr) -> io::Result<()> {
         stream.prepare(self.terms.congestion.as_deref())?;
-        let incoming = Incoming::new(stream)?;
         let host = host_of(from.ip());
+        let incoming = Incoming::new(stream, Arc::clone(&self.intake), host)?;
         let mut table = self.table();
         let theirs = table.hosts.get(&host).copied().unwrap_or(0);
         let refusal = if table.closed {
@@ -168,13 +169,6 @@ impl Network {
         *table.hosts.entry(host).or_default() += 1;
         table.open.insert(key, line);
         Ok(())
-    }
-
-    /// A connection gives memory back: another one that waits for some tries again.
-    fn release(&self, line: &Line, fewer: usize, over: bool) {
-        if let Some(next) = self.intake.release(line.host, line.key, fewer, over) {
-            next.resume();
-        }
     }
 
     fn lines(&self) -> Vec<Arc<Line>> {
@@ -240,7 +234,8 @@ pub(super) fn offered(exports: &Exports, name: &str) -> Result<Arc<Export>, (Kin
         return Err((Kind::Withdrawn, export.withdrawn()));
     }
     if !export.is_offered_to_networks() {
-        let text = format!("`{name}` is limited to users, and a network vouches for nobody");
+        let text =
+            format!("`{name}` is limited to users or groups, and a network cannot prove who calls");
         return Err((Kind::Denied, text));
     }
     Ok(export)
@@ -288,7 +283,7 @@ pub(super) struct Line {
     told: SessionTold,
     since: Instant,
     /// Whether it is among those that wait for memory.
-    pub(super) waits: AtomicBool,
+    waits: AtomicBool,
     /// How often the keeper has looked since it was last woken.
     looks: AtomicU64,
     /// What the keeper watches, until the connection ends.
@@ -313,8 +308,8 @@ impl Line {
         self.crew.captured(self.incoming.give_up_all(), 0);
         self.incoming.rows().revoke_all();
         self.unwatch();
+        self.incoming.forget_kept();
         let Some(network) = self.network.upgrade() else { return };
-        network.release(self, self.incoming.forget_kept(), true);
         let mut table = network.table();
         if table.open.remove(&self.key).is_none() {
             return;
@@ -361,17 +356,23 @@ impl Line {
         }
     }
 
-    /// Has a thread read on, if the connection is held.
-    fn resume(self: &Arc<Self>) {
-        if self.incoming.resumes() {
-            self.looks.store(0, Ordering::Relaxed);
-            self.crew.enqueue(Arc::clone(self));
-        }
-    }
-
     fn watch_again(&self) {
         if let Some(watch) = self.watch().as_deref().and_then(Option::as_ref) {
             watch.again();
+        }
+    }
+}
+
+impl Resume for Line {
+    fn waits(&self) -> &AtomicBool {
+        &self.waits
+    }
+
+    /// Has a thread read on, if the connection is held.
+    fn resume(self: Arc<Self>) {
+        if self.incoming.resumes() {
+            self.looks.store(0, Ordering::Relaxed);
+            self.crew.enqueue(Arc::clone(&self));
         }
     }
 }
@@ -413,7 +414,7 @@ impl Watched for Line {
             }
         }
         if self.incoming.is_held() {
-            self.resume();
+            Arc::clone(&self).resume();
             return Next::Tend(LOOK_MAX);
         }
         self.incoming.relieve(&Visit(&self));
@@ -473,7 +474,11 @@ impl Host for Visit<'_> {
         self.0.crew.answered();
     }
 
-    fn begin(&self, from_inside: bool, waits: &dyn Fn()) -> Result<(), Refusal> {
+    fn begin(
+        &self,
+        from_inside: bool,
+        waits: &mut dyn FnMut() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal> {
         self.0.crew.begin(from_inside, waits)
     }
 
@@ -505,22 +510,9 @@ impl Host for Visit<'_> {
         self.0.crew.wait
     }
 
-    fn reserve(&self, more: usize) -> bool {
-        let Some(network) = self.0.network.upgrade() else { return true };
-        network.intake.reserve(self.0.host, self.0.key, more)
-    }
-
-    fn unreserve(&self, fewer: usize, over: bool) {
-        if fewer > 0
-            && let Some(network) = self.0.network.upgrade()
-        {
-            network.release(self.0, fewer, over);
-        }
-    }
-
     fn hold(&self) {
         if let Some(network) = self.0.network.upgrade() {
-            network.intake.hold(self.0);
+            network.intake.hold(Arc::clone(self.0) as Arc<dyn Resume>);
         }
         // Memory may have been given back just before: then nobody else has it read on.
         self.0.remind(LOOK_MAX);

@@ -50,9 +50,29 @@ enum Took {
     Stopping,
 }
 
+/// An A-stack that waits for a thread.
+struct Waiting {
+    place: Place,
+    /// Whether its call said, when its ring came, that it comes from a procedure of this process.
+    inside: bool,
+}
+
+impl Waiting {
+    /// Looks at the call, which is the client's memory and may take a moment: not under the lock.
+    fn looked_at(place: Place) -> Self {
+        let inside = is_from_inside(&place);
+        Self { place, inside }
+    }
+
+    /// An A-stack whose call, if there is one, has not been looked at. Its client rings again.
+    const fn unseen(place: Place) -> Self {
+        Self { place, inside: false }
+    }
+}
+
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Place>,
+    queue: VecDeque<Waiting>,
     /// Where each thread sits.
     desks: Vec<Arc<Desk>>,
     next_desk: u32,
@@ -100,10 +120,20 @@ impl Pool {
         match region.attendance(index) {
             Some(Attendance::Idle) if region.queue(index) => self.enqueue(place),
             // It has waited for long, or the first ring came a moment ago.
-            Some(Attendance::Queued) => self.find_thread(&mut self.state()),
+            Some(Attendance::Queued) => self.rung_again(&place),
             Some(Attendance::At(desk)) if region.is_posted(index) => self.relieve(desk, place),
             _ => {}
         }
+    }
+
+    /// A ring came for an A-stack in the queue. A thread that gave it away had not seen this call.
+    fn rung_again(self: &Arc<Self>, place: &Place) {
+        let inside = is_from_inside(place);
+        let mut state = self.state();
+        if inside && let Some(one) = state.queue.iter_mut().find(|one| one.place.is(place)) {
+            one.inside = true;
+        }
+        self.find_thread(&mut state);
     }
 
     /// The thread at a desk has not taken a call that was posted a while ago: if it runs
@@ -133,17 +163,19 @@ impl Pool {
     }
 
     fn enqueue(self: &Arc<Self>, place: Place) {
+        let waiting = Waiting::looked_at(place);
         let mut state = self.state();
         if state.stopping {
             drop(state);
             // Who still posts is answered at the farewell.
-            place.region.refuse(place.index, &stopping());
+            let Place { region, index } = &waiting.place;
+            region.refuse(*index, &stopping());
             return;
         }
         // A thread of ours waits for this call to end, by way of others: that it waits for a
         // thread must never be what they wait for.
-        if is_from_inside(&place) {
-            state.queue.push_front(place);
+        if waiting.inside {
+            state.queue.push_front(waiting);
             self.find_thread(&mut state);
             return;
         }
@@ -152,17 +184,18 @@ impl Pool {
         let at_once = free + self.bound(&state).saturating_sub(state.desks.len());
         if state.queue.len() >= self.queue_max + at_once {
             drop(state);
-            if place.region.refuse(place.index, &self.overloaded()) {
+            let Place { region, index } = &waiting.place;
+            if region.refuse(*index, &self.overloaded()) {
                 return;
             }
             state = self.state();
         }
-        state.queue.push_back(place);
+        state.queue.push_back(waiting);
         self.find_thread(&mut state);
         if state.desks.is_empty() {
             let unserved = state.queue.pop_back();
             drop(state);
-            if let Some(Place { region, index }) = unserved {
+            if let Some(Waiting { place: Place { region, index }, .. }) = unserved {
                 let text = "the server can start no thread";
                 region.refuse(index, &Refusal::new(Kind::Exhausted, text));
             }
@@ -276,10 +309,10 @@ impl Pool {
         }
         let place = loop {
             match state.queue.pop_front() {
-                Some(place) if place.region.is_closed() => {
+                Some(Waiting { place, .. }) if place.region.is_closed() => {
                     place.region.attended(place.index, Attendance::Idle);
                 }
-                place => break place,
+                waiting => break waiting.map(|waiting| waiting.place),
             }
         };
         self.hungry.store(!state.queue.is_empty(), Ordering::SeqCst);
@@ -292,6 +325,7 @@ impl Pool {
     }
 
     fn put_back(self: &Arc<Self>, places: impl IntoIterator<Item = Place>) {
+        let places: Vec<_> = places.into_iter().map(Waiting::looked_at).collect();
         let mut state = self.state();
         state.queue.extend(places);
         if !state.queue.is_empty() {
@@ -317,13 +351,13 @@ impl Pool {
         if !seat.is_vacant() {
             let own = seat.desk.number;
             if state.desks.iter().any(|desk| desk.number != own && desk.looks_around()) {
-                state.queue.extend(seat.give_all());
+                state.queue.extend(seat.give_all().into_iter().map(Waiting::unseen));
                 self.hungry.store(true, Ordering::SeqCst);
             }
         }
         if !sys::has_futex_sets() {
             // It can sleep on its bell alone: whoever calls it next rings.
-            state.queue.extend(seat.leave_all());
+            state.queue.extend(seat.leave_all().into_iter().map(Waiting::unseen));
             if !state.queue.is_empty() {
                 self.hungry.store(true, Ordering::SeqCst);
                 return true;
@@ -358,7 +392,7 @@ impl Pool {
             desk.ring();
         }
         drop(state);
-        for Place { region, index } in queue {
+        for Waiting { place: Place { region, index }, .. } in queue {
             region.refuse(index, &stopping());
         }
         let mut state = self.state();
@@ -400,13 +434,12 @@ fn is_from_inside(place: &Place) -> bool {
         && place.region.is_from_inside(place.index)
 }
 
-/// Puts a call from inside in front, wherever it came into the queue: a thread that gives its
-/// A-stacks away puts them behind what waits already, and a call may be posted on any of them.
-/// False if there is none.
-fn bring_inside_forward(queue: &mut VecDeque<Place>) -> bool {
-    let Some(at) = queue.iter().position(is_from_inside) else { return false };
-    if let Some(place) = queue.remove(at) {
-        queue.push_front(place);
+/// Puts a call from inside in front, wherever it is in the queue: its A-stack may have been queued
+/// before it was posted. Returns false if there is none. Looks at no memory of clients.
+fn bring_inside_forward(queue: &mut VecDeque<Waiting>) -> bool {
+    let Some(at) = queue.iter().position(|waiting| waiting.inside) else { return false };
+    if let Some(waiting) = queue.remove(at) {
+        queue.push_front(waiting);
     }
     true
 }

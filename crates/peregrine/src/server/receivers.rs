@@ -12,9 +12,11 @@
 //!   from sending, so that another one would be woken, and that one switched to only to sleep.
 //! * The *deputy* sleeps, and looks every now and then whether the head has been away, in a
 //!   procedure that is long after all; then it takes its place.
-//! * Where procedures take long, or make calls themselves, there is no head: two threads sleep in
-//!   the kernel. While one runs a procedure the other receives, and a third is fetched only if that
-//!   one gets busy as well. The one that looks asks another one before it runs any.
+//! * Where procedures take long, or make calls themselves, there is no head: two to eight threads
+//!   sleep in the kernel. While some run procedures the others receive, and one more is fetched only
+//!   if the last of them gets busy as well. The one that looks asks another one before it runs any.
+//!   Further threads stand by, and end if they are not needed.
+//! * A thread whose call was given up by its caller is replaced by another one.
 //! * When all threads that the bound allows run procedures, one more receives: it answers what
 //!   needs no procedure, and puts calls into a queue.
 
@@ -32,6 +34,7 @@ use std::time::{Duration, Instant};
 use super::stop::Drain;
 use crate::call::Wait;
 use crate::call::chain::{self, has_waited};
+use crate::limits;
 use crate::path::datagram::Offers;
 use crate::path::local::block_cost;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
@@ -57,8 +60,10 @@ const NESTED: u64 = 64 * SLOW;
 /// What it counts as if another caller's call was waiting meanwhile, and how soon that was found.
 const CROWDED: u64 = 16 * SLOW;
 const AT_ONCE: u64 = 1500;
-/// Threads that there are at least, and that block in the kernel where procedures take long.
+/// Threads that there are at least, and that block in the kernel where procedures take long; and how
+/// many may do so at most, for calls that come together.
 const ASLEEP: u32 = 2;
+const ASLEEP_MAX: u32 = 8;
 
 /// Where they receive.
 pub(super) trait Post: Send + Sync + 'static {
@@ -113,6 +118,11 @@ pub(super) trait Post: Send + Sync + 'static {
     /// How many threads of this process wait inside procedures.
     fn waiting_inside(&self) -> u32 {
         chain::waiting_inside()
+    }
+
+    /// How many procedures run although their callers have given them up.
+    fn captured(&self) -> u32 {
+        0
     }
 
     /// Makes threads that block in the kernel come back, from now on.
@@ -351,9 +361,8 @@ impl<P: Post> Receivers<P> {
         self.run_queued(member);
         while !self.stopping.load(Ordering::SeqCst) {
             let Some(how) = self.how(member) else {
-                // There is a head.
+                // Others receive.
                 self.post.put_down(&mut member.hand);
-                self.receiving.fetch_sub(1, Ordering::SeqCst);
                 if self.stand_by(member.number) {
                     continue;
                 }
@@ -376,11 +385,12 @@ impl<P: Post> Receivers<P> {
         Left::Stopped
     }
 
-    /// How to wait now; `None` if another thread is the head.
+    /// How to wait now; `None` if others receive: then the thread is not among them any more.
     #[inline]
     fn how(&self, member: &mut Member<P::Hand>) -> Option<How> {
         let head = self.head.load(Ordering::Relaxed);
         if head != 0 && head != member.number {
+            self.receiving.fetch_sub(1, Ordering::SeqCst);
             return None;
         }
         let looks = member.until.is_some();
@@ -388,9 +398,22 @@ impl<P: Post> Receivers<P> {
         if head != 0 && !may {
             self.hand_over(member);
         }
-        let leads = may && (head != 0 || self.take_over(0, member.number));
-        // Who looks is alone.
-        (leads || !looks).then_some(if looks { How::Look } else { How::Sleep })
+        if may && (head != 0 || self.take_over(0, member.number)) {
+            return Some(if looks { How::Look } else { How::Sleep });
+        }
+        if looks {
+            // The thread that looks is alone.
+            self.receiving.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        (!self.leave_to_others()).then_some(How::Sleep)
+    }
+
+    /// Whether enough others receive: then the thread is not among them any more. A thread that sleeps
+    /// in the kernel has no time limit there, so each one too many would stay.
+    fn leave_to_others(&self) -> bool {
+        let fewer = |receiving| (receiving > ASLEEP_MAX).then(|| receiving - 1);
+        self.receiving.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok()
     }
 
     /// Whether procedures take long.
@@ -482,13 +505,22 @@ impl<P: Post> Receivers<P> {
     #[inline]
     fn claim(&self) -> bool {
         self.claim_below(self.bound)
+            || self.post.captured() > 0 && self.claim_below(self.bound_now())
+    }
+
+    /// How many procedures may run at a time. Those whose callers have given them up have captured
+    /// their threads, which are replaced, as LRPC does.
+    #[cold]
+    fn bound_now(&self) -> u32 {
+        let replaced = (self.post.captured() as usize).min(limits::REPLACED_MAX);
+        self.bound.saturating_add(replaced as u32)
     }
 
     /// As [`claim`](Self::claim), for a call for which threads of ours wait inside procedures: as
     /// many more.
     #[cold]
     fn claim_beyond(&self) -> bool {
-        self.claim_below(self.bound.saturating_add(self.post.waiting_inside()))
+        self.claim_below(self.bound_now().saturating_add(self.post.waiting_inside()))
     }
 
     #[inline]
@@ -598,7 +630,7 @@ impl<P: Post> Receivers<P> {
 
     /// Whether there may be one thread more: one beyond those that may run procedures, or that do.
     fn may_add(&self, state: &State<P::Work>) -> bool {
-        let may_run = self.bound.saturating_add(self.post.waiting_inside());
+        let may_run = self.bound_now().saturating_add(self.post.waiting_inside());
         // Who waited inside when a call began beyond the bound may not do so any more, and soon again.
         state.threads <= may_run.max(self.running.load(Ordering::SeqCst))
     }
@@ -643,6 +675,10 @@ impl<P: Post> Receivers<P> {
             }
             if state.asked > 0 {
                 state.asked -= 1;
+                break (true, false);
+            }
+            if self.head.load(Ordering::SeqCst) == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
+                // The last that received looked for one that stands by just before this one did.
                 break (true, false);
             }
             deputy |= !retired && !self.deputy.swap(true, Ordering::SeqCst);

@@ -134,11 +134,17 @@ impl Sessions {
         }
         let user = peer.uid;
         if table.open.len() >= limits::SESSIONS_MAX || sessions >= limits::SESSIONS_PER_USER {
-            refuse(Kind::Exhausted, format!("{sessions} sessions of user {user} stand"));
+            refuse(
+                Kind::Exhausted,
+                format!("user {user} has {sessions} sessions with this server"),
+            );
             return Ok(());
         }
         if guests >= limits::GUESTS_PER_USER {
-            refuse(Kind::Exhausted, format!("{guests} connections of user {user} say nothing"));
+            refuse(
+                Kind::Exhausted,
+                format!("user {user} has {guests} connections that have not bound"),
+            );
             return Ok(());
         }
         let key = self.next.fetch_add(1, Ordering::Relaxed);
@@ -274,7 +280,7 @@ impl Session {
             let request = if received.whole && received.files.is_empty() {
                 Request::from_bytes(&buffer[..received.bytes])
             } else {
-                Err((Kind::ProtocolMismatch, "a longer request than there is".into()))
+                Err((Kind::ProtocolMismatch, "the request is longer than any request".into()))
             };
             match request {
                 Ok(Request::Ring(index)) => self.ring(index)?,
@@ -328,7 +334,8 @@ impl Session {
             let answer = Answer::Counters(PAGE_BYTES as u64).to_bytes();
             return self.socket.send(&answer, Some(file)).ok();
         } else {
-            let text = "its kernel cannot show memory that others must not write (Linux 5.1 can)";
+            let text =
+                "the server's kernel cannot share memory for reading only: it needs Linux 5.1";
             Answer::refused(Kind::Denied, text)
         };
         self.say(&refusal)
@@ -374,7 +381,7 @@ impl Session {
     fn bound(self: &Arc<Self>, export: &Export, bind: &Bind) -> Result<NewBinding, (Kind, String)> {
         let message_bytes = export.message_bytes_for(bind)?;
         if self.all.bindings_of(self.peer.uid) >= limits::BINDINGS_PER_USER {
-            let text = format!("{} bindings of one user", limits::BINDINGS_PER_USER);
+            let text = format!("one user may have {} bindings", limits::BINDINGS_PER_USER);
             return Err((Kind::Exhausted, text));
         }
         let caller = CallerInfo {
@@ -520,7 +527,7 @@ impl Watched for Session {
         if self.region.get().is_some() {
             return Next::Sleep;
         }
-        let text = "the connection said nothing for too long";
+        let text = "the connection took too long to bind";
         self.say(&Answer::refused(Kind::TimedOut, text));
         self.end()
     }

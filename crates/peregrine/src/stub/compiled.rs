@@ -204,7 +204,7 @@ fn repeat<O, R: Representation>(
 /// Another machine serves now, of the other byte order: the call after this one knows.
 #[cold]
 fn turned_over() -> CallError {
-    let text = "it was bound again, to a server of the other byte order: call once more";
+    let text = "the binding is now with a server of the other byte order: make the call again";
     CallError::not_executed(Kind::ServerGone, Phase::Call, text)
 }
 
@@ -381,7 +381,7 @@ impl<'a, R: Representation> Stub<'a, R> {
         let call::Returned { answer, head_at, head_bytes } = returned;
         match self.frame.reply_space().part(head_at as usize, head_bytes as usize) {
             Some(head) => Ok(Returned { answer, head: Reader::represented(head) }),
-            None => Err(CallError::bad_result("its head lies outside the message")),
+            None => Err(CallError::bad_result("the head of the result lies outside the message")),
         }
     }
 }

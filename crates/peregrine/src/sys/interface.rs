@@ -22,6 +22,8 @@ pub struct NetworkInterface {
     pub mtu: usize,
     /// The name of its driver; empty if the kernel does not tell.
     pub driver: String,
+    /// How many queues it receives by; 1 if the kernel does not tell.
+    pub queues: usize,
 }
 
 /// The interface that has an address of its own.
@@ -54,8 +56,8 @@ pub fn interface_of(address: IpAddr) -> io::Result<NetworkInterface> {
     if number == 0 {
         return Err(io::Error::last_os_error());
     }
-    let (hardware, mtu, driver) = ask(text)?;
-    Ok(NetworkInterface { name: text.to_owned(), number, hardware, mtu, driver })
+    let Asked { hardware, mtu, driver, queues } = ask(text)?;
+    Ok(NetworkInterface { name: text.to_owned(), number, hardware, mtu, driver, queues })
 }
 
 fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
@@ -86,9 +88,29 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
-/// Its hardware address if it is an Ethernet, its MTU, and its driver.
-fn ask(name: &str) -> io::Result<(Option<[u8; 6]>, usize, String)> {
+/// What `ethtool -l` shows, as the kernel writes it.
+#[repr(C)]
+struct Channels {
+    command: u32,
+    most: [u32; 4],
+    receive: u32,
+    transmit: u32,
+    other: u32,
+    combined: u32,
+}
+
+/// What an interface says of itself: see [`NetworkInterface`].
+struct Asked {
+    hardware: Option<[u8; 6]>,
+    mtu: usize,
+    driver: String,
+    queues: usize,
+}
+
+/// Asks an interface.
+fn ask(name: &str) -> io::Result<Asked> {
     const ETHTOOL_GDRVINFO: u32 = 3;
+    const ETHTOOL_GCHANNELS: u32 = 0x3c;
     // SAFETY: all zeros is a request.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
@@ -115,5 +137,21 @@ fn ask(name: &str) -> io::Result<(Option<[u8; 6]>, usize, String)> {
     let told = io(&mut request, libc::SIOCETHTOOL).is_ok();
     let driver = CStr::from_bytes_until_nul(&info.driver).unwrap_or_default();
     let driver = if told { driver.to_string_lossy().into_owned() } else { String::new() };
-    Ok((ethernet.then_some(bytes), usize::try_from(mtu).unwrap_or(0), driver))
+    let mut channels = Channels {
+        command: ETHTOOL_GCHANNELS,
+        most: [0; 4],
+        receive: 0,
+        transmit: 0,
+        other: 0,
+        combined: 0,
+    };
+    request.ifr_ifru.ifru_data = ptr::from_mut(&mut channels).cast();
+    let told = io(&mut request, libc::SIOCETHTOOL).is_ok();
+    let queues = if told { channels.receive.saturating_add(channels.combined).max(1) } else { 1 };
+    Ok(Asked {
+        hardware: ethernet.then_some(bytes),
+        mtu: usize::try_from(mtu).unwrap_or(0),
+        driver,
+        queues: queues as usize,
+    })
 }

@@ -312,9 +312,10 @@ fn bind(fd: BorrowedFd<'_>, queue: Queue, flags: u16, shared: u32) -> io::Result
 }
 
 impl Umem {
-    /// Takes a queue of an interface: without copies where its driver can do without, else with one
-    /// each way. One that is taken is asked for again until `patience` ends: what a process leaves
-    /// behind, the kernel lets go of some time after that process has ended.
+    /// Takes a queue of an interface. The kernel copies each frame once each way, unless `zero_copy` is
+    /// set and the driver supports it: then the driver receives all frames of the queue, also those of
+    /// others, into this memory. A queue that is taken is asked for again until `patience` ends: what a
+    /// process leaves behind, the kernel lets go of some time after that process has ended.
     ///
     /// # Errors
     /// `ResourceBusy` if another process has the queue; `PermissionDenied` without `CAP_NET_RAW`;
@@ -322,8 +323,10 @@ impl Umem {
     pub fn new(
         layout: UmemLayout,
         queue: Queue,
+        zero_copy: bool,
         patience: Duration,
     ) -> io::Result<(Self, QueueRings)> {
+        let how = if zero_copy { 0 } else { libc::XDP_COPY };
         let until = Instant::now() + patience;
         let memory = Memory::private(layout.frame as usize * layout.count as usize)?;
         // The kernel pins all of it, so all of it would be dumped.
@@ -347,7 +350,7 @@ impl Umem {
         let fill = Ring::map(fd.as_fd(), offsets.fr, layout.fill, at)?;
         let at = libc::XDP_UMEM_PGOFF_COMPLETION_RING;
         let completion = Ring::map(fd.as_fd(), offsets.cr, layout.completion, at)?;
-        while let Err(error) = bind(fd.as_fd(), queue, libc::XDP_USE_NEED_WAKEUP, 0) {
+        while let Err(error) = bind(fd.as_fd(), queue, libc::XDP_USE_NEED_WAKEUP | how, 0) {
             if error.kind() != io::ErrorKind::ResourceBusy || Instant::now() >= until {
                 return Err(error);
             }

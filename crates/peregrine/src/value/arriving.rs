@@ -134,6 +134,33 @@ mod tests {
         }
     }
 
+    /// As many bytes come as are waited for, and what was waited for is noted.
+    struct Asked(std::sync::Mutex<Vec<usize>>);
+
+    impl Arrives for Asked {
+        fn wait(&self, bytes: usize) -> Option<usize> {
+            let mut asked = self.0.lock().unwrap();
+            // A reader that does not wait for more would never end.
+            if asked.last().is_some_and(|last| bytes <= *last) {
+                return None;
+            }
+            asked.push(bytes);
+            Some(bytes + 1)
+        }
+    }
+
+    #[test]
+    fn read_waits_for_each_piece_after_those_that_it_has() {
+        let memory: Vec<u8> = (0..u8::MAX).cycle().take(5 * PIECE + 7).collect();
+        let asked = Asked(std::sync::Mutex::default());
+        let arriving = Arriving::new(Window::from(&memory[3 * PIECE..]), 3 * PIECE, Some(&asked));
+        let mut copy = vec![0; 2 * PIECE + 7];
+        arriving.read(&mut copy).unwrap();
+        assert_eq!(copy, memory[3 * PIECE..]);
+        let last_bytes = [4 * PIECE, 5 * PIECE, 5 * PIECE + 7].map(|end| end - 1);
+        assert_eq!(*asked.0.lock().unwrap(), last_bytes);
+    }
+
     #[test]
     fn what_has_come_is_copied_and_the_rest_waited_for() {
         let memory: Vec<u8> = (0..20).collect();

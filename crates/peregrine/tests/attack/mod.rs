@@ -6,6 +6,7 @@
 
 pub(crate) mod assault;
 pub(crate) mod noise;
+pub(crate) mod packet;
 pub(crate) mod scribble;
 pub(crate) mod trickle;
 pub(crate) mod tricks;

@@ -1,6 +1,6 @@
 //! An honest service with every kind of parameter, and calls whose results are checked.
 
-use peregrine::{CallError, Executed, Kind, Lent, Out, Value, interface};
+use peregrine::{CallError, Executed, Kind, Lent, Out, Server, Value, interface};
 
 /// A value that is as deep as its sender likes.
 #[derive(Clone, Debug, PartialEq, Value)]
@@ -67,6 +67,14 @@ impl Vault for Honest {
         tree.children.push(Tree { name: "new".into(), children: vec![] });
         Ok(tree)
     }
+}
+
+/// The part of a server: exports an honest vault as `vault`, says `ready`, and serves until it is ended.
+pub(crate) fn serve() {
+    let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
+    let running = server.spawn().unwrap();
+    println!("\nready");
+    running.wait();
 }
 
 /// Makes one call of some kind and looks at its result.

@@ -6,6 +6,7 @@
 //! seconds; `PEREGRINE_SEED=n`, which each test prints, repeats the lengths of the procedures.
 
 mod mix;
+mod queue;
 #[path = "../support/mod.rs"]
 mod support;
 mod watch;
@@ -13,16 +14,17 @@ mod watch;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use mix::{Service, WorkClient, WorkServer, mix, null_calls};
+use mix::{Service, WorkClient, WorkServer, mix};
 use peregrine::{BindOptions, Endpoint, Kind, PathKind, Server};
-use support::link::{ENDS, Link};
+use queue::{null_calls, turns};
+use support::link::{ENDS, Link, at_near_end};
 use support::{Part, alone, own_directory, part};
 
 /// The server, in a process of its own. In the tests themselves this does nothing.
 #[test]
 fn child() {
     let Some(endpoint) = part() else { return };
-    let mut server = Server::new().export("work", WorkServer::new(Service)).unwrap();
+    let mut server = Server::new().export("work", WorkServer::new(Service::default())).unwrap();
     if endpoint.starts_with("eth:") {
         server = server.listen_beyond_this_machine(&endpoint).unwrap();
     } else if endpoint != "local" {
@@ -41,6 +43,26 @@ fn serve(directory: &Path, endpoint: &str) -> (Part, String) {
     (server, address)
 }
 
+/// The same at the far end of a link, over raw Ethernet.
+fn serve_at(link: &Link, directory: &Path) -> (Part, String) {
+    let mut server = link.launch(1, "child", &format!("eth:{}:0", ENDS[1]), directory);
+    let address = server.until("ready ");
+    (server, address)
+}
+
+/// Does something with a server on each path to it.
+fn on_every_path(what: impl Fn(&Part, &str) + Sync) {
+    let directory = own_directory();
+    for endpoint in ["local", "tcp:127.0.0.1:0", "udp:127.0.0.1:0"] {
+        let (server, address) = serve(directory.path(), endpoint);
+        what(&server, &address);
+    }
+    at_near_end(Link::new(), |link| {
+        let (server, address) = serve_at(link, directory.path());
+        what(&server, &address);
+    });
+}
+
 /// Runs the mix on the path that an address leads to.
 fn mix_to(server: &Part, address: &str, path: PathKind) {
     mix(&[std::process::id(), server.id()], &|options| {
@@ -53,7 +75,7 @@ fn mix_to(server: &Part, address: &str, path: PathKind) {
 #[test]
 fn mix_in_process() {
     let _alone = alone();
-    mix(&[std::process::id()], &|_| WorkClient::in_process(Service));
+    mix(&[std::process::id()], &|_| WorkClient::in_process(Service::default()));
 }
 
 #[test]
@@ -88,9 +110,7 @@ fn mix_over_raw_ethernet() {
         Ok(link) => link,
         Err(why) => return println!("skipped: {why}"),
     };
-    let endpoint = format!("eth:{}:0", ENDS[1]);
-    let mut server = link.launch(1, "child", &endpoint, directory.path());
-    let address = server.until("ready ");
+    let (server, address) = serve_at(&link, directory.path());
     // Threads that are started here are at the near end, too.
     let at_near_end = std::thread::spawn(move || {
         link.enter();
@@ -108,17 +128,28 @@ fn ten_thousand_callers_wait_for_eight_astacks() {
     /// Optimized code needs about a second. Other programs and checked code may take their part.
     const LIMIT: Duration = Duration::from_secs(if cfg!(debug_assertions) { 20 } else { 8 });
     let _alone = alone();
-    let directory = own_directory();
-    for endpoint in ["local", "tcp:127.0.0.1:0"] {
-        let (_server, address) = serve(directory.path(), endpoint);
-        let work = WorkClient::bind_with(&address, &BindOptions::default()).expect("a binding");
+    on_every_path(|_, address| {
+        let work = WorkClient::bind_with(address, &BindOptions::default()).expect("a binding");
         let begun = Instant::now();
         let Some(called) = null_calls(&work, CALLERS) else {
             return println!("skipped: this machine has no room for {CALLERS} threads");
         };
-        println!("{endpoint}: {CALLERS} callers in {:?}, {called:?} of it calls", begun.elapsed());
-        assert!(called < LIMIT, "{called:?} over {endpoint}");
-    }
+        println!("{address}: {CALLERS} callers in {:?}, {called:?} of it calls", begun.elapsed());
+        assert!(called < LIMIT, "{called:?} over {address}");
+    });
+}
+
+/// Where an A-stack becomes free, the caller that has waited longest gets it.
+#[test]
+fn callers_get_the_astack_in_the_order_of_their_coming() {
+    const CALLERS: usize = 12;
+    let _alone = alone();
+    on_every_path(|server, address| {
+        let options = BindOptions::default().astacks(1);
+        let work = WorkClient::bind_with(address, &options).expect("a binding");
+        let turns = turns(&work, server, CALLERS);
+        assert!(turns.iter().copied().eq(0..CALLERS as u32), "{turns:?} over {address}");
+    });
 }
 
 /// Whether a failed call failed as one in a crowd may.

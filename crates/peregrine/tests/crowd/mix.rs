@@ -1,7 +1,7 @@
 //! The mix: threads that call with and without much time, and what must hold of their calls.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Barrier, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use peregrine::{BindOptions, Executed, interface};
@@ -12,15 +12,23 @@ use crate::watch::Watch;
 #[interface]
 pub(crate) trait Work {
     fn null(&self) -> peregrine::Result<()>;
+    /// Returns how often it was called before.
+    fn turn(&self) -> peregrine::Result<u32>;
     /// Takes so long, then returns the number and how many bytes came.
     fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)>;
 }
 
-pub(crate) struct Service;
+#[derive(Default)]
+pub(crate) struct Service {
+    turns: AtomicU32,
+}
 
 impl Work for Service {
     fn null(&self) -> peregrine::Result<()> {
         Ok(())
+    }
+    fn turn(&self) -> peregrine::Result<u32> {
+        Ok(self.turns.fetch_add(1, Ordering::Relaxed))
     }
     fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)> {
         std::thread::sleep(Duration::from_micros(us.into()));
@@ -201,26 +209,4 @@ fn all_are_free(shape: &Shape, works: &[WorkClient; 2], processes: &[u32]) {
         watch.look(processes);
     }
     callers.into_iter().for_each(|caller| caller.join().expect("a caller without a panic"));
-}
-
-/// Makes one null call in each of many threads, all at the same time. Returns how long that took, or
-/// `None` if this machine does not give us as many threads.
-pub(crate) fn null_calls(work: &WorkClient, callers: usize) -> Option<Duration> {
-    let gate = RwLock::new(());
-    let mut begun = Instant::now();
-    let started = std::thread::scope(|scope| {
-        let closed = gate.write().expect("no panic");
-        let started = (0..callers).all(|_| {
-            let thread = std::thread::Builder::new().stack_size(128 << 10);
-            let spawned = thread.spawn_scoped(scope, || {
-                drop(gate.read().expect("no panic"));
-                work.null().expect("a null call");
-            });
-            spawned.is_ok()
-        });
-        begun = Instant::now();
-        drop(closed);
-        started
-    });
-    started.then(|| begun.elapsed())
 }

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use peregrine::Executed::{Maybe, No};
-use peregrine::{BindOptions, CallError, Executed, Kind, Rebind};
+use peregrine::{BindOptions, CallError, Executed, Kind, Out, Rebind};
 
 use super::document::Cell;
-use super::subject::{Subject as _, SubjectClient, other};
+use super::elsewhere::{in_a_child, outcome, result_waits};
+use super::subject::{FILLED_BYTES, Subject as _, SubjectClient, filled, other};
 use super::support::{self, Part};
 use super::world::{Way, World};
 
@@ -35,16 +36,17 @@ impl Case {
         let begun = Instant::now();
         world.notes().forget();
         let cell = (self.run)(world);
-        println!("{:>5} ms  {}, {}: {cell:?}", begun.elapsed().as_millis(), self.title, world.way);
+        // To the terminal also where a child runs it.
+        eprintln!("{:>5} ms  {}, {}: {cell:?}", begun.elapsed().as_millis(), self.title, world.way);
         cell
     }
 }
 
 /// Longer than anything here takes: nothing is ended by it.
-const LONG: u32 = 60_000;
+pub(crate) const LONG: u32 = 60_000;
 
 /// Options without anything particular.
-fn plain() -> BindOptions {
+pub(crate) fn plain() -> BindOptions {
     BindOptions::default().bind_timeout(Duration::from_secs(20))
 }
 
@@ -63,6 +65,12 @@ fn meanwhile<T: Send>(
 /// The calls that ran left notes, and this one did not: what was said to be not executed was not.
 fn did_not_run(world: &World, what: &str, cell: Cell) -> Cell {
     assert!(!world.notes().say(what), "{what}, and it was said: {cell:?}");
+    cell
+}
+
+/// A call of [`wait`](Subject::wait) ran, and was not repeated.
+fn ran_once(world: &World, cell: Cell) -> Cell {
+    assert_eq!(world.notes().times("wait ran"), 1, "{cell:?}");
     cell
 }
 
@@ -104,6 +112,35 @@ fn own_thread() -> u32 {
     rustix::thread::gettid().as_raw_nonzero().get().cast_unsigned()
 }
 
+/// Fetches a large result. Over a network the rest is lost once an eighth of it has
+/// come, and then something happens.
+fn cut_off(world: &World, client: &SubjectClient, happens: impl FnOnce()) -> Cell {
+    let mut into = vec![0; FILLED_BYTES as usize];
+    world.cut_after(into.len() / 8);
+    let cell = meanwhile(|| client.fill(false, Out::from(&mut into[..])), happens);
+    if matches!(cell, Cell::Returned) {
+        assert!(into.iter().enumerate().all(|(at, byte)| *byte == filled(at)), "another result");
+    }
+    cell
+}
+
+/// Halts the server, makes a call, and kills the server.
+fn killed_before_it_takes_the_call(world: &World) -> Cell {
+    let mut server = world.server(2, 10);
+    let client = world.client(&plain().astacks(1));
+    halt(&server);
+    let (tell, told) = std::sync::mpsc::channel();
+    let call = || {
+        tell.send(own_thread()).expect("a test");
+        client.echo(1)
+    };
+    let cell = meanwhile(call, || {
+        asleep(told.recv().expect("a caller"));
+        server.kill();
+    });
+    did_not_run(world, "echo ran", cell)
+}
+
 /// Over datagrams a server vouches for nothing of the first two milliseconds in which it listens.
 fn has_listened() {
     std::thread::sleep(Duration::from_millis(50));
@@ -113,10 +150,10 @@ fn halt(server: &Part) {
     server.signal(libc::SIGSTOP);
 }
 
-pub(crate) static CASES: [Case; 22] = [
+pub(crate) static CASES: [Case; 26] = [
     Case {
         title: "No server",
-        text: "Nobody exports the name; nobody listens at the place.",
+        text: "No server exports the name, or listens at the address.",
         must: [
             Fail(No, Kind::NotFound),
             Fail(No, Kind::Unreachable),
@@ -127,8 +164,9 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The server dies before it takes the call",
-        text: "The server is halted, the call is sent, and the server is killed. On the local path the \
-               client sees in memory that both share what was taken; over a network nobody can know.",
+        text: "The server is halted, the call is sent, and the server is killed. On the local path \
+               the client sees in shared memory that the call was not taken. Over a network it \
+               cannot know.",
         must: [
             Fail(No, Kind::ServerGone),
             Fail(Maybe, Kind::ServerGone),
@@ -136,19 +174,17 @@ pub(crate) static CASES: [Case; 22] = [
             Fail(Maybe, Kind::ServerGone),
         ],
         run: |world| {
-            let mut server = world.server(2, 10);
-            let client = world.client(&plain().astacks(1));
-            halt(&server);
-            let (tell, told) = std::sync::mpsc::channel();
-            let call = || {
-                tell.send(own_thread()).expect("a test");
-                client.echo(1)
-            };
-            let cell = meanwhile(call, || {
-                asleep(told.recv().expect("a caller"));
-                server.kill();
-            });
-            did_not_run(world, "echo ran", cell)
+            let mut cell = killed_before_it_takes_the_call(world);
+            // Over datagrams a client that has heard nothing for some milliseconds asks before it
+            // sends a call. Then the call did not leave it, and this was another case.
+            for _ in 0..5 {
+                let asked = matches!(world.way, Way::Ethernet | Way::Udp)
+                    && matches!(cell, Cell::Failed { executed: No, .. });
+                if asked {
+                    cell = killed_before_it_takes_the_call(world);
+                }
+            }
+            cell
         },
     },
     Case {
@@ -169,7 +205,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The server dies after executing the call, before its result is sent",
-        text: "The procedure has returned, and its process ends while the result is put into its message.",
+        text: "The procedure has returned, and its process ends while it writes the result into the \
+               message.",
         must: [Fail(Maybe, Kind::ServerGone); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -178,8 +215,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The server was killed and started again between two calls",
-        text: "The binding finds out, binds again, and makes the call there: the name, the path and the \
-               interface are looked at anew.",
+        text: "The binding notices, binds again, and makes the call at the new server. It looks up \
+               the name, the path and the interface again.",
         must: [Return; 4],
         run: |world| {
             let mut server = world.server(2, 10);
@@ -192,8 +229,8 @@ pub(crate) static CASES: [Case; 22] = [
         },
     },
     Case {
-        title: "The same, and the binding is never bound again",
-        text: "With `Rebind::Never`.",
+        title: "The same, with a binding that never binds again",
+        text: "The option is `Rebind::Never`.",
         must: [Fail(No, Kind::ServerGone); 4],
         run: |world| {
             let mut server = world.server(2, 10);
@@ -208,7 +245,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The network is cut for a second",
-        text: "The procedure runs; nothing gets through for a second, and then everything does.",
+        text: "The procedure runs. No packet arrives for a second, and then all do.",
         must: [Nothing, Return, Return, Return],
         run: |world| {
             if !world.is_network() {
@@ -230,7 +267,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The network is cut for good",
-        text: "The procedure runs, and nothing gets through any more. No deadline is needed to find out.",
+        text: "The procedure runs, and no packet arrives any more. The client notices without a \
+               deadline.",
         must: [
             Nothing,
             Fail(Maybe, Kind::ServerGone),
@@ -255,10 +293,114 @@ pub(crate) static CASES: [Case; 22] = [
         },
     },
     Case {
+        title: "The server dies in the middle of its result",
+        text: "A part of a large result has arrived. On the local path the server dies while it \
+               writes the result into shared memory. Over a network the rest is \
+               lost, and the server is killed.",
+        must: [Fail(Maybe, Kind::ServerGone); 4],
+        run: |world| {
+            let mut server = world.server(2, 10);
+            let client = world.client(&plain());
+            if !world.is_network() {
+                let mut into = vec![0; FILLED_BYTES as usize];
+                return Cell::of(client.fill(true, Out::from(&mut into[..])));
+            }
+            let cell = cut_off(world, &client, || {
+                world.until_cut();
+                server.kill();
+                world.cut(false);
+            });
+            // The end of the connection comes first, unless the client asks before it does.
+            cell.one_of([
+                "the server closed the connection",
+                "receiving failed: Connection reset by peer (os error N)",
+            ])
+        },
+    },
+    Case {
+        title: "The network is cut for a second in the middle of a result",
+        text: "A part of a large result has arrived, and then no packet arrives for a second. \
+               The client keeps what it has, and the server sends the rest again.",
+        must: [Nothing, Return, Return, Return],
+        run: |world| {
+            if !world.is_network() {
+                return Cell::None;
+            }
+            let _server = world.server(2, 10);
+            let client = world.client(&plain());
+            cut_off(world, &client, || {
+                world.until_cut();
+                std::thread::sleep(Duration::from_secs(1));
+                world.cut(false);
+            })
+        },
+    },
+    Case {
+        title: "The client is paused while its call runs",
+        text: "The client's process is halted (SIGSTOP) for three seconds. A server over \
+               datagrams takes it for dead after 2.5 seconds. The procedure \
+               returns meanwhile.",
+        must: [Return; 4],
+        run: |world| {
+            let _server = world.server(2, 10);
+            let mut client = world.client_elsewhere();
+            client.say("call");
+            world.until("wait ran");
+            client.signal(libc::SIGSTOP);
+            std::thread::sleep(Duration::from_secs(3));
+            world.notes().write("end");
+            world.until("wait ended");
+            client.signal(libc::SIGCONT);
+            ran_once(world, outcome(&mut client))
+        },
+    },
+    Case {
+        title: "The same, and the server is restarted before the client resumes",
+        text: "The procedure returns, and then the server is killed. Locally the result waits in \
+               shared memory, and over TCP in the client's kernel. Over datagrams \
+               the network is cut meanwhile, so the result is lost, and the new \
+               server does not know the call. A client that is paused for so long \
+               that the server has forgotten its lost result gets the same error.",
+        must: [Return, Fail(Maybe, Kind::ServerGone), Fail(Maybe, Kind::ServerGone), Return],
+        run: |world| {
+            let mut server = world.server(1, 10);
+            let mut client = world.client_elsewhere();
+            let own = world.client(&plain());
+            client.say("call");
+            world.until("wait ran");
+            client.signal(libc::SIGSTOP);
+            let is_lost = matches!(world.way, Way::Ethernet | Way::Udp);
+            if is_lost {
+                world.cut(true);
+            }
+            world.notes().write("end");
+            world.until("wait ended");
+            match world.way {
+                // The server's only thread has answered the other call before it takes this one.
+                Way::Local => assert_eq!(own.echo(7).expect("a result"), 7),
+                Way::Tcp => support::until("the result waits", || result_waits(&client)),
+                // Time to send what is lost.
+                _ => std::thread::sleep(Duration::from_millis(100)),
+            }
+            server.kill();
+            // The notes are forgotten when a server is started.
+            let ran = world.notes().times("wait ran");
+            let _server = world.server(1, 10);
+            has_listened();
+            if is_lost {
+                world.cut(false);
+            }
+            client.signal(libc::SIGCONT);
+            let cell = outcome(&mut client);
+            assert_eq!((ran, world.notes().times("wait ran")), (1, 0), "{cell:?}");
+            cell
+        },
+    },
+    Case {
         title: "The client's address changed between two calls",
-        text: "Over UDP the client finds that it cannot send from its old address, binds again from the new \
-               one, and makes the call. Raw Ethernet has other addresses. A TCP connection ends after 2.3 s; \
-               the call after that one returns.",
+        text: "Over UDP the client cannot send from its old address any more. It binds again from \
+               the new one, and makes the call. Raw Ethernet does not use these addresses. Over TCP \
+               the connection ends after 2.3 s, and this call fails. The next call returns.",
         must: [Nothing, Return, Return, Fail(Maybe, Kind::ServerGone)],
         run: |world| {
             if !world.is_network() {
@@ -275,9 +417,9 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Two servers behind one address",
-        text: "A balancer leads each of the client's ports to one of two servers. All handles of a binding \
-               are bound over ports that lead to the same server, and none is used over another port: a \
-               hundred calls from many threads return.",
+        text: "A balancer leads each of the client's ports to one of two servers. The client binds \
+               all handles of a binding over ports that lead to the same server, and uses each \
+               handle over its own port only. A hundred calls from many threads return.",
         must: [Nothing, Nothing, Return, Nothing],
         run: |world| {
             if world.way != Way::Udp {
@@ -294,11 +436,11 @@ pub(crate) static CASES: [Case; 22] = [
         },
     },
     Case {
-        title: "A tunnel on the way swallows large packets",
-        text: "A link takes packets of 1,400 bytes, while both ends believe in 1,500, and says nothing of \
-               those that it drops. Over UDP and raw Ethernet the client makes the pieces of a large call \
-               smaller until they get through; over UDP it remembers that for the host. TCP leaves it to the \
-               kernel, which does that only if told to (`net.ipv4.tcp_mtu_probing`).",
+        title: "A tunnel drops large packets",
+        text: "A link takes packets of 1,400 bytes, but both ends assume 1,500, and the link \
+               reports nothing. Over UDP and raw Ethernet the client makes the pieces of a large \
+               call smaller until they arrive. Over UDP it remembers the size for the host. Over \
+               TCP the kernel does this only if `net.ipv4.tcp_mtu_probing` is set.",
         must: [Nothing, Return, Return, Fail(Maybe, Kind::ServerGone)],
         run: |world| {
             if !world.is_network() {
@@ -324,7 +466,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Deadline while waiting for an A-stack",
-        text: "Another call of the binding has the only one.",
+        text: "Another call of the binding uses the only A-stack.",
         must: [Fail(No, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -337,8 +479,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Deadline while the call waits for a thread of the server",
-        text: "The server's only thread runs another call. The one that waits is not run when its turn \
-               comes; but the caller could not know that when it gave up.",
+        text: "The server's only thread runs another call. The server does not run the waiting call \
+               when its turn comes. But the caller could not know that when it gave up.",
         must: [Fail(Maybe, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(1, 10);
@@ -356,7 +498,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Deadline while the procedure runs",
-        text: "The caller gives the call up, and its binding can be used at once.",
+        text: "The caller gives the call up, and can use its binding again at once.",
         must: [Fail(Maybe, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -369,8 +511,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The client abandons the call",
-        text: "As before; the procedure asks whether anybody waits for it (`Caller::is_cancelled`), and \
-               learns that nobody does.",
+        text: "As before. The procedure asks whether its caller still waits \
+               (`Caller::is_cancelled`), and learns that it does not.",
         must: [Fail(Maybe, Kind::TimedOut); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -382,7 +524,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The procedure panics",
-        text: "The server lives on.",
+        text: "The server catches the panic and continues.",
         must: [Fail(Maybe, Kind::Panicked); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -394,7 +536,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The export was withdrawn",
-        text: "After the client had bound.",
+        text: "The server withdraws the export after the client has bound.",
         must: [Fail(No, Kind::Withdrawn); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -407,7 +549,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "Another interface",
-        text: "The name exports something else than what the client was compiled with.",
+        text: "The name exports another interface than the client was compiled with.",
         must: [Fail(No, Kind::InterfaceMismatch); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -429,7 +571,8 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "A forked child",
-        text: "The process that bound forks, and the child calls by the binding that it inherited.",
+        text: "The process that bound forks, and the child calls with the binding that it \
+               inherited.",
         must: [Fail(No, Kind::Forked); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -441,7 +584,7 @@ pub(crate) static CASES: [Case; 22] = [
     },
     Case {
         title: "The server's own call fails",
-        text: "The procedure calls somebody else, who is not there, and returns that error.",
+        text: "The procedure calls a name that no server exports, and returns that error.",
         must: [Fail(Maybe, Kind::Relayed); 4],
         run: |world| {
             let _server = world.server(2, 10);
@@ -450,33 +593,36 @@ pub(crate) static CASES: [Case; 22] = [
     },
 ];
 
-/// Makes a call in a forked child, whose outcome comes back as text.
-fn in_a_child(world: &World, client: &SubjectClient) -> Cell {
-    let file = world.home.path().join("child");
-    // SAFETY: the child calls, writes a file, and ends without going back.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        let text = match client.echo(1) {
-            Ok(_) => String::new(),
-            Err(error) => {
-                format!("{:?}\n{:?}\n{}", error.executed(), error.kind(), error.chain())
-            }
-        };
-        let _ = std::fs::write(&file, text);
-        // SAFETY: ends the child without running anything of its parent's.
-        unsafe { libc::_exit(0) };
+/// The client is paused until a server over datagrams has forgotten the result, which was lost.
+pub(crate) fn paused_for_long(world: &World) {
+    /// Until a caller is taken for gone, and until its result is forgotten after that.
+    const GONE: Duration = Duration::from_secs(4);
+    const FORGOTTEN: Duration = Duration::from_secs(75);
+    let _server = world.server(1, 10);
+    let mut client = world.client_elsewhere();
+    client.say("call");
+    world.until("wait ran");
+    client.signal(libc::SIGSTOP);
+    let is_lost = matches!(world.way, Way::Ethernet | Way::Udp);
+    if is_lost {
+        world.cut(true);
     }
-    let mut status = 0;
-    // SAFETY: our own child, and a place for its status.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    let text = std::fs::read_to_string(&file).expect("what the child wrote");
-    let lines: Vec<&str> = text.lines().collect();
-    match lines[..] {
-        [executed, kind, text] => Cell::Failed {
-            executed: if executed == "No" { No } else { Maybe },
-            kind: kind.to_owned(),
-            text: super::document::plain(text),
-        },
-        _ => Cell::Returned,
+    std::thread::sleep(GONE);
+    world.notes().write("end");
+    world.until("wait ended");
+    std::thread::sleep(FORGOTTEN);
+    if is_lost {
+        world.cut(false);
     }
+    client.signal(libc::SIGCONT);
+    let cell = ran_once(world, outcome(&mut client));
+    println!("paused for long, {}: {cell:?}", world.way);
+    let is_right = match &cell {
+        Cell::Returned => !is_lost,
+        Cell::Failed { executed, kind, .. } => {
+            is_lost && *executed == Maybe && kind == "ServerGone"
+        }
+        _ => false,
+    };
+    assert!(is_right, "{}: {cell:?}", world.way);
 }

@@ -10,7 +10,7 @@ use super::world::Way;
 /// What was seen.
 #[derive(Clone, Debug)]
 pub(crate) enum Cell {
-    /// There is no such thing on this path.
+    /// It cannot happen on this path.
     None,
     /// This machine cannot show it.
     Skipped,
@@ -25,7 +25,7 @@ pub(crate) enum Cell {
 /// A case, and what was seen of it on each path.
 pub(crate) struct Row {
     case: &'static Case,
-    pub(crate) cells: Vec<Cell>,
+    cells: Vec<Cell>,
 }
 
 impl Cell {
@@ -37,6 +37,16 @@ impl Cell {
                 kind: format!("{:?}", error.kind()),
                 text: plain(&error.chain()),
             },
+        }
+    }
+
+    /// The same, where either of two texts may come first.
+    pub(crate) fn one_of(self, texts: [&str; 2]) -> Self {
+        match self {
+            Self::Failed { executed, kind, text } => {
+                Self::Failed { executed, kind, text: either(text, texts) }
+            }
+            other => other,
         }
     }
 
@@ -78,17 +88,21 @@ pub(super) fn plain(text: &str) -> String {
     // Which of the two it is depends on how many refusals the kernel lets out within a second.
     let deaths =
         ["the server does not answer any more", "nobody listens any more where the server was"];
-    for death in deaths {
-        if plain.contains(death) {
-            return plain.replace(death, &deaths.join(", or: "));
-        }
+    either(plain, deaths).replace('|', "/")
+}
+
+/// The text with both of two texts in the place of one.
+fn either(text: String, texts: [&str; 2]) -> String {
+    match texts.into_iter().find(|one| text.contains(one)) {
+        Some(one) => text.replace(one, &texts.join(", or: ")),
+        None => text,
     }
-    plain.replace('|', "/")
 }
 
 impl Row {
-    pub(crate) const fn of(case: &'static Case) -> Self {
-        Self { case, cells: Vec::new() }
+    /// The outcomes are in the order of [`Way::ALL`].
+    pub(crate) const fn of(case: &'static Case, cells: Vec<Cell>) -> Self {
+        Self { case, cells }
     }
 
     fn seen(&self) -> impl Iterator<Item = (Way, &Cell)> {
@@ -132,36 +146,56 @@ impl Must {
 }
 
 const HEAD: &str = "\
-# Failures: what becomes of a call, on every path
+# Failures: the outcome of a call, on every path
 
-Each line of the tables was seen by `crates/peregrine/tests/failure_matrix`, with real processes that were
-killed, halted and started again, and networks of namespaces that were cut; the test fails if one is no
-longer so. Raw Ethernet is `ethernet` here. In the texts N is a number, ADDRESS the address that was bound,
-DIRECTORY a runtime directory.
+`crates/peregrine/tests/failure_matrix` produces each line of these tables. It kills, halts and
+restarts real processes, and cuts networks between namespaces. It fails if a line is no longer true.
+The path `ethernet` is raw Ethernet. In the texts, N is a number, ADDRESS is the address that was
+bound, and DIRECTORY is a runtime directory.
 
-*Not executed* is said only if it is certain: such a call may be made again. *May have executed* is said of
-all others: a caller that makes one again may have it executed twice. What the kinds mean, and what to do
-about each, is told by the error itself.
+A failed call is *not executed* only if that is certain. Such a call may be made again. Every other
+failed call *may have executed*: if it is made again, it may be executed twice. Each error says what
+its kind means and what to do.
 
-Unless a part says otherwise the client binds with the default options, so that a binding whose server has
-gone is bound again, and a call repeated that was not executed ([`Rebind`](../crates/peregrine/src/binding/rebind.rs)).
-A server that is killed without a successor is such a case where binding again does not help: the error
-says why, behind what failed first.
+Unless a part says otherwise, the client binds with the default options. So a binding whose server
+has gone binds again, and repeats a call that was not executed
+([`Rebind`](../crates/peregrine/src/binding/rebind.rs)). If the server is killed and no other server
+takes its place, binding again fails too. The error then gives both reasons, the first one first.
 ";
+
+/// A paragraph in lines of at most 100 letters.
+fn folded(text: &str) -> String {
+    let (mut folded, mut column) = (String::new(), 0);
+    for word in text.split_whitespace() {
+        let letters = word.chars().count();
+        if column == 0 {
+            column = letters;
+        } else if column + 1 + letters <= 100 {
+            folded.push(' ');
+            column += 1 + letters;
+        } else {
+            folded.push('\n');
+            column = letters;
+        }
+        folded.push_str(word);
+    }
+    folded
+}
 
 /// The whole document.
 pub(crate) fn whole(rows: &[Row]) -> String {
     let mut text = HEAD.to_owned();
     for row in rows {
-        let _ = write!(text, "{}\n{}\n", row.heading(), row.case.text);
-        let _ = write!(text, "\n| path | the call | kind | what is told |\n|---|---|---|---|\n");
+        let _ = write!(text, "{}\n{}\n", row.heading(), folded(row.case.text));
+        let _ =
+            write!(text, "\n| path | the call | kind | text of the error |\n|---|---|---|---|\n");
         row.lines().iter().for_each(|line| {
             let _ = writeln!(text, "{line}");
         });
         let none = row.seen().filter(|(_, cell)| matches!(cell, Cell::None));
         let none: Vec<String> = none.map(|(way, _)| way.to_string()).collect();
         if !none.is_empty() {
-            let _ = writeln!(text, "\nThere is no such thing on the path {}.", none.join(", "));
+            let _ = writeln!(text, "\nThis cannot happen on the path {}.", none.join(", "));
         }
     }
     text

@@ -5,6 +5,7 @@
 
 mod cases;
 mod document;
+mod elsewhere;
 mod subject;
 #[path = "../support/mod.rs"]
 mod support;
@@ -17,11 +18,15 @@ use document::{Cell, Row};
 use support::{Part, part};
 use world::{Way, World};
 
-/// The part that children play: a server of [`subject`]; in the test itself this does nothing.
+/// The parts that children play: all cases on a path, a client, or a server of [`subject`]. In the
+/// test itself this does nothing.
 #[test]
 fn child() {
-    if let Some(part) = part() {
-        subject::serve(&part);
+    let Some(part) = part() else { return };
+    match part.split_once(' ') {
+        Some(("way", way)) => elsewhere::run_cases(way),
+        Some(("client", address)) => elsewhere::call(address),
+        _ => subject::serve(&part),
     }
 }
 
@@ -31,33 +36,28 @@ fn document() -> PathBuf {
 
 #[test]
 fn every_failure_is_what_the_document_says() {
-    let _directory = support::own_directory();
-    let mut rows: Vec<Row> = CASES.iter().map(Row::of).collect();
-    let mut skipped = None;
-    for way in Way::ALL {
-        match World::new(way) {
-            Ok(world) => world.inside(|world| {
-                for (case, row) in CASES.iter().zip(&mut rows) {
-                    row.cells.push(case.run(world));
-                }
-            }),
-            Err(why) => {
-                println!("skipped: {way}: {why}");
-                skipped = Some(why);
-                rows.iter_mut().for_each(|row| row.cells.push(Cell::Skipped));
-            }
-        }
-    }
+    let _alone = support::alone();
+    let directory = support::own_directory();
+    let outcomes: Vec<Vec<Cell>> = std::thread::scope(|scope| {
+        let directory = directory.path();
+        let run = |way| scope.spawn(move || elsewhere::outcomes_of(way, directory));
+        let paths = Way::ALL.map(run);
+        paths.into_iter().map(|path| path.join().expect("the outcomes")).collect()
+    });
+    let of_case = |at: usize| outcomes.iter().map(|cells| cells[at].clone()).collect();
+    let rows = CASES.iter().enumerate().map(|(at, case)| Row::of(case, of_case(at)));
+    let rows: Vec<Row> = rows.collect();
+    let is_skipped = outcomes.iter().flatten().any(|cell| matches!(cell, Cell::Skipped));
     let wrong: Vec<String> = rows.iter().flat_map(Row::wrong).collect();
     assert!(wrong.is_empty(), "not as it must be:\n{}", wrong.join("\n"));
     let path = document();
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    if std::env::var_os("PEREGRINE_WRITE").is_some() && skipped.is_none() {
+    if std::env::var_os("PEREGRINE_WRITE").is_some() && !is_skipped {
         std::fs::write(&path, document::whole(&rows)).unwrap();
         return;
     }
     let anew = "PEREGRINE_WRITE=1 writes it anew";
-    if skipped.is_none() {
+    if !is_skipped {
         assert!(written == document::whole(&rows), "{} differs: {anew}", path.display());
     }
     // What this machine can show stands under its own heading.
@@ -68,4 +68,22 @@ fn every_failure_is_what_the_document_says() {
             assert!(part.contains(&line), "{} does not say\n{line}\n{anew}", path.display());
         }
     }
+}
+
+/// A server over datagrams keeps the result for a minute after it took the caller for dead.
+#[test]
+fn client_paused_for_longer_than_results_are_kept_is_told_no_lie() {
+    let _alone = support::alone();
+    if std::env::var_os("PEREGRINE_SOAK").is_none() {
+        return println!("skipped: it takes over a minute; PEREGRINE_SOAK=1 runs it");
+    }
+    let _directory = support::own_directory();
+    std::thread::scope(|scope| {
+        for way in Way::ALL {
+            scope.spawn(move || match World::new(way) {
+                Ok(world) => world.inside(cases::paused_for_long),
+                Err(why) => println!("skipped: {way}: {why}"),
+            });
+        }
+    });
 }

@@ -1,17 +1,21 @@
 //! What is called, and the process that serves it.
 
-use std::fs::File;
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use peregrine::interface::Type;
 use peregrine::value::{Overflow, Reader, Representation, Writer};
-use peregrine::{CallError, Invalid, Server, Value, interface};
+use peregrine::{CallError, Invalid, Out, Server, Value, interface};
 
 use super::world::{NAME, PLACE, PLACE_BESIDE};
 
 /// No procedure waits longer.
 const LONG: Duration = Duration::from_secs(60);
+
+/// Bytes of a result that is larger than what kernels keep for a TCP connection.
+pub(crate) const FILLED_BYTES: u32 = 16 << 20;
 
 #[interface]
 pub(crate) trait Subject {
@@ -24,6 +28,9 @@ pub(crate) trait Subject {
     /// Calls somebody who is not there.
     fn relay(&self) -> peregrine::Result<()>;
     fn swallow(&self, bytes: &[u8]) -> peregrine::Result<u32>;
+    /// Fills all of the buffer, or ends the process when half of it is filled.
+    fn fill(&self, half: bool, #[max_len(FILLED_BYTES)] into: Out<'_, u8>)
+    -> peregrine::Result<()>;
     /// Says that it has begun, and waits until nobody waits for it.
     fn outlive(&self) -> peregrine::Result<()>;
 }
@@ -44,15 +51,25 @@ impl Value for Deadly {
     const TYPE: Type = Type::Unit;
 
     fn encode<R: Representation>(&self, _: &mut Writer<'_, R>) -> Result<(), Overflow> {
-        let own = i32::try_from(std::process::id()).expect("a process number");
-        // SAFETY: ends this process, at once.
-        unsafe { libc::kill(own, libc::SIGKILL) };
+        die();
         Ok(())
     }
 
     fn decode<R: Representation>(_: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Ok(Self)
     }
+}
+
+/// Ends this process as if somebody had killed it.
+fn die() {
+    let own = i32::try_from(std::process::id()).expect("a process number");
+    // SAFETY: ends this process, at once.
+    unsafe { libc::kill(own, libc::SIGKILL) };
+}
+
+/// The byte of a [filled](Subject::fill) buffer that is there.
+pub(crate) const fn filled(at: usize) -> u8 {
+    (at * 31 / 7) as u8
 }
 
 /// Notes that leave a process that is killed: files in its runtime directory.
@@ -65,8 +82,14 @@ impl Notes {
 
     pub(crate) fn write(&self, what: &str) {
         let _ = std::fs::create_dir(&self.0);
-        let file = File::create(self.0.join(what));
-        file.unwrap_or_else(|error| panic!("noting `{what}`: {error}"));
+        let file = OpenOptions::new().append(true).create(true).open(self.0.join(what));
+        let noted = file.and_then(|mut file| file.write_all(b"."));
+        noted.unwrap_or_else(|error| panic!("noting `{what}`: {error}"));
+    }
+
+    /// How often something was noted.
+    pub(crate) fn times(&self, what: &str) -> u64 {
+        std::fs::metadata(self.0.join(what)).map_or(0, |file| file.len())
     }
 
     pub(crate) fn say(&self, what: &str) -> bool {
@@ -97,6 +120,7 @@ impl Subject for Answer {
     fn wait(&self, ms: u32) -> peregrine::Result<u32> {
         self.0.write("wait ran");
         self.wait_for("end", || false, Duration::from_millis(ms.into()));
+        self.0.write("wait ended");
         Ok(ms)
     }
     fn last(&self) -> peregrine::Result<Deadly> {
@@ -111,6 +135,16 @@ impl Subject for Answer {
     }
     fn swallow(&self, bytes: &[u8]) -> peregrine::Result<u32> {
         Ok(bytes.len() as u32)
+    }
+    fn fill(&self, half: bool, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let all: Vec<u8> = (0..FILLED_BYTES as usize).map(filled).collect();
+        let (first, second) = all.split_at(all.len() / 2);
+        into.put(first).expect("room");
+        if half {
+            die();
+        }
+        into.put(second).expect("room");
+        Ok(())
     }
     fn outlive(&self) -> peregrine::Result<()> {
         self.0.write("outlive ran");
@@ -128,7 +162,7 @@ impl Subject for Answer {
 /// Serves, everywhere, with so many threads and so many calls that wait for one: `THREADS QUEUE`.
 pub(crate) fn serve(part: &str) {
     let numbers: Vec<usize> = part.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
-    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let directory = crate::support::directory();
     let notes = Notes::of(&directory);
     let start = || -> Result<_, CallError> {
         let answer = SubjectServer::new(Answer(Notes::of(&directory)));

@@ -139,6 +139,33 @@ impl World {
         bridge.seen.dark.store(cut, Ordering::SeqCst);
     }
 
+    /// Drops every packet after this many more bytes have arrived at the near end.
+    pub(crate) fn cut_after(&self, bytes: usize) {
+        let (bridge, _) = self.link.as_ref().expect("a network");
+        bridge.seen.dark_after.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Waits until the network drops every packet.
+    pub(crate) fn until_cut(&self) {
+        let (bridge, _) = self.link.as_ref().expect("a network");
+        support::until("the network is cut", || bridge.seen.dark.load(Ordering::SeqCst));
+    }
+
+    /// A client in a process of its own, which has called before.
+    pub(crate) fn client_elsewhere(&self) -> Part {
+        let part = format!("client {}", self.address());
+        let mut client = match &self.link {
+            None => {
+                let directory = std::env::var_os("PEREGRINE_DIR").expect("a directory");
+                Part::launch("child", &part, directory.as_ref())
+            }
+            Some((_, link)) => link.launch(0, "child", &part, self.home.path()),
+        };
+        client.until("bound");
+        self.notes().forget();
+        client
+    }
+
     /// One more server, elsewhere at the far end.
     pub(crate) fn server_beside(&self) -> Part {
         let (_, link) = self.link.as_ref().expect("a network");

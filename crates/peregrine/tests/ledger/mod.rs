@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use peregrine::{CallError, Executed, Kind, interface};
 
@@ -52,6 +52,8 @@ pub(crate) struct Outcomes {
     pub(crate) returned: Vec<u64>,
     pub(crate) not_executed: Vec<u64>,
     pub(crate) maybe: u64,
+    /// The time that the longest call took, of those that [`caller`] made.
+    pub(crate) longest: Duration,
 }
 
 impl Outcomes {
@@ -107,7 +109,10 @@ pub(crate) fn caller(
         };
         while going.load(Ordering::Relaxed) {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            match ledger.enter(number, u32::from(number.is_multiple_of(8))) {
+            let begun = Instant::now();
+            let outcome = ledger.enter(number, u32::from(number.is_multiple_of(8)));
+            outcomes.longest = outcomes.longest.max(begun.elapsed());
+            match outcome {
                 Ok(answer) => {
                     assert_eq!(answer, number + 1, "a crossed result");
                     outcomes.returned.push(number);

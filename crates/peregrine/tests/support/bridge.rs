@@ -29,10 +29,25 @@ pub(crate) struct Seen {
     pub(crate) cut: AtomicBool,
     /// Whether nothing at all gets through.
     pub(crate) dark: AtomicBool,
+    /// If not 0: every packet is dropped after this many more bytes to the near end.
+    pub(crate) dark_after: AtomicUsize,
     /// Packets of the internet that have more bytes vanish, if this is not 0; and how many have.
     pub(crate) narrow: AtomicUsize,
     pub(crate) vanished: AtomicU64,
     stopped: AtomicBool,
+}
+
+impl Seen {
+    fn count_to_near_end(&self, bytes: usize) {
+        let left = self.dark_after.load(Ordering::SeqCst);
+        if left == 0 {
+            return;
+        }
+        self.dark_after.store(left.saturating_sub(bytes), Ordering::SeqCst);
+        if left <= bytes {
+            self.dark.store(true, Ordering::SeqCst);
+        }
+    }
 }
 
 /// A bridge, and the thread that is it.
@@ -106,6 +121,9 @@ fn step(
         let to = 1 - from;
         for _ in 0..256 {
             let Some(bytes) = taps[from].receive(&mut frame) else { break };
+            if to == 0 {
+                seen.count_to_near_end(bytes);
+            }
             if seen.dark.load(Ordering::SeqCst) {
                 continue;
             }

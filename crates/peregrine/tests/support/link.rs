@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -40,6 +40,40 @@ pub(crate) fn at_far_end<T: Send>(what: impl FnOnce() -> T + Send) -> T {
         });
         there.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Runs a case on a thread at the near end of a link, or says why it is skipped.
+pub(crate) fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
+    match link {
+        Err(why) => println!("skipped: {why}"),
+        Ok(link) => std::thread::scope(|scope| {
+            let run = || {
+                link.enter();
+                case(&link);
+            };
+            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }),
+    }
+}
+
+/// Runs the test function `name` of this program again, with the variable `part` set, in a network of
+/// its own whose loopback takes packets of 1,500 bytes. It must print `done`.
+pub(crate) fn run_in_a_network_like_ethernet(name: &str, part: &str, done: &str) {
+    let mut command = Command::new("unshare");
+    command.args(["--net", "sh", "-c", "ip link set lo up mtu 1500 && exec \"$0\" \"$@\""]);
+    command.arg(program()).args([name, "--exact", "--nocapture", "--test-threads=1"]);
+    match command.env(part, "1").stdin(Stdio::null()).output() {
+        Err(error) => println!("skipped: {error}"),
+        Ok(output) => {
+            let said = [&output.stdout[..], &output.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            if !said.contains("running 1 test") {
+                println!("skipped: no network of its own: {said}");
+                return;
+            }
+            assert!(output.status.success() && said.contains(done), "{said}");
+        }
+    }
 }
 
 fn open(name: &str) -> File {
@@ -79,6 +113,30 @@ impl Link {
         let link = Self::named(2)?;
         let ([a, b], [at_a, at_b]) = ([0, 1].map(|end| &link.names[end]), &link.interfaces);
         ip(&format!("link add {at_a} netns {a} type veth peer name {at_b} netns {b}"))?;
+        link.up()
+    }
+
+    /// The same with so many queues at each end. What the kernel sends from an end leaves by the last of
+    /// them, and arrives by that of the other end.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub(crate) fn with_queues(count: usize) -> Result<Self, String> {
+        let link = Self::named(2)?;
+        let ([a, b], [at_a, at_b]) = ([0, 1].map(|end| &link.names[end]), &link.interfaces);
+        let queues = format!("numtxqueues {count} numrxqueues {count}");
+        ip(&format!(
+            "link add {at_a} netns {a} {queues} type veth peer name {at_b} netns {b} {queues}"
+        ))?;
+        for (name, interface) in link.names.iter().zip(&link.interfaces) {
+            let last = format!("/sys/class/net/{interface}/queues/tx-{}/xps_cpus", count - 1);
+            let mut all = Command::new("ip");
+            let echo = format!("echo ffffffff > {last} || echo 3 > {last}");
+            let done = all.args(["netns", "exec", name, "sh", "-c", &echo]).status();
+            if !done.is_ok_and(|status| status.success()) {
+                return Err("no choice of queues (XPS)".to_owned());
+            }
+        }
         link.up()
     }
 
@@ -123,6 +181,34 @@ impl Link {
         let forwards = link.at(2, || std::fs::write("/proc/sys/net/ipv4/ip_forward", "1"));
         forwards.map_err(|error| format!("no forwarding: {error}"))?;
         Ok(link)
+    }
+
+    /// Has a [routed](Self::routed) link lead packets of IPv6, too, of so many bytes. The addresses of
+    /// both ends.
+    ///
+    /// # Errors
+    /// If there is no IPv6.
+    pub(crate) fn route_six(&self, mtu: usize) -> Result<[&'static str; 2], String> {
+        const ENDS: [&str; 2] = ["fd00:213:1::1", "fd00:213:2::1"];
+        let gateways = ["fd00:213:1::fe", "fd00:213:2::fe"];
+        let middle = &self.names[2];
+        for (end, gateway) in gateways.iter().enumerate() {
+            let (name, near, far) = (&self.names[end], &self.interfaces[end], &self.middle[end]);
+            ip(&format!("-n {name} addr add {}/64 dev {near} nodad", ENDS[end]))?;
+            ip(&format!("-n {middle} addr add {gateway}/64 dev {far} nodad"))?;
+            ip(&format!("-n {name} -6 route add default via {gateway}"))?;
+            ip(&format!("-n {middle} -6 route add {}/128 dev {far} mtu {mtu}", ENDS[end]))?;
+        }
+        let forwards = self.at(2, || std::fs::write("/proc/sys/net/ipv6/conf/all/forwarding", "1"));
+        forwards.map_err(|error| format!("no forwarding of IPv6: {error}"))?;
+        Ok(ENDS)
+    }
+
+    /// Has an end send packets of so many bytes at most, each for itself.
+    pub(crate) fn set_mtu(&self, end: usize, mtu: usize) {
+        let (name, interface) = (&self.names[end], &self.interfaces[end]);
+        ip(&format!("-n {name} link set {interface} mtu {mtu} gso_max_segs 1"))
+            .expect("an interface");
     }
 
     fn named(count: usize) -> Result<Self, String> {
@@ -177,6 +263,17 @@ impl Link {
     /// Cuts the connection (`down`), or joins it again (`up`).
     pub(crate) fn set(&self, how: &str) {
         ip(&format!("-n {} link set {} {how}", self.names[0], self.interfaces[0])).expect("a link");
+    }
+
+    /// Lets the interfaces at an end, and that in the middle which leads there, take packets of so many bytes.
+    pub(crate) fn widen(&self, end: usize, bytes: usize) {
+        let set = |name: &str, interface: &str| {
+            ip(&format!("-n {name} link set {interface} mtu {bytes}")).expect("an interface");
+        };
+        set(&self.names[end], &self.interfaces[end]);
+        if let Some(middle) = self.names.get(2) {
+            set(middle, &self.middle[end]);
+        }
     }
 
     /// Takes an address from an end, and gives it another one.

@@ -5,6 +5,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod bridge;
+pub(crate) mod heap;
 pub(crate) mod link;
 pub(crate) mod nat;
 pub(crate) mod relay;
@@ -188,6 +189,11 @@ pub(crate) fn own_directory() -> tempfile::TempDir {
     // SAFETY: before any other thread of this process looks at the environment.
     unsafe { std::env::set_var("PEREGRINE_DIR", directory.path()) };
     directory
+}
+
+/// The runtime directory that [`own_directory`], or the test that started this child, has set.
+pub(crate) fn directory() -> PathBuf {
+    PathBuf::from(std::env::var_os("PEREGRINE_DIR").expect("set by the test"))
 }
 
 /// All of this process is somebody else from now on.

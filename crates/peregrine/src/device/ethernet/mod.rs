@@ -3,6 +3,8 @@
 //! It offers what [`udp`](super::udp) does, datagrams alone and in trains, by one of two devices:
 //! AF_XDP, where frames pass through memory shared with the kernel and looking for one is a look at
 //! memory; and AF_PACKET, a socket like any other, for processes that find the queue taken.
+//! AF_XDP has one queue of an interface. Where there are several, an AF_PACKET socket beside it takes the
+//! frames that arrive by the others.
 //!
 //! * A frame is copied once each way: into the place that its receiver names, and out of the parts
 //!   that its sender has. In the memory that the kernel fills, packets begin at multiples of 16.
@@ -10,6 +12,8 @@
 //!   one length, are a train here as they are where the kernel merges datagrams.
 
 mod frame;
+#[cfg(any(fuzzing, test))]
+pub(crate) mod fuzzing;
 mod packet;
 mod pool;
 mod station;
@@ -26,7 +30,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 pub(crate) use self::frame::Node;
 use self::frame::{LINK_BYTES, LINK_PAYLOAD, header, parse};
 use self::packet::Tap;
-pub(crate) use self::station::Station;
+pub(crate) use self::station::{By, Station};
 use self::xdp::Xsk;
 use super::train::TRAIN_MAX;
 use super::udp::{Arrival, BYTES_MAX, Until};
@@ -36,6 +40,9 @@ use crate::value::{Space, Window};
 
 /// Frames of others that are passed over at one look.
 const STRANGE_MAX: usize = 64;
+
+/// Bytes behind the Ethernet header of the longest frames that are sent.
+const MTU_MAX: usize = 1500;
 
 /// What a socket is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +84,8 @@ pub(crate) struct Ethernet {
     /// The only one that it sends to and hears from, and the header for it.
     peer: Option<(Node, [u8; LINK_BYTES])>,
     device: Device,
+    /// Beside AF_XDP, which has one queue: what the interface receives by its other queues.
+    others: Option<Box<Tap>>,
     mtu: usize,
     merges: AtomicBool,
     /// Readable once nobody is to sleep here any more.
@@ -125,15 +134,21 @@ impl Ethernet {
         let give_back = |_: &io::Error| station.give_back(node.endpoint);
         let closed = closed.map_err(io::Error::from).inspect_err(give_back)?;
         let device = device.inspect_err(give_back)?;
-        Ok(Self {
+        let mut socket = Self {
             node,
             peer: None,
             device,
+            others: None,
             mtu: station.interface().mtu,
             merges: AtomicBool::new(false),
             closed,
             station: Arc::clone(station),
-        })
+        };
+        if matches!(socket.device, Device::Xdp(_)) && station.interface().queues > 1 {
+            let tap = Tap::new(station.interface(), node.endpoint, what)?;
+            socket.others = Some(Box::new(tap));
+        }
+        Ok(socket)
     }
 
     /// A socket that sends to and hears from one peer only.
@@ -151,13 +166,15 @@ impl Ethernet {
         self.node
     }
 
-    /// Bytes behind a header of so many that a frame may have: a multiple of 16.
+    /// Bytes behind a header of so many that a frame may have: a multiple of 16. An interface may take
+    /// longer frames than the network behind it, or than its peer, and nothing tells of those that are
+    /// dropped for it. So frames are never longer than every Ethernet takes.
     pub(crate) fn payload(&self, header: usize) -> usize {
         let room = match &self.device {
             Device::Xdp(xsk) => xsk.room() - LINK_BYTES,
             Device::Packet(_) => packet::ROOM - LINK_BYTES,
         };
-        (self.mtu - LINK_PAYLOAD).min(room).saturating_sub(header) & !15
+        (self.mtu.min(MTU_MAX) - LINK_PAYLOAD).min(room).saturating_sub(header) & !15
     }
 
     /// Frames that may have arrived and not been taken.
@@ -170,10 +187,12 @@ impl Ethernet {
 
     /// How many frames found no room.
     pub(crate) fn overflowed(&self) -> io::Result<u64> {
-        match &self.device {
+        let overflowed = match &self.device {
             Device::Xdp(xsk) => xsk.overflowed(),
             Device::Packet(tap) => tap.overflowed(),
-        }
+        };
+        let others = self.others.as_deref().map_or(Ok(0), Tap::overflowed);
+        Ok(overflowed? + others?)
     }
 
     /// Lets trains arrive in one piece.
@@ -232,10 +251,11 @@ impl Ethernet {
     /// Whether something may have arrived. Costs a look at memory.
     #[inline]
     pub(crate) fn has_come(&self) -> bool {
-        match &self.device {
+        let come = match &self.device {
             Device::Xdp(xsk) => xsk.has_come(),
             Device::Packet(tap) => tap.has_come(),
-        }
+        };
+        come || self.others.as_deref().is_some_and(Tap::has_come)
     }
 
     /// Receives a packet, or a train if the socket [merges](Self::merge), into these spaces, filled
@@ -251,20 +271,32 @@ impl Ethernet {
         until: Until,
     ) -> io::Result<Option<Arrival>> {
         loop {
-            let taken = match &self.device {
-                Device::Xdp(xsk) => self.take(&xsk.inbox, into, from.as_deref_mut(), until),
-                Device::Packet(tap) => self.take(&tap.inbox, into, from.as_deref_mut(), until),
-            };
+            let taken = self.take_any(into, from.as_deref_mut(), until);
             if taken.is_some() || until == Until::Now || !self.sleep(until)? {
                 return Ok(taken);
             }
             if matches!(until, Until::After(_) | Until::Precisely(_)) {
                 // One more look, and then whoever waits looks at its clock.
-                return match &self.device {
-                    Device::Xdp(xsk) => Ok(self.take(&xsk.inbox, into, from, until)),
-                    Device::Packet(tap) => Ok(self.take(&tap.inbox, into, from, until)),
-                };
+                return Ok(self.take_any(into, from, until));
             }
+        }
+    }
+
+    /// Takes what has come by any queue.
+    #[inline]
+    fn take_any(
+        &self,
+        into: &[Space<'_>],
+        mut from: Option<&mut Address>,
+        until: Until,
+    ) -> Option<Arrival> {
+        let taken = match &self.device {
+            Device::Xdp(xsk) => self.take(&xsk.inbox, into, from.as_deref_mut(), until),
+            Device::Packet(tap) => self.take(&tap.inbox, into, from.as_deref_mut(), until),
+        };
+        match (&self.others, taken) {
+            (Some(others), None) => self.take(&others.inbox, into, from, until),
+            (_, taken) => taken,
         }
     }
 
@@ -295,23 +327,32 @@ impl Ethernet {
             Until::After(limit) | Until::Precisely(limit) => Some(timespec(limit)),
             Until::Ever | Until::Now => None,
         };
-        let (socket, closed) = (self.as_fd(), self.closed.as_ref().map(AsFd::as_fd));
-        let flags = PollFlags::IN;
-        let mut fds = [
-            PollFd::from_borrowed_fd(socket, flags),
-            PollFd::from_borrowed_fd(closed.unwrap_or(socket), flags),
+        let tap = match &self.device {
+            Device::Packet(tap) => Some(tap),
+            Device::Xdp(_) => self.others.as_deref(),
+        };
+        let all = [
+            Some(self.as_fd()),
+            self.closed.as_ref().map(AsFd::as_fd),
+            self.others.as_deref().map(AsFd::as_fd),
         ];
-        let count = if closed.is_some() { 2 } else { 1 };
-        match poll(&mut fds[..count], limit.as_ref()) {
+        let mut fds: [_; 3] = core::array::from_fn(|_| PollFd::new(self, PollFlags::IN));
+        let mut count = 0;
+        for fd in all.into_iter().flatten() {
+            fds[count] = PollFd::from_borrowed_fd(fd, PollFlags::IN);
+            count += 1;
+        }
+        let fds = &mut fds[..count];
+        match poll(fds, limit.as_ref()) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        if closed.is_some() && !fds[1].revents().is_empty() {
+        if self.closed.is_some() && !fds[1].revents().is_empty() {
             return Ok(false);
         }
-        if let Device::Packet(tap) = &self.device
-            && fds[0].revents().contains(PollFlags::ERR)
+        if let Some(tap) = tap
+            && fds.iter().any(|fd| fd.revents().contains(PollFlags::ERR))
         {
             // The interface went down, or came back; frames are lost meanwhile.
             let _ = tap.error();

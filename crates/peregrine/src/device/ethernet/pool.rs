@@ -20,15 +20,27 @@ use crate::value::Space;
 const FRAME: u32 = 2048;
 const FRAMES: u32 = 4096;
 const SENT: u32 = 1280;
+const RECEIVED: u32 = FRAMES - SENT;
 /// Bytes of all of them.
 pub(super) const MEMORY: u64 = FRAME as u64 * FRAMES as u64;
 /// So that what stands behind both headers begins at a multiple of 16: before a frame the kernel
 /// leaves 256 bytes free, and these.
 const HEADROOM: u32 = 14;
+/// Where the driver receives everybody's frames into this memory, so many are never promised to a
+/// socket: what lies unread in full rings must not stop the traffic of others.
+const OF_OTHERS: u32 = 512;
 /// Frames that a socket has received are given back so many at a time.
 const BATCH: usize = 8;
-/// Frames that the kernel is offered at first. It takes them in turn, so the fewer there are the
-/// sooner each comes again, while it still lies in a cache.
+const LAYOUT: UmemLayout = UmemLayout {
+    frame: FRAME,
+    count: FRAMES,
+    headroom: HEADROOM,
+    fill: FRAMES,
+    completion: SENT.next_power_of_two(),
+};
+/// Frames that the kernel is offered at first, if it copies into them. It takes them in turn, so the
+/// fewer there are the sooner each comes again, while it still lies in a cache. Without copies all are
+/// offered: the driver needs them for everything that arrives at the queue.
 const LEVEL: u32 = 32;
 /// For so long, a queue is waited for that nobody should have: who attached the interface's program
 /// takes it, and the one before has ended.
@@ -67,7 +79,7 @@ impl Fill {
     fn offer(&mut self) {
         let mut has = self.ring.outstanding();
         if has < self.level / 2 {
-            self.level = (self.level * 2).min(FRAMES - SENT);
+            self.level = (self.level * 2).min(RECEIVED);
         }
         while has < self.level
             && let Some(at) = self.spare.pop()
@@ -81,29 +93,31 @@ impl Fill {
 }
 
 impl Pool {
-    /// Takes a queue of an interface.
+    /// Takes a queue of an interface, without copies if the driver supports it and `zero_copy` is set.
     ///
     /// # Errors
     /// As for [`Umem::new`].
-    pub(super) fn new(queue: Queue) -> io::Result<Arc<Self>> {
-        let layout = UmemLayout {
-            frame: FRAME,
-            count: FRAMES,
-            headroom: HEADROOM,
-            fill: FRAMES,
-            completion: SENT.next_power_of_two(),
-        };
-        let (umem, QueueRings { fill, completion }) = Umem::new(layout, queue, LEAVING)?;
+    pub(super) fn new(queue: Queue, zero_copy: bool) -> io::Result<Arc<Self>> {
+        let (umem, rings) = Umem::new(LAYOUT, queue, zero_copy, LEAVING)?;
+        let alone = !umem.is_zero_copy()?;
+        Ok(Arc::new(Self::over(umem, rings, alone)))
+    }
+
+    /// The frames of a queue into which only what is for our sockets is received (`alone`), or all that
+    /// arrives there.
+    fn over(umem: Umem, QueueRings { fill, completion }: QueueRings, alone: bool) -> Self {
         let spare = (SENT..FRAMES).map(|frame| u64::from(frame) * u64::from(FRAME)).collect();
-        let mut fill = Fill { ring: fill, spare, level: LEVEL / 2 };
+        let (level, promised) =
+            if alone { (LEVEL / 2, RECEIVED) } else { (RECEIVED, RECEIVED - OF_OTHERS) };
+        let mut fill = Fill { ring: fill, spare, level };
         fill.offer();
-        Ok(Arc::new(Self {
+        Self {
             umem: Arc::new(umem),
             fill: Mutex::new(fill),
             completion: Mutex::new(completion),
             under_way: (0..SENT).map(|_| AtomicBool::new(false)).collect(),
-            vacant: Mutex::new(Vacant { sent: (0..SENT).collect(), arriving: FRAMES - SENT }),
-        }))
+            vacant: Mutex::new(Vacant { sent: (0..SENT).collect(), arriving: promised }),
+        }
     }
 
     pub(super) const fn umem(&self) -> &Arc<Umem> {
@@ -126,7 +140,7 @@ impl Pool {
     /// while nobody looks. Otherwise nothing arrives any more, and nobody notices that it is so.
     pub(super) fn offer_more(&self, frames: u32) {
         let mut fill = locked(&self.fill);
-        fill.level = (fill.level + frames + BATCH as u32).min(FRAMES - SENT);
+        fill.level = (fill.level + frames + BATCH as u32).min(RECEIVED);
         fill.offer();
     }
 
@@ -196,5 +210,39 @@ impl Stash {
         self.count = 0;
         fill.offer();
         fill.ring.needs_wakeup()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::train::tests::Namespaces;
+    use crate::sys::interface_of;
+
+    /// No driver here does without copies, so the pool is told that this one did.
+    #[test]
+    fn driver_that_copies_nothing_is_offered_all_frames() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: namespaces need root");
+            return;
+        }
+        let namespaces = match Namespaces::new() {
+            Ok(namespaces) => namespaces,
+            Err(why) => return eprintln!("skipped: {why}"),
+        };
+        namespaces.within(0, || {
+            let interface = interface_of([10, 1, 1, 1].into()).unwrap().number;
+            for alone in [true, false] {
+                let queue = Queue { interface, queue: 0 };
+                let (umem, rings) = Umem::new(LAYOUT, queue, true, LEAVING).unwrap();
+                let pool = Pool::over(umem, rings, alone);
+                let offered = locked(&pool.fill).ring.outstanding();
+                assert_eq!(offered, if alone { LEVEL } else { RECEIVED });
+                // However many sockets there are, so many frames stay with the driver.
+                let kept = if alone { 0 } else { OF_OTHERS };
+                assert!(pool.take(RECEIVED - kept, 1).is_ok());
+                assert!(pool.take(1, 1).is_err());
+            }
+        });
     }
 }

@@ -23,6 +23,18 @@ use crate::sys::{self, NetworkInterface, PerProcess, XDP_SOCKETS_MAX};
 /// The queue that is used: the one to which interfaces lead what is no IP packet.
 pub(super) const QUEUE: u32 = 0;
 
+/// By which device a process speaks at an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum By {
+    /// AF_XDP if the queue is to be had, otherwise AF_PACKET.
+    Queue { zero_copy: bool },
+    /// AF_PACKET.
+    Packets,
+    /// AF_PACKET, because nobody asked for more: AF_XDP attaches a program to the interface, for which
+    /// many drivers reset it. A queue that this process has already is used.
+    PacketsUnasked,
+}
+
 /// What this process has at an interface.
 pub(crate) struct Station {
     interface: NetworkInterface,
@@ -46,17 +58,17 @@ fn name(what: &str) -> io::Result<UnixAddress> {
 }
 
 impl Station {
-    /// What this process has at an interface, made if it has nothing yet. Without `queue` it does
-    /// not even try to get one. A server tells the port at which it listens.
+    /// What this process has at an interface, made if it has nothing yet. A server tells the port at
+    /// which it listens.
     ///
     /// # Errors
     /// If it is no Ethernet, or there are as many processes at it as can be.
     pub(crate) fn at(
         interface: &NetworkInterface,
-        queue: bool,
+        by: By,
         port: Option<u16>,
     ) -> io::Result<Arc<Self>> {
-        type Stations = HashMap<(u64, u32, bool), Weak<Station>>;
+        type Stations = HashMap<(u64, u32, By), Weak<Station>>;
         struct Table(Mutex<Stations>);
         impl Default for Table {
             fn default() -> Self {
@@ -67,25 +79,35 @@ impl Station {
         let mut stations = locked(&TABLE.own().0);
         // Numbers of interfaces are those of a network namespace, and threads may be in several.
         let namespace = rustix::fs::stat("/proc/thread-self/ns/net").map_or(0, |stat| stat.st_ino);
-        let key = (namespace, interface.number, queue);
-        if let Some(station) = stations.get(&key).and_then(Weak::upgrade) {
+        // A process has one queue there, however it was asked for first.
+        let queue = (namespace, interface.number, By::Queue { zero_copy: false });
+        let key = match by {
+            By::Queue { .. } => queue,
+            By::Packets | By::PacketsUnasked => (namespace, interface.number, by),
+        };
+        let keys = if by == By::PacketsUnasked { [queue, key] } else { [key, key] };
+        let known = |key| stations.get(key).and_then(Weak::upgrade);
+        if let Some(station) = keys.iter().find_map(known) {
             return Ok(station);
         }
-        let station = Arc::new(Self::new(interface, queue, port)?);
+        let station = Arc::new(Self::new(interface, by, port)?);
         stations.retain(|_, station| station.strong_count() > 0);
         stations.insert(key, Arc::downgrade(&station));
         Ok(station)
     }
 
-    fn new(interface: &NetworkInterface, queue: bool, port: Option<u16>) -> io::Result<Self> {
+    fn new(interface: &NetworkInterface, by: By, port: Option<u16>) -> io::Result<Self> {
         if interface.hardware.is_none() {
             let text = format!("`{}` is no Ethernet", interface.name);
             return Err(io::Error::new(ErrorKind::Unsupported, text));
         }
         let (tag, claim) = claim(interface.number, port)?;
-        let queue = match queue {
-            true => take_queue(interface, tag),
-            false => Err("AF_PACKET was asked for".to_owned()),
+        let queue = match by {
+            By::Queue { zero_copy } => take_queue(interface, tag, zero_copy),
+            By::Packets => Err("AF_PACKET was asked for".to_owned()),
+            By::PacketsUnasked => {
+                Err("AF_XDP only where `eth:` or a device is asked for".to_owned())
+            }
         };
         let holds = queue.is_ok().then(|| hold(interface).ok()).flatten();
         let slots = vec![false; XDP_SOCKETS_MAX as usize].into_boxed_slice();
@@ -154,10 +176,10 @@ fn claim(interface: u32, port: Option<u16>) -> io::Result<(u8, UnixDatagram)> {
 }
 
 /// Takes the queue of an interface, or says why it is not to be had.
-fn take_queue(interface: &NetworkInterface, tag: u8) -> Result<XdpQueue, String> {
+fn take_queue(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> Result<XdpQueue, String> {
     let until = Instant::now() + LEAVING;
     loop {
-        match XdpQueue::new(interface, tag) {
+        match XdpQueue::new(interface, tag, zero_copy) {
             // Another thread of this process gives it up just now, or has: the kernel takes its time.
             Err(error)
                 if is_taken(&error)

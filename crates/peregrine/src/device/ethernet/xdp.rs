@@ -62,11 +62,11 @@ struct Outbox {
 }
 
 impl XdpQueue {
-    /// Takes the queue of an interface.
+    /// Takes the queue of an interface, without copies if the driver supports it and `zero_copy` is set.
     ///
     /// # Errors
     /// If somebody has it, or the interface's program; if this process may not, or there is no room.
-    pub(super) fn new(interface: &NetworkInterface, tag: u8) -> io::Result<Self> {
+    pub(super) fn new(interface: &NetworkInterface, tag: u8, zero_copy: bool) -> io::Result<Self> {
         // The program first: an interface has only one, whoever's it is.
         let ours = Ours { ether_type: ETHER_TYPE, queue: QUEUE, tag };
         // Frames of a veth pair come from the rest of the kernel, which copies each once more before
@@ -77,7 +77,7 @@ impl XdpQueue {
             _ => XdpProgram::attach,
         };
         let program = attach(interface.number, ours)?;
-        let pool = Pool::new(Queue { interface: interface.number, queue: QUEUE })?;
+        let pool = Pool::new(Queue { interface: interface.number, queue: QUEUE }, zero_copy)?;
         Ok(Self { program, pool, spare: Mutex::default() })
     }
 

@@ -357,24 +357,22 @@ impl<R: Renew> DatagramPath<R> {
                 }
             };
             now = if let Came::Packets(now) = came { now } else { moment() };
-            match came {
-                Came::Packets(_) => {}
-                Came::Nothing => {
-                    if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                        self.note_failure(&lane, began, false);
-                        lane.caller.quit(now);
-                        let executed = match lane.caller.outcome() {
-                            Some(Outcome::Failed { executed: caller::Executed::No, .. }) => {
-                                Executed::No
-                            }
-                            _ => Executed::Maybe,
-                        };
-                        send(&mut lane, way, message, call_half, shape.total, now);
-                        let text = "the server has not answered";
-                        break Err(CallError::new(Kind::TimedOut, executed, text));
-                    }
-                }
-                Came::Unreachable => lane.caller.unreachable(),
+            if let Came::Unreachable = came {
+                lane.caller.unreachable();
+            }
+            // Also after a packet: they may come faster than they are looked at.
+            if lane.caller.is_under_way()
+                && deadline.is_some_and(|deadline| Instant::now() >= deadline)
+            {
+                self.note_failure(&lane, began, false);
+                lane.caller.quit(now);
+                let executed = match lane.caller.outcome() {
+                    Some(Outcome::Failed { executed: caller::Executed::No, .. }) => Executed::No,
+                    _ => Executed::Maybe,
+                };
+                send(&mut lane, way, message, call_half, shape.total, now);
+                let text = "the server has not answered";
+                break Err(CallError::new(Kind::TimedOut, executed, text));
             }
             if lane.caller.next_timer().is_some_and(|due| due <= now) {
                 lane.caller.timer(now);
@@ -407,7 +405,7 @@ fn failed(executed: caller::Executed, why: Why) -> CallError {
         Why::Unreachable => (Kind::ServerGone, "nobody listens any more where the server was"),
         Why::Refused => (Kind::ServerGone, "the server does not know this caller any more"),
         Why::Elsewhere => {
-            let text = "the server knows this caller at another address, which it has no more";
+            let text = "this machine has lost the address from which the caller bound";
             (Kind::ServerGone, text)
         }
         Why::Quit => (Kind::TimedOut, "the call was given up"),

@@ -21,7 +21,7 @@ pub(crate) use association::{Association, OWED};
 pub(crate) use bind::{Granted, STAGGER, bind, where_on_link};
 pub(crate) use client::{DatagramPath, First, Renew};
 pub(crate) use linked::{Fallback, LinkedPath};
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub(crate) use server::fuzzing;
 pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, TENDED_AFTER, Work};
 

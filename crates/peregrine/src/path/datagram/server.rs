@@ -14,11 +14,11 @@ mod tending;
 #[cfg(test)]
 mod tests;
 
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
@@ -81,6 +81,9 @@ pub(crate) trait Host: Send + Sync {
 
     /// Whether calls are refused because the server stops.
     fn is_stopping(&self) -> bool;
+
+    /// Runs the work of a service thread, again and again if it panics.
+    fn outlive(&self, thread: &str, work: &mut dyn FnMut());
 }
 
 /// A socket to which any number of clients send, and what is known of each.
@@ -115,6 +118,8 @@ pub(crate) struct Service {
     /// Whether callers of procedures are looked after, and who is told that they are to be.
     tended: AtomicBool,
     remind: OnceLock<Remind>,
+    /// Procedures that run although their callers have given them up.
+    captured: AtomicU32,
     page: Arc<Page>,
     flows: Flows,
     pacer: Pacer,
@@ -236,6 +241,7 @@ impl Service {
             strangers: Strangers::new(),
             tended: AtomicBool::new(false),
             remind: OnceLock::new(),
+            captured: AtomicU32::new(0),
             page,
             flows: Flows::default(),
             pacer: Pacer::default(),
@@ -443,6 +449,9 @@ impl Service {
         let bitmap =
             if header.kind.carries() { &[] } else { &hand.input.memory()[payload.clone()] };
         let received = inner.handle(now, header, bitmap);
+        if matches!(header.kind, Kind::Quit | Kind::Bye) {
+            self.note_given_up(inner);
+        }
         if !matches!(received.then, Then::Dropped(why) if why != Dropped::Again) {
             // Whoever repeats what is over gets no result for it.
             inner.to = hand.from;
@@ -513,6 +522,7 @@ impl Service {
         }
         let Some(record) = self.record(work.place) else { return };
         let mut inner = locked(&record.0);
+        inner.waits = Waits::No;
         self.reply_no(hand, &mut inner, refusal);
         self.say(inner, &mut hand.output, &hand.counting);
         self.part(hand);
@@ -546,6 +556,7 @@ impl Service {
                 self.keep(hand, inner, shape, frame);
             }
             Err(_) => {
+                self.ends(inner);
                 inner.callee.replied(Shape { total: 0, head: 0, at: 0, ..shape });
             }
         }
@@ -553,6 +564,7 @@ impl Service {
 
     #[inline]
     fn keep(&self, hand: &mut Hand, inner: &mut Inner, shape: Shape, frame: Frame) {
+        self.ends(inner);
         let (spare, group) = (&mut hand.spare, inner.group);
         match inner.callee.replied(shape) {
             Retain::Keep => {
@@ -582,7 +594,7 @@ impl Service {
         let (place, sequence, came, group) = (*place, *sequence, *came, *group);
         let row = Arc::clone(row);
         let extension = usize::from(shape.extension);
-        let refusal = if message.is_given_up(self, place) {
+        let refusal = if message.begins_given_up(self, place) {
             // It waited, and nobody wants its result any more: the client is told that it will not run.
             Some(Refusal::given_up())
         } else if self.host.is_stopping() {
@@ -709,6 +721,14 @@ impl Inner {
 }
 
 impl Where {
+    /// The procedure is about to run: whether the call was given up while it waited. Those that did
+    /// not wait are not looked at.
+    #[inline]
+    fn begins_given_up(&self, service: &Service, place: u32) -> bool {
+        let waited = matches!(self, Self::Own(..));
+        waited && service.stops_waiting(place)
+    }
+
     /// Whether the call of a record was given up meanwhile. Those that did not wait are not looked at.
     #[inline]
     fn is_given_up(&self, service: &Service, place: u32) -> bool {

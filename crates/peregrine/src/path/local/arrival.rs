@@ -69,21 +69,28 @@ pub(super) struct Patience {
     waited_for: AtomicBool,
     /// Until when no thread waits for it; zero if it never used a budget up.
     lost_until_ns: AtomicU64,
+    /// Returns the time in nanoseconds, by which all waiting is measured.
+    clock: fn() -> u64,
 }
 
 impl Patience {
     pub(super) const fn new(waits: Arc<Waits>) -> Self {
-        Self { waits, waited_for: AtomicBool::new(false), lost_until_ns: AtomicU64::new(0) }
+        Self::by(sys::boot_ns, waits)
+    }
+
+    const fn by(clock: fn() -> u64, waits: Arc<Waits>) -> Self {
+        let (waited_for, lost_until_ns) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { waits, waited_for, lost_until_ns, clock }
     }
 
     /// Whether the session used a budget up lately.
     fn is_lost(&self) -> bool {
         let until = self.lost_until_ns.load(Ordering::Relaxed);
-        until != 0 && sys::boot_ns() < until
+        until != 0 && (self.clock)() < until
     }
 
     fn lose(&self, waited_ns: u64) {
-        let until = sys::boot_ns().saturating_add(waited_ns.saturating_mul(PENALTY.into()));
+        let until = (self.clock)().saturating_add(waited_ns.saturating_mul(PENALTY.into()));
         self.lost_until_ns.fetch_max(until, Ordering::Relaxed);
     }
 }
@@ -127,6 +134,7 @@ impl<'a> Arrival<'a> {
     /// Looks for a moment, and waits then, if the client and the session may be waited for.
     #[cold]
     fn look(&self, bytes: usize) -> Option<usize> {
+        let clock = self.patience.clock;
         let lent = self.lent.load(Ordering::Relaxed);
         let budget = budget(self.total, lent);
         let before = self.waited_ns.load(Ordering::Relaxed);
@@ -134,7 +142,7 @@ impl<'a> Arrival<'a> {
             return None;
         }
         let looked = self.looks.load(Ordering::Relaxed);
-        let mut begun = (looked >= LOOKS).then(sys::boot_ns);
+        let mut begun = (looked >= LOOKS).then(clock);
         let mut found = None;
         for look in 1..=LOOKS {
             spin_loop();
@@ -146,18 +154,18 @@ impl<'a> Arrival<'a> {
         }
         if found.is_none() {
             self.looks.store(LOOKS, Ordering::Relaxed);
-            let begun = *begun.get_or_insert_with(sys::boot_ns);
+            let begun = *begun.get_or_insert_with(clock);
             found = self.wait_longer(bytes, begun, budget - before, lent);
         }
         if let Some(begun) = begun {
-            self.waited_ns.fetch_add(sys::boot_ns().saturating_sub(begun), Ordering::Relaxed);
+            self.waited_ns.fetch_add(clock().saturating_sub(begun), Ordering::Relaxed);
         }
         found
     }
 
     /// The client does not write: it may not be running.
     fn wait_longer(&self, bytes: usize, begun: u64, left: u64, lent: bool) -> Option<usize> {
-        let Patience { waits, waited_for, .. } = self.patience;
+        let Patience { waits, waited_for, clock, .. } = self.patience;
         // A procedure was counted when it began.
         if !lent {
             if self.patience.is_lost() || waited_for.swap(true, Ordering::AcqRel) {
@@ -172,7 +180,7 @@ impl<'a> Arrival<'a> {
             if let Some(there) = self.more_than(bytes) {
                 break Some(there);
             }
-            let waited = sys::boot_ns().saturating_sub(begun);
+            let waited = clock().saturating_sub(begun);
             if self.closed.load(Ordering::Acquire) {
                 break None;
             }
@@ -229,23 +237,44 @@ impl Drop for Arrival<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
+    use core::cell::Cell;
 
-    /// Adds `step` bytes a millisecond until the work is done; what it returns, and how long it took.
-    fn trickled<R>(progress: &AtomicU32, step: u32, work: impl FnOnce() -> R) -> (R, Duration) {
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    progress.fetch_add(step, Ordering::Release);
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            });
-            let begun = Instant::now();
-            let result = work();
-            done.store(true, Ordering::Relaxed);
-            (result, begun.elapsed())
-        })
+    /// What each reading of the clock adds to it.
+    const TICK_NS: u64 = 100_000;
+
+    thread_local! {
+        /// The time, and how often the clock was read.
+        static NOW_NS: Cell<u64> = const { Cell::new(1) };
+        /// The word that a trickling client advances, if there is one.
+        static TRICKLE: Cell<Option<&'static AtomicU32>> = const { Cell::new(None) };
+    }
+
+    fn now_ns() -> u64 {
+        NOW_NS.get()
+    }
+
+    /// A clock that only its readers advance. Each fourth reading brings a byte of the trickle.
+    fn clock() -> u64 {
+        let now = NOW_NS.get() + TICK_NS;
+        NOW_NS.set(now);
+        if let Some(progress) = TRICKLE.get().filter(|_| (now / TICK_NS).is_multiple_of(4)) {
+            progress.fetch_add(1, Ordering::Release);
+        }
+        now
+    }
+
+    /// A word that tells of progress; tests keep it for as long as the program runs.
+    fn progress() -> &'static AtomicU32 {
+        Box::leak(Box::default())
+    }
+
+    /// Does the work while a client trickles; what it returns, and how long it took by the clock.
+    fn trickled<R>(progress: &'static AtomicU32, work: impl FnOnce() -> R) -> (R, Duration) {
+        let begun = now_ns();
+        TRICKLE.set(Some(progress));
+        let result = work();
+        TRICKLE.set(None);
+        (result, Duration::from_nanos(now_ns() - begun))
     }
 
     /// Reads it in small steps; how far that went.
@@ -265,18 +294,20 @@ mod tests {
     #[test]
     fn progress_does_not_renew_the_budget() {
         let (waits, closed) = (Waits::of(8), AtomicBool::new(false));
-        let patience = Patience::new(waits);
-        let progress = AtomicU32::new(0);
-        let arrival = Arrival::new(&patience, &progress, &closed, 1000);
-        let (there, took) = trickled(&progress, 1, || read(&arrival));
-        assert!(there < 1000, "{there} bytes in {took:?}");
+        let patience = Patience::by(clock, waits);
+        let progress = progress();
+        let arrival = Arrival::new(&patience, progress, &closed, 1000);
+        let (there, took) = trickled(progress, || read(&arrival));
+        // A byte comes at least every millisecond, so that no wait alone uses the budget up.
+        assert!((10..100).contains(&there), "{there} bytes in {took:?}");
+        assert!(took < limits::STALL_TIME * 2, "{there} bytes in {took:?}");
         assert!(patience.is_lost());
         // From now on the session is looked for, and not waited for.
-        let begun = Instant::now();
-        let late = Arrival::new(&patience, &progress, &closed, 1000);
+        let begun = now_ns();
+        let late = Arrival::new(&patience, progress, &closed, 1000);
         assert_eq!(late.wait(999), None);
         assert!(!late.lend(), "a procedure begins on what may never come");
-        assert!(begun.elapsed() < limits::STALL_TIME * 100);
+        assert!(Duration::from_nanos(now_ns() - begun) < limits::STALL_TIME);
         // What is there needs no patience.
         progress.store(1000, Ordering::Relaxed);
         assert!(late.lend());
@@ -286,17 +317,18 @@ mod tests {
     #[test]
     fn a_lent_buffer_has_one_budget_for_all_reads() {
         let (waits, closed) = (Waits::of(8), AtomicBool::new(false));
-        let patience = Patience::new(Arc::clone(&waits));
-        let progress = AtomicU32::new(0);
-        let arrival = Arrival::new(&patience, &progress, &closed, 10_000);
+        let patience = Patience::by(clock, Arc::clone(&waits));
+        let progress = progress();
+        let arrival = Arrival::new(&patience, progress, &closed, 10_000);
         assert!(arrival.lend());
         // No other procedure, and no thread, of this server waits meanwhile.
-        let other = Patience::new(Arc::clone(&waits));
-        let second = Arrival::new(&other, &progress, &closed, 10_000);
+        let other = Patience::by(clock, Arc::clone(&waits));
+        let second = Arrival::new(&other, progress, &closed, 10_000);
         assert!(!second.lend());
-        let (there, took) = trickled(&progress, 1, || read(&arrival));
-        assert!(there < 10_000, "{there} bytes in {took:?}");
-        assert!(took >= limits::LENT_STALL_TIME, "{took:?}");
+        let (there, took) = trickled(progress, || read(&arrival));
+        assert!((100..1000).contains(&there), "{there} bytes in {took:?}");
+        let least = limits::LENT_STALL_TIME;
+        assert!(took >= least && took < 2 * least, "{took:?}");
         drop(arrival);
         assert!(second.lend(), "it is counted no more");
     }

@@ -40,6 +40,11 @@ impl Place {
     fn key(&self) -> u64 {
         self.region.key(self.index)
     }
+
+    /// Whether it is the same A-stack.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
 }
 
 /// A hot A-stack, as the thread at the desk knows it.

@@ -8,7 +8,7 @@
 mod arrival;
 mod attend;
 mod client;
-#[cfg(fuzzing)]
+#[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handshake;
 mod processors;

@@ -80,7 +80,7 @@ impl Session {
             _ => (
                 Kind::BadResult,
                 false,
-                format!("the memory shared with process {pid} was overwritten"),
+                format!("the memory shared with process {pid} was overwritten by a stray write"),
             ),
         };
         let executed = if certain && !taken { Executed::No } else { Executed::Maybe };

@@ -198,7 +198,7 @@ impl Connection {
         write: impl FnOnce(&mut Sending<'a, Patience<'a>>) -> io::Result<()>,
     ) -> Result<(), CallError> {
         let Some(turn) = self.output.take(deadline) else {
-            let text = "others were still sending on the connection";
+            let text = "other threads were still sending on the connection";
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text));
         };
         if self.has_ended() {
@@ -255,12 +255,12 @@ impl Connection {
         // The deadline; the system's own is an error of the connection.
         let late = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
         if late && !begun {
-            let text = "the server takes nothing more";
+            let text = "the server does not read from the connection";
             return CallError::not_executed(Kind::TimedOut, Phase::Call, text);
         }
         let why = match late {
             // The rest of the message can come no more, and so nothing behind it can.
-            true => "a caller gave up in the middle of sending".to_owned(),
+            true => "a call reached its deadline when only a part of it was sent".to_owned(),
             false => format!("sending failed: {error}"),
         };
         self.end(Kind::ServerGone, Executed::Maybe, why);
@@ -456,9 +456,14 @@ impl Connection {
         }
     }
 
-    /// Receives what is there, for whomever it is.
+    /// Receives what is there, for whomever it is; not all of it if that is very much, for a server may
+    /// send without a pause, and the thread that receives has other work.
     fn drain(&self, input: &mut Input) {
-        while !self.has_ended() {
+        const STEPS_MAX: usize = 256;
+        for _ in 0..STEPS_MAX {
+            if self.has_ended() {
+                return;
+            }
             match self.step(input, None, false) {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -480,7 +485,9 @@ impl Connection {
     fn lost(&self, error: &io::Error) {
         let (kind, text) = match error.kind() {
             io::ErrorKind::Interrupted => return,
-            io::ErrorKind::UnexpectedEof => (Kind::ServerGone, "the server closed it".to_owned()),
+            io::ErrorKind::UnexpectedEof => {
+                (Kind::ServerGone, "the server closed the connection".to_owned())
+            }
             io::ErrorKind::InvalidData => (Kind::ProtocolMismatch, error.to_string()),
             _ => (Kind::ServerGone, format!("receiving failed: {error}")),
         };
@@ -598,11 +605,18 @@ impl Connection {
                 let slot = self.slots.get(index as usize);
                 let awaited = slot.filter(|slot| slot.awaits(header.number));
                 if awaited.is_none() {
-                    return Err(wrong(format!("an answer to no question ({})", header.number)));
+                    return Err(wrong(format!(
+                        "the server answered call {}, which nobody waits for",
+                        header.number
+                    )));
                 }
                 Some(index)
             }
-            kind => return Err(wrong(format!("a server says no {kind:?}"))),
+            kind => {
+                return Err(wrong(format!(
+                    "the server sent a message that only clients send: {kind:?}"
+                )));
+            }
         };
         let room = if frame.is_some() { self.message_bytes() } else { 0 };
         if header.body as usize > room || header.extensions > 0 {

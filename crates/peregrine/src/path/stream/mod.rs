@@ -11,4 +11,4 @@ mod server;
 mod turn;
 
 pub(crate) use client::{Connection, Grant, StreamPath, ask_alone};
-pub(crate) use server::{Attended, Host, Incoming, StreamWorker, Terms};
+pub(crate) use server::{Attended, Host, Incoming, Intake, Resume, StreamWorker, Terms};

@@ -4,21 +4,26 @@
 mod calls;
 mod gathered;
 mod host;
+mod intake;
 mod reading;
 mod unread;
 mod worker;
 
 pub(crate) use host::{Host, Terms};
+pub(crate) use intake::{Intake, Resume};
 pub(crate) use worker::StreamWorker;
 
+use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
+use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::calls::InFlight;
 use self::gathered::Gathered;
+use self::intake::Reservation;
 use self::reading::{Got, Kept};
 use self::unread::{Never, Unread};
 use super::sending::Sending;
@@ -83,6 +88,9 @@ pub(crate) struct Incoming {
     held: AtomicBool,
     /// Differs from that of every other connection of this process.
     number: u64,
+    /// Where it reserves memory for its messages, and in whose name.
+    intake: Arc<Intake>,
+    host: IpAddr,
 }
 
 /// Whether a connection goes on.
@@ -120,7 +128,11 @@ impl Drop for Permit<'_> {
 }
 
 impl Incoming {
-    pub(crate) fn new(stream: Stream) -> io::Result<Self> {
+    /// A connection from a host, or from a group of hosts that count as one.
+    ///
+    /// # Errors
+    /// Those of the socket.
+    pub(crate) fn new(stream: Stream, intake: Arc<Intake>, host: IpAddr) -> io::Result<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         stream.patience(IDLE)?;
         Ok(Self {
@@ -136,6 +148,8 @@ impl Incoming {
             closed: AtomicBool::new(false),
             held: AtomicBool::new(false),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            intake,
+            host,
         })
     }
 
@@ -235,7 +249,7 @@ impl Incoming {
         let stalled = self.load(worker);
         loop {
             if self.closed.load(Ordering::Acquire) {
-                self.is_whole(worker, host);
+                drop(Self::is_whole(worker));
                 return Attended::Ended;
             }
             if worker.skip > 0 {
@@ -256,7 +270,7 @@ impl Incoming {
             if let Some(header) = header {
                 // Before its memory is: what is not wanted does not come in.
                 if let Some(refusal) = self.unwanted(&header, worker) {
-                    self.is_whole(worker, host);
+                    drop(Self::is_whole(worker));
                     match refusal {
                         Some(refusal) => {
                             self.refuse(header.number, &refusal, host);
@@ -268,8 +282,8 @@ impl Incoming {
                     }
                 }
                 if there >= needed {
-                    self.is_whole(worker, host);
-                    match self.serve(header, worker, host) {
+                    let reserved = Self::is_whole(worker);
+                    match self.serve(header, reserved, worker, host) {
                         Some(attended) => return attended,
                         // Others first: this one may have calls without end.
                         None if host.is_hungry() => return self.stand_in_line(worker, host),
@@ -284,7 +298,7 @@ impl Incoming {
             match self.receive(worker, needed, !leaves, host) {
                 Got::Some => {}
                 Got::Closed => {
-                    self.is_whole(worker, host);
+                    drop(Self::is_whole(worker));
                     return Attended::Ended;
                 }
                 Got::Nothing => return self.park(worker, host),
@@ -338,10 +352,11 @@ impl Incoming {
         worker.last.is_some()
     }
 
-    /// Serves a message that is there, whole. `None` to read on.
+    /// Serves a message that is there, whole, and the memory that is reserved for it. `None` to read on.
     fn serve(
         &self,
         header: Header,
+        reserved: Option<Reservation>,
         worker: &mut StreamWorker,
         host: &dyn Host,
     ) -> Option<Attended> {
@@ -349,7 +364,7 @@ impl Incoming {
         worker.from = at + header.rest();
         let body = at..at + header.body as usize;
         match header.kind {
-            wire::Kind::Call => return self.call(&header, body, worker, host),
+            wire::Kind::Call => return self.call(&header, body, reserved, worker, host),
             wire::Kind::Unbind => {
                 // Dropped when the rows are not locked any more: it may be the object's last owner.
                 let row = self.rows().remove(header.binding);
@@ -397,7 +412,8 @@ impl Incoming {
         };
         drop(rows);
         let Some(binding) = added else {
-            let text = format!("{} bindings of one connection", limits::BINDINGS_PER_CONNECTION);
+            let text =
+                format!("one connection may have {} bindings", limits::BINDINGS_PER_CONNECTION);
             return self.say_no(number, Kind::Exhausted, text, host);
         };
         if let Err((kind, text)) = host.still_offers(&bind.name) {
@@ -430,7 +446,8 @@ impl Incoming {
     fn call(
         &self,
         header: &Header,
-        body: core::ops::Range<usize>,
+        body: Range<usize>,
+        reserved: Option<Reservation>,
         worker: &mut StreamWorker,
         host: &dyn Host,
     ) -> Option<Attended> {
@@ -443,7 +460,7 @@ impl Incoming {
             self.calls.abandon(header.number);
         }
         let reads_on = self.leave_reading(&row, worker, host);
-        self.run(&row, header, body, worker, host);
+        self.run(&row, header, body, reserved, worker, host);
         drop(unanswered);
         match reads_on {
             None => return Some(Attended::Left),
@@ -499,12 +516,41 @@ impl Incoming {
         &self,
         row: &Row,
         header: &Header,
-        body: core::ops::Range<usize>,
+        body: Range<usize>,
+        reserved: Option<Reservation>,
         worker: &mut StreamWorker,
         host: &dyn Host,
     ) {
         let number = header.number;
+        let begins = body.start;
+        let behind = |begins| {
+            let at = align_up(begins + header.body as usize);
+            at..at + header.extensions as usize
+        };
+        let extensions = Window::from(worker.input.memory().get(behind(begins)).unwrap_or(&[]));
+        let came = (!extensions.is_empty()).then(Instant::now);
+        let inside = came.is_some() && extensions::is_from_inside(extensions);
+        let mut begins = begins;
+        let begun = host.begin(inside, &mut || {
+            // Behind a call that waits there may stand that it is given up.
+            self.hand_on(host);
+            if !inside && reserved.as_ref().is_some_and(|reserved| !reserved.may_wait()) {
+                let text = "calls that wait have taken all memory for calls of this host";
+                return Err(Refusal::new(Kind::Overloaded, text));
+            }
+            // Another thread reads on.
+            begins = worker.keep_only(begins..behind(begins).end);
+            Ok(())
+        });
+        // What it waited with is counted until here.
+        drop(reserved);
+        if let Err(refusal) = begun {
+            worker.counting.refused(Some(&row.tally));
+            return self.refuse(number, &refusal, host);
+        }
+        let permit = Permit(host);
         if worker.room(row.message_bytes).is_err() {
+            drop(permit);
             let text = "no memory for the result";
             worker.counting.refused(Some(&row.tally));
             return self.refuse(number, &Refusal::new(Kind::Exhausted, text), host);
@@ -512,17 +558,10 @@ impl Incoming {
         let StreamWorker { counting, input, reply, blocks, extended, largest, .. } = worker;
         let Some(reply) = reply.as_ref().map(Memory::space) else { return };
         let reply = reply.part(0, row.message_bytes).unwrap_or(Space::none());
-        let memory = input.memory();
-        let behind = align_up(body.end);
-        let (message, rest) = memory.split_at_mut(behind.min(memory.len()));
-        let behind = Window::from(rest.get(..header.extensions as usize).unwrap_or(&[]));
-        let came = (!behind.is_empty()).then(Instant::now);
-        let inside = came.is_some() && extensions::is_from_inside(behind);
-        // Behind a call that waits there may stand that it is given up.
-        if let Err(refusal) = host.begin(inside, &|| self.hand_on(host)) {
-            counting.refused(Some(&row.tally));
-            return self.refuse(number, &refusal, host);
-        }
+        let (memory, behind) = (input.memory(), behind(begins));
+        let (message, rest) = memory.split_at_mut(behind.start.min(memory.len()));
+        let behind = Window::from(rest.get(..behind.len()).unwrap_or(&[]));
+        let body = begins..begins + header.body as usize;
         let mut refusal = None;
         if came.is_some() || *extended {
             *extended = came.is_some();
@@ -532,7 +571,6 @@ impl Incoming {
         if refusal.is_none() && !self.calls.starts(number) {
             refusal = Some(Refusal::given_up());
         }
-        let permit = Permit(host);
         if let Some(refusal) = refusal {
             drop(permit);
             counting.refused(Some(&row.tally));

@@ -468,8 +468,8 @@ pub(crate) struct Binding {
     asks_version: bool,
     serial: u16,
     echo: u16,
-    /// When the packet of `serial` was sent.
-    sent: Moment,
+    /// When each packet was sent, the one of serial 1 first.
+    sent: [Moment; TRIES_MAX as usize],
     round_trip: u64,
     wait: u64,
     due: Moment,
@@ -504,7 +504,7 @@ impl Binding {
             asks_version: false,
             serial: 0,
             echo: 0,
-            sent: now,
+            sent: [now; TRIES_MAX as usize],
             round_trip: WAIT_FIRST,
             wait: WAIT_FIRST,
             due: now,
@@ -523,16 +523,16 @@ impl Binding {
         }
         if core::mem::take(&mut self.asks_version) {
             versions::ask(self.nonce, out);
-            self.due = self.sent.after(self.wait);
+            self.due = now.after(self.wait);
             return Some(());
         }
         if self.tries == TRIES_MAX {
             self.state = State::Ended(Bound::Dead);
             return None;
         }
+        self.sent[usize::from(self.tries)] = now;
         self.tries += 1;
         self.serial += 1;
-        self.sent = now;
         self.due = now.after(self.wait);
         self.wait = (self.wait * 2).min(WAIT_MAX);
         said.emit(self.nonce, self.serial, self.echo, out);
@@ -583,21 +583,25 @@ impl Binding {
                 State::Bind(cookie)
             }
             (Said::Bound(grant), State::Bind(_)) => {
-                State::Ended(Bound::Granted(grant, self.measure(now, header)))
+                State::Ended(Bound::Granted(grant, self.measure(now, header.echo)))
             }
             (Said::Unbound(denial), State::Hello | State::Bind(_)) => {
                 State::Ended(Bound::Denied(denial))
             }
             _ => return false,
         };
-        self.round_trip = self.measure(now, header);
+        self.round_trip = self.measure(now, header.echo);
         self.echo = header.serial;
         true
     }
 
-    /// The round trip, if this answers the packet that was sent last.
-    const fn measure(&self, now: Moment, header: &Header) -> u64 {
-        if header.echo == self.serial { now.since(self.sent) } else { self.round_trip }
+    /// The round trip of the packet that is answered. If that takes longer than the wait for an answer,
+    /// each packet is sent more than once, and the answer to the first one comes first. The echo tells
+    /// which one it is for. So, unlike TCP, the client can measure packets that it sent again.
+    fn measure(&self, now: Moment, echo: u16) -> u64 {
+        let sent = &self.sent[..usize::from(self.serial)];
+        let answered = usize::from(echo).checked_sub(1).and_then(|at| sent.get(at));
+        answered.map_or(self.round_trip, |sent| now.since(*sent))
     }
 
     pub(crate) const fn next_timer(&self) -> Option<Moment> {

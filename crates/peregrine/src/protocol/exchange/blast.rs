@@ -1,6 +1,6 @@
 //! The sending end of a message: what goes out next, how much at a time, what goes out again.
 
-use super::flow::{Flow, Lend, WINDOW_FIRST};
+use super::flow::{Flow, Lend, Pace};
 use super::header::{BITMAP_BYTES_MAX, Flags, before};
 use super::message::Cut;
 use super::positions::{Positions, SPAN};
@@ -10,13 +10,16 @@ use super::time::{MILLISECOND, Moment};
 /// positions.
 const ASKS: u32 = 8;
 const ASK_AFTER: u32 = 16;
+/// Where positions are spread over the round trip, the receiver is asked each time after so many positions
+/// or so much time, whichever is longer: each answer makes room for as many, and they leave in one burst.
+const ASK_AFTER_PACED: u32 = 4;
+const ASK_TIME: u64 = MILLISECOND / 5;
 /// Positions that are sent at once where they are spread over the round trip: what the window allows in
-/// this time, at least and at most so many.
-const BURST: u64 = 2 * MILLISECOND;
-const BURST_MIN: u64 = 8;
+/// this time, at least and at most so many. TCP sends two packets for each acknowledgement; a sender with
+/// larger bursts loses as many packets where a queue overflows, but less often, and takes more than its share.
+const BURST: u64 = MILLISECOND;
+const BURST_MIN: u64 = 2;
 const BURST_MAX: u64 = 44;
-/// A sender that comes late makes up for this much time.
-const LATE: u64 = 5 * MILLISECOND;
 
 /// What the receiver says that it has.
 #[derive(Clone, Copy, Debug)]
@@ -86,8 +89,9 @@ pub(crate) enum Heard {
 ///
 /// All that are missing below [`Blast::declared`] were sent again or wait for it. A round is those of
 /// them that were below it when the first of the round was sent; they are lost again if the receiver has
-/// heard what was sent last of the round and does not have them. Serials wrap round, so a round is
-/// forgotten as soon as the receiver has all of it.
+/// heard what was sent last of the round and does not have them. Those that were declared later, and were
+/// sent again during the round, are a round as soon as this one is over. Serials wrap round, so a round
+/// is forgotten as soon as the receiver has all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Round {
     None,
@@ -106,8 +110,10 @@ pub(crate) struct Blast {
     cut: Cut,
     /// The receiver has all below.
     base: u32,
-    /// Never sent from here on.
+    /// Not sent from here on since the message was begun.
     next: u32,
+    /// Not sent from here on before it was begun again, cut in the same way.
+    earlier: u32,
     /// How many are to be sent again.
     missing: u32,
     /// How many the receiver had when it last said.
@@ -141,6 +147,7 @@ impl Blast {
             cut,
             base: 0,
             next: 0,
+            earlier: 0,
             missing: 0,
             had: 0,
             declared: 0,
@@ -160,6 +167,12 @@ impl Blast {
     /// A message all of which is sent again, perhaps cut otherwise.
     pub(crate) fn anew(cut: Cut) -> Self {
         Self { anew: true, ..Self::new(cut) }
+    }
+
+    /// The same message from its start, for the receiver says that it has taken nothing. It may have said
+    /// so long ago, and have taken positions since that were sent before.
+    pub(crate) fn begun_again(&self) -> Self {
+        Self { earlier: self.next.max(self.earlier), ..Self::new(self.cut) }
     }
 
     #[inline]
@@ -220,7 +233,7 @@ impl Blast {
         if again.is_none() && !more {
             return None;
         }
-        let (size, interval) = path.flow.lend(|flow| {
+        let (size, pace) = path.flow.lend(|flow| {
             if self.next == 0 {
                 self.reductions = flow.reductions();
             } else if self.reductions != flow.reductions() {
@@ -232,9 +245,9 @@ impl Blast {
                 (self.reductions, self.recovery) = (flow.reductions(), self.next);
             }
             let share = path.share(flow);
-            (share, flow.interval(share))
+            (share, flow.pace(share))
         });
-        if self.flying() >= size || self.is_early(path.now, interval) {
+        if self.flying() >= size || self.is_early(path.now, &pace) {
             return None;
         }
         let mut flags = Flags::NONE;
@@ -255,7 +268,7 @@ impl Blast {
         };
         self.newest = serial;
         self.unasked += 1;
-        if self.asks(size) {
+        if self.asks(size, pace.interval) {
             flags = flags.with(Flags::PLEASE);
         }
         if flags.has(Flags::PLEASE) {
@@ -268,13 +281,13 @@ impl Blast {
     }
 
     /// Whether the next position has to wait for its turn; if not, it is reckoned as sent.
-    fn is_early(&mut self, now: Moment, interval: u64) -> bool {
+    fn is_early(&mut self, now: Moment, pace: &Pace) -> bool {
+        let interval = pace.interval;
         if interval == 0 {
             return false;
         }
-        // The beginning of a message need not wait, as if nothing had been sent for long.
-        let first = self.next == 0;
-        let late = if first { u64::from(WINDOW_FIRST) * interval } else { LATE };
+        // A message begins as if nothing had been sent for a while.
+        let late = if self.next == 0 { u64::from(pace.first) * interval } else { pace.late };
         let burst = (BURST / interval).clamp(BURST_MIN, BURST_MAX) * interval;
         self.paced = self.paced.max(Moment(now.0.saturating_sub(late)));
         self.waits = self.paced.since(now) >= burst;
@@ -297,11 +310,15 @@ impl Blast {
     /// Whether the position sent just now asks what the receiver has: several of a window do, and the
     /// last before we would stop; none if the rest of the message may follow at once, for its end is
     /// answered without being asked for.
-    fn asks(&self, size: u32) -> bool {
+    fn asks(&self, size: u32, interval: u64) -> bool {
         let rest = self.cut.count() - self.next + self.missing;
         let full = self.next - self.base >= SPAN;
         let room = if full && self.missing == 0 { 0 } else { size.saturating_sub(self.flying()) };
-        let often = (size / ASKS).max(ASK_AFTER).min(size.div_ceil(2));
+        let often = match ASK_TIME.checked_div(interval) {
+            None => (size / ASKS).max(ASK_AFTER),
+            Some(positions) => (size / ASKS).min(positions as u32).max(ASK_AFTER_PACED),
+        };
+        let often = often.min(size.div_ceil(2));
         rest > room && (u32::from(self.unasked) >= often || room == 0)
     }
 
@@ -312,12 +329,17 @@ impl Blast {
         path: &mut Path<'_, impl Lend>,
         missing: &mut Positions,
     ) -> Heard {
-        if have.next < self.base || have.next > self.next {
+        let sent = self.next.max(self.earlier);
+        if have.next < self.base || have.next > sent {
             return Heard::Nothing;
         }
         let end = have.end();
-        if end > self.next {
+        if end > sent {
             return Heard::Nothing;
+        }
+        if end > self.next {
+            // Sent before the message was begun again: what is missing of it is no sign of congestion.
+            (self.next, self.recovery) = (end, end);
         }
         let (flying, was_missing) = (self.flying(), self.missing > 0);
         let had = have.had.clamp(have.next, self.next).max(self.had);
@@ -397,14 +419,22 @@ impl Blast {
             }
         }
         self.declared = self.declared.max(known);
+        let is_over = match self.again {
+            Round::None => true,
+            Round::Open(end) | Round::Sent(end, _) => lost_again > 0 || self.base >= end,
+        };
         self.again = match self.again {
-            Round::Open(end) | Round::Sent(end, _) if self.base >= end => Round::None,
-            _ if lost_again > 0 => Round::None,
             // What of it had waited has come.
-            Round::Open(end) if set.first(self.base, self.base, end).is_none() => {
+            Round::Open(end) if !is_over && set.first(self.base, self.base, end).is_none() => {
                 Round::Sent(end, self.newest)
             }
-            again => again,
+            again if !is_over => again,
+            // Others were sent again meanwhile.
+            _ if self.missing == 0 && self.base < self.declared => {
+                Round::Sent(self.declared, self.newest)
+            }
+            // The first that is sent again begins one.
+            _ => Round::None,
         };
     }
 }

@@ -32,7 +32,7 @@ use super::caller::{Dropped, Send, emit_with};
 use super::flow::Lend;
 use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
 use super::header::{Handle, Header, Kind};
-use super::message::{Cut, Shape};
+use super::message::{Cut, PIECE_MIN, Shape};
 use super::positions::{Positions, SPAN};
 use super::time::{MILLISECOND, Moment, SECOND};
 
@@ -499,6 +499,11 @@ impl Callee {
             return self.end();
         }
         if header.piece > blast.cut().piece() {
+            // From before it asked for smaller pieces, or before it heard that it gets them.
+            if header.flags.has(Flags::PLEASE) {
+                self.hear(now, header);
+                self.owed = Owed::Have;
+            }
             return dropped(Dropped::Late);
         }
         let waited = header.flags.has(Flags::PLEASE);
@@ -597,6 +602,19 @@ impl Callee {
         }
     }
 
+    /// The driver knows that packets with larger pieces do not fit the way to the client: a result that
+    /// is being sent is cut anew, and the client is told. False if there is no need to.
+    pub(crate) fn narrow(&mut self, piece: u32) -> bool {
+        let piece = (piece & !15).max(PIECE_MIN);
+        let State::Replied(blast) = &mut self.state else { return false };
+        if piece >= blast.cut().piece() {
+            return false;
+        }
+        *blast = Blast::anew(Cut::new(self.shape.total, piece));
+        (self.piece, self.owed) = (piece, Owed::Have);
+        true
+    }
+
     /// The next packet to send, if there is one: written to `out`. Its range is one of the retained
     /// result.
     #[inline]
@@ -690,7 +708,7 @@ impl Callee {
     }
 
     /// The number of the record's call.
-    #[cfg(fuzzing)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) const fn sequence(&self) -> u32 {
         self.sequence
     }
@@ -720,13 +738,6 @@ impl Callee {
     /// The handle as it is granted.
     pub(crate) const fn lease(&self) -> Lease {
         Lease { handle: self.handle, generation: self.generation }
-    }
-
-    /// The number of the record's call.
-    #[cfg(test)]
-    #[allow(dead_code)] // the simulator asks
-    pub(crate) const fn sequence(&self) -> u32 {
-        self.sequence
     }
 
     /// Revokes the handle: no packet of it does anything any more.

@@ -123,8 +123,10 @@ pub(crate) struct Caller {
     interval: u64,
     /// The same while the server answers that it works.
     calm: u64,
-    /// The last packet that wants an answer.
+    /// The packet whose answer is timed, until the server has heard it or a later one.
     timed: Option<(u16, Moment)>,
+    /// The question that was asked last, until the same.
+    asked: Option<u16>,
     rtt: Rtt,
     /// Positions that the server takes.
     credits: u16,
@@ -162,6 +164,7 @@ impl Caller {
             interval: 0,
             calm: WAIT_MAX,
             timed: None,
+            asked: None,
             rtt: Rtt::new(round_trip),
             credits: terms.credits,
             seen: 0,
@@ -199,7 +202,7 @@ impl Caller {
             State::Calling { blast: Blast::new(Cut::new(call.total, self.piece)), held: false };
         // The call acknowledges the result before it.
         self.owed = Owed::Nothing;
-        (self.sent, self.timed) = (false, None);
+        (self.sent, self.timed, self.asked) = (false, None, None);
         self.unanswered = 0;
         self.fruitless = 0;
         self.waits = false;
@@ -248,13 +251,12 @@ impl Caller {
         Some(Send { bytes: HEADER_BYTES, range: cut.range(fragment) })
     }
 
-    /// Times the answer to a packet, unless that to an earlier one is still to be expected.
+    /// Times the answer to a packet, unless that to an earlier one is timed. A later packet never takes
+    /// the place of an earlier one: where several leave within a round trip, and the path has become
+    /// longer than was thought, no answer would ever be timed.
     #[inline]
     fn time(&mut self, serial: u16, now: Moment) {
-        let expected = |(_, sent)| now.since(sent) < self.rtt.wait();
-        if !self.timed.is_some_and(expected) {
-            self.timed = Some((serial, now));
-        }
+        self.timed.get_or_insert((serial, now));
     }
 
     /// The server may have been started again, or have forgotten the handle, since it was heard of.
@@ -306,7 +308,8 @@ impl Caller {
             }
             Owed::Bye | Owed::Nothing => self.header(Kind::Bye, self.serial),
         };
-        self.timed = Some((self.serial, now));
+        self.asked = Some(self.serial);
+        self.time(self.serial, now);
         emit_with(header, out, bytes);
         Send { bytes, range: 0..0 }
     }
@@ -359,6 +362,11 @@ impl Caller {
                 self.rtt.sample(now.since(sent));
             }
             self.timed = None;
+        }
+        if let Some(serial) = self.asked
+            && !before(header.echo, serial)
+        {
+            self.asked = None;
         }
     }
 
@@ -481,12 +489,17 @@ impl Caller {
         if !header.holds(bitmap) {
             return Handled::Dropped(Dropped::Damaged);
         }
-        let answers = self.timed.is_some_and(|(serial, _)| serial == header.echo);
+        let question = self.asked.or(self.timed.map(|(serial, _)| serial));
+        let answers = question == Some(header.echo);
         let silent = self.unanswered > 0;
         self.hear(now, header);
         if header.flags.has(Flags::ALL) {
             self.credits = header.credits;
             let replied = header.flags.has(Flags::REPLIED);
+            if replied && header.piece < self.piece && self.is_under_way() {
+                self.comes_in_smaller_pieces(now, header.piece);
+                return Handled::Nothing;
+            }
             let asked = matches!(self.state, State::Replied | State::Receiving { .. });
             if asked && replied && answers && silent {
                 self.result_is_withheld(now);
@@ -503,8 +516,7 @@ impl Caller {
         self.credits = header.credits;
         if core::mem::take(&mut self.waits) && header.fragment == 0 && bitmap.is_empty() {
             // What was sent before was not taken, and is no loss.
-            let cut = Cut::new(self.shape.total, self.piece);
-            self.state = State::Calling { blast: Blast::new(cut), held: false };
+            (*blast, *held) = (blast.begun_again(), false);
             self.interval = self.rtt.wait();
             self.due = now.after(self.interval);
             return Handled::Nothing;
@@ -546,6 +558,16 @@ impl Caller {
         self.waits = true;
         self.due = now.after(self.calm);
         Handled::Nothing
+    }
+
+    /// The result does not fit the server's way in the pieces that were agreed on: it comes in smaller
+    /// ones. What came in larger ones is not used.
+    fn comes_in_smaller_pieces(&mut self, now: Moment, piece: u32) {
+        (self.piece, self.fruitless) = (piece, 0);
+        self.state = State::Replied;
+        self.owed = Owed::Nothing;
+        self.interval = self.rtt.wait();
+        self.due = now.after(self.rtt.allowance());
     }
 
     fn server_has_all(&mut self, now: Moment, replied: bool, answers: bool) -> Handled {
@@ -616,7 +638,9 @@ impl Caller {
         Handled::Nothing
     }
 
-    const fn is_under_way(&self) -> bool {
+    /// Whether its call has begun and not ended.
+    #[inline]
+    pub(crate) const fn is_under_way(&self) -> bool {
         matches!(
             self.state,
             State::Asking { .. }

@@ -19,7 +19,8 @@ pub(crate) const WINDOW_MAX: u32 = 16_384;
 /// What is left of the window after a loss, and how fast it comes back, in positions per second cubed.
 const BETA: f64 = 0.7;
 const C: f64 = 0.4;
-/// How many positions a round trip a window grows that is as friendly as Reno's with this `BETA`.
+/// How many positions a round trip a window grows that is as friendly as Reno's with this `BETA`. RFC 9438
+/// changes to 1 at the window of the last loss. Linux does not, and we share links with it.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 /// Slow start is over if a round trip takes longer than the one before by an eighth, within these bounds.
 const LONGER_MIN: u64 = 4 * MILLISECOND;
@@ -30,8 +31,34 @@ const CAUTIOUS_ROUNDS: u8 = 5;
 const IDLE: u64 = 200 * MILLISECOND;
 /// On paths with a shorter round trip answers alone set the pace: a timer would be too coarse.
 const PACED_MIN: u64 = 2 * MILLISECOND;
+/// A share of no more positions is not spread either. After a long outage the smoothed round trip may be
+/// far too long; paced by it, a small share would take minutes, and nothing would correct the estimate.
+const UNPACED: u32 = 8;
+/// A sender that comes late, or has waited for an answer, makes up at once for this part of a round trip,
+/// within these bounds; for the rest it only sends at its pace.
+const LATE_PART: u64 = 16;
+const LATE_MIN: u64 = MILLISECOND;
+const LATE_MAX: u64 = 5 * MILLISECOND;
+/// Once losses have shown how much the path takes, a message begins with this part of a handle's share,
+/// so that it does not fill a queue at once that others use as well.
+const FIRST_PART: u32 = 4;
+/// The shortest round trip is that of the last two spans of this time, or of this many round trips if
+/// those are longer: a path that has become longer is known as such after that.
+const SPAN_TIME: u64 = 2 * SECOND;
+const SPAN_ROUND_TRIPS: u64 = 8;
 /// A receiver takes its credits once in this time.
 const CREDIT_TIME: u64 = 10 * MILLISECOND;
+
+/// How positions are spread over a round trip.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    /// Nanoseconds between two positions; zero if they need not be spread.
+    pub(crate) interval: u64,
+    /// Nanoseconds that a sender which comes late makes up for at once.
+    pub(crate) late: u64,
+    /// Positions with which a message begins at once.
+    pub(crate) first: u32,
+}
 
 /// Lends the flow of a peer for a moment to a handle that needs it.
 pub(crate) trait Lend {
@@ -52,9 +79,13 @@ pub(crate) struct Flow {
     back_after: f64,
     /// Counts losses; handles compare it.
     reductions: u16,
-    /// The smoothed and the shortest round trip, in nanoseconds; zero if none was measured.
+    /// The smoothed round trip, in nanoseconds; zero if none was measured.
     smoothed: u64,
+    /// The shortest round trip of this span and of the one before, `u64::MAX` if none was measured in
+    /// it, and when this span began.
     shortest: u64,
+    shortest_before: u64,
+    span_began: Moment,
     /// When something was sent or acknowledged last.
     used: Moment,
     /// The round trip under way: its number, when it began, the shortest answer of it and of the one
@@ -73,9 +104,9 @@ pub(crate) struct Flow {
 impl Flow {
     /// Nothing is known but perhaps a first round trip, in nanoseconds.
     pub(crate) const fn new(round_trip: Option<u64>) -> Self {
-        let first = match round_trip {
-            Some(first) => first,
-            None => 0,
+        let (smoothed, shortest) = match round_trip {
+            Some(first) => (first, first),
+            None => (0, u64::MAX),
         };
         Self {
             window: WINDOW_FIRST as f64,
@@ -85,8 +116,10 @@ impl Flow {
             epoch: None,
             back_after: 0.0,
             reductions: 0,
-            smoothed: first,
-            shortest: first,
+            smoothed,
+            shortest,
+            shortest_before: u64::MAX,
+            span_began: Moment(0),
             used: Moment(0),
             round: 0,
             began: Moment(0),
@@ -123,8 +156,16 @@ impl Flow {
     /// Positions that a receiver takes: so many within [`CREDIT_TIME`], and what was sent is spread over
     /// a round trip.
     fn allowed(&self, credits: u16) -> u32 {
-        let times = (self.shortest / CREDIT_TIME).clamp(1, 1000) as u32;
+        let times = (self.shortest() / CREDIT_TIME).clamp(1, 1000) as u32;
         (u32::from(credits) * times).min(WINDOW_MAX)
+    }
+
+    /// The shortest round trip that was measured lately, in nanoseconds.
+    fn shortest(&self) -> u64 {
+        match self.shortest.min(self.shortest_before) {
+            u64::MAX => self.smoothed,
+            shortest => shortest,
+        }
     }
 
     fn next_round(&mut self, now: Moment) {
@@ -132,6 +173,14 @@ impl Flow {
         self.round = self.round.checked_add(1).unwrap_or(1);
         self.began = now;
         self.active = core::mem::take(&mut self.counted).max(1);
+        let span = SPAN_TIME.max(SPAN_ROUND_TRIPS * self.smoothed);
+        if now.since(self.span_began) > span {
+            // Without use for long, the span before this one is too old as well.
+            let old = now.since(self.span_began) > 2 * span;
+            let last = core::mem::replace(&mut self.shortest, u64::MAX);
+            self.shortest_before = if old { u64::MAX } else { last };
+            self.span_began = now;
+        }
         if self.answer != u64::MAX {
             self.look_at_delay();
             self.answer_before = core::mem::replace(&mut self.answer, u64::MAX);
@@ -173,21 +222,25 @@ impl Flow {
         self.epoch = None;
     }
 
-    /// Nanoseconds between two positions of a handle with that share; zero if they need not be spread.
-    pub(crate) fn interval(&self, share: u32) -> u64 {
-        if self.smoothed < PACED_MIN {
-            return 0;
+    /// How the positions of a handle with that share are spread over the round trip.
+    pub(crate) fn pace(&self, share: u32) -> Pace {
+        let growing = self.window < self.threshold;
+        let late = (self.smoothed / LATE_PART).clamp(LATE_MIN, LATE_MAX);
+        let first = if growing { WINDOW_FIRST } else { (share / FIRST_PART).min(WINDOW_FIRST) };
+        if self.smoothed < PACED_MIN || share <= UNPACED {
+            return Pace { interval: 0, late, first };
         }
         // Faster than answers come, so that the window and not the pace is the limit.
-        let quarters = if self.window < self.threshold { 8 } else { 5 };
-        self.smoothed * 4 / quarters / u64::from(share.max(1))
+        let quarters = if growing { 8 } else { 5 };
+        Pace { interval: self.smoothed * 4 / quarters / u64::from(share.max(1)), late, first }
     }
 
     /// A packet was answered after so many nanoseconds.
     pub(crate) fn sample(&mut self, nanoseconds: u64) {
         let sample = nanoseconds.clamp(1, 10 * SECOND);
-        if self.smoothed == 0 {
-            (self.smoothed, self.shortest) = (sample, sample);
+        if self.smoothed == 0 || sample < self.shortest() / 2 {
+            // The first one, or the path has become shorter.
+            self.smoothed = sample;
         }
         self.smoothed = self.smoothed - self.smoothed / 8 + sample / 8;
         self.shortest = self.shortest.min(sample);
@@ -220,10 +273,9 @@ impl Flow {
                 *self.epoch.insert(now)
             }
         };
-        let seconds = (now.since(epoch) + self.smoothed) as f64 / SECOND as f64;
+        let seconds = (now.since(epoch) + self.shortest()) as f64 / SECOND as f64;
         let cubic = C.mul_add((seconds - self.back_after).powi(3), self.before);
-        let alpha = if self.friendly < self.before { ALPHA } else { 1.0 };
-        self.friendly += alpha * more / self.window;
+        self.friendly += ALPHA * more / self.window;
         if cubic < self.friendly {
             self.window = self.window.max(self.friendly);
         } else {
@@ -268,3 +320,6 @@ impl Lend for Unknown {
         with(&mut Flow::new(None))
     }
 }
+
+#[cfg(test)]
+mod tests;

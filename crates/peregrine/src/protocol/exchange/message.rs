@@ -52,8 +52,15 @@ pub(crate) const fn is_piece(bytes: u32) -> bool {
     bytes >= PIECE_MIN && bytes <= PIECE_MAX && bytes.is_multiple_of(16)
 }
 
-/// The next smaller piece to try when full ones do not get through; `None` below the smallest.
+/// Bytes of a piece that nearly every network carries: with headers, also those of IPv6, 1,500 bytes.
+const PIECE_COMMON: u32 = 1376;
+
+/// Returns the next smaller piece to try when full ones do not get through, or `None` if there is none.
+/// Where jumbo frames do not get through, ordinary ones do as a rule.
 pub(crate) fn smaller(piece: u32) -> Option<u32> {
+    if piece >= 2 * PIECE_COMMON {
+        return Some(PIECE_COMMON);
+    }
     (piece > PIECE_MIN).then(|| ((piece / 2) & !15).max(PIECE_MIN))
 }
 
@@ -139,7 +146,14 @@ mod tests {
         assert_eq!(smaller(1408), Some(704));
         assert_eq!(smaller(704), Some(512));
         assert_eq!(smaller(512), None);
-        assert_eq!(smaller(PIECE_MAX), Some(32_720));
+        assert_eq!(smaller(2 * PIECE_COMMON - 16), Some(1360));
+    }
+
+    #[test]
+    fn pieces_of_jumbo_frames_become_those_of_common_ones_at_once() {
+        assert_eq!(smaller(PIECE_MAX), Some(PIECE_COMMON));
+        assert_eq!(smaller(8896), Some(PIECE_COMMON));
+        assert!(is_piece(PIECE_COMMON));
     }
 
     #[test]

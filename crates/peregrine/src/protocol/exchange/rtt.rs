@@ -52,10 +52,11 @@ impl Rtt {
         self.estimate().max(self.least)
     }
 
-    /// How long after a question without an answer the next one comes, at most.
+    /// How long after a question without an answer the next one comes, at most. Ten of them are waited
+    /// for before a server is taken for dead, so each need not allow for as much variation as the first.
     #[inline]
     pub(crate) fn patience(&self) -> u64 {
-        self.estimate().max(WAIT_MAX)
+        (self.smoothed + 2 * self.variation).clamp(WAIT_MAX, WAIT_LONGEST)
     }
 
     #[inline]

@@ -121,6 +121,17 @@ impl Table {
         Some(Admission { place, evict })
     }
 
+    /// Whether this address has all places that its group may have.
+    pub(crate) fn has_its_share(&self, peer: u64) -> bool {
+        self.have[(peer % u64::from(self.groups)) as usize] >= self.share
+    }
+
+    /// Whether no place is free.
+    pub(crate) fn is_full(&self) -> bool {
+        let free = self.free();
+        self.links[free as usize].1 == free
+    }
+
     /// A record was forgotten, and nobody takes its place.
     pub(crate) fn release(&mut self, place: u32) {
         self.have[self.group[place as usize] as usize] -= 1;

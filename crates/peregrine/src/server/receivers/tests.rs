@@ -14,6 +14,8 @@ struct Jobs {
     refused: AtomicU32,
     /// Threads that wait inside, as the test has it.
     inside: AtomicU32,
+    /// Procedures that callers have given up, as the test has it.
+    captured: AtomicU32,
     panics: AtomicU32,
 }
 
@@ -67,6 +69,9 @@ impl Post for Arc<Jobs> {
     fn waiting_inside(&self) -> u32 {
         self.inside.load(Ordering::SeqCst)
     }
+    fn captured(&self) -> u32 {
+        self.captured.load(Ordering::SeqCst)
+    }
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         drop(self.jobs.lock().unwrap());
@@ -85,6 +90,7 @@ fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receiver
         seen: Mutex::default(),
         refused: AtomicU32::new(0),
         inside: AtomicU32::new(0),
+        captured: AtomicU32::new(0),
         panics: AtomicU32::new(0),
     });
     let receivers = Receivers::start(Arc::clone(&jobs), wait, bound, queue).unwrap();
@@ -158,6 +164,61 @@ fn the_bound_holds_and_what_is_beyond_it_waits_or_is_refused() {
 }
 
 #[test]
+fn captured_threads_are_replaced() {
+    let (jobs, receivers) = receivers(Wait::Adaptive, 2, 16);
+    let captured = [(); 2].map(|()| jobs.gated(false));
+    let waits = jobs.send(Duration::ZERO);
+    assert!(waits.recv_timeout(Duration::from_millis(50)).is_err(), "the bound holds");
+    jobs.captured.store(2, Ordering::SeqCst);
+    for _ in 0..20 {
+        jobs.send(Duration::ZERO).recv_timeout(LIMIT).expect("a call that waits for no thread");
+    }
+    waits.recv_timeout(LIMIT).expect("what waited goes first");
+    assert!(receivers.threads() <= 5, "{}", receivers.threads());
+    jobs.captured.store(0, Ordering::SeqCst);
+    for (open, end) in captured {
+        open.send(()).unwrap();
+        end.recv_timeout(LIMIT).unwrap();
+    }
+    jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
+    assert!(receivers.stop(LIMIT));
+}
+
+#[test]
+fn threads_end_that_are_not_needed_after_long_procedures() {
+    for wait in [Wait::Block, Wait::Adaptive] {
+        let (jobs, receivers) = receivers(wait, 48, 16);
+        let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
+        let until = |what: &str, is_so: &dyn Fn() -> bool| {
+            let until = Instant::now() + LIMIT;
+            while !is_so() {
+                assert!(
+                    Instant::now() < until,
+                    "{wait:?}: {what}: {} threads",
+                    receivers.threads()
+                );
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        until("they do not run", &|| receivers.running.load(Ordering::SeqCst) == 48);
+        for (open, end) in long {
+            open.send(()).unwrap();
+            end.recv_timeout(LIMIT).unwrap();
+        }
+        // Nothing comes that could wake a thread.
+        until("too many stay", &|| receivers.threads() <= ASLEEP_MAX as usize);
+        // Those that are left serve as many again.
+        let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
+        until("they do not run again", &|| receivers.running.load(Ordering::SeqCst) == 48);
+        for (open, end) in long {
+            open.send(()).unwrap();
+            end.recv_timeout(LIMIT).unwrap();
+        }
+        assert!(receivers.stop(LIMIT));
+    }
+}
+
+#[test]
 fn nothing_is_lost_by_a_single_receiver() {
     for wait in [Wait::Block, Wait::Adaptive] {
         let (jobs, receivers) = receivers(wait, 1, 10_000);
@@ -225,11 +286,12 @@ fn thread_that_panics_takes_its_own_place() {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
         }
-        assert_eq!(jobs.panics.load(Ordering::SeqCst), PANICS);
         assert!(receivers.threads() <= 3, "{} threads", receivers.threads());
         assert!(receivers.rest(&Drain::new(LIMIT, Arc::default())), "a call is counted as running");
         assert!(receivers.stop(LIMIT));
         assert_eq!(receivers.threads(), 0);
         assert_eq!(receivers.receiving.load(Ordering::SeqCst), 0);
+        // A thread tells of its panic after its job has ended.
+        assert_eq!(jobs.panics.load(Ordering::SeqCst), PANICS);
     }
 }

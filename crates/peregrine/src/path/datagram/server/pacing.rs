@@ -14,6 +14,8 @@ use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// How long the thread stays when there is nothing to send.
 const LINGER: Duration = Duration::from_secs(5);
+/// What the thread is called.
+const THREAD: &str = "peregrine-pace";
 /// Paths of peers beyond which those are forgotten that no record leads to.
 const FLOWS_MIN: usize = 64;
 
@@ -115,7 +117,7 @@ impl Service {
     }
 
     #[cold]
-    fn send_later(&self, due: Moment, place: u32) -> bool {
+    pub(super) fn send_later(&self, due: Moment, place: u32) -> bool {
         let mut state = self.pacer.state();
         if state.closed || (!state.runs && !self.start_pacing()) {
             return false;
@@ -134,14 +136,16 @@ impl Service {
         let (Some(service), Ok(mut hand)) = (self.this.upgrade(), self.hand()) else {
             return false;
         };
-        let thread = std::thread::Builder::new().name("peregrine-pace".into());
+        let thread = std::thread::Builder::new().name(THREAD.into());
         let work = move || {
-            while let Some(place) = service.pacer.next() {
-                let Some(record) = service.record(place) else { continue };
-                let mut inner = locked(&record.0);
-                inner.paced = false;
-                service.say(inner, &mut hand.output, &hand.counting);
-            }
+            service.host.outlive(THREAD, &mut || {
+                while let Some(place) = service.pacer.next() {
+                    let Some(record) = service.record(place) else { continue };
+                    let mut inner = locked(&record.0);
+                    inner.paced = false;
+                    service.say(inner, &mut hand.output, &hand.counting);
+                }
+            });
         };
         thread.spawn(work).is_ok()
     }

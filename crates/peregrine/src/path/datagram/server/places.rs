@@ -87,8 +87,7 @@ impl Service {
             count += 1;
         }
         if count == 0 {
-            let text = format!("{} callers are bound", limits::CALLERS_MAX);
-            return Err((Why::Exhausted, text));
+            return Err((Why::Exhausted, self.why_no_place(from)));
         }
         let digest = row.serve.interface().digest().0;
         let mut grant = Grant::new(self.number, self.incarnation, digest);
@@ -97,6 +96,21 @@ impl Service {
         grant.big_endian = row.serve.byte_order() == ByteOrder::Big;
         row.stands();
         Ok(grant.with(&leases[..count]))
+    }
+
+    /// Says why one more caller gets no place.
+    #[cold]
+    fn why_no_place(&self, from: &Address) -> String {
+        let host = self.peer(Peer::of(from).host());
+        let table = locked(&self.table);
+        if table.has_its_share(host) {
+            let most = limits::CALLERS_PER_HOST;
+            format!("{most} callers of this host are bound, the most that one host may have")
+        } else if table.is_full() {
+            format!("{} callers are bound, the most of all hosts", limits::CALLERS_MAX)
+        } else {
+            "there is no memory for one more caller".to_owned()
+        }
     }
 
     /// A handle for one more caller, if there is a place.

@@ -41,6 +41,8 @@ pub(super) struct Inner {
     pub(super) call: Option<(EStack, usize)>,
     /// What its call waits for.
     pub(super) waits: Waits,
+    /// Its procedure is counted among those that run although their callers have given them up.
+    pub(super) captured: bool,
     /// The number of the loan, while a thread has borrowed the memory of the call.
     pub(super) lent: Option<u32>,
     pub(super) loans: u32,
@@ -83,6 +85,7 @@ impl Records {
                     row: None,
                     call: None,
                     waits: Waits::No,
+                    captured: false,
                     lent: None,
                     loans: 0,
                     result: None,

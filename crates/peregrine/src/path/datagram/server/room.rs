@@ -34,6 +34,8 @@ pub(super) enum Waits {
     Room(bool),
     /// Room for its result.
     Result,
+    /// A thread.
+    Thread,
 }
 
 /// A call that waits at its client.
@@ -145,6 +147,8 @@ impl Service {
         match inner.waits {
             Waits::No => {}
             Waits::Result => self.results.is_waited_for(group, now),
+            // Its arguments take room for as long as it waits.
+            Waits::Thread => self.calls.goes_on(group),
             Waits::Room(_) if !inner.callee.waits_for_room(header.sequence) => {
                 // It was given up, or began again.
                 inner.waits = Waits::No;
@@ -305,7 +309,50 @@ impl Service {
 
     /// Makes a call independent of the hand that received it; refuses it if there is no memory.
     pub(crate) fn put_by(&self, hand: &mut Hand, work: Work) -> Option<Work> {
-        self.keep_work(hand, work, true)
+        let work = self.keep_work(hand, work, true)?;
+        if let Some(record) = self.record(work.place) {
+            let mut inner = locked(&record.0);
+            inner.waits = Waits::Thread;
+            // It may have been given up since it came.
+            self.ends(&mut inner);
+        }
+        Some(work)
+    }
+
+    /// The procedure of a call that has waited is about to run; whether the call was given up.
+    #[cold]
+    pub(super) fn stops_waiting(&self, place: u32) -> bool {
+        self.record(place).is_some_and(|record| {
+            let mut inner = locked(&record.0);
+            inner.waits = Waits::No;
+            inner.callee.is_given_up()
+        })
+    }
+
+    // Procedures whose callers have given them up.
+
+    /// The caller of a record has perhaps given its call up: if its procedure runs, it has captured a
+    /// thread.
+    #[cold]
+    pub(super) fn note_given_up(&self, inner: &mut Inner) {
+        if !inner.captured && inner.waits == Waits::No && inner.callee.is_given_up() {
+            inner.captured = true;
+            self.captured.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// The procedure of a record has ended, or does not run: it has captured no thread any more.
+    #[inline]
+    pub(super) fn ends(&self, inner: &mut Inner) {
+        if core::mem::take(&mut inner.captured) {
+            self.captured.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// How many procedures run although their callers have given them up.
+    #[inline]
+    pub(crate) fn captured_threads(&self) -> u32 {
+        self.captured.load(Ordering::SeqCst)
     }
 
     /// The same; `queued`: how many of these there are is bounded by the queue, so that one that fits

@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, ErrorKind};
 
-use super::{COPIED, Inner, Service, Why};
+use super::{COPIED, Inner, Service, Why, locked};
 use crate::counters::Counting;
 use crate::device::Train;
 use crate::path::datagram::keeping::{Peer, Retained};
@@ -70,22 +70,45 @@ impl Strangers {
     }
 }
 
+/// Whether a packet fits the way to its receiver, as far as this machine knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sent {
+    Fits,
+    TooWide,
+}
+
 impl Service {
     /// Notes how sending so many packets went: what the socket did not take is lost, like any other
     /// packet, and counted.
     #[inline]
-    pub(super) fn note_sent(&self, packets: usize, sent: io::Result<()>) {
-        if let Err(error) = sent {
-            self.note_unsent(packets, &error);
+    pub(super) fn note_sent(&self, packets: usize, sent: io::Result<()>) -> Sent {
+        match sent {
+            Ok(()) => Sent::Fits,
+            Err(error) => self.note_unsent(packets, &error),
         }
     }
 
     #[cold]
-    fn note_unsent(&self, packets: usize, error: &io::Error) {
+    fn note_unsent(&self, packets: usize, error: &io::Error) -> Sent {
         let full =
             error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS);
         if full {
             self.unsent.fetch_add(packets as u64, Ordering::Relaxed);
+        }
+        let wide = error.raw_os_error() == Some(libc::EMSGSIZE);
+        if wide { Sent::TooWide } else { Sent::Fits }
+    }
+
+    /// The way to a client does not take the packets of its result: this machine's own interface, or
+    /// a router on the way that said so, takes only shorter ones. The result is sent again in pieces
+    /// that fit.
+    #[cold]
+    fn narrow(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8], counting: &Counting) {
+        let Inner { callee, to, .. } = &mut *record;
+        let fits = self.socket.payload_to(to, HEADER_BYTES);
+        if fits.is_ok_and(|piece| callee.narrow(piece as u32)) {
+            // Not again without end: each time the pieces are smaller.
+            self.say(record, output, counting);
         }
     }
 
@@ -134,20 +157,29 @@ impl Service {
             // All in one packet. If it is lost the client asks for it.
             let bytes = whole.window().len();
             if bytes > COPIED {
-                self.note_sent(1, self.socket.send(&[whole.window()], Some(to)));
+                let sent = self.note_sent(1, self.socket.send(&[whole.window()], Some(to)));
+                if sent == Sent::TooWide {
+                    self.narrow(record, output, counting);
+                }
                 return;
             }
             // On the processor that this thread is on, the client may run before `send` returns;
             // then its next call must not find the record locked.
-            let (to, out) = (*to, &mut output[..bytes]);
+            let (to, place, out) = (*to, callee.handle_of().place, &mut output[..bytes]);
             let _ = whole.read(0, out);
             drop(record);
-            self.note_sent(1, self.socket.send(&[Window::from(&*out)], Some(&to)));
+            let sent = self.note_sent(1, self.socket.send(&[Window::from(&*out)], Some(&to)));
+            if sent == Sent::TooWide
+                && let Some(record) = self.record(place)
+            {
+                self.narrow(locked(&record.0), output, counting);
+            }
             return;
         }
         let mut train = Train::new(output, &self.socket);
         let mut next = Some(send);
         let mut chunk = checks::Chunk::default();
+        let mut fits = Sent::Fits;
         while let Some(send) = next {
             let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
             let payload = [space.part(start, length).unwrap_or(Space::none()).window()];
@@ -155,14 +187,18 @@ impl Service {
                 checks::seal_one_of_many(&mut out, &payload, &mut chunk);
             }
             if !train.push(&out[..send.bytes], &payload) {
-                self.note_sent(train.len(), train.send(&self.socket, Some(to)));
+                let sent = self.note_sent(train.len(), train.send(&self.socket, Some(to)));
+                fits = fits.max(sent);
                 train.push(&out[..send.bytes], &payload);
             }
             next = callee.poll_send(now, &**flow, &mut out);
             resent += u64::from(next.is_some() && header::is_resent(&out));
         }
         counting.resent(resent);
-        self.note_sent(train.len(), train.send(&self.socket, Some(to)));
+        fits = fits.max(self.note_sent(train.len(), train.send(&self.socket, Some(to))));
+        if fits == Sent::TooWide {
+            return self.narrow(record, output, counting);
+        }
         self.pace(callee, paced);
     }
 

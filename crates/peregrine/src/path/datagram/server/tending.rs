@@ -87,6 +87,7 @@ impl Service {
                     let sent = self.socket.send(&[Window::from(&out[..send.bytes])], Some(to));
                     self.note_sent(1, sent);
                 }
+                self.note_given_up(&mut inner);
                 // Others may begin meanwhile: they are not to wait for one that is long cancelled.
                 Some(again.unwrap_or(now.after(LOOK_MAX)).min(now.after(LOOK_MAX)))
             }

@@ -8,11 +8,15 @@ use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
 use crate::counters::Tally;
 use crate::device::udp::Udp;
 use crate::interface::Known;
+use crate::protocol::exchange::bind::{HANDLES_MAX, Name, Wish};
 use crate::protocol::exchange::callee::{Standing, Terms};
 use crate::protocol::exchange::header::{Handle, Header, Kind};
 use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
 struct Nothing;
+
+/// Threads that ask to be begun anew if they panic.
+static OUTLIVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Serve for Nothing {
     fn interface(&self) -> Known {
@@ -55,6 +59,10 @@ impl Host for Nothing {
     }
     fn is_stopping(&self) -> bool {
         false
+    }
+    fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
+        OUTLIVED.lock().unwrap().push(thread.to_owned());
+        work();
     }
 }
 
@@ -174,4 +182,56 @@ fn memory_that_an_earlier_call_needed_is_reckoned_as_what_it_is() {
     service.estacks.put(large, 90_000);
     let held = |bytes| service.room(moment(), 7, bytes).map(|(_, held)| held);
     assert_eq!([held(2000), held(2000)], [Some(90_000), Some(2000)]);
+}
+
+#[test]
+fn thread_that_paces_is_begun_anew_if_it_panics() {
+    let service = service();
+    locked(&service.records.made(0).unwrap().0).paced = true;
+    assert!(service.send_later(moment(), 0));
+    let begun = std::time::Instant::now();
+    // The thread has sent what the record had to send, which is nothing, by way of its guard.
+    while locked(&service.record(0).unwrap().0).paced {
+        assert!(begun.elapsed() < Duration::from_secs(20), "no thread paces");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    service.close();
+    assert!(OUTLIVED.lock().unwrap().iter().any(|thread| thread == "peregrine-pace"));
+}
+
+#[test]
+fn caller_without_a_place_is_told_whose_places_are_taken() {
+    let service = service();
+    let now = Moment(1_000_000 * MILLISECOND);
+    let wish = Wish {
+        name: Name::new(b"nothing").unwrap(),
+        digest: None,
+        handles: HANDLES_MAX as u16,
+        piece: PIECE,
+        result_bytes_max: BYTES,
+        credits: 64,
+        payload_check: false,
+    };
+    let mut granted = 0;
+    let mut fill = |host: u8| {
+        let from = Address::from(SocketAddr::from(([127, 0, 9, host], 9)));
+        loop {
+            match service.grant(now, &wish, &from) {
+                Ok(grant) => granted += grant.leases().len(),
+                Err((why, text)) => {
+                    assert_eq!(why, Why::Exhausted);
+                    return (granted, text);
+                }
+            }
+        }
+    };
+    let (theirs, text) = fill(0);
+    assert_eq!(theirs, limits::CALLERS_PER_HOST);
+    assert!(text.starts_with("4096 callers of this host are bound"), "{text}");
+    // Of so many hosts, some groups have places left when none is free any more.
+    let texts: Vec<_> = (1..=32).map(&mut fill).collect();
+    let (all, text) = &texts[31];
+    assert_eq!(*all, limits::CALLERS_MAX);
+    let full = texts.iter().filter(|(_, text)| text.starts_with("16384 callers are bound")).count();
+    assert!(full > 20, "{full} of 32 hosts are told so, the last one: {text}");
 }

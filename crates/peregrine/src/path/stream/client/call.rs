@@ -116,7 +116,7 @@ impl StreamPath {
         };
         // What lies behind the message is of an earlier one.
         if head_at.checked_add(head_bytes).is_none_or(|end| end > body) {
-            return Err(CallError::bad_result("its head lies outside the message"));
+            return Err(CallError::bad_result("the head of the result lies outside the message"));
         }
         if answer == Answer::Ok {
             let taken = call.take_packed_blocks(body as usize);

@@ -30,10 +30,10 @@ impl Full for Patience<'_> {
             if ready.writable {
                 return Ok(());
             }
+            if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             if !ready.readable {
-                if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                    return Err(io::ErrorKind::TimedOut.into());
-                }
                 vigil.look(connection);
                 continue;
             }

@@ -39,8 +39,12 @@ pub(crate) trait Host {
     /// Waits until one procedure more may run; is it to wait, `waits` is done first.
     ///
     /// # Errors
-    /// Why the call is not run.
-    fn begin(&self, from_inside: bool, waits: &dyn Fn()) -> Result<(), Refusal>;
+    /// Why the call is not run; those of `waits`.
+    fn begin(
+        &self,
+        from_inside: bool,
+        waits: &mut dyn FnMut() -> Result<(), Refusal>,
+    ) -> Result<(), Refusal>;
 
     /// A procedure has ended.
     fn end(&self);
@@ -62,12 +66,6 @@ pub(crate) trait Host {
 
     /// How threads wait.
     fn wait(&self) -> Wait;
-
-    /// Reserves memory for the message that is received; false if there is none for this host now.
-    fn reserve(&self, more: usize) -> bool;
-
-    /// Gives memory back; `over`: the connection has none reserved any more.
-    fn unreserve(&self, fewer: usize, over: bool);
 
     /// Has the connection read on when there may be memory for its message.
     fn hold(&self);

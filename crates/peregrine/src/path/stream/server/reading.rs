@@ -6,7 +6,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::intake::{Reservation, STUCK};
 use super::{Attended, Host, IDLE, Incoming, PARKED, QUEUED, READ_AHEAD, StreamWorker};
+use crate::call::chain::waiting_inside;
 use crate::call::{EStack, Wait};
 use crate::limits;
 use crate::path::local::block_cost;
@@ -27,21 +29,25 @@ pub(super) struct Kept {
 }
 
 /// A message that is larger than what is read ahead, and has not come whole.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Default)]
 pub(super) struct Part {
-    /// Bytes of memory that are reserved for it.
-    pub(super) reserved: usize,
+    /// The memory that is reserved for it.
+    reserved: Option<Reservation>,
     /// When it began to come.
     began: Option<Instant>,
     /// For how long it was not read because there was no memory for it, and since when it is not.
     held: Duration,
     held_since: Option<Instant>,
+    /// Whether it may be a nested call, for which a procedure of this process waits: not if no thread
+    /// waited inside when memory was first wanted for it, for such a thread begins to wait before it
+    /// sends anything. `None` until then.
+    may_be_nested: Option<bool>,
 }
 
 impl Part {
     /// How long its client may still take for what has come of it, so many bytes.
     fn patience(&self, bytes: usize, now: Instant) -> Option<Duration> {
-        let began = self.began.filter(|_| self.reserved > 0 && self.held_since.is_none())?;
+        let began = self.began.filter(|_| self.held_since.is_none())?;
         let spent = now.saturating_duration_since(began).saturating_sub(self.held);
         let rate = Duration::from_secs_f64(bytes as f64 / limits::MESSAGE_RATE as f64);
         Some((limits::MESSAGE_TIME + rate).saturating_sub(spent))
@@ -83,7 +89,7 @@ impl Incoming {
     /// Leaves it to the keeper.
     pub(super) fn park(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         let patience = worker.part.patience(worker.to - worker.from, Instant::now());
-        if !self.put_back(worker, host, true) {
+        if !self.put_back(worker, true) {
             return Attended::Ended;
         }
         self.set(PARKED);
@@ -98,7 +104,7 @@ impl Incoming {
     #[cold]
     pub(super) fn hold(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
         worker.part.held_since = Some(Instant::now());
-        if !self.put_back(worker, host, true) {
+        if !self.put_back(worker, true) {
             return Attended::Ended;
         }
         self.set(PARKED);
@@ -110,7 +116,7 @@ impl Incoming {
     /// Leaves it to the thread that comes to it when others have been served.
     #[cold]
     pub(super) fn stand_in_line(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
-        if !self.put_back(worker, host, false) {
+        if !self.put_back(worker, false) {
             return Attended::Ended;
         }
         self.set(QUEUED);
@@ -120,9 +126,9 @@ impl Incoming {
 
     /// Keeps what was received and not looked at; false if that cannot be, or the connection was
     /// closed meanwhile.
-    fn put_back(&self, worker: &mut StreamWorker, host: &dyn Host, parks: bool) -> bool {
-        let mut kept = self.kept();
-        let kept = &mut *kept;
+    fn put_back(&self, worker: &mut StreamWorker, parks: bool) -> bool {
+        let mut kept_guard = self.kept();
+        let kept = &mut *kept_guard;
         let bytes = worker.to - worker.from;
         worker.move_to_front();
         if worker.input.memory().len() <= 2 * bytes {
@@ -141,24 +147,30 @@ impl Incoming {
         }
         (kept.bytes, kept.skip) = (bytes, worker.skip);
         kept.stalled = parks && (bytes > 0 || kept.skip > 0);
-        kept.part = core::mem::take(&mut worker.part);
-        // What was reserved for what may have come, and did not.
-        let needed = kept.memory.memory().len().min(kept.part.reserved);
-        host.unreserve(kept.part.reserved - needed, needed == 0);
-        kept.part.reserved = needed;
+        let needed = kept.memory.memory().len();
         (worker.from, worker.to, worker.skip) = (0, 0, 0);
-        // The one who ends it closes it first, and then asks what was kept.
+        let mut part = core::mem::take(&mut worker.part);
+        drop(kept_guard);
+        // What was reserved for what may have come, and did not. Other connections then read on, so
+        // nothing is locked here.
+        if let Some(reserved) = &mut part.reserved {
+            reserved.shrink(needed);
+        }
+        let mut kept = self.kept();
+        // Whoever ends the connection closes it first, and then forgets what was kept.
         if self.closed.load(Ordering::SeqCst) {
-            host.unreserve(core::mem::take(&mut kept.part.reserved), true);
+            drop(kept);
             return false;
         }
+        kept.part = part;
         true
     }
 
-    /// Forgets what was kept of it; how many bytes were reserved for that.
-    pub(crate) fn forget_kept(&self) -> usize {
+    /// Forgets what was kept of it.
+    pub(crate) fn forget_kept(&self) {
+        // Dropped when it is not locked any more.
         let kept = core::mem::take(&mut *self.kept());
-        kept.part.reserved
+        drop(kept);
     }
 
     /// It is to be read on although it was held: whether it is to be queued for a thread.
@@ -187,7 +199,7 @@ impl Incoming {
         host: &dyn Host,
     ) -> Got {
         worker.move_to_front();
-        let Some(upto) = self.make_room(worker, needed, host) else { return Got::Full };
+        let Some(upto) = self.make_room(worker, needed) else { return Got::Full };
         if !worker.input.reserve(upto) {
             return Got::Closed;
         }
@@ -233,12 +245,7 @@ impl Incoming {
 
     /// Up to where may be received now; `None` if there is no memory for more.
     #[inline]
-    fn make_room(
-        &self,
-        worker: &mut StreamWorker,
-        needed: usize,
-        host: &dyn Host,
-    ) -> Option<usize> {
+    fn make_room(&self, worker: &mut StreamWorker, needed: usize) -> Option<usize> {
         if needed <= READ_AHEAD {
             return Some(READ_AHEAD);
         }
@@ -246,34 +253,41 @@ impl Incoming {
         let there = worker.input.memory().len();
         let grown = if worker.to < there { there } else { 2 * worker.to };
         let wanted = needed.min(grown.max(READ_AHEAD));
-        if self.reserve(worker, wanted, host) {
+        if self.reserve(&mut worker.part, wanted) {
             return Some(wanted);
         }
         let least = needed.min((2 * worker.to).max(READ_AHEAD));
-        (least < wanted && self.reserve(worker, least, host)).then_some(least)
+        (least < wanted && self.reserve(&mut worker.part, least)).then_some(least)
     }
 
     /// Whether a message may take so many bytes. The first few are never refused.
-    fn reserve(&self, worker: &mut StreamWorker, bytes: usize, host: &dyn Host) -> bool {
-        let part = &mut worker.part;
-        if bytes <= READ_AHEAD || bytes <= part.reserved {
+    fn reserve(&self, part: &mut Part, bytes: usize) -> bool {
+        let before = part.reserved.as_ref().map_or(0, Reservation::bytes);
+        if bytes <= READ_AHEAD || bytes <= before {
             return true;
         }
-        if !host.reserve(bytes - part.reserved) {
-            return false;
+        let may_be_nested = *part.may_be_nested.get_or_insert_with(|| waiting_inside() > 0);
+        let extensions = if may_be_nested && part.held >= STUCK { waiting_inside() } else { 0 };
+        match &mut part.reserved {
+            Some(reserved) => reserved.grow(bytes - before, extensions),
+            none => {
+                *none = self.intake.reserve(self.host, bytes, extensions);
+                if none.is_some() {
+                    part.began = Some(Instant::now());
+                }
+                none.is_some()
+            }
         }
-        part.reserved = bytes;
-        part.began.get_or_insert_with(Instant::now);
-        true
     }
 
-    /// A message has come whole, or what comes of it is not wanted: it is a part no more.
+    /// A message has come whole, or what comes of it is not wanted: it is a part no more. The memory
+    /// that was reserved for it, if there is any.
     #[inline]
-    pub(super) fn is_whole(&self, worker: &mut StreamWorker, host: &dyn Host) {
-        if worker.part.reserved > 0 {
-            let part = core::mem::take(&mut worker.part);
-            host.unreserve(part.reserved, true);
+    pub(super) fn is_whole(worker: &mut StreamWorker) -> Option<Reservation> {
+        if worker.part.may_be_nested.is_none() && worker.part.held.is_zero() {
+            return None;
         }
+        core::mem::take(&mut worker.part).reserved
     }
 }
 
@@ -284,7 +298,7 @@ mod tests {
     #[test]
     fn time_for_a_message_grows_with_what_has_come_and_stands_while_held() {
         let began = Instant::now();
-        let part = Part { reserved: 1, began: Some(began), ..Part::default() };
+        let part = Part { began: Some(began), ..Part::default() };
         let later = |seconds| began + Duration::from_secs(seconds);
         assert_eq!(part.patience(0, began), Some(limits::MESSAGE_TIME));
         assert_eq!(part.patience(0, later(3)), Some(limits::MESSAGE_TIME - Duration::from_secs(3)));
@@ -293,9 +307,9 @@ mod tests {
         let bytes = 20 * limits::MESSAGE_RATE;
         assert_eq!(part.patience(bytes, later(20)), Some(limits::MESSAGE_TIME));
         // The time during which the server did not read counts for nothing.
-        let held = Part { held: Duration::from_secs(900), ..part };
+        let held = Part { held: Duration::from_secs(900), began: Some(began), ..Part::default() };
         assert_eq!(held.patience(0, later(900)), Some(limits::MESSAGE_TIME));
-        let holds = Part { held_since: Some(began), ..part };
+        let holds = Part { held_since: Some(began), began: Some(began), ..Part::default() };
         assert_eq!(holds.patience(0, later(1000)), None);
         assert_eq!(Part::default().patience(0, began), None);
     }

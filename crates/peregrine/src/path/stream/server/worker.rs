@@ -1,8 +1,10 @@
 //! `StreamWorker`: what a thread that serves connections has of its own.
 
+use core::ops::Range;
 use std::io;
 use std::sync::Arc;
 
+use super::READ_AHEAD;
 use super::reading::Part;
 use crate::call::{EStack, enter, extensions};
 use crate::counters::Counting;
@@ -72,6 +74,24 @@ impl StreamWorker {
             self.reply = Some(Memory::private(bytes)?);
         }
         Ok(())
+    }
+
+    /// A call is about to wait, for which these bytes of the thread's memory are needed, and nothing
+    /// else is: the thread keeps no memory that is much larger. Returns where they begin from then on.
+    #[cold]
+    pub(super) fn keep_only(&mut self, needed: Range<usize>) -> usize {
+        self.spare = EStack::default();
+        if core::mem::take(&mut self.largest) > READ_AHEAD {
+            self.reply = None;
+        }
+        let there = self.input.memory();
+        let mut own = EStack::default();
+        if there.len() <= 2 * needed.len().max(READ_AHEAD) || !own.reserve(needed.len()) {
+            return needed.start;
+        }
+        own.memory()[..needed.len()].copy_from_slice(&there[needed]);
+        self.input = own;
+        0
     }
 
     /// Moves what is there to the start of the memory.

@@ -102,6 +102,45 @@ fn a_client_is_bound_after_two_exchanges() {
     assert!(!binding.handle(then.after(60), &header, &packet[HEADER_BYTES..]));
 }
 
+/// Answers take longer than the client waits before it sends again.
+#[test]
+fn round_trip_is_measured_although_packets_were_sent_again() {
+    const ROUND_TRIP: u64 = 1600 * MILLISECOND;
+    let mut binding = Binding::new(Moment(0), [8; 12], wish());
+    let mut packet = [0; BIND_BYTES];
+    let grant = grant(&[Lease { handle: Handle { place: 1, secret: [5; 12] }, generation: 9 }]);
+    let mut begun = Moment(0);
+    for answer in [Said::Cookie([3; 16], None), Said::Bound(grant)] {
+        assert_eq!(binding.poll_send(begun, &mut packet), Some(()));
+        let (first, _) = read(&packet);
+        let answered = begun.after(ROUND_TRIP);
+        while let Some(due) = binding.next_timer().filter(|due| *due < answered) {
+            assert_eq!(binding.poll_send(due, &mut packet), Some(()));
+        }
+        let (last, _) = read(&packet);
+        assert!(last.serial > first.serial, "it was sent again");
+        answer.emit([8; 12], 1, first.serial, &mut packet);
+        let (header, _) = read(&packet);
+        assert!(binding.handle(answered, &header, &packet[HEADER_BYTES..]));
+        begun = answered;
+    }
+    assert_eq!(binding.outcome(), Some(&Bound::Granted(grant, ROUND_TRIP)));
+}
+
+/// A server says that it answers a packet that was never sent.
+#[test]
+fn round_trip_of_a_packet_that_was_never_sent_is_not_measured() {
+    for echo in [0, 2, u16::MAX] {
+        let mut binding = Binding::new(Moment(0), [8; 12], wish());
+        let mut packet = [0; BIND_BYTES];
+        assert_eq!(binding.poll_send(Moment(0), &mut packet), Some(()));
+        Said::Cookie([3; 16], None).emit([8; 12], 1, echo, &mut packet);
+        let (header, _) = read(&packet);
+        assert!(binding.handle(Moment(50), &header, &packet[HEADER_BYTES..]));
+        assert_eq!(binding.round_trip, WAIT_FIRST);
+    }
+}
+
 #[test]
 fn a_client_that_asks_where_the_server_is_is_told_and_that_is_all() {
     let cookies = Cookies::new([1; 16]);

@@ -163,6 +163,81 @@ fn a_loss_reduces_the_window_once_a_round() {
     assert_eq!(window(&way), 23);
 }
 
+#[test]
+fn only_a_window_that_was_full_grows() {
+    let window = |way: &Way| way.flow.borrow().window();
+    // A message that fits it.
+    let mut way = Way::new(40, 1024);
+    way.burst(|_| false);
+    assert_eq!((way.report(true), window(&way)), (Heard::Onward, 48));
+    // A longer one of which little was sent when the receiver answered.
+    let mut way = Way::new(400, 1024);
+    for _ in 0..10 {
+        let packet = way.poll().expect("a position");
+        way.arrive(packet);
+    }
+    assert_eq!((way.report(true), window(&way)), (Heard::Onward, 48));
+    // All that may be sent.
+    way.burst(|_| false);
+    assert_eq!((way.report(true), window(&way)), (Heard::Onward, 96));
+}
+
+/// Two positions are lost, and both are found one after the other. The second is lost again, while the
+/// round of the first is under way.
+#[test]
+fn what_is_lost_again_during_another_round_is_found_once_that_is_over() {
+    let mut way = Way::new(400, 1024);
+    let mut packets: Vec<_> = (0..32).map(|_| way.poll().expect("a position")).collect();
+    packets.remove(20);
+    packets.remove(10);
+    for packet in packets.drain(..18) {
+        way.arrive(packet);
+    }
+    assert_eq!(way.report(false), Heard::Holes);
+    let first = way.poll().expect("position 10");
+    assert_eq!((first.0, first.1.has(Flags::RESENT)), (10, true));
+    for packet in packets.drain(..) {
+        way.arrive(packet);
+    }
+    assert_eq!(way.report(false), Heard::Holes);
+    let lost = way.poll().expect("position 20");
+    assert_eq!((lost.0, lost.1.has(Flags::RESENT)), (20, true));
+    way.arrive(first);
+    assert_eq!(way.report(false), Heard::Onward);
+    // The receiver hears something that was sent after it, and more is under way.
+    let newer = [way.poll().expect("a position"), way.poll().expect("a position")];
+    assert_eq!(newer.map(|packet| packet.0), [32, 33]);
+    way.arrive(newer[0]);
+    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.poll().expect("position 20").0, 20);
+}
+
+/// What was taken for lost was only late. Its round ends when it comes, and another one can begin.
+#[test]
+fn round_ends_when_what_was_late_has_come() {
+    let mut way = Way::new(400, 1024);
+    let mut packets: Vec<_> = (0..24).map(|_| way.poll().expect("a position")).collect();
+    packets.remove(20);
+    let late = packets.remove(10);
+    for packet in packets.drain(..15) {
+        way.arrive(packet);
+    }
+    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.poll().expect("position 10").0, 10);
+    way.arrive(late);
+    for packet in packets.drain(..) {
+        way.arrive(packet);
+    }
+    assert_eq!(way.report(false), Heard::Holes);
+    let lost = way.poll().expect("position 20");
+    let newer = [way.poll().expect("a position"), way.poll().expect("a position")];
+    assert_eq!((lost.0, lost.1.has(Flags::RESENT)), (20, true));
+    // The receiver has heard something that was sent after it.
+    way.arrive(newer[0]);
+    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.poll().expect("position 20").0, 20);
+}
+
 /// The receiver tells of a loss in each of its answers; one of what was sent again is found although
 /// more is sent again all the time, and nothing is sent again that was not lost.
 #[test]

@@ -74,6 +74,33 @@ fn a_call_of_one_packet_runs_once() {
     assert_eq!(then(callee, call(FIRST, 100, 0)), DROPPED_LATE);
 }
 
+#[test]
+fn result_that_does_not_fit_the_way_is_cut_smaller_and_the_client_is_told() {
+    let callee = &mut callee();
+    then(callee, call(FIRST, 100, 0));
+    assert!(!callee.narrow(512), "there is no result yet");
+    assert_eq!(callee.replied(result(1000)), Retain::Keep);
+    assert_eq!(sent(callee), [(Kind::Result, 0, Flags::NONE)]);
+    assert!(callee.narrow(700) && !callee.narrow(700) && !callee.narrow(1000));
+    let told = |callee: &mut Callee| {
+        let mut out = [0; CONTROL_BYTES_MAX];
+        let send = callee.poll_send(NOW, &Unknown, &mut out).expect("something to say");
+        let payload = send.bytes - HEADER_BYTES + send.range.len();
+        let header = Header::parse(out.first_chunk().unwrap(), payload).unwrap();
+        (header.kind, header.piece, header.flags)
+    };
+    let have = (Kind::HaveCall, 688, Flags::ALL.with(Flags::REPLIED));
+    assert_eq!(told(callee), have);
+    assert_eq!([told(callee), told(callee)].map(|told| told.1), [688, 688]);
+    // That was lost: the client asks as before, and is told again.
+    let asks = Header { flags: Flags::PLEASE, ..packet(Kind::HaveResult, FIRST) };
+    assert_eq!(then(callee, asks), DROPPED_LATE);
+    assert_eq!(told(callee), have);
+    // It is narrower still, and as narrow as can be.
+    assert!(callee.narrow(0) && !callee.narrow(0));
+    assert_eq!(told(callee).1, 512);
+}
+
 /// What goes out, and how many positions the client may send beyond what is there.
 fn allowed(callee: &mut Callee) -> Option<(Kind, u32, u16)> {
     let mut out = [0; CONTROL_BYTES_MAX];

@@ -137,6 +137,35 @@ fn late_word_to_wait_holds_a_call_up_until_the_next_question() {
     assert!(!more.is_empty() && more.iter().all(|(kind, ..)| *kind == Kind::Call));
 }
 
+/// The server made the call wait for a moment, and has taken pieces since. The client hears of the wait
+/// only after it has sent more than it sends when it begins again.
+#[test]
+fn late_word_to_go_on_hides_nothing_that_the_server_has() {
+    for holes in [false, true] {
+        let (mut caller, mut now) = (calling(20_000), NOW);
+        let have = |next| Header { fragment: next, credits: 1, ..packet(Kind::HaveCall, FIRST) };
+        let calls = |at: &[u32]| -> Vec<_> {
+            at.iter().map(|at| (Kind::Call, *at, Flags::PLEASE)).collect()
+        };
+        caller.handle(now, &Unknown, &Header { credits: 0, ..have(0) }, &[]);
+        caller.handle(now, &Unknown, &have(0), &[]);
+        assert_eq!(sent(&mut caller, now), calls(&[1, 2]));
+        if !holes {
+            caller.handle(now, &Unknown, &have(4), &[]);
+            assert_eq!(sent(&mut caller, now), calls(&[5, 6]));
+            continue;
+        }
+        // The server has positions 5 and 6 as well. The one before them is late, or lost.
+        let header = Header { shape: shape(6), ..have(4) };
+        caller.handle(now, &Unknown, &header, &[0b110]);
+        assert_eq!(sent(&mut caller, now), calls(&[8, 9]));
+        caller.handle(now, &Unknown, &Header { shape: shape(8), ..have(4) }, &[0b11110]);
+        let (_, again) = next(&mut caller, &mut now);
+        assert_eq!(again[0].1, 5, "{again:?}");
+        assert!(again[0].2.has(Flags::RESENT), "{again:?}");
+    }
+}
+
 #[test]
 fn call_that_waits_is_dead_when_nobody_answers() {
     let (mut caller, mut now) = (calling(2500), NOW);
@@ -498,6 +527,28 @@ fn a_result_larger_than_agreed_is_given_up() {
     assert_eq!(caller.outcome(), failed(Executed::Maybe, Why::Protocol));
     assert_eq!(sent(&mut caller, NOW), [(Kind::Quit, 0, Flags::NONE)]);
     assert_eq!(self::caller().begin(shape((1 << 20) + 1)), Err(Unbegun::TooLarge));
+}
+
+#[test]
+fn result_comes_in_smaller_pieces_if_the_server_says_so() {
+    let (mut caller, now) = (calling(0), NOW);
+    caller.handle(now, &Unknown, &Header { fragment: 1, ..result(3000, 1) }, &[]);
+    let flags = Flags::ALL.with(Flags::REPLIED);
+    let larger = Header { flags, piece: 1040, ..all(FIRST) };
+    caller.handle(now, &Unknown, &larger, &[]);
+    // A call that runs still has no result to be cut.
+    caller.handle(now, &Unknown, &Header { piece: 512, ..all(FIRST) }, &[]);
+    assert_eq!(caller.piece, 1024);
+    caller.handle(now, &Unknown, &Header { flags, piece: 688, ..all(FIRST) }, &[]);
+    assert_eq!(caller.piece, 688);
+    let late = Header { fragment: 2, ..result(3000, 2) };
+    assert_eq!(caller.handle(now, &Unknown, &late, &[]), Handled::Dropped(Dropped::Late));
+    for fragment in [1, 2, 3, 4, 0] {
+        let piece = Header { fragment, piece: 688, ..result(3000, fragment) };
+        let placed = caller.handle(now, &Unknown, &piece, &[]);
+        assert!(matches!(placed, Handled::Place(_)), "{fragment}: {placed:?}");
+    }
+    assert!(matches!(caller.outcome(), Some(Outcome::Returned(_))));
 }
 
 #[test]

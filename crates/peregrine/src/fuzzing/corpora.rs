@@ -1,0 +1,70 @@
+//! Replays the corpora of the fuzz targets that need private types. `tests/corpus.rs` replays the
+//! others: see `fuzz/README.md`.
+
+// The targets are written for a crate of their own.
+#![allow(unreachable_pub)]
+
+#[allow(dead_code, clippy::type_complexity, clippy::vec_box)]
+#[path = "../../../../fuzz/src/lib.rs"]
+mod targets;
+
+#[path = "../../../../fuzz/src/client.rs"]
+mod client;
+#[path = "../../../../fuzz/src/datagrams.rs"]
+mod datagrams;
+#[path = "../../../../fuzz/src/handshake.rs"]
+mod handshake;
+#[path = "../../../../fuzz/src/words.rs"]
+mod words;
+
+use std::panic::catch_unwind;
+use std::path::Path;
+
+// The targets import these from the module above them.
+use targets::{
+    Colour, Everything, EverythingClient, EverythingServer, List, Object, Point, Shade, Shape,
+    Tree, over,
+};
+
+/// Runs a target on each input of its corpus, which must have more than `few` inputs.
+fn replay(target: &str, few: usize, run: fn(&[u8])) {
+    let fuzz = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz");
+    let corpus = std::fs::read_dir(fuzz.join("corpus").join(target)).expect("a corpus");
+    let inputs = corpus.map(|entry| entry.expect("a file").path());
+    let replayed = inputs.map(|path| {
+        let bytes = std::fs::read(&path).expect("an input");
+        assert!(catch_unwind(|| run(&bytes)).is_ok(), "{} fails", path.display());
+    });
+    assert!(replayed.count() > few, "the corpus of {target} is gone");
+}
+
+#[test]
+fn client_survives_its_corpus() {
+    replay("client", 30, client::run);
+}
+
+#[test]
+fn datagrams_survive_their_corpus() {
+    replay("datagrams", 10, datagrams::run);
+}
+
+#[test]
+fn handshake_survives_its_corpus() {
+    replay("handshake", 30, handshake::run);
+}
+
+#[test]
+fn stream_survives_its_corpus() {
+    replay("stream", 3, super::stream_message);
+}
+
+#[test]
+fn words_survive_their_corpus() {
+    replay("words", 20, words::run);
+}
+
+#[test]
+fn input_that_fails_is_seen() {
+    let fails = catch_unwind(|| replay("words", 0, |_| panic!("any input")));
+    assert!(fails.is_err());
+}

@@ -1,0 +1,42 @@
+//! Packets of the exchange that are forged: other numbers under a check that holds.
+
+use super::noise::Noise;
+
+pub(crate) const HEADER_BYTES: usize = 64;
+pub(crate) const SECRET: core::ops::Range<usize> = 12..24;
+const CHECK: core::ops::Range<usize> = 4..8;
+
+/// Fields of a header that are forged, and their bytes: kind, place, sequence, flags, serial, total,
+/// head, at, fragment, piece, credits, extensions, echo. The procedure is not forged: a forged call of
+/// the ledger would be entered.
+const FIELDS: [(usize, usize); 13] = [
+    (3, 1),
+    (8, 4),
+    (24, 4),
+    (28, 2),
+    (30, 2),
+    (36, 4),
+    (40, 4),
+    (44, 4),
+    (48, 4),
+    (52, 2),
+    (54, 2),
+    (60, 2),
+    (62, 2),
+];
+
+/// Puts other numbers into one to three fields of a packet's header, and a check that holds. A packet
+/// without a whole header stays as it is.
+pub(crate) fn forge(noise: &mut Noise, packet: &mut [u8]) {
+    let Some(header) = packet.get_mut(..HEADER_BYTES) else { return };
+    for _ in 0..1 + noise.below(3) {
+        let (at, bytes) = noise.one_of(&FIELDS);
+        let mut old = [0; 4];
+        old[..bytes].copy_from_slice(&header[at..at + bytes]);
+        let new = noise.word(u32::from_le_bytes(old)).to_le_bytes();
+        header[at..at + bytes].copy_from_slice(&new[..bytes]);
+    }
+    header[CHECK].fill(0);
+    let check = crc32c::crc32c(header);
+    header[CHECK].copy_from_slice(&check.to_le_bytes());
+}

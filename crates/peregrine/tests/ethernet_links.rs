@@ -1,0 +1,301 @@
+//! Raw Ethernet at links that are not like others: interfaces with several queues, networks that take
+//! longer packets at one place than at another, and servers that live for a moment.
+
+#[path = "attack/mod.rs"]
+mod attack;
+mod ledger;
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use attack::noise::Noise;
+use attack::{eventually, no_longer_than, seed, soak};
+use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
+use peregrine::{BindOptions, EthernetDevice, Out, PathKind, Server, interface};
+use support::bridge::Bridge;
+use support::link::{ENDS, Link, at_far_end};
+use support::weather::Weather;
+use support::{GoOn, part};
+
+const PORT: u16 = 7000;
+const SERVERS: usize = 1;
+/// What is waited for that takes no time of its own.
+const LIMIT: Duration = Duration::from_secs(20);
+
+#[interface]
+trait Bytes {
+    fn sum(&self, #[max_len(8 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
+    fn fill(&self, with: u8, #[max_len(8 << 20)] into: Out<'_, u8>) -> peregrine::Result<()>;
+}
+
+struct Object;
+
+impl Bytes for Object {
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(bytes.iter().copied().map(u64::from).sum())
+    }
+    fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let all = vec![with; into.capacity()];
+        into.put(&all).expect("room");
+        Ok(())
+    }
+}
+
+/// The part that children play: `server`; in the test itself this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    no_longer_than(Duration::from_secs(120));
+    assert_eq!(part, "server");
+    let directory = PathBuf::from(std::env::var_os("PEREGRINE_DIR").unwrap());
+    let book = Book::of(&directory);
+    let server = Server::new().export("ledger", LedgerServer::new(book)).unwrap();
+    let at = format!("eth:{}:{PORT}", ENDS[SERVERS]);
+    let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+    println!("\nat {}/ledger", running.addresses()[0]);
+    running.wait();
+}
+
+/// Runs a case at the near end of a link.
+fn at_near_end(link: Result<Link, String>, case: impl FnOnce(&Link) + Send) {
+    let _alone = support::alone();
+    match link {
+        Err(why) => println!("skipped: {why}"),
+        Ok(link) => std::thread::scope(|scope| {
+            let run = || {
+                link.enter();
+                case(&link);
+            };
+            scope.spawn(run).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }),
+    }
+}
+
+/// A client of a server of [`Bytes`] at the far end, each by a device.
+fn bytes_by(
+    scheme: &str,
+    client: EthernetDevice,
+    server: EthernetDevice,
+    what: impl Fn(&BytesClient),
+) {
+    let serves = Server::new().export("bytes", BytesServer::new(Object)).unwrap();
+    let serves = serves.ethernet_device(server);
+    let at = format!("{scheme}:{}:0", ENDS[SERVERS]);
+    let serves = serves.listen_beyond_this_machine(&at).unwrap();
+    let running = at_far_end(move || serves.spawn().unwrap());
+    let options = BindOptions::default().ethernet_device(client);
+    let address = format!("{}/bytes", running.addresses()[0]);
+    what(&BytesClient::bind_with(&address, &options).unwrap());
+}
+
+/// Calls with and without many bytes, each way.
+fn all_come(client: &BytesClient) {
+    assert_eq!(client.sum(&[1; 100]).unwrap(), 100);
+    let sent = vec![1; 1 << 20];
+    let mut into = vec![0; 1 << 20];
+    assert_eq!(client.sum(&sent).unwrap(), 1 << 20);
+    client.fill(3, Out::from(&mut into[..])).unwrap();
+    assert!(into.iter().all(|byte| *byte == 3));
+}
+
+/// A network card of several queues leads frames of others to any of them; AF_XDP has the first.
+#[test]
+fn frames_of_other_queues_arrive() {
+    use EthernetDevice::{Any, Packet};
+    at_near_end(Link::with_queues(4), |_| {
+        let _directory = support::own_directory();
+        for (client, server) in [(Packet, Any), (Any, Packet), (Any, Any)] {
+            bytes_by("eth", client, server, |bytes| {
+                all_come(bytes);
+                let said = bytes.binding().explain().summary();
+                println!("{client:?} to {server:?}: {said}");
+                assert_eq!(bytes.binding().path(), PathKind::Ethernet, "{said}");
+            });
+        }
+    });
+}
+
+/// What both ends believe to be a network of jumbo frames, and is none in the middle; and ends that
+/// differ.
+#[test]
+fn pieces_get_through_where_packets_of_1500_bytes_do() {
+    let long = EthernetDevice::Any;
+    at_near_end(Link::with_middle(), |link| {
+        let _directory = support::own_directory();
+        [0, 1].into_iter().for_each(|end| link.widen(end, 9000));
+        let bridge = Bridge::new(link, Weather::default(), 1, |_, _| ());
+        bridge.seen.narrow.store(1500, Ordering::SeqCst);
+        for device in [long, EthernetDevice::Packet] {
+            bytes_by("eth", device, device, |bytes| {
+                let begun = Instant::now();
+                all_come(bytes);
+                println!("{device:?}, 1500 in the middle: {:?}", begun.elapsed());
+                assert_eq!(bytes.binding().path(), PathKind::Ethernet);
+            });
+            let vanished = bridge.seen.vanished.load(Ordering::SeqCst);
+            assert_eq!(vanished, 0, "pieces that the network does not take");
+        }
+        bytes_by("udp", long, long, |bytes| {
+            let begun = Instant::now();
+            all_come(bytes);
+            println!("udp, 1500 in the middle: {:?}", begun.elapsed());
+        });
+    });
+    for mtus in [[1500, 9000], [9000, 1500]] {
+        at_near_end(Link::new(), |link| {
+            let _directory = support::own_directory();
+            [0, 1].into_iter().for_each(|end| link.widen(end, mtus[end]));
+            for scheme in ["eth", "udp"] {
+                bytes_by(scheme, long, long, |bytes| {
+                    let begun = Instant::now();
+                    all_come(bytes);
+                    println!("{scheme} from {mtus:?}: {:?}", begun.elapsed());
+                });
+            }
+        });
+    }
+}
+
+/// Servers that are killed 20 to 300 ms after they began to serve: callers find the next one, and none
+/// waits for one that is gone. `PEREGRINE_SOAK=60 cargo test --test ethernet_links` takes a minute.
+#[test]
+fn callers_of_servers_that_live_for_a_moment_find_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let mut noise = Noise::new(seed());
+    at_near_end(Link::new(), move |link| {
+        let (next, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+        let going = AtomicBool::new(true);
+        let slowest = AtomicU64::new(0);
+        let address = format!("eth:{}:{PORT}/ledger", ENDS[SERVERS]);
+        let begun = Instant::now();
+        let mut lives = 0;
+        let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
+            let go_on = GoOn::with(&going);
+            let callers: Vec<_> = (0..3)
+                .map(|_| {
+                    let (next, answered, going) = (&next, &answered, &going);
+                    let (slowest, address) = (&slowest, &address);
+                    scope.spawn(move || {
+                        link.enter();
+                        patient(address, next, answered, going, slowest)
+                    })
+                })
+                .collect();
+            let end = Instant::now() + soak(Duration::from_secs(6));
+            while Instant::now() < end || lives < 4 {
+                let mut server = link.launch(SERVERS, "child", "server", path);
+                server.until("at ");
+                std::thread::sleep(Duration::from_millis(20 + noise.below(280)));
+                server.kill();
+                lives += 1;
+            }
+            // One that stays: everybody finds it.
+            let before = answered.load(Ordering::Relaxed);
+            let mut server = link.launch(SERVERS, "child", "server", path);
+            server.until("at ");
+            let called = || answered.load(Ordering::Relaxed) > before + 100;
+            assert!(eventually(LIMIT, called), "nobody finds the last one");
+            drop(go_on);
+            callers.into_iter().map(|caller| caller.join().expect("no panic")).collect()
+        });
+        let [returned, not_executed, maybe] = Outcomes::hold(&outcomes, path);
+        let slowest = Duration::from_micros(slowest.load(Ordering::Relaxed));
+        println!(
+            "{returned} returned, {not_executed} not executed, {maybe} open, of {lives} servers in {:?}; \
+            the slowest call took {slowest:?}",
+            begun.elapsed()
+        );
+        assert!(
+            slowest < Duration::from_secs(6),
+            "a call waited {slowest:?} for a server that is gone"
+        );
+    });
+}
+
+/// A server that does not go on, and does not go: its callers wait as long as they said, each of them, and are not
+/// told at once that there is no room for one more call.
+#[test]
+fn callers_of_a_halted_server_wait_for_their_limits() {
+    const THREADS: u64 = 4;
+    const MOMENT: Duration = Duration::from_millis(50);
+    const WHILE: Duration = Duration::from_secs(4);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    at_near_end(Link::new(), |link| {
+        for scheme in ["eth", "udp"] {
+            let mut server = link.launch(SERVERS, "child", "server", path);
+            server.until("at ");
+            let address = format!("{scheme}:{}:{PORT}/ledger", ENDS[SERVERS]);
+            let ledger = LedgerClient::bind_with(&address, &BindOptions::default()).unwrap();
+            assert_eq!(ledger.swallow(&[1; 10]).unwrap(), 10);
+            let hasty = ledger.with_timeout(MOMENT);
+            server.signal(libc::SIGSTOP);
+            let seen = Mutex::new(BTreeMap::<String, u64>::new());
+            std::thread::scope(|scope| {
+                let end = Instant::now() + WHILE;
+                for _ in 0..THREADS {
+                    let (seen, hasty) = (&seen, &hasty);
+                    scope.spawn(move || {
+                        while Instant::now() < end {
+                            let error = hasty.swallow(&[1; 10]).expect_err("it is halted");
+                            let kind = format!("{:?} {:?}", error.kind(), error.executed());
+                            *seen.lock().unwrap().entry(kind).or_default() += 1;
+                        }
+                    });
+                }
+            });
+            let seen = seen.into_inner().unwrap();
+            println!("{scheme}: {seen:?}");
+            let all: u64 = seen.values().sum();
+            let most = THREADS * (WHILE.as_millis() / MOMENT.as_millis()) as u64;
+            assert!(all <= 2 * most, "{all} calls failed, most of them at once: {seen:?}");
+            server.signal(libc::SIGCONT);
+            assert!(eventually(LIMIT, || ledger.swallow(&[1; 10]).is_ok()), "it goes on");
+        }
+    });
+}
+
+/// Calls by one binding, which finds the server again by itself, while `going`. The longest call is noted
+/// in microseconds.
+fn patient(
+    address: &str,
+    next: &AtomicU64,
+    answered: &AtomicU64,
+    going: &AtomicBool,
+    slowest: &AtomicU64,
+) -> Outcomes {
+    let mut outcomes = Outcomes::default();
+    let ledger = loop {
+        match LedgerClient::bind(address) {
+            Ok(ledger) => break ledger,
+            Err(_) if going.load(Ordering::Relaxed) => std::thread::sleep(Duration::from_millis(1)),
+            Err(_) => return outcomes,
+        }
+    };
+    while going.load(Ordering::Relaxed) {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        let begun = Instant::now();
+        let result = ledger.enter(number, 0);
+        slowest.fetch_max(begun.elapsed().as_micros() as u64, Ordering::Relaxed);
+        match result {
+            Ok(_) => {
+                outcomes.returned.push(number);
+                answered.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                if begun.elapsed() > Duration::from_secs(2) {
+                    println!("{:?}: {error}", begun.elapsed());
+                }
+                outcomes.failed(number, &error);
+                // So many that nobody is there are of no use.
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+    outcomes
+}

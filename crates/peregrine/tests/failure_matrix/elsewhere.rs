@@ -1,0 +1,108 @@
+//! Cases and calls of other processes, and how those processes report the outcomes.
+
+use std::io::BufRead as _;
+use std::path::Path;
+
+use peregrine::Executed::{Maybe, No};
+
+use super::cases::{CASES, LONG, plain};
+use super::document::Cell;
+use super::subject::{Subject as _, SubjectClient};
+use super::support::Part;
+use super::world::{Way, World};
+
+/// A cell in a line.
+fn told(cell: &Cell) -> String {
+    match cell {
+        Cell::None => "cannot happen".to_owned(),
+        Cell::Skipped => "skipped".to_owned(),
+        Cell::Returned => "returned".to_owned(),
+        Cell::Failed { executed, kind, text } => {
+            let text = text.replace(['\n', '\t'], " ");
+            format!("{executed:?}\t{kind}\t{text}")
+        }
+    }
+}
+
+/// The cell of a line that [`told`] returned.
+fn understood(line: &str) -> Cell {
+    let parts: Vec<&str> = line.split('\t').collect();
+    match parts[..] {
+        ["cannot happen"] => Cell::None,
+        ["skipped"] => Cell::Skipped,
+        ["returned"] => Cell::Returned,
+        [executed, kind, text] => Cell::Failed {
+            executed: if executed == "No" { No } else { Maybe },
+            kind: kind.to_owned(),
+            text: text.to_owned(),
+        },
+        _ => panic!("not an outcome: {line}"),
+    }
+}
+
+/// Runs every case on one path, and prints the outcomes.
+pub(crate) fn run_cases(way: &str) {
+    let way = Way::ALL.into_iter().find(|one| one.to_string() == way).expect("a path");
+    let tell = |cell: &Cell| println!("\ncell {}", told(cell));
+    match World::new(way) {
+        Ok(world) => world.inside(|world| CASES.iter().for_each(|case| tell(&case.run(world)))),
+        Err(why) => {
+            eprintln!("skipped: {way}: {why}");
+            CASES.iter().for_each(|_| tell(&Cell::Skipped));
+        }
+    }
+    println!("\nended");
+}
+
+/// Runs every case on one path in a process of its own. What a process has for all its clients, such
+/// as connections, is then not shared between paths, and the paths are tried at the same time.
+pub(crate) fn outcomes_of(way: Way, directory: &Path) -> Vec<Cell> {
+    let directory = directory.join(way.to_string());
+    std::fs::create_dir(&directory).expect("a directory");
+    let mut part = Part::launch("child", &format!("way {way}"), &directory);
+    let cells = CASES.iter().map(|_| understood(&part.until("cell "))).collect();
+    part.until("ended");
+    cells
+}
+
+/// The client of this process: binds, calls when a line arrives, and prints the outcome.
+pub(crate) fn call(address: &str) {
+    let client = SubjectClient::bind_with(address, &plain()).expect("a binding");
+    assert_eq!(client.echo(7).expect("a result"), 7);
+    println!("\nbound");
+    let mut line = String::new();
+    std::io::stdin().lock().read_line(&mut line).expect("a test");
+    println!("\noutcome {}", told(&Cell::of(client.wait(LONG))));
+}
+
+/// The outcome of the call of a [client elsewhere](World::client_elsewhere).
+pub(crate) fn outcome(client: &mut Part) -> Cell {
+    understood(&client.until("outcome "))
+}
+
+/// Whether a connection of a process, or of its network, has bytes that were not received yet.
+pub(crate) fn result_waits(client: &Part) -> bool {
+    const ESTABLISHED: &str = "01";
+    let connections = std::fs::read_to_string(format!("/proc/{}/net/tcp", client.id()));
+    connections.expect("a kernel with TCP").lines().skip(1).any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let received = words.get(4).and_then(|queues| queues.split(':').nth(1));
+        words.get(3) == Some(&ESTABLISHED) && received.is_some_and(|bytes| bytes != "00000000")
+    })
+}
+
+/// Makes a call in a forked child, which reports the outcome as text.
+pub(crate) fn in_a_child(world: &World, client: &SubjectClient) -> Cell {
+    let file = world.home.path().join("child");
+    // SAFETY: the child calls, writes a file, and ends without going back.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let _ = std::fs::write(&file, told(&Cell::of(client.echo(1))));
+        // SAFETY: ends the child without running anything of its parent's.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: our own child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    understood(&std::fs::read_to_string(&file).expect("what the child wrote"))
+}

@@ -1,0 +1,233 @@
+//! A hostile server, or somebody in its place, sends packets to a waiting caller without a pause: the
+//! caller still ends at its deadline.
+
+mod support;
+
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, CallError, Executed, Kind, Server, Wait, interface};
+use support::bridge::Bridge;
+use support::link::{ENDS, Link, at_far_end};
+use support::stream::{BOUND, header, hear};
+use support::tap::{TO_DO, Tap};
+use support::weather::Weather;
+use support::{GoOn, until};
+
+#[interface]
+trait Stay {
+    fn null(&self) -> peregrine::Result<()>;
+    /// Runs until nobody waits for it.
+    fn stay(&self) -> peregrine::Result<()>;
+    fn swallow(&self, #[max_len(16 << 20)] bytes: &[u8]) -> peregrine::Result<()>;
+}
+
+struct Object;
+
+impl Stay for Object {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn stay(&self) -> peregrine::Result<()> {
+        let begun = Instant::now();
+        while !caller_is_gone() && begun.elapsed() < FLOOD {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+    fn swallow(&self, _: &[u8]) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+fn caller_is_gone() -> bool {
+    peregrine::caller().is_some_and(|caller| caller.is_cancelled())
+}
+
+/// How long the flood lasts, unless its victim has come back before: much longer than the limit.
+const FLOOD: Duration = Duration::from_secs(8);
+const LIMIT: Duration = Duration::from_millis(300);
+const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
+
+/// Calls in a flood that `send` makes one packet of, and holds that the call ends before the flood does.
+#[track_caller]
+fn ends_in_a_flood(
+    send: impl Fn() + Sync,
+    call: impl FnOnce() -> Result<(), CallError>,
+) -> CallError {
+    let (going, floods) = (AtomicBool::new(true), AtomicBool::new(false));
+    let until_when = Instant::now() + FLOOD;
+    std::thread::scope(|scope| {
+        let go_on = GoOn::with(&going);
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while going.load(Ordering::Relaxed) && Instant::now() < until_when {
+                    send();
+                    floods.store(true, Ordering::Relaxed);
+                }
+            });
+        }
+        until("it floods", || floods.load(Ordering::Relaxed));
+        let error = call().expect_err("nobody answers");
+        let ended = Instant::now();
+        drop(go_on);
+        assert!(ended < until_when, "the flood kept the caller until its end");
+        error
+    })
+}
+
+/// Passes datagrams on between a client and a server, until it is told that the flood begins.
+struct Relay {
+    front: Arc<UdpSocket>,
+    client: Arc<Mutex<Option<SocketAddr>>>,
+    floods: Arc<AtomicBool>,
+}
+
+impl Relay {
+    fn to(server: SocketAddr) -> Self {
+        let front = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        let back = Arc::new(UdpSocket::bind("127.0.0.1:0").unwrap());
+        back.connect(server).unwrap();
+        let relay = Self { front, client: Arc::default(), floods: Arc::default() };
+        for there in [true, false] {
+            let (front, back) = (Arc::clone(&relay.front), Arc::clone(&back));
+            let (client, floods) = (Arc::clone(&relay.client), Arc::clone(&relay.floods));
+            for socket in [&front, &back] {
+                socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+            }
+            std::thread::spawn(move || {
+                let mut packet = vec![0; 1 << 16];
+                while !floods.load(Ordering::SeqCst) {
+                    if there {
+                        let Ok((bytes, from)) = front.recv_from(&mut packet) else { continue };
+                        *client.lock().unwrap() = Some(from);
+                        let _ = back.send(&packet[..bytes]);
+                    } else {
+                        let Ok(bytes) = back.recv(&mut packet) else { continue };
+                        let to = *client.lock().unwrap();
+                        let _ = to.map(|to| front.send_to(&packet[..bytes], to));
+                    }
+                }
+            });
+        }
+        relay
+    }
+}
+
+#[test]
+fn caller_over_udp_keeps_its_deadline() {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let server = Server::new().export("stay", StayServer::new(Object)).unwrap();
+    let running = server.listen("udp:127.0.0.1:0").unwrap().spawn().unwrap();
+    let at = running.addresses()[0].to_string();
+    for wait in WAITS {
+        let relay = Relay::to(at.strip_prefix("udp:").unwrap().parse().unwrap());
+        let address = format!("udp:{}/stay", relay.front.local_addr().unwrap());
+        let options = BindOptions::default().wait(wait).rebind(peregrine::Rebind::Never);
+        let client = StayClient::bind_with(&address, &options).unwrap();
+        client.null().unwrap();
+        let to = relay.client.lock().unwrap().unwrap();
+        relay.floods.store(true, Ordering::SeqCst);
+        let flood = || {
+            let _ = relay.front.send_to(&[0; 64], to);
+        };
+        let error = ends_in_a_flood(flood, || client.with_timeout(LIMIT).stay());
+        assert_eq!(error.kind(), Kind::TimedOut, "{wait:?}: {error}");
+    }
+}
+
+#[test]
+fn caller_over_raw_ethernet_keeps_its_deadline() {
+    let _alone = support::alone();
+    let _directory = support::own_directory();
+    let link = match Link::with_middle() {
+        Ok(link) => link,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let near_end = || {
+        link.enter();
+        // What came from the server last.
+        let last = Arc::<Mutex<Vec<u8>>>::default();
+        let seen = Arc::clone(&last);
+        let note = move |to, frame: &[u8]| {
+            if to == 0 {
+                *seen.lock().unwrap() = [&[0; TO_DO], frame].concat();
+            }
+        };
+        let _bridge = Bridge::new(&link, Weather::default(), 1, note);
+        let server = Server::new().export("stay", StayServer::new(Object)).unwrap();
+        let at = format!("eth:{}:0", ENDS[1]);
+        let server = server.listen_beyond_this_machine(&at).unwrap();
+        let running = at_far_end(move || server.spawn().unwrap());
+        let address = format!("{}/stay", running.addresses()[0]);
+        let middle = link.middle()[0];
+        let tap = link.at(2, || Tap::passing_on(middle).expect("a raw socket"));
+        for wait in WAITS {
+            let options = BindOptions::default().wait(wait).rebind(peregrine::Rebind::Never);
+            let client = StayClient::bind_with(&address, &options).unwrap();
+            client.null().unwrap();
+            let frame = last.lock().unwrap().clone();
+            let flood = || {
+                let _ = tap.send(&frame);
+            };
+            let error = ends_in_a_flood(flood, || client.with_timeout(LIMIT).stay());
+            assert_eq!(error.kind(), Kind::TimedOut, "{wait:?}: {error}");
+        }
+    };
+    std::thread::scope(|scope| {
+        let near_end = scope.spawn(near_end);
+        near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+/// A server that reads no call, and says without a pause that exports were withdrawn of which nobody knows.
+fn withdraws_for_ever(going: Arc<AtomicBool>) -> String {
+    /// The kind of that message.
+    const REVOKED: u8 = 68;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let asked = hear(&mut stream).unwrap();
+        let mut body = 1u64.to_le_bytes().to_vec();
+        body.extend([5u32, 1].iter().flat_map(|word| word.to_le_bytes()));
+        body.extend((17u64 << 20).to_le_bytes());
+        body.extend(8u32.to_le_bytes());
+        let mut bound = header(BOUND, body.len() as u32, [asked.words[0], 0, 0, 0, 0, 0]);
+        bound.extend(&body);
+        bound.resize(bound.len().next_multiple_of(16), 0);
+        stream.write_all(&bound).unwrap();
+        let until = Instant::now() + FLOOD;
+        let flood = header(REVOKED, 0, [0, 9, 0, 0, 0, 0]).repeat(512);
+        while going.load(Ordering::Relaxed) && Instant::now() < until {
+            if stream.write_all(&flood).is_err() {
+                break;
+            }
+        }
+        going.store(false, Ordering::Relaxed);
+    });
+    format!("tcp:{at}/stay")
+}
+
+#[test]
+fn caller_over_tcp_keeps_its_deadline() {
+    let _alone = support::alone();
+    for wait in WAITS {
+        // It waits to send, and then for its reply.
+        for bytes in [16 << 20, 16] {
+            let going = Arc::new(AtomicBool::new(true));
+            let options = BindOptions::default().wait(wait).rebind(peregrine::Rebind::Never);
+            let address = withdraws_for_ever(Arc::clone(&going));
+            let client = StayClient::bind_with(&address, &options).unwrap();
+            let error = client.with_timeout(LIMIT).swallow(&vec![1; bytes]).unwrap_err();
+            let floods = going.swap(false, Ordering::Relaxed);
+            assert!(floods, "the flood kept the caller until its end: {error}");
+            assert_eq!(error.kind(), Kind::TimedOut, "{wait:?}, {bytes}: {error}");
+            assert_eq!(error.executed(), Executed::Maybe, "{wait:?}, {bytes}: {error}");
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! The server's side of the local path, written from the documents alone, and a client that calls it.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, Executed, Kind, Wait, sys};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
+
+use crate::calls::{CASES, Golden, GoldenClient, SERVER_CASES, call};
+use crate::document::{bytes, check};
+
+pub(crate) const HANDSHAKE: &[&str] = &[
+    "describe",
+    "description",
+    "bind",
+    "bound",
+    "bind again",
+    "bound again",
+    "ring",
+    "refused",
+    "goodbye",
+    "unbind",
+    "revoked",
+    "deadline",
+    "count",
+    "counters",
+    "counters header",
+    "counters thread",
+    "counters export",
+    "counters session",
+    "counters binding",
+    "counters lane",
+];
+
+/// How long calls took that were counted: in the middle of a bucket.
+const LATENCY: Duration = Duration::from_nanos(100);
+/// How long the client waits for a call that nobody answers.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// A server that knows nothing of this crate but its shared memory.
+struct Foreign {
+    listener: OwnedFd,
+}
+
+impl Foreign {
+    fn new(directory: &Path, name: &str) -> Self {
+        let listener =
+            rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let address = SocketAddrUnix::new(directory.join(name)).unwrap();
+        rustix::net::bind(&listener, &address).unwrap();
+        rustix::net::listen(&listener, 4).unwrap();
+        Self { listener }
+    }
+
+    /// Lets a client in and checks what it asks for.
+    fn asked(&self, request: &str) -> OwnedFd {
+        let socket = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC).unwrap();
+        check(request, &received(&socket));
+        socket
+    }
+
+    fn serve(&self, taken_all: &Receiver<()>) {
+        let asked = self.asked("describe");
+        send(&asked, &bytes("description", 0), None);
+        let asked = self.asked("count");
+        let (counters, file) = counters();
+        send(&asked, &bytes("counters", 0), Some(&file));
+        drop(counters);
+        let refused = self.asked("bind");
+        send(&refused, &bytes("refused", 0), None);
+
+        let socket = self.asked("bind");
+        // 4096 reserved bytes; a half is 32 + 2^20 + 2^21 bytes up to a multiple of 128.
+        let half = 3 * (1 << 20) + 128;
+        let (call, reply, taken) = (4096, 4096 + half, 4096 + 2 * half);
+        let (memory, file) = sys::Memory::shared(6_299_648).unwrap();
+        send(&socket, &bytes("bound", 0), Some(&file));
+        // The call of that number, once the client has rung for it. On a machine that is late it rings
+        // again for one that was answered meanwhile.
+        let rung_for = |n: u32| {
+            loop {
+                check("ring", &received(&socket));
+                match memory.word(call).load(Ordering::Acquire) {
+                    0 => {}
+                    posted => {
+                        assert_eq!(posted, n << 3 | 1);
+                        return posted;
+                    }
+                }
+            }
+        };
+        let mut calls = 0;
+        for (n, case) in (1u32..).zip(CASES.iter().chain(SERVER_CASES)) {
+            let posted = rung_for(n);
+            let (call_word, reply_word) = (memory.word(call), memory.word(reply));
+            memory.word(taken).store(posted, Ordering::Relaxed);
+            if CASES.contains(case) {
+                let mut header = [0; 28];
+                memory.space().read(call + 4, &mut header).unwrap();
+                assert_eq!(header[..4], bytes("bound", 0)[32..36], "the binding's number");
+                check(&format!("call {case} header"), &header[4..20]);
+                assert_eq!(header[24..], [0; 4], "nothing is unusual about it");
+                let mut message = bytes(&format!("call {case}"), 0);
+                memory.space().read(call + 32, &mut message).unwrap();
+                check(&format!("call {case}"), &message);
+            }
+            let header = bytes(&format!("reply {case} header"), 0xff);
+            memory.space().write(reply + 4, &header).unwrap();
+            let message = bytes(&format!("reply {case}"), 0xee);
+            memory.space().write(reply + 32, &message).unwrap();
+            calls = n;
+            if reply_word.swap(posted, Ordering::AcqRel) == 2 {
+                sys::futex_wake(reply_word);
+            }
+            // The server leaves after it has replied: the next call rings. A call that is posted
+            // already rings when its caller sees that the call is not taken.
+            let _ = call_word.compare_exchange(posted, 0, Ordering::AcqRel, Ordering::Acquire);
+        }
+        // What has a limit says how long its caller still waits, behind a message of no bytes.
+        let posted = rung_for(calls + 1);
+        memory.word(taken).store(posted, Ordering::Relaxed);
+        let manner: u32 = memory.space().read_plain(call + 28).unwrap();
+        assert_eq!(manner, 16, "bytes of extensions");
+        let mut deadline = [0; 16];
+        memory.space().read(call + 32, &mut deadline).unwrap();
+        check("deadline", &deadline);
+        let left = u64::from_le_bytes(*deadline.last_chunk().unwrap());
+        assert!((1..=LIMIT.as_micros() as u64).contains(&left), "{left} us");
+        // It is not answered: the client gives it up, and says so.
+        taken_all.recv().expect("the client gave up");
+        // It may have rung again before it saw that the call was taken.
+        let mut again = [0; 256];
+        while let Ok((bytes, _)) = rustix::net::recv(&socket, &mut again, RecvFlags::DONTWAIT) {
+            check("ring", &again[..bytes]);
+        }
+        assert_eq!(memory.word(taken + 132).load(Ordering::Relaxed), posted);
+        memory.space().write(reply + 4, &bytes("reply nothing header", 0)).unwrap();
+        memory.word(reply).swap(posted, Ordering::AcqRel);
+        memory.word(call).store(0, Ordering::Release);
+        taken_all.recv().expect("the client took the last reply");
+        // A second binding joins the session; it is revoked, and goes.
+        let second = self.asked("bind again");
+        send(&second, &bytes("bound again", 0), None);
+        drop(second);
+        taken_all.recv().expect("the client is bound twice");
+        send(&socket, &bytes("revoked", 0), None);
+        check("unbind", &received(&socket));
+        send(&socket, &bytes("goodbye", 0), None);
+        // Until the client has gone.
+        assert!(received(&socket).is_empty());
+    }
+}
+
+/// Counters of a server, as the document has them.
+fn counters() -> (sys::Memory, OwnedFd) {
+    let (memory, file) = sys::Memory::shared(88_117_248).unwrap();
+    for (at, name) in [
+        (0, "header"),
+        (4_096 + 128, "thread"),
+        (20_480, "export"),
+        (36_864, "session"),
+        (1_085_440 + 64 * 128, "binding"),
+        // Of the second thread, of that binding.
+        (2_134_016 + (8_192 + 64) * 64, "lane"),
+        // Nine calls that took 100 ns: in the bucket of 96 to 104.
+    ] {
+        let vector = bytes(&format!("counters {name}"), 0);
+        memory.space().write(at, &vector).unwrap();
+    }
+    memory.space().write(20_480 + 16 * 8, b"Alloy").unwrap();
+    let bucket = (4 << 3) + 4;
+    let calls = 9u64.to_ne_bytes();
+    memory.space().write(69_242_880 + 64 * 2_304 + bucket * 8, &calls).unwrap();
+    (memory, file)
+}
+
+fn received(socket: &OwnedFd) -> Vec<u8> {
+    let mut buffer = [0u8; 256];
+    let (bytes, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::empty()).unwrap();
+    buffer[..bytes].to_vec()
+}
+
+fn send(socket: &OwnedFd, message: &[u8], file: Option<&OwnedFd>) {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let files = file.map(|file| [file.as_fd()]);
+    if let Some(files) = &files {
+        assert!(ancillary.push(SendAncillaryMessage::ScmRights(files)));
+    }
+    let message = [std::io::IoSlice::new(message)];
+    rustix::net::sendmsg(socket, &message, &mut ancillary, SendFlags::empty()).unwrap();
+}
+
+/// A client calls through a region that a hand-written server gave it.
+#[test]
+fn a_client_writes_and_reads_to_the_byte() {
+    const PART: &str = "PEREGRINE_TEST_PART";
+    if std::env::var_os(PART).is_none() {
+        // Names are looked up in a directory of this test's own.
+        let directory = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["foreign::a_client_writes_and_reads_to_the_byte", "--exact", "--nocapture"])
+            .env(PART, "client")
+            .env("PEREGRINE_DIR", directory.path())
+            .spawn()
+            .unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while Instant::now() < until {
+            if let Some(status) = child.try_wait().unwrap() {
+                assert!(status.success(), "see what the child says above");
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        panic!("client and server wait for each other");
+    }
+    let directory = std::env::var_os("PEREGRINE_DIR").expect("set by the test");
+    let foreign = Foreign::new(Path::new(&directory), "golden");
+    let (took_all, taken_all) = channel();
+    let server = std::thread::spawn(move || foreign.serve(&taken_all));
+
+    let description = peregrine::describe("golden").unwrap();
+    assert_eq!((&*description.interface, description.version), ("Golden", 0));
+    assert_eq!((&*description.text, &*description.docs), ("text", &["d".to_owned()][..]));
+    assert_eq!((description.process, description.age_ms, description.bindings), (1, 2, 3));
+    assert_eq!(
+        (&*description.listens, description.network),
+        (&["tcp:127.0.0.1".to_owned()][..], 4)
+    );
+    let stat = peregrine::stat("golden").unwrap();
+    assert_eq!((stat.server.process, stat.server.threads), (77, [0, 1, 0]));
+    assert_eq!((stat.server.waits.spun, stat.server.waits.slept), (5, 6));
+    assert_eq!((stat.server.resent, stat.server.came_again), (7, 8));
+    let (gold, session) = (stat.export("gold").unwrap(), &stat.sessions[0]);
+    assert_eq!((&*gold.interface, gold.version, gold.digest), ("Alloy", 3, [0xab; 16]));
+    assert_eq!((session.number, &*session.path, &*session.from), (9, "tcp", "192.0.2.7:7001"));
+    let counts = stat.bindings[0].counts;
+    assert_eq!((counts.calls, counts.in_flight, counts.refused), (3, 1, 1));
+    assert_eq!((counts.failed, counts.bytes_in, counts.bytes_out), (0, 64, 128));
+    assert_eq!((gold.counts, session.counts, gold.bindings), (counts, counts, 1));
+    assert_eq!((gold.latency.calls(), gold.latency.percentile(1.0)), (9, Some(LATENCY)));
+    let options = BindOptions::default().astacks(1).wait(Wait::Block);
+    let error = GoldenClient::bind_with("golden", &options).unwrap_err();
+    assert_eq!((error.kind(), error.detail()), (Kind::Denied, "no"));
+
+    // A server that finds other bytes than it expects ends, and its calls with it.
+    let client = GoldenClient::bind_with("golden", &options);
+    let client = client.unwrap();
+    for case in CASES.iter().chain(SERVER_CASES) {
+        call(&client, case);
+    }
+    let error = client.with_timeout(LIMIT).nothing().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::Maybe));
+    took_all.send(()).expect("the server waits for it");
+    took_all.send(()).expect("the server waits for it");
+    let second = GoldenClient::bind_with("golden", &options).unwrap();
+    assert!(second.is_alive());
+    took_all.send(()).expect("the server waits for it");
+    let until = Instant::now() + Duration::from_secs(10);
+    while second.is_alive() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!second.is_alive() && client.is_alive());
+    drop(second);
+    let until = Instant::now() + Duration::from_secs(10);
+    while client.is_alive() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let error = client.nothing().unwrap_err();
+    assert_eq!((error.kind(), error.executed()), (Kind::Withdrawn, Executed::No));
+    drop(client);
+    server.join().expect("the server found every byte");
+}

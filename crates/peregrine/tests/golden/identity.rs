@@ -1,0 +1,69 @@
+//! The canonical text of an interface and its digest.
+
+use std::path::Path;
+
+use peregrine::{CallError, Lent, Out, interface};
+
+use crate::values::{Colour, List, Point, Shape};
+
+#[interface(version = 1)]
+trait Pulse {
+    #[idempotent]
+    fn beat(&self, shape: &Shape, point: Point) -> peregrine::Result<Vec<Colour>>;
+    fn copy(
+        &self,
+        #[max_len(8)] from: Lent<'_, u8>,
+        into: Out<'_, [u16; 2]>,
+        list: &mut List,
+    ) -> Result<(), Shape>;
+}
+
+impl From<CallError> for Shape {
+    fn from(_: CallError) -> Self {
+        Self::Empty
+    }
+}
+
+/// A block of a document that is marked with `kind`.
+fn block(document: &str, kind: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(document);
+    let text = std::fs::read_to_string(path).expect("the document");
+    let (_, rest) = text.split_once(&format!("```{kind}\n")).expect("the block");
+    rest.split("```").next().expect("its end").to_owned()
+}
+
+#[test]
+fn the_canonical_text_and_its_digest() {
+    let text = block("REPRESENTATION.md", "canonical");
+    assert_eq!(PulseClient::INTERFACE.canonical_text(), text);
+    let digest = block("REPRESENTATION.md", "digest");
+    assert_eq!(PulseClient::INTERFACE.digest().to_string(), digest.trim());
+}
+
+#[interface(name = "Word")]
+trait WordAsBlock {
+    fn say(&self, word: &str) -> peregrine::Result<()>;
+}
+
+#[interface(name = "Word")]
+trait WordAsValue {
+    fn say(&self, word: String) -> peregrine::Result<()>;
+}
+
+#[interface(name = "Word")]
+trait Words {
+    fn say(&self, word: &[String]) -> peregrine::Result<()>;
+}
+
+/// `&str` travels as a block, a `String` in the head, and `&[String]` there too, with a count of
+/// its own: no client may take one for the other.
+#[test]
+fn text_in_a_block_and_texts_in_the_head_are_told_apart() {
+    let lines = block("REPRESENTATION.md", "words");
+    let interfaces =
+        [WordAsBlockClient::INTERFACE, WordAsValueClient::INTERFACE, WordsClient::INTERFACE];
+    for (line, interface) in lines.lines().zip(interfaces) {
+        assert_eq!(interface.canonical_text().lines().nth(1), Some(line));
+    }
+    assert_eq!(lines.lines().count(), interfaces.len());
+}

@@ -1,0 +1,54 @@
+//! The bytes of `docs/REPRESENTATION.md`, `docs/PROTOCOL.md` and `docs/STAT.md`.
+//!
+//! The vectors are in the documents, in blocks marked `golden`, and these tests read them there.
+//! [`values`] encodes and decodes values. [`calls`] compares the calls and replies of stubs with the
+//! documents. [`foreign`] lets a client call a hand-written server of the local path.
+
+#![cfg(target_endian = "little")]
+
+mod calls;
+mod document;
+mod foreign;
+mod identity;
+mod values;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::catch_unwind;
+
+use calls::{BIG_CASES, CASES, SERVER_CASES};
+use document::{check, parse, pattern, vectors};
+use foreign::HANDSHAKE;
+use values::{INVALID, VALUES};
+
+/// Each vector of a document is checked by a test.
+#[test]
+fn every_vector_is_of_a_known_kind() {
+    let held: BTreeSet<&str> = VALUES.iter().chain(INVALID).chain(HANDSHAKE).copied().collect();
+    for name in vectors().keys() {
+        if let Some(little) = name.strip_prefix("big ") {
+            let case = ["call ", "reply "].iter().find_map(|part| little.strip_prefix(part));
+            let of_case = case.is_some_and(|case| BIG_CASES.contains(&case));
+            assert!(of_case || held.contains(little), "no test holds `{name}`");
+            continue;
+        }
+        let of_case = CASES.iter().chain(SERVER_CASES).any(|case| {
+            let parts = [format!("call {case}"), format!("reply {case}")];
+            parts.iter().any(|part| name == part || *name == format!("{part} header"))
+        });
+        assert!(of_case || held.contains(&**name), "no test holds `{name}`");
+    }
+    for name in held {
+        pattern(name);
+    }
+}
+
+#[test]
+fn vectors_that_differ_are_noticed() {
+    let mut vectors = BTreeMap::new();
+    parse("```golden\na: 01 | ..*2 ..\n   ff # more\n```\nb: 02\n", &mut vectors);
+    assert_eq!(vectors["a"], [Some(1), None, None, None, Some(255)]);
+    assert_eq!(vectors.len(), 1);
+    let wrong = catch_unwind(|| check("u16", &[0x34, 0x13]));
+    let short = catch_unwind(|| check("u16", &[0x34]));
+    assert!(wrong.is_err() && short.is_err());
+}

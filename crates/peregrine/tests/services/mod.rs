@@ -1,0 +1,44 @@
+//! Small interfaces that several tests export, and their objects.
+
+// Each test program uses its own part of this.
+#![allow(dead_code)]
+
+use peregrine::{Out, interface};
+
+/// A call without arguments.
+#[interface]
+pub(crate) trait Null {
+    fn null(&self) -> peregrine::Result<()>;
+}
+
+pub(crate) struct Nothing;
+
+impl Null for Nothing {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+}
+
+/// Calls with arguments or results of any length.
+#[interface]
+pub(crate) trait Bytes {
+    fn null(&self) -> peregrine::Result<()>;
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64>;
+    fn fill(&self, with: u8, into: Out<'_, u8>) -> peregrine::Result<()>;
+}
+
+pub(crate) struct Object;
+
+impl Bytes for Object {
+    fn null(&self) -> peregrine::Result<()> {
+        Ok(())
+    }
+    fn sum(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        Ok(bytes.iter().copied().map(u64::from).sum())
+    }
+    fn fill(&self, with: u8, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+        let all = vec![with; into.capacity()];
+        into.put(&all).expect("room");
+        Ok(())
+    }
+}
