@@ -138,7 +138,8 @@ pub const WORKERS_MAX: usize = 64;
 /// calls of this machine, of calls over TCP, and of calls at each datagram socket.
 pub const REPLACED_MAX: usize = 64;
 
-/// Calls that may wait for a thread of the server.
+/// Calls that may wait for a thread of the server: calls of each user of this machine, and calls over
+/// networks.
 pub const QUEUE_MAX: usize = 1024;
 
 /// Sessions that a server accepts at one time.

@@ -5,8 +5,10 @@
 mod attack;
 mod support;
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use attack::vitals::Vitals;
@@ -31,6 +33,43 @@ impl Who for Door {
         Ok((caller.user(), caller.group()))
     }
 }
+
+/// Tells of the threads that run calls, and keeps them.
+#[interface]
+trait Threads {
+    /// The thread that runs this call.
+    fn thread(&self) -> peregrine::Result<i32>;
+    /// Returns once somebody has called `let_go`.
+    fn hold(&self) -> peregrine::Result<()>;
+    fn let_go(&self) -> peregrine::Result<()>;
+}
+
+#[derive(Default)]
+struct Workshop {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Threads for Workshop {
+    fn thread(&self) -> peregrine::Result<i32> {
+        Ok(rustix::thread::gettid().as_raw_nonzero().get())
+    }
+
+    fn hold(&self) -> peregrine::Result<()> {
+        let open = self.open.lock().unwrap();
+        drop(self.opened.wait_while(open, |open| !*open).unwrap());
+        Ok(())
+    }
+
+    fn let_go(&self) -> peregrine::Result<()> {
+        *self.open.lock().unwrap() = true;
+        self.opened.notify_all();
+        Ok(())
+    }
+}
+
+/// Threads of the server that exports a workshop.
+const WORKERS: usize = 8;
 
 const USER: u32 = 61_001;
 const GROUP: u32 = 62_001;
@@ -59,6 +98,15 @@ fn child() {
         "guests" => {
             become_user(OTHER, OTHER, &[]);
             guests(&directory);
+        }
+        "workshop" => workshop(),
+        "calls" => {
+            become_user(OTHER, OTHER, &[]);
+            calls(&directory);
+        }
+        "holds" => {
+            become_user(OTHER, OTHER, &[]);
+            holds();
         }
         "regions" => {
             become_user(OTHER, OTHER, &[]);
@@ -329,4 +377,76 @@ fn regions_of_another_user_are_bounded() {
     assert!(astacks <= limits::ASTACKS_OF_OTHERS as usize, "{astacks} A-stacks");
     let who = WhoClient::bind("public").expect("another user is let in");
     assert_eq!(who.am_i().unwrap(), (0, 0));
+}
+
+fn workshop() {
+    let server = Server::new().threads(WORKERS);
+    let export = ThreadsServer::new(Workshop::default());
+    let server = server.export_with("workshop", export, ExportOptions::default().public());
+    let running = server.unwrap().spawn().unwrap();
+    println!("\nready");
+    running.wait();
+}
+
+/// Calls again and again, and tells in the end which threads ran the calls.
+fn calls(directory: &Path) {
+    let client = ThreadsClient::bind("workshop").unwrap();
+    let mut threads = BTreeSet::from([client.thread().unwrap()]);
+    println!("\nready");
+    while !attack::stopped(directory) {
+        threads.extend((0..1000).map(|_| client.thread().unwrap()));
+    }
+    println!("threads {threads:?}");
+}
+
+#[test]
+fn calls_of_two_users_share_no_thread() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let _server = Part::start("child", "workshop", directory.path());
+    let client = ThreadsClient::bind("workshop").unwrap();
+    let mut own = BTreeSet::from([client.thread().unwrap()]);
+    let mut other = Part::start("child", "calls", directory.path());
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(1) {
+        own.extend((0..1000).map(|_| client.thread().unwrap()));
+    }
+    attack::stop(directory.path());
+    let theirs = other.until("threads ");
+    let theirs = theirs.trim_matches(['{', '}']).split(", ");
+    let theirs: BTreeSet<i32> = theirs.map(|thread| thread.parse().unwrap()).collect();
+    let both: Vec<_> = own.intersection(&theirs).collect();
+    assert!(both.is_empty(), "threads {both:?} looked at both users' A-stacks");
+}
+
+/// Calls more procedures that wait than the server has threads.
+fn holds() {
+    let client = ThreadsClient::bind("workshop").unwrap();
+    let held = std::thread::scope(|scope| {
+        let calls: Vec<_> = (0..2 * WORKERS).map(|_| scope.spawn(|| client.hold())).collect();
+        println!("\nready");
+        calls.into_iter().map(|call| call.join().unwrap()).filter(Result::is_ok).count()
+    });
+    println!("held {held}");
+}
+
+#[test]
+fn another_user_leaves_threads_to_others() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let server = Part::start("child", "workshop", directory.path());
+    let mut other = Part::start("child", "holds", directory.path());
+    let workers = || {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+        let names = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")));
+        names
+            .filter(|name| name.as_ref().is_ok_and(|name| name.starts_with("peregrine-work")))
+            .count()
+    };
+    assert!(eventually(LIMIT, || workers() >= WORKERS - WORKERS / 4), "{} threads", workers());
+    // Time to get more of them, if it may.
+    std::thread::sleep(Duration::from_millis(200));
+    let client = ThreadsClient::bind("workshop").unwrap();
+    client.with_timeout(LIMIT).let_go().expect("a thread for the server's own user");
+    assert_eq!(other.until("held "), (2 * WORKERS).to_string());
 }

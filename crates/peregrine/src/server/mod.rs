@@ -321,13 +321,15 @@ impl Server {
     }
 
     /// Procedures that run at one time: 64 unless set. So many for calls of this machine, and so many
-    /// for calls over networks, for which as many threads again (16 at least) may wait.
+    /// for calls over networks, for which as many threads again (16 at least) may wait. A user of this
+    /// machine other than the server's own and root leaves a quarter of them to other users.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads = most.max(1);
         self
     }
 
-    /// Calls that wait for a thread before more are refused as overload: 1024 unless set.
+    /// Calls that wait for a thread before more are refused as overload: 1024 unless set. Of calls of
+    /// this machine each user has so many.
     pub const fn queue(mut self, most: usize) -> Self {
         self.queue = most;
         self

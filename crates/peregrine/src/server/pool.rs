@@ -5,10 +5,14 @@
 //! A thread that finds nothing more to do gives its A-stacks to one that is still up, so that a
 //! few that are busy share one thread, and processors are left to those who call. E-stacks are
 //! thereby associated lazily, as in LRPC.
+//!
+//! A client can make a look at its A-stacks slow. So a thread looks at A-stacks of one user only
+//! ([`State::takes`]), unless no other thread can be had: then an A-stack may go [`anywhere`].
+//!
+//! [`anywhere`]: Waiting::anywhere
 
 use std::collections::{HashSet, VecDeque};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -18,7 +22,9 @@ use crate::call::chain::waiting_inside;
 use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::error::Kind;
-use crate::path::local::{Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion};
+use crate::path::local::{
+    Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion, User,
+};
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::{limits, sys};
 
@@ -32,8 +38,6 @@ const THREAD: &str = "peregrine-worker";
 pub(super) struct Pool {
     state: Mutex<State>,
     ended: Condvar,
-    /// Whether anything waits in the queue, or the pool stops: threads read it after each look.
-    hungry: AtomicBool,
     threads_max: usize,
     queue_max: usize,
     wait: Wait,
@@ -53,6 +57,9 @@ enum Took {
 /// An A-stack that waits for a thread.
 struct Waiting {
     place: Place,
+    user: User,
+    /// Whether a thread that looks at A-stacks of other users may take it.
+    anywhere: bool,
     /// Whether its call said, when its ring came, that it comes from a procedure of this process.
     inside: bool,
 }
@@ -61,22 +68,102 @@ impl Waiting {
     /// Looks at the call, which is the client's memory and may take a moment: not under the lock.
     fn looked_at(place: Place) -> Self {
         let inside = is_from_inside(&place);
-        Self { place, inside }
+        Self { inside, ..Self::unseen(place) }
     }
 
     /// An A-stack whose call, if there is one, has not been looked at. Its client rings again.
-    const fn unseen(place: Place) -> Self {
-        Self { place, inside: false }
+    fn unseen(place: Place) -> Self {
+        Self { user: place.user(), place, anywhere: false, inside: false }
     }
+}
+
+/// A thread at its desk.
+struct Sitting {
+    desk: Arc<Desk>,
+    /// Whose A-stacks it looks at, if at any.
+    user: Option<User>,
 }
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Waiting>,
     /// Where each thread sits.
-    desks: Vec<Arc<Desk>>,
+    desks: Vec<Sitting>,
     next_desk: u32,
+    /// Threads that ran a call which was given up, when they were counted last.
+    captured: usize,
+    /// How many threads there may be, save for calls from inside and in place of captured ones.
+    threads_max: usize,
     stopping: bool,
+}
+
+impl State {
+    fn desks(&self) -> Vec<Arc<Desk>> {
+        self.desks.iter().map(|one| Arc::clone(&one.desk)).collect()
+    }
+
+    /// Notes at whose A-stacks a thread looks now. One that has A-stacks of several users stays
+    /// that of the first.
+    fn note_user(&mut self, seat: &Seat) -> Option<User> {
+        let own = self.desks.iter_mut().find(|one| one.desk.number == seat.desk.number)?;
+        let mut users = seat.users();
+        own.user = match users.next() {
+            Some(first) if users.any(|user| user != first) => own.user,
+            user => user,
+        };
+        own.user
+    }
+
+    /// How many threads there may be. One that runs a call which its caller has given up is
+    /// replaced, as LRPC replaces a captured thread.
+    fn bound(&self) -> usize {
+        if self.desks.len() < self.threads_max {
+            return self.threads_max;
+        }
+        self.threads_max + self.captured.min(limits::REPLACED_MAX)
+    }
+
+    /// How many more threads may look at A-stacks of a user, of those that there may be and some
+    /// beyond. A user other than the server's own leaves a quarter of them to all others.
+    fn share_left(&self, user: User, beyond: usize) -> usize {
+        if user == User::Own {
+            return usize::MAX;
+        }
+        let theirs = self.desks.iter().filter(|one| one.user == Some(user)).count();
+        (self.bound() + beyond - self.threads_max / 4).saturating_sub(theirs)
+    }
+
+    /// How many more threads may be started for a user.
+    fn room(&self, user: User, beyond: usize) -> usize {
+        let left = (self.bound() + beyond).saturating_sub(self.desks.len());
+        left.min(self.share_left(user, beyond))
+    }
+
+    /// Whether a thread may take what waits, that looks at A-stacks of `user`, or at none.
+    fn takes(&self, user: Option<User>, one: &Waiting) -> bool {
+        let fits = match user {
+            Some(user) => user == one.user,
+            None => one.inside || self.share_left(one.user, 0) > 0,
+        };
+        fits || one.anywhere
+    }
+
+    /// Whether something waits that such a thread may take.
+    fn has_for(&self, user: Option<User>) -> bool {
+        self.queue.iter().any(|one| self.takes(user, one))
+    }
+
+    /// How many A-stacks of a user wait.
+    fn waiting(&self, user: User) -> usize {
+        self.queue.iter().filter(|one| one.user == user).count()
+    }
+
+    /// The threads that may take an A-stack of a user.
+    fn desks_for(&self, user: User) -> impl DoubleEndedIterator<Item = &Desk> {
+        let open = self.share_left(user, 0) > 0;
+        let fits = move |one: &&Sitting| one.user.map_or(open, |own| own == user);
+        self.desks.iter().filter(fits).map(|one| &*one.desk)
+    }
 }
 
 impl Pool {
@@ -89,9 +176,8 @@ impl Pool {
         faults: Arc<Faults>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::ranked(Rank::Threads, State::default()),
+            state: Mutex::ranked(Rank::Threads, State { threads_max, ..State::default() }),
             ended: Condvar::new(),
-            hungry: AtomicBool::new(false),
             threads_max,
             queue_max,
             wait,
@@ -129,17 +215,19 @@ impl Pool {
     /// A ring came for an A-stack in the queue. A thread that gave it away had not seen this call.
     fn rung_again(self: &Arc<Self>, place: &Place) {
         let inside = is_from_inside(place);
+        self.count_captured();
         let mut state = self.state();
         if inside && let Some(one) = state.queue.iter_mut().find(|one| one.place.is(place)) {
             one.inside = true;
         }
-        self.find_thread(&mut state);
+        self.find_thread(&mut state, place.user());
     }
 
     /// The thread at a desk has not taken a call that was posted a while ago: if it runs
     /// another one, the A-stack goes to another thread.
     fn relieve(self: &Arc<Self>, desk: u32, place: Place) {
-        let found = self.state().desks.iter().find(|one| one.number == desk).map(Arc::clone);
+        let is_it = |one: &&Sitting| one.desk.number == desk;
+        let found = self.state().desks.iter().find(is_it).map(|one| Arc::clone(&one.desk));
         let Some(desk) = found else { return };
         let waiting = desk.relieve(&place);
         if waiting.is_empty() {
@@ -157,13 +245,15 @@ impl Pool {
     /// whoever sleeps on them to another word (`FUTEX_REQUEUE`).
     pub(super) fn closed(&self, region: &ServerRegion) {
         let at: HashSet<u32> = region.desks().collect();
-        for desk in self.state().desks.iter().filter(|desk| at.contains(&desk.number)) {
-            desk.ring();
+        for one in self.state().desks.iter().filter(|one| at.contains(&one.desk.number)) {
+            one.desk.ring();
         }
     }
 
     fn enqueue(self: &Arc<Self>, place: Place) {
         let waiting = Waiting::looked_at(place);
+        let user = waiting.user;
+        self.count_captured();
         let mut state = self.state();
         if state.stopping {
             drop(state);
@@ -176,13 +266,13 @@ impl Pool {
         // thread must never be what they wait for.
         if waiting.inside {
             state.queue.push_front(waiting);
-            self.find_thread(&mut state);
+            self.find_thread(&mut state, user);
             return;
         }
-        // What a thread can take at once does not wait.
-        let free = state.desks.iter().filter(|desk| !desk.is_up() || desk.looks_around()).count();
-        let at_once = free + self.bound(&state).saturating_sub(state.desks.len());
-        if state.queue.len() >= self.queue_max + at_once {
+        // What a thread can take at once does not wait. Nor do calls of others count.
+        let free = state.desks_for(user).filter(|one| !one.is_up() || one.looks_around()).count();
+        let at_once = free + state.room(user, 0);
+        if state.waiting(user) >= self.queue_max + at_once {
             drop(state);
             let Place { region, index } = &waiting.place;
             if region.refuse(*index, &self.overloaded()) {
@@ -191,7 +281,7 @@ impl Pool {
             state = self.state();
         }
         state.queue.push_back(waiting);
-        self.find_thread(&mut state);
+        self.find_thread(&mut state, user);
         if state.desks.is_empty() {
             let unserved = state.queue.pop_back();
             drop(state);
@@ -202,37 +292,48 @@ impl Pool {
         }
     }
 
-    /// How many threads there may be. One that runs a call which its caller has given up is
-    /// replaced, as LRPC replaces a captured thread.
-    fn bound(&self, state: &State) -> usize {
+    /// Counts the threads that run a call which its caller has given up, if that matters. It reads
+    /// memory of clients, which may take a moment: not under the lock.
+    fn count_captured(&self) {
+        let mut state = self.state();
         if state.desks.len() < self.threads_max {
-            return self.threads_max;
+            state.captured = 0;
+            return;
         }
-        let captured = state.desks.iter().filter(|desk| desk.is_captured()).count();
-        self.threads_max + captured.min(limits::REPLACED_MAX)
+        let desks = state.desks();
+        drop(state);
+        let captured = desks.iter().filter(|desk| desk.is_captured()).count();
+        self.state().captured = captured;
     }
 
-    /// The queue has grown: sees to it that a thread comes.
-    fn find_thread(self: &Arc<Self>, state: &mut State) {
-        self.hungry.store(true, Ordering::SeqCst);
-        // Those that look around see `hungry` by themselves; each may be about to run a long
-        // procedure, so each is relied on for one A-stack.
-        let looking = state.desks.iter().filter(|desk| desk.looks_around()).count();
-        if looking >= state.queue.len() {
+    /// A-stacks of a user have come into the queue: sees to it that a thread comes.
+    fn find_thread(self: &Arc<Self>, state: &mut State, user: User) {
+        state.desks_for(user).for_each(|desk| desk.make_hungry(true));
+        // Those that look around see by themselves that they are hungry; each may be about to run a
+        // long procedure, so each is relied on for one A-stack.
+        let looking = state.desks_for(user).filter(|desk| desk.looks_around()).count();
+        if looking >= state.waiting(user) {
             return;
         }
         // The one that came last is the one whose caches are warmest.
-        if let Some(asleep) = state.desks.iter().rev().find(|desk| !desk.is_up()) {
+        if let Some(asleep) = state.desks_for(user).rev().find(|desk| !desk.is_up()) {
             asleep.ring();
             return;
         }
         // A call from inside gets a thread beyond the bound, but no more of them than there are
         // threads inside: anybody can say where a call comes from.
-        let beyond = if bring_inside_forward(&mut state.queue) { waiting_inside() } else { 0 };
-        let beyond = beyond as usize;
-        if state.desks.len() < self.bound(state) + beyond {
-            // Without a new thread it waits for one of those that there are.
-            let _ = self.start_thread(state);
+        let inside = bring_inside_forward(&mut state.queue, user);
+        let beyond = if inside { waiting_inside() } else { 0 };
+        if state.room(user, beyond as usize) > 0 && self.start_thread(state).is_ok() {
+            return;
+        }
+        // Without a new thread it waits for one of the user's, if there is one, else for any.
+        if state.desks_for(user).next().is_none() {
+            state.queue.iter_mut().for_each(|one| one.anywhere |= one.user == user);
+            state.desks.iter().for_each(|one| one.desk.make_hungry(true));
+            if let Some(asleep) = state.desks.iter().rev().find(|one| !one.desk.is_up()) {
+                asleep.desk.ring();
+            }
         }
     }
 
@@ -248,9 +349,10 @@ impl Pool {
         let processors = Arc::clone(&self.processors);
         let seat = Seat::new(Arc::clone(&desk), self.wait, processors, counting);
         let thread = std::thread::Builder::new().name(THREAD.into());
+        desk.make_hungry(true);
         thread.spawn(move || pool.run(seat))?;
         state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
-        state.desks.push(desk);
+        state.desks.push(Sitting { desk, user: None });
         Ok(())
     }
 
@@ -263,13 +365,13 @@ impl Pool {
     fn work(self: &Arc<Self>, seat: &mut Seat) {
         let most = Self::hot_max();
         loop {
-            let pause = seat.attend(&self.hungry);
+            let pause = seat.attend();
             seat.refresh();
             if pause == Pause::Changed {
                 continue;
             }
             seat.drop_closed();
-            let took = match self.hungry.load(Ordering::SeqCst) {
+            let took = match seat.desk.is_hungry() {
                 true => self.take_from_queue(seat, most),
                 false => Took::Nothing,
             };
@@ -287,7 +389,7 @@ impl Pool {
         let posted = seat.leave_all();
         seat.worker.forget();
         let mut state = self.state();
-        state.desks.retain(|desk| desk.number != seat.desk.number);
+        state.desks.retain(|one| one.desk.number != seat.desk.number);
         let stops = state.stopping;
         drop(state);
         if stops {
@@ -307,15 +409,27 @@ impl Pool {
         if state.stopping {
             return Took::Stopping;
         }
+        let user = state.note_user(seat);
         let place = loop {
-            match state.queue.pop_front() {
+            let Some(at) = state.queue.iter().position(|one| state.takes(user, one)) else {
+                break None;
+            };
+            match state.queue.remove(at) {
                 Some(Waiting { place, .. }) if place.region.is_closed() => {
                     place.region.attended(place.index, Attendance::Idle);
                 }
                 waiting => break waiting.map(|waiting| waiting.place),
             }
         };
-        self.hungry.store(!state.queue.is_empty(), Ordering::SeqCst);
+        if let (None, Some(place)) = (user, &place) {
+            self.turn_to(&mut state, seat, place.user());
+        }
+        if state.queue.is_empty() {
+            state.desks.iter().for_each(|one| one.desk.make_hungry(false));
+        } else {
+            let user = user.or_else(|| place.as_ref().map(Place::user));
+            seat.desk.make_hungry(state.has_for(user));
+        }
         drop(state);
         let Some(place) = place else { return Took::Nothing };
         if let Some(left) = seat.take_in(place, most) {
@@ -324,42 +438,91 @@ impl Pool {
         Took::Something
     }
 
+    /// A thread that looked at nothing takes an A-stack of a user, and none of others from now on.
+    /// Theirs may have relied on it.
+    fn turn_to(self: &Arc<Self>, state: &mut State, seat: &Seat, user: User) {
+        if let Some(own) = state.desks.iter_mut().find(|one| one.desk.number == seat.desk.number) {
+            own.user = Some(user);
+        }
+        let other = state.queue.iter().find(|one| one.user != user).map(|one| one.user);
+        if let Some(other) = other {
+            self.find_thread(state, other);
+        }
+    }
+
     fn put_back(self: &Arc<Self>, places: impl IntoIterator<Item = Place>) {
         let places: Vec<_> = places.into_iter().map(Waiting::looked_at).collect();
         let mut state = self.state();
         state.queue.extend(places);
-        if !state.queue.is_empty() {
-            self.find_thread(&mut state);
+        let mut users = Vec::new();
+        for one in &state.queue {
+            if !users.contains(&one.user) {
+                users.push(one.user);
+            }
+        }
+        for user in users {
+            self.find_thread(&mut state, user);
+        }
+    }
+
+    /// Where a thread has come to look at A-stacks of several users, and another one may be had by
+    /// now: leaves those of all but one to the next ring.
+    fn part_users(self: &Arc<Self>, seat: &mut Seat) {
+        let first = seat.users().next();
+        if seat.users().all(|user| Some(user) == first) {
+            return;
+        }
+        let mut state = self.state();
+        let user = state.note_user(seat);
+        let full = state.desks.len() >= state.bound();
+        drop(state);
+        if let Some(user) = user.filter(|_| !full) {
+            self.put_back(seat.leave_others(user));
         }
     }
 
     /// Nothing is to be done: gives what it attends to away, or sleeps on it. False if the
     /// thread is to end.
     fn rest(self: &Arc<Self>, seat: &mut Seat) -> bool {
+        self.part_users(seat);
         let mut state = self.state();
+        if state.desks.len() > self.threads_max {
+            drop(state);
+            self.count_captured();
+            state = self.state();
+        }
         if state.stopping {
             return false;
         }
-        if !state.queue.is_empty() {
-            self.hungry.store(true, Ordering::SeqCst);
+        let user = state.note_user(seat);
+        if state.has_for(user) {
+            seat.desk.make_hungry(true);
             return true;
         }
-        if state.desks.len() > self.bound(&state) {
+        if state.desks.len() > state.bound() {
             // It was there for a call from inside, and the bound holds again.
             return false;
         }
-        if !seat.is_vacant() {
+        if let Some(user) = user {
             let own = seat.desk.number;
-            if state.desks.iter().any(|desk| desk.number != own && desk.looks_around()) {
+            if state.desks_for(user).any(|desk| desk.number != own && desk.looks_around()) {
                 state.queue.extend(seat.give_all().into_iter().map(Waiting::unseen));
-                self.hungry.store(true, Ordering::SeqCst);
+                state.note_user(seat);
+                let others = state.desks_for(user).filter(|desk| desk.number != own);
+                others.for_each(|desk| desk.make_hungry(true));
+                // It looks at nothing now, and may take what waits for others.
+                if state.queue.iter().any(|one| one.user != user && state.takes(None, one)) {
+                    seat.desk.make_hungry(true);
+                    return true;
+                }
             }
         }
         if !sys::has_futex_sets() {
             // It can sleep on its bell alone: whoever calls it next rings.
             state.queue.extend(seat.leave_all().into_iter().map(Waiting::unseen));
+            state.note_user(seat);
             if !state.queue.is_empty() {
-                self.hungry.store(true, Ordering::SeqCst);
+                seat.desk.make_hungry(true);
                 return true;
             }
         }
@@ -377,7 +540,7 @@ impl Pool {
             return true;
         }
         // Nobody relies on it any more.
-        state.desks.retain(|desk| desk.number != seat.desk.number);
+        state.desks.retain(|one| one.desk.number != seat.desk.number);
         false
     }
 
@@ -386,9 +549,9 @@ impl Pool {
     pub(super) fn stop(&self, drain: &Drain) -> bool {
         let mut state = self.state();
         state.stopping = true;
-        self.hungry.store(true, Ordering::SeqCst);
         let queue = core::mem::take(&mut state.queue);
-        for desk in &state.desks {
+        for Sitting { desk, .. } in &state.desks {
+            desk.make_hungry(true);
             desk.ring();
         }
         drop(state);
@@ -406,14 +569,16 @@ impl Pool {
 
     /// Rows were taken away: no thread remembers them for longer than the call that it runs.
     pub(super) fn forget_rows(&self) {
-        self.state().desks.iter().for_each(|desk| desk.forget_rows());
+        self.state().desks.iter().for_each(|one| one.desk.forget_rows());
     }
 
     /// Calls that run although their callers have given them up, and A-stacks that wait.
     pub(super) fn captured(&self) -> [u64; 2] {
         let state = self.state();
-        let captured = state.desks.iter().filter(|desk| desk.is_captured()).count();
-        [captured as u64, state.queue.len() as u64]
+        let (desks, waiting) = (state.desks(), state.queue.len());
+        drop(state);
+        let captured = desks.iter().filter(|desk| desk.is_captured()).count();
+        [captured as u64, waiting as u64]
     }
 
     /// Threads that there may be, save for calls from inside.
@@ -434,10 +599,11 @@ fn is_from_inside(place: &Place) -> bool {
         && place.region.is_from_inside(place.index)
 }
 
-/// Puts a call from inside in front, wherever it is in the queue: its A-stack may have been queued
-/// before it was posted. Returns false if there is none. Looks at no memory of clients.
-fn bring_inside_forward(queue: &mut VecDeque<Waiting>) -> bool {
-    let Some(at) = queue.iter().position(|waiting| waiting.inside) else { return false };
+/// Puts a user's call from inside in front, wherever it is in the queue: its A-stack may have been
+/// queued before it was posted. Returns false if there is none. Looks at no memory of clients.
+fn bring_inside_forward(queue: &mut VecDeque<Waiting>, user: User) -> bool {
+    let is_it = |one: &Waiting| one.inside && one.user == user;
+    let Some(at) = queue.iter().position(is_it) else { return false };
     if let Some(waiting) = queue.remove(at) {
         queue.push_front(waiting);
     }

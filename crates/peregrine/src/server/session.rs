@@ -17,7 +17,7 @@ use crate::error::{Kind, limit_reached};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
-    Answer, Attendance, Bind, Bound, RegionLayout, Request, Row, ServerRegion, Token, Waits,
+    Answer, Attendance, Bind, Bound, RegionLayout, Request, Row, ServerRegion, Token, User, Waits,
 };
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials, Process, Seqpacket};
@@ -449,7 +449,8 @@ impl Session {
             return Err((Kind::Exhausted, text));
         }
         let process = Process::open(self.peer.pid).map_err(exhausted("watching the client"))?;
-        let (region, file) = ServerRegion::new(layout, Arc::clone(&self.all.waits))
+        let whose = if is_other(&self.peer) { User::Other(user) } else { User::Own };
+        let (region, file) = ServerRegion::new(whose, layout, Arc::clone(&self.all.waits))
             .map_err(exhausted("the region"))?;
         let session = sys::random().map_err(exhausted("a token"))?;
         let region = Arc::new(region);

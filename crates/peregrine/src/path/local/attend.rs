@@ -17,7 +17,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 use super::processors::{ALONE, LOOKS_ON, Processors, tag};
-use super::server::{Attendance, ServerRegion, Worker};
+use super::server::{Attendance, ServerRegion, User, Worker};
 use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS, block_cost};
 use super::word::{Look, SLEEP};
 use crate::call::{Refusal, Wait};
@@ -39,6 +39,11 @@ pub(crate) struct Place {
 impl Place {
     fn key(&self) -> u64 {
         self.region.key(self.index)
+    }
+
+    /// Whose A-stack it is.
+    pub(crate) fn user(&self) -> User {
+        self.region.user
     }
 
     /// Whether it is the same A-stack.
@@ -70,6 +75,9 @@ pub(crate) struct Desk {
     bell: AtomicU32,
     /// Whether it is up: not asleep, nor about to be.
     up: AtomicBool,
+    /// Whether something that its thread may take waits in the pool's queue, or the pool stops. The
+    /// thread reads it after each look.
+    hungry: AtomicBool,
 }
 
 /// Why a thread stopped attending.
@@ -119,6 +127,16 @@ impl Desk {
         self.up.store(true, Ordering::SeqCst);
         self.bell.fetch_add(1, Ordering::SeqCst);
         sys::futex_wake(&self.bell);
+    }
+
+    /// Tells its thread whether there is something to take from the pool's queue.
+    pub(crate) fn make_hungry(&self, hungry: bool) {
+        self.hungry.store(hungry, Ordering::SeqCst);
+    }
+
+    /// Whether its thread was told that there is something to take from the pool's queue.
+    pub(crate) fn is_hungry(&self) -> bool {
+        self.hungry.load(Ordering::SeqCst)
     }
 
     /// Makes its thread look up rows anew. One that sleeps has forgotten them, one that runs a
@@ -203,6 +221,11 @@ impl Seat {
         self.hot.is_empty()
     }
 
+    /// Whose A-stacks it looks at, one by one.
+    pub(crate) fn users(&self) -> impl Iterator<Item = User> {
+        self.hot.iter().map(|hot| hot.place.user())
+    }
+
     /// Looks at one more A-stack from now on. Where there is no room, the one that was called
     /// longest ago is left to the next ring; what could not be left is given back, for the queue.
     #[must_use]
@@ -246,6 +269,15 @@ impl Seat {
         places
     }
 
+    /// Leaves the A-stacks of all users but one; those where a call has come are given back.
+    pub(crate) fn leave_others(&mut self, user: User) -> Vec<Place> {
+        let mut posted = Vec::new();
+        while let Some(at) = self.hot.iter().position(|hot| hot.place.user() != user) {
+            posted.extend(self.let_go(at));
+        }
+        posted
+    }
+
     /// Leaves all A-stacks; those where a call has come are given back.
     pub(crate) fn leave_all(&mut self) -> Vec<Place> {
         (0..self.hot.len()).filter_map(|_| self.let_go(0)).collect()
@@ -286,11 +318,11 @@ impl Seat {
 
     /// Serves what is posted, until there is a reason to think. A procedure that panics is answered
     /// for.
-    pub(crate) fn attend(&mut self, hungry: &AtomicBool) -> Pause {
+    pub(crate) fn attend(&mut self) -> Pause {
         loop {
             // Around all calls rather than around each: a call that does not panic pays nothing.
             // What a panic may leave broken is the object's own, as with a poisoned lock.
-            let calls = AssertUnwindSafe(|| self.serve_calls(hungry));
+            let calls = AssertUnwindSafe(|| self.serve_calls());
             match catch_unwind(calls) {
                 Ok(pause) => return pause,
                 Err(panic) => {
@@ -307,7 +339,7 @@ impl Seat {
     }
 
     #[inline]
-    fn serve_calls(&mut self, hungry: &AtomicBool) -> Pause {
+    fn serve_calls(&mut self) -> Pause {
         let mut quiet = 0;
         loop {
             // On the caller's own processor, looking keeps it from calling.
@@ -322,7 +354,7 @@ impl Seat {
                 Served::Changed => return Pause::Changed,
                 Served::Closed => return Pause::Quiet,
             }
-            if hungry.load(Ordering::Relaxed) {
+            if self.desk.hungry.load(Ordering::Relaxed) {
                 return Pause::Hungry;
             }
             if quiet >= looks {

@@ -27,6 +27,6 @@ pub use handshake::Description;
 pub(crate) use handshake::{Answer, Bind, Bound, Request, Token};
 pub(crate) use processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use region::RegionLayout;
-pub(crate) use server::{Attendance, ServerRegion};
+pub(crate) use server::{Attendance, ServerRegion, User};
 pub(crate) use session::Session;
 pub(crate) use wait::block_cost;

@@ -32,8 +32,18 @@ const ATTENDED: u32 = 2;
 /// A word that posts no call.
 const NO_CALL: u32 = 0;
 
+/// Whose a session is. A client can keep a thread waiting that looks at its region, so a thread
+/// looks at the regions of one user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum User {
+    /// The server's own user, or root: they can stop the server anyway.
+    Own,
+    Other(u32),
+}
+
 /// A session's A-stacks and bindings, seen from the server.
 pub(crate) struct ServerRegion {
+    pub(super) user: User,
     memory: Memory,
     layout: RegionLayout,
     astacks: Box<[AStack]>,
@@ -156,7 +166,11 @@ impl Worker {
 
 impl ServerRegion {
     /// A region for one session, and the descriptor that the client maps.
-    pub(crate) fn new(layout: RegionLayout, waits: Arc<Waits>) -> io::Result<(Self, OwnedFd)> {
+    pub(crate) fn new(
+        user: User,
+        layout: RegionLayout,
+        waits: Arc<Waits>,
+    ) -> io::Result<(Self, OwnedFd)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let (memory, file) = Memory::shared(layout.region_bytes())?;
         let astack = |index| AStack {
@@ -170,6 +184,7 @@ impl ServerRegion {
             pace: Pace::default(),
         };
         let region = Self {
+            user,
             memory,
             layout,
             astacks: (0..layout.count).map(astack).collect(),
