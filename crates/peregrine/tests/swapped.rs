@@ -91,9 +91,8 @@ impl Servers {
 /// The whole contract, as servers of this byte order keep it.
 fn keeps_the_contract(way: Way) {
     let servers = Servers::new();
-    let make = |object: Object| {
-        contract::over(servers.bind(way, Turned(ContractServer::new(object))))
-    };
+    let make =
+        |object: Object| contract::over(servers.bind(way, Turned(ContractServer::new(object))));
     match way {
         // A process that is at one end of a link cannot call itself over it.
         Way::Ethernet => contract::suite_of_one_call(&make),
