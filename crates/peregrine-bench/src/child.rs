@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
         pin_to(cpu)?;
     }
     let file = File::options().read(true).write(true).open(&options.memory)?;
-    let memory = Memory::received(file.as_fd(), MEMORY)?;
+    let mut memory = Memory::received(file.as_fd(), MEMORY)?;
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines() {
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error + Send + Sync>>
         .spawn()?;
     println!("{READY}");
     for (what, trips) in told {
-        pingpong::echo(&memory, what, trips);
+        pingpong::echo(&mut memory, what, trips);
     }
     Ok(())
 }

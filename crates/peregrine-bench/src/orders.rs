@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use clap::Args;
 use peregrine::sys::{Memory, futex_wait, futex_wake, pin_to};
+use peregrine::value::bytes_of;
 
 use crate::window::Window;
 
@@ -74,6 +75,12 @@ pub(crate) const fn memory_bytes(slots: usize) -> usize {
     (slots * SLOT).next_multiple_of(4096)
 }
 
+fn long(memory: &Memory, at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    memory.read(at, &mut bytes).expect("a slot that there is");
+    u64::from_ne_bytes(bytes)
+}
+
 /// Gives an order; its number is neither that of the one before nor [`END`].
 pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
     let (kind, numbers) = match order {
@@ -85,7 +92,7 @@ pub(crate) fn give(memory: &Memory, slot: usize, number: u32, order: Order) {
     };
     let at = slot * SLOT;
     memory.word(at + KIND).store(kind, Ordering::Relaxed);
-    memory.space().write_plain(at + NUMBERS, &numbers).expect("a slot that there is");
+    memory.write(at + NUMBERS, bytes_of(&numbers)).expect("a slot that there is");
     // SYNC: bench-order, acquired in Post::next.
     memory.word(at).store(number, Ordering::Release);
     futex_wake(memory.word(at));
@@ -102,8 +109,9 @@ pub(crate) fn reported(memory: &Memory, slot: usize, number: u32) -> Option<Repo
         futex_wait(word, done, Some(WHILE));
     }
     (word.load(Ordering::Acquire) == number).then(|| {
-        let [calls, all, ns] = memory.space().read_plain(at + REPORT).expect("the slot's report");
-        let each_ns = memory.space().read_plain(at + EACH).expect("the slot's times");
+        let [calls, all, ns] = [0, 8, 16].map(|byte| long(memory, at + REPORT + byte));
+        let each = |one: usize| memory.word(at + EACH + 4 * one).load(Ordering::Relaxed);
+        let each_ns = std::array::from_fn(each);
         Report { calls, all, ns, each_ns }
     })
 }
@@ -177,8 +185,7 @@ impl Post {
         if number == END {
             return None;
         }
-        let numbers = self.memory.space().read_plain::<[u64; 2]>(self.at + NUMBERS);
-        let [first, second] = numbers.expect("the slot's numbers");
+        let [first, second] = [0, 8].map(|byte| long(&self.memory, self.at + NUMBERS + byte));
         Some(match self.memory.word(self.at + KIND).load(Ordering::Relaxed) {
             1 => Order::Window(Window { begins_ns: first, ends_ns: second }),
             2 => Order::Singly,
@@ -201,9 +208,9 @@ impl Post {
 
     fn done(&self, number: u32, report: Report) {
         let Report { calls, all, ns, each_ns } = report;
-        let space = self.memory.space();
-        let written = space.write_plain(self.at + REPORT, &[calls, all, ns]);
-        written.and_then(|()| space.write_plain(self.at + EACH, &each_ns)).expect("the slot");
+        let written = self.memory.write(self.at + REPORT, bytes_of(&[calls, all, ns]));
+        let both = written.and_then(|()| self.memory.write(self.at + EACH, bytes_of(&each_ns)));
+        both.expect("the slot");
         let word = self.memory.word(self.at + DONE);
         // SYNC: bench-report, acquired in `reported`.
         word.store(number, Ordering::Release);

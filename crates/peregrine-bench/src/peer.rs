@@ -68,7 +68,7 @@ impl Peer {
     ) -> io::Result<Duration> {
         pingpong::reset(&self.memory);
         self.orders.write_all(echo_line(what, warm + trips).as_bytes())?;
-        Ok(pingpong::exchange(&self.memory, what, warm, trips))
+        Ok(pingpong::exchange(&mut self.memory, what, warm, trips))
     }
 
     /// The child's export of an interface whose server waits like that.

@@ -152,9 +152,9 @@ impl HandOver for Yield {
 /// Asks for the lines of a payload that is to be put: they come over at once rather than one after
 /// the other, and while what came is being taken.
 #[inline(always)]
-fn ask_for<const N: usize>(memory: &Memory, word_at: usize) {
+fn ask_for<const N: usize>(memory: &mut Memory, word_at: usize) {
     if N > 0
-        && let Some(place) = memory.space().part(word_at + PAYLOAD, N)
+        && let Some(place) = memory.space_mut().part(word_at + PAYLOAD, N)
     {
         place.prefetch_write_all();
     }
@@ -162,15 +162,15 @@ fn ask_for<const N: usize>(memory: &Memory, word_at: usize) {
 
 /// Puts the payload behind a word.
 #[inline(always)]
-fn put<const N: usize>(memory: &Memory, word_at: usize, private: &[u8]) {
+fn put<const N: usize>(memory: &mut Memory, word_at: usize, private: &[u8]) {
     if N > 0 {
         let payload: &[u8; N] = private.first_chunk().expect("room for the payload");
         let (first, rest) = black_box(payload).split_at(N.min(LINE - PAYLOAD));
         // The word's own line last: the other side looks at it, and takes it away in between.
         let written = memory
-            .space()
+            .space_mut()
             .write(word_at + LINE, rest)
-            .and_then(|()| memory.space().write(word_at + PAYLOAD, first));
+            .and_then(|()| memory.space_mut().write(word_at + PAYLOAD, first));
         written.expect("the payload lies in the memory");
     }
 }
@@ -178,7 +178,7 @@ fn put<const N: usize>(memory: &Memory, word_at: usize, private: &[u8]) {
 /// Takes the payload from behind a word: copied if small, read where it lies if large, copied and
 /// read if very large.
 #[inline(always)]
-fn take<const N: usize>(memory: &Memory, word_at: usize, private: &mut [u8]) {
+fn take<const N: usize>(memory: &mut Memory, word_at: usize, private: &mut [u8]) {
     let at = word_at + PAYLOAD;
     if N > COPIED_MAX && N <= IN_PLACE_MAX {
         let words = (at..at + N).step_by(LINE);
@@ -186,7 +186,7 @@ fn take<const N: usize>(memory: &Memory, word_at: usize, private: &mut [u8]) {
         black_box(sum.fold(0, u32::wrapping_add));
     } else if N > 0 {
         let payload: &mut [u8; N] = private.first_chunk_mut().expect("room for the payload");
-        let read = memory.space().read(at, payload);
+        let read = memory.space_mut().read(at, payload);
         read.expect("the payload lies in the memory");
         if N > COPIED_MAX {
             black_box(sum_of_lines(black_box(payload)));
@@ -197,18 +197,17 @@ fn take<const N: usize>(memory: &Memory, word_at: usize, private: &mut [u8]) {
 
 /// The parent's side: `warm` trips that are not measured, then `trips` that are.
 fn lead<H: HandOver, const IN: usize, const OUT: usize>(
-    memory: &Memory,
+    memory: &mut Memory,
     warm: u32,
     trips: u32,
 ) -> Duration {
     // Two buffers: what goes need not wait for what came.
     let (sent, mut private) = (vec![0xa5; IN], vec![0xa5; OUT]);
-    let (there, back) = (memory.word(0), memory.word(BACK));
     let mut pass = |n| {
         ask_for::<IN>(memory, 0);
         put::<IN>(memory, 0, &sent);
-        H::publish(there, n);
-        H::receive(back, n);
+        H::publish(memory.word(0), n);
+        H::receive(memory.word(BACK), n);
         take::<OUT>(memory, BACK, &mut private);
     };
     (1..=warm).for_each(&mut pass);
@@ -219,18 +218,17 @@ fn lead<H: HandOver, const IN: usize, const OUT: usize>(
 
 /// The child's side.
 fn follow<H: HandOver, const IN: usize, const OUT: usize>(
-    memory: &Memory,
+    memory: &mut Memory,
     trips: u32,
     _: u32,
 ) -> Duration {
     let (sent, mut private) = (vec![0x5a; OUT], vec![0x5a; IN]);
-    let (there, back) = (memory.word(0), memory.word(BACK));
     for n in 1..=trips {
-        H::receive(there, n);
+        H::receive(memory.word(0), n);
         ask_for::<OUT>(memory, BACK);
         take::<IN>(memory, 0, &mut private);
         put::<OUT>(memory, BACK, &sent);
-        H::publish(back, n);
+        H::publish(memory.word(BACK), n);
     }
     Duration::ZERO
 }
@@ -263,7 +261,7 @@ macro_rules! of_all_sizes {
     };
 }
 
-type Side = fn(&Memory, u32, u32) -> Duration;
+type Side = fn(&mut Memory, u32, u32) -> Duration;
 
 /// Makes both words zero: nobody may be exchanging anything.
 pub(crate) fn reset(memory: &Memory) {
@@ -276,7 +274,7 @@ pub(crate) fn reset(memory: &Memory) {
 ///
 /// # Panics
 /// If there is no case of such sizes.
-pub(crate) fn exchange(memory: &Memory, what: Exchange, warm: u32, trips: u32) -> Duration {
+pub(crate) fn exchange(memory: &mut Memory, what: Exchange, warm: u32, trips: u32) -> Duration {
     of_all_sizes!(lead, what)(memory, warm, trips)
 }
 
@@ -284,30 +282,33 @@ pub(crate) fn exchange(memory: &Memory, what: Exchange, warm: u32, trips: u32) -
 ///
 /// # Panics
 /// If there is no case of such sizes.
-pub(crate) fn echo(memory: &Memory, what: Exchange, trips: u32) {
+pub(crate) fn echo(memory: &mut Memory, what: Exchange, trips: u32) {
     of_all_sizes!(follow, what)(memory, trips, 0);
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
     use crate::cases::CASES;
 
     #[test]
     fn every_case_has_its_limit_and_the_payload_arrives() {
-        let memory = Memory::private(MEMORY).unwrap();
+        let (mut memory, file) = Memory::shared(MEMORY).unwrap();
+        let mut other = Memory::received(file.as_fd(), MEMORY).unwrap();
         for case in CASES {
             let what =
                 Exchange { way: Way::Yield, in_bytes: case.in_bytes, out_bytes: case.out_bytes };
             reset(&memory);
             std::thread::scope(|scope| {
-                scope.spawn(|| echo(&memory, what, 5));
-                exchange(&memory, what, 2, 3);
+                scope.spawn(|| echo(&mut other, what, 5));
+                exchange(&mut memory, what, 2, 3);
             });
             let arrived = |word_at: usize, bytes: usize, what: u8| {
                 let mut last = [0];
                 if bytes > 0 {
-                    memory.space().read(word_at + PAYLOAD + bytes - 1, &mut last).unwrap();
+                    memory.read(word_at + PAYLOAD + bytes - 1, &mut last).unwrap();
                     assert_eq!(last, [what], "{}", case.name);
                 }
             };

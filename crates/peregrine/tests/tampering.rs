@@ -239,7 +239,7 @@ impl Client {
     }
 
     fn put(&self, at: usize, bytes: &[u8]) {
-        let space = self.session.region.memory.space();
+        let space = &self.session.region.memory;
         space.write(self.message_at() + at, bytes).expect("inside the region");
     }
 
@@ -261,7 +261,7 @@ impl Client {
             u32::MAX,
             manner,
         ]);
-        region.memory.space().write(region.call(0) + 4, &header).expect("inside the region");
+        region.memory.write(region.call(0) + 4, &header).expect("inside the region");
         let word = region.word(region.call(0));
         if word.swap(posted, Ordering::AcqRel) == 0 {
             session.line.say(&request(RING, 0)).expect("a server that listens");
@@ -275,7 +275,7 @@ impl Client {
     fn change_everything(&self) {
         let region = &self.session.region;
         let (call, reply, taken) = (region.call(0), region.reply(0), region.taken(0));
-        let space = region.memory.space();
+        let space = &region.memory;
         let mut bytes = vec![0; 64 << 10];
         for (from, to) in [(call + 4, reply), (reply + 4, taken)] {
             for at in (from..to).step_by(bytes.len()) {

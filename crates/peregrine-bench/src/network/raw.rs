@@ -12,12 +12,11 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::AsFd;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use peregrine::sys::{
-    Described, Filter, NetworkInterface, Ours, PacketRing, PacketSocket, Queue, QueueRings,
-    SocketRings, Umem, UmemLayout, XdpProgram, XdpSocket, interface_of,
+    Described, Filter, LoneUmem, NetworkInterface, Ours, PacketRing, PacketSocket, Queue,
+    QueueRings, SocketRings, Umem, UmemLayout, XdpProgram, XdpSocket, interface_of,
 };
 use peregrine::value::Window;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -162,7 +161,7 @@ struct Xdp<const BEHIND: bool> {
     socket: XdpSocket,
     rings: SocketRings,
     queue: QueueRings,
-    umem: Arc<Umem>,
+    umem: LoneUmem,
     /// Where the first frame to send is.
     first: usize,
     /// Frames that were sent and have not come back.
@@ -203,8 +202,8 @@ impl<const BEHIND: bool> Frames for Xdp<BEHIND> {
             queue.fill.put((frame * FRAME) as u64);
         }
         queue.fill.publish();
-        let umem = Arc::new(umem);
-        let (socket, rings) = XdpSocket::new(&umem, receive, transmit)?;
+        let umem = LoneUmem::new(umem);
+        let (socket, rings) = XdpSocket::new(umem.umem(), receive, transmit)?;
         let ours = Ours { ether_type: ETHER_TYPE, queue: 0, tag: ENDPOINT[0] };
         let attach = if BEHIND { XdpProgram::attach_behind } else { XdpProgram::attach };
         let program = attach(interface.number, ours)?;

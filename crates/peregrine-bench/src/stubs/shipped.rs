@@ -9,11 +9,9 @@
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
-use std::sync::Arc;
 
-use peregrine::call::{Call, EStack, FrameLayout, Frames, Incoming, Limit, execute};
+use peregrine::call::{Call, EStack, Frames, Incoming, Limit, Taken, execute};
 use peregrine::interface::Described;
-use peregrine::sys::Memory;
 use peregrine::value::{
     Block, Native, Reader, Representation, Space, Swapped, Window, Writer, plain_slice,
 };
@@ -216,11 +214,7 @@ pub(crate) const STRUCTURE_BYTES: usize = 3 * 4 + 4 * INTEGERS + 12 * RECORDS + 
 
 /// A frame of the size of a message, as bindings have them.
 fn frames() -> Result<Frames, Failure> {
-    let bytes = PACKET;
-    let memory = Arc::new(Memory::private(2 * bytes)?);
-    let layout =
-        FrameLayout { count: 1, first: 0, stride: 2 * bytes, call_at: 0, reply_at: bytes, bytes };
-    Ok(Frames::new(memory, layout, 1))
+    Ok(Frames::private(1, 1, PACKET)?)
 }
 
 /// Puts the arguments of a procedure into a frame, as its generated stub and a path do.
@@ -243,10 +237,14 @@ impl Caller {
 
     /// So many times.
     fn run(&self, data: Data, times: u32) -> Option<Lies> {
-        let frame = self.frames.take(|| None, |_| false, Short::Wait)?;
+        let mut frame = self.frames.take(|| None, |_| false, Short::Wait)?;
+        frame.fill(|frame, space| self.fill(frame, space, data, times))
+    }
+
+    fn fill(&self, frame: &Taken<'_>, space: Space<'_>, data: Data, times: u32) -> Option<Lies> {
         let mut lies = (0, 0);
         for _ in 0..times {
-            let mut head = Writer::new(frame.call_space());
+            let mut head = Writer::new(space);
             let Self { user, records, labelled, .. } = black_box(self);
             let mut blocks = [Block::empty(); 2];
             let mut used = 0;
@@ -271,7 +269,7 @@ impl Caller {
             }
             let mut call = Call {
                 procedure: data as u32,
-                frame: &frame,
+                frame,
                 head: &mut head,
                 ins: &blocks[..used],
                 lent: &[],
@@ -304,23 +302,26 @@ impl Server {
     }
 
     fn run(&mut self, data: Data, times: u32) -> Option<()> {
-        let frame = self.caller.frames.take(|| None, |_| false, Short::Wait)?;
+        let Self { caller, lies, server, estack, reply } = self;
+        let mut frame = caller.frames.take(|| None, |_| false, Short::Wait)?;
         let mut fine = true;
-        for _ in 0..times {
-            let (head_bytes, bytes) = self.lies;
-            let incoming = Incoming {
-                procedure: data as u32,
-                space: frame.call_space().window(),
-                head_bytes,
-                copied: bytes,
-                total: bytes,
-                arrives: None,
-                departs: None,
-            };
-            let reply = Space::of_mut(&mut self.reply[..]);
-            let (answer, ..) = execute(&self.server, &incoming, reply, &mut self.estack);
-            fine &= answer == peregrine::call::Answer::Ok;
-        }
+        frame.fill(|_, space| {
+            for _ in 0..times {
+                let (head_bytes, bytes) = *lies;
+                let incoming = Incoming {
+                    procedure: data as u32,
+                    space: space.window(),
+                    head_bytes,
+                    copied: bytes,
+                    total: bytes,
+                    arrives: None,
+                    departs: None,
+                };
+                let reply = Space::of_mut(&mut reply[..]);
+                let (answer, ..) = execute(server, &incoming, reply, estack);
+                fine &= answer == peregrine::call::Answer::Ok;
+            }
+        });
         fine.then_some(())
     }
 }

@@ -83,11 +83,12 @@ impl Limit {
         let begun = Instant::now();
         for _ in 0..times {
             self.last = self.last.wrapping_add(1);
-            let sent = send(&self.memory, CALL, &payload[..terms.there], self.last, terms);
+            let sent = send(&mut self.memory, CALL, &payload[..terms.there], self.last, terms);
             let back = &mut payload[..terms.back];
-            sent.and_then(|()| receive(&self.memory, REPLY, back, self.last, terms)).ok_or_else(
-                || Failure::local("the other end of the ping-pong is silent", "try again"),
-            )?;
+            sent.and_then(|()| receive(&mut self.memory, REPLY, back, self.last, terms))
+                .ok_or_else(|| {
+                    Failure::local("the other end of the ping-pong is silent", "try again")
+                })?;
         }
         Ok(begun.elapsed())
     }
@@ -98,7 +99,7 @@ pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
     end_with(part.parent, Signal::KILL)?;
     let file = OpenOptions::new().read(true).write(true).open(&part.memory);
     let file = file.during("opening the shared memory")?;
-    let memory = Memory::received(file.as_fd(), BYTES).during("mapping the shared memory")?;
+    let mut memory = Memory::received(file.as_fd(), BYTES).during("mapping the shared memory")?;
     output::print(json!({ "ready": true }))?;
     let mut payload = [7; PAYLOAD_BYTES];
     let mut seen = 0;
@@ -113,9 +114,9 @@ pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
         let (times, mut last) = (term(3), term(4));
         for _ in 0..times {
             last = last.wrapping_add(1);
-            let received = receive(&memory, CALL, &mut payload[..terms.there], last, terms);
+            let received = receive(&mut memory, CALL, &mut payload[..terms.there], last, terms);
             let back = &payload[..terms.back];
-            if received.and_then(|()| send(&memory, REPLY, back, last, terms)).is_none() {
+            if received.and_then(|()| send(&mut memory, REPLY, back, last, terms)).is_none() {
                 return Ok(());
             }
         }
@@ -132,9 +133,9 @@ const fn place(line: usize, bytes: usize) -> usize {
 }
 
 #[inline]
-fn send(memory: &Memory, line: usize, payload: &[u8], number: u32, terms: Terms) -> Option<()> {
+fn send(memory: &mut Memory, line: usize, payload: &[u8], number: u32, terms: Terms) -> Option<()> {
     if !payload.is_empty() {
-        memory.space().write(place(line, payload.len()), payload)?;
+        memory.space_mut().write(place(line, payload.len()), payload)?;
     }
     // SYNC: demo-line, acquired in `receive`.
     memory.word(line).swap(number, AcqRel);
@@ -145,7 +146,13 @@ fn send(memory: &Memory, line: usize, payload: &[u8], number: u32, terms: Terms)
 }
 
 #[inline]
-fn receive(memory: &Memory, line: usize, into: &mut [u8], number: u32, terms: Terms) -> Option<()> {
+fn receive(
+    memory: &mut Memory,
+    line: usize,
+    into: &mut [u8],
+    number: u32,
+    terms: Terms,
+) -> Option<()> {
     let word = memory.word(line);
     // SYNC: demo-line, released in `send`.
     if terms.asleep || word.load(Acquire) != number {
@@ -153,7 +160,7 @@ fn receive(memory: &Memory, line: usize, into: &mut [u8], number: u32, terms: Te
     }
     if !into.is_empty() {
         let place = place(line, into.len());
-        memory.space().read(place, into)?;
+        memory.space_mut().read(place, into)?;
     }
     Some(())
 }

@@ -167,8 +167,8 @@ fn train() -> io::Result<(bool, bool)> {
         from.send(Window::of(&bytes[..SEGMENT]), None, IfFull::Wait)?;
         return Ok((false, false));
     }
-    let room = Memory::private(1 << 16)?;
-    let arrived = to.scatter(&[room.space()], None, false)?;
+    let mut room = Memory::private(1 << 16)?;
+    let arrived = to.scatter(&[room.space_mut()], None, false)?;
     Ok((true, merges && arrived.bytes == bytes.len() && arrived.segment == SEGMENT))
 }
 

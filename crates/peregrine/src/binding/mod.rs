@@ -23,7 +23,7 @@ use self::rebind::Home;
 use core::fmt;
 use std::sync::Arc;
 
-use crate::call::{Limit, PathKind, Serve};
+use crate::call::{Frames, Limit, PathKind, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, Known};
 use crate::path::in_process::InProcess;
@@ -161,8 +161,7 @@ impl Binding {
         let interface = serve.interface();
         let bytes = options.message_bytes_for(&interface);
         let count = options.room_for(bytes);
-        let frames =
-            InProcess::frames(count, options.astacks, bytes).expect("memory for the frames");
+        let frames = Frames::private(count, options.astacks, bytes).expect("memory for the frames");
         let order = serve.byte_order();
         let leg = Leg { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames), order };
         let why = "the object is in this process";

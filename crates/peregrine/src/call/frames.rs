@@ -8,13 +8,14 @@ use core::cell::Cell;
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::Short;
 use super::turns::{Patience, Turns};
 use crate::sys::Memory;
-use crate::value::{Space, Window};
+use crate::value::{Space, Window, align_up};
 
 /// Where each frame's call space and reply space lie in the memory of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,14 +40,10 @@ pub struct FrameLayout {
 /// was never used has no pages, so a frame that is not active costs 128 bytes here.
 ///
 /// ```
-/// use std::sync::Arc;
 /// use peregrine::Short;
-/// use peregrine::call::{FrameLayout, Frames};
-/// use peregrine::sys::Memory;
+/// use peregrine::call::Frames;
 ///
-/// let (stride, bytes) = (8192, 4096);
-/// let layout = FrameLayout { count: 4, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
-/// let frames = Frames::new(Arc::new(Memory::private(4 * stride)?), layout, 1);
+/// let frames = Frames::private(4, 1, 4096)?;
 /// let one = frames.take(|| None, |_| true, Short::Wait).expect("a free frame");
 /// // The only active frame is taken: another one becomes active.
 /// let two = frames.take(|| None, |_| true, Short::More).expect("a new frame");
@@ -78,11 +75,27 @@ fn thread_index() -> u32 {
 }
 
 impl Frames {
+    /// `count` frames in private memory, each for a call and a reply of at most `bytes` bytes. The
+    /// first `active`, but at least one, are in use from now on.
+    ///
+    /// # Errors
+    /// If the kernel has no memory.
+    ///
+    /// # Panics
+    /// If there is no frame.
+    pub fn private(count: u32, active: u32, bytes: usize) -> io::Result<Self> {
+        let bytes = align_up(bytes);
+        let stride = 2 * bytes;
+        let memory = Memory::private(stride * count as usize)?;
+        let layout = FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
+        Ok(Self::new(Arc::new(memory), layout, active))
+    }
+
     /// All frames of the layout; the first `active`, but at least one, are in use from now on.
     ///
     /// # Panics
     /// If there is no frame, or the layout does not lie within the memory.
-    pub fn new(memory: Arc<Memory>, layout: FrameLayout, active: u32) -> Self {
+    pub(crate) fn new(memory: Arc<Memory>, layout: FrameLayout, active: u32) -> Self {
         assert!(layout.count > 0, "a binding needs a frame");
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
@@ -93,7 +106,7 @@ impl Frames {
     }
 
     /// The memory in which the frames lie.
-    pub const fn memory(&self) -> &Arc<Memory> {
+    pub(crate) const fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
@@ -204,9 +217,14 @@ impl<'a> Taken<'a> {
         space.part(start, self.frames.layout.bytes).unwrap_or(Space::none())
     }
 
+    /// Does something with the place where the message of the call goes.
+    pub fn fill<T>(&mut self, fill: impl FnOnce(&Self, Space<'_>) -> T) -> T {
+        fill(self, self.call_space())
+    }
+
     /// Where the message of the call goes.
     #[inline]
-    pub fn call_space(&self) -> Space<'a> {
+    pub(crate) fn call_space(&self) -> Space<'a> {
         self.part(self.frames.layout.call_at)
     }
 
@@ -218,7 +236,7 @@ impl<'a> Taken<'a> {
 
     /// The reply space as the server writes it, for paths that run the server themselves.
     #[inline]
-    pub fn reply_to(&self) -> Space<'a> {
+    pub(crate) fn reply_to(&self) -> Space<'a> {
         self.part(self.frames.layout.reply_at)
     }
 

@@ -9,18 +9,15 @@
 //! could give up in time, but objects under test would then run where their test does not expect them.
 
 use core::cell::RefCell;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::call::{
-    Call, CallPath, CallerInfo, EStack, FrameLayout, Frames, Incoming, PathKind, Refusal, Returned,
-    Serve, enter, execute, extensions, refuse, set_due,
+    Call, CallPath, CallerInfo, EStack, Incoming, PathKind, Refusal, Returned, Serve, enter,
+    execute, extensions, refuse, set_due,
 };
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::sys::Memory;
-use crate::value::align_up;
 
 /// Calls run on the caller's own thread.
 pub(crate) struct InProcess {
@@ -45,15 +42,6 @@ impl InProcess {
             hardware: None,
         };
         Self { serve, caller: Arc::new(caller) }
-    }
-
-    /// `count` frames in private memory, of which `active` are in use.
-    pub(crate) fn frames(count: u32, active: u32, message_bytes: usize) -> io::Result<Frames> {
-        let bytes = align_up(message_bytes);
-        let stride = 2 * bytes;
-        let memory = Memory::private(stride * count as usize)?;
-        let layout = FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
-        Ok(Frames::new(Arc::new(memory), layout, active))
     }
 }
 

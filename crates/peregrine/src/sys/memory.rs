@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::ptr::{self, NonNull};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -18,6 +18,29 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 use crate::value::Space;
 
 /// Mapped memory that lives as long as this value; unmapped when dropped.
+///
+/// Threads that share it reach it by atomics only. A [`Space`], whose copies are not atomic, needs the
+/// whole memory for itself:
+///
+/// ```compile_fail
+/// let memory = peregrine::sys::Memory::private(4096)?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| memory.space_mut().write(0, &[1; 64]));
+///     scope.spawn(|| memory.space_mut().write(0, &[2; 64]));
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
+///
+/// With atomics this is no error, though nobody knows which of the bytes are there in the end:
+///
+/// ```
+/// let memory = peregrine::sys::Memory::private(4096)?;
+/// std::thread::scope(|scope| {
+///     scope.spawn(|| memory.write(0, &[1; 64]));
+///     scope.spawn(|| memory.write(0, &[2; 64]));
+/// });
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
@@ -182,12 +205,69 @@ impl Memory {
         self.bytes == 0
     }
 
-    /// All of it.
+    /// All of it, for whoever has it alone.
     #[inline]
-    pub const fn space(&self) -> Space<'_> {
+    pub const fn space_mut(&mut self) -> Space<'_> {
+        self.space()
+    }
+
+    /// All of it. Within this crate the threads of a process agree which of them writes where.
+    #[inline]
+    pub(crate) const fn space(&self) -> Space<'_> {
         // SAFETY: mapped for reading and writing for as long as `self` lives; no Rust
         // reference other than to atomics is ever made to it.
         unsafe { Space::new(self.base.as_ptr(), self.bytes) }
+    }
+
+    /// Copies from byte `at` until `into` is full. Returns `None` if that reaches outside.
+    ///
+    /// Other threads and peers may write there: each word or byte is what one of them wrote.
+    pub fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
+        self.holds(at, into.len())?;
+        let words = self.words_at(at, into.len());
+        let (whole, rest) = into.split_at_mut(words * 4);
+        for (index, private) in whole.chunks_exact_mut(4).enumerate() {
+            let word = self.word(at + 4 * index).load(Ordering::Relaxed);
+            private.copy_from_slice(&word.to_ne_bytes());
+        }
+        for (index, private) in rest.iter_mut().enumerate() {
+            *private = self.byte(at + 4 * words + index).load(Ordering::Relaxed);
+        }
+        Some(())
+    }
+
+    /// Copies `from` to byte `at`. Returns `None`, and writes nothing, if that reaches outside.
+    ///
+    /// Other threads and peers may read and write there: what they read is whole words or bytes of
+    /// this or of another copy.
+    pub fn write(&self, at: usize, from: &[u8]) -> Option<()> {
+        self.holds(at, from.len())?;
+        let words = self.words_at(at, from.len());
+        let (whole, rest) = from.split_at(words * 4);
+        for (index, private) in whole.as_chunks().0.iter().enumerate() {
+            self.word(at + 4 * index).store(u32::from_ne_bytes(*private), Ordering::Relaxed);
+        }
+        for (index, private) in rest.iter().enumerate() {
+            self.byte(at + 4 * words + index).store(*private, Ordering::Relaxed);
+        }
+        Some(())
+    }
+
+    fn holds(&self, at: usize, bytes: usize) -> Option<()> {
+        (at <= self.bytes && bytes <= self.bytes - at).then_some(())
+    }
+
+    /// How many whole words a copy of so many bytes begins with.
+    const fn words_at(&self, at: usize, bytes: usize) -> usize {
+        if at.is_multiple_of(4) { bytes / 4 } else { 0 }
+    }
+
+    fn byte(&self, at: usize) -> &AtomicU8 {
+        assert!(at < self.bytes, "no byte at {at}");
+        // SAFETY: inside the mapping.
+        let byte = unsafe { self.base.add(at) };
+        // SAFETY: as for a word.
+        unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
     }
 
     /// The word at byte `at`, a multiple of four.

@@ -50,5 +50,6 @@ pub(crate) use tcp::{Pulse, tcp_pulse};
 pub use tun::Tun;
 pub(crate) use vector::{Parts, receive_two};
 pub use xdp::{
-    Consumer, Described, Producer, Queue, QueueRings, SocketRings, Umem, UmemLayout, XdpSocket,
+    Consumer, Described, LoneUmem, Producer, Queue, QueueRings, SocketRings, Umem, UmemLayout,
+    XdpSocket,
 };

@@ -221,11 +221,17 @@ impl PacketRing {
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
+    /// Whether a frame has arrived.
+    #[inline]
+    pub fn has_frame(&self) -> bool {
+        // SYNC: packet-ring. The kernel has written the frame before the status.
+        self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+
     /// The frame that has arrived, if one has. It stays there until [`release`](Self::release).
     #[inline]
-    pub fn peek(&self) -> Option<Space<'_>> {
-        // SYNC: packet-ring. The kernel has written the frame before the status.
-        if self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER == 0 {
+    pub fn peek(&mut self) -> Option<Space<'_>> {
+        if !self.has_frame() {
             return None;
         }
         // SAFETY: the slot is inside of the mapping.

@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+use core::marker::PhantomData;
 use core::mem::size_of;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -53,7 +54,7 @@ struct Ring<T> {
     offsets: libc::xdp_ring_offset,
     mask: u32,
     /// What the rings' memory belongs to.
-    _of: core::marker::PhantomData<T>,
+    _of: PhantomData<T>,
 }
 
 // SAFETY: the mapping belongs to no thread; whoever has the ring is the only one on its side.
@@ -75,7 +76,7 @@ impl<T: Copy> Ring<T> {
         let base = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, fd, page_offset) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let mask = entries - 1;
-        Ok(Self { base, bytes, offsets, mask, _of: core::marker::PhantomData })
+        Ok(Self { base, bytes, offsets, mask, _of: PhantomData })
     }
 
     /// The counter, or the flags, at an offset that the kernel told.
@@ -360,9 +361,9 @@ impl Umem {
         Ok((Self { fd, memory, layout, queue }, rings))
     }
 
-    /// All frames.
+    /// All frames. Within this crate each frame belongs to one thread at a time.
     #[inline]
-    pub const fn space(&self) -> Space<'_> {
+    pub(crate) const fn space(&self) -> Space<'_> {
         self.memory.space()
     }
 
@@ -393,6 +394,32 @@ impl Umem {
         // SAFETY: the kernel writes at most as many bytes as there are.
         done(unsafe { libc::getsockopt(fd, libc::SOL_XDP, name, into, &raw mut bytes) })?;
         Ok(options & libc::XDP_OPTIONS_ZEROCOPY != 0)
+    }
+}
+
+/// The frames of a [`Umem`] for a thread that alone reaches them.
+#[derive(Debug)]
+pub struct LoneUmem {
+    umem: Arc<Umem>,
+    /// Copies to and from frames are not atomic.
+    one_thread: PhantomData<*const ()>,
+}
+
+impl LoneUmem {
+    /// From one that nobody else has.
+    pub fn new(umem: Umem) -> Self {
+        Self { umem: Arc::new(umem), one_thread: PhantomData }
+    }
+
+    /// What sockets are made with.
+    pub const fn umem(&self) -> &Arc<Umem> {
+        &self.umem
+    }
+
+    /// All frames.
+    #[inline]
+    pub fn space(&self) -> Space<'_> {
+        self.umem.space()
     }
 }
 

@@ -50,6 +50,11 @@ pub struct Out<'a, T: Plain> {
     filled: Count<'a>,
 }
 
+// SAFETY: it is the only way to its memory within this process, and writes by `&mut self` only.
+unsafe impl<T: Plain> Send for Out<'_, T> {}
+// SAFETY: as above; what `&self` offers is lengths.
+unsafe impl<T: Plain> Sync for Out<'_, T> {}
+
 #[derive(Debug)]
 enum Place<'a, T> {
     Slice(&'a mut [T]),
@@ -530,6 +535,11 @@ pub struct Lent<'a, T: Plain> {
     bytes: Arriving<'a>,
     values: PhantomData<&'a [T]>,
 }
+
+// SAFETY: it copies from memory that only peers write while it lives, whichever thread copies.
+unsafe impl<T: Plain> Send for Lent<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: Plain> Sync for Lent<'_, T> {}
 
 impl<'a, T: Plain> From<&'a [T]> for Lent<'a, T> {
     #[inline]

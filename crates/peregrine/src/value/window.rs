@@ -17,6 +17,17 @@ use super::{Invalid, Native, Plain, Representation};
 ///
 /// Accessors return `None` (or `false`) when asked to reach outside; they never panic.
 ///
+/// Its copies are not atomic, so a window stays with one thread:
+///
+/// ```compile_fail
+/// let mut bytes = [0; 64];
+/// let space = peregrine::value::Space::of_mut(&mut bytes);
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || space.write(0, &[1; 64]));
+///     space.window().read(0, &mut [0; 64]);
+/// });
+/// ```
+///
 /// Laid out as the kernel's `iovec`, so that a list of windows is one of those.
 #[derive(Clone, Copy)]
 #[repr(C)]
@@ -25,13 +36,6 @@ pub struct Window<'a> {
     bytes: usize,
     memory: PhantomData<&'a ()>,
 }
-
-// SAFETY: a window is an address and a length; every access copies through raw pointers, and
-// the memory outlives 'a whichever thread looks. Two threads that write the same bytes get
-// garbage, as with any peer, never a broken Rust value.
-unsafe impl Send for Window<'_> {}
-// SAFETY: as above.
-unsafe impl Sync for Window<'_> {}
 
 impl<'a> Window<'a> {
     /// An empty window.

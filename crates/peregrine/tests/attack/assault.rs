@@ -48,7 +48,7 @@ fn smear(region: &Region, noise: &mut Noise) {
     let at = noise.below(bytes - length as u64 + 1) as usize;
     // Noise of a page, again and again: what it is does not matter, and to make it takes time.
     let page = noise.bytes(4096);
-    let space = region.memory.space();
+    let space = &region.memory;
     for (at, end) in (at..at + length).step_by(page.len()).map(|one| (one, at + length)) {
         let _ = space.write(at, &page[..page.len().min(end - at)]);
     }
@@ -76,7 +76,7 @@ fn post(session: &Session, noise: &mut Noise) {
         _ => 0,
     };
     let header = words(&[binding, procedure, lengths[0], lengths[1], lengths[2], cpu, manner]);
-    let space = region.memory.space();
+    let space = &region.memory;
     let _ = space.write(call + 4, &header);
     for at in 0..24 {
         let value = noise.word(lengths[2]);
@@ -278,7 +278,7 @@ fn torment(victim: &mut Victim, noise: &mut Noise) -> bool {
 
 fn answer(region: &Region, astack: u32, posted: u32, noise: &mut Noise) {
     let reply = region.reply(astack);
-    let space = region.memory.space();
+    let space = &region.memory;
     if noise.once_in(2) {
         let taken = if noise.once_in(2) { posted } else { noise.word(posted) };
         region.word(region.taken(astack)).store(taken, Ordering::Relaxed);

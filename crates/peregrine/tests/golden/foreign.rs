@@ -103,18 +103,18 @@ impl Foreign {
             memory.word(taken).store(posted, Ordering::Relaxed);
             if CASES.contains(case) {
                 let mut header = [0; 28];
-                memory.space().read(call + 4, &mut header).unwrap();
+                memory.read(call + 4, &mut header).unwrap();
                 assert_eq!(header[..4], bytes("bound", 0)[32..36], "the binding's number");
                 check(&format!("call {case} header"), &header[4..20]);
                 assert_eq!(header[24..], [0; 4], "nothing is unusual about it");
                 let mut message = bytes(&format!("call {case}"), 0);
-                memory.space().read(call + 32, &mut message).unwrap();
+                memory.read(call + 32, &mut message).unwrap();
                 check(&format!("call {case}"), &message);
             }
             let header = bytes(&format!("reply {case} header"), 0xff);
-            memory.space().write(reply + 4, &header).unwrap();
+            memory.write(reply + 4, &header).unwrap();
             let message = bytes(&format!("reply {case}"), 0xee);
-            memory.space().write(reply + 32, &message).unwrap();
+            memory.write(reply + 32, &message).unwrap();
             calls = n;
             if reply_word.swap(posted, Ordering::AcqRel) == 2 {
                 sys::futex_wake(reply_word);
@@ -126,10 +126,10 @@ impl Foreign {
         // What has a limit says how long its caller still waits, behind a message of no bytes.
         let posted = rung_for(calls + 1);
         memory.word(taken).store(posted, Ordering::Relaxed);
-        let manner: u32 = memory.space().read_plain(call + 28).unwrap();
+        let manner = memory.word(call + 28).load(Ordering::Relaxed);
         assert_eq!(manner, 16, "bytes of extensions");
         let mut deadline = [0; 16];
-        memory.space().read(call + 32, &mut deadline).unwrap();
+        memory.read(call + 32, &mut deadline).unwrap();
         check("deadline", &deadline);
         let left = u64::from_le_bytes(*deadline.last_chunk().unwrap());
         assert!((1..=LIMIT.as_micros() as u64).contains(&left), "{left} us");
@@ -141,7 +141,7 @@ impl Foreign {
             check("ring", &again[..bytes]);
         }
         assert_eq!(memory.word(taken + 132).load(Ordering::Relaxed), posted);
-        memory.space().write(reply + 4, &bytes("reply nothing header", 0)).unwrap();
+        memory.write(reply + 4, &bytes("reply nothing header", 0)).unwrap();
         memory.word(reply).swap(posted, Ordering::AcqRel);
         memory.word(call).store(0, Ordering::Release);
         taken_all.recv().expect("the client took the last reply");
@@ -172,12 +172,12 @@ fn counters() -> (sys::Memory, OwnedFd) {
         // Nine calls that took 100 ns: in the bucket of 96 to 104.
     ] {
         let vector = bytes(&format!("counters {name}"), 0);
-        memory.space().write(at, &vector).unwrap();
+        memory.write(at, &vector).unwrap();
     }
-    memory.space().write(20_480 + 16 * 8, b"Alloy").unwrap();
+    memory.write(20_480 + 16 * 8, b"Alloy").unwrap();
     let bucket = (4 << 3) + 4;
     let calls = 9u64.to_ne_bytes();
-    memory.space().write(69_242_880 + 64 * 2_304 + bucket * 8, &calls).unwrap();
+    memory.write(69_242_880 + 64 * 2_304 + bucket * 8, &calls).unwrap();
     (memory, file)
 }
 

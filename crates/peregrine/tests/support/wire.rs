@@ -242,7 +242,7 @@ impl Session {
 
     /// The same with extensions.
     pub(crate) fn post_extended(&mut self, astack: u32, procedure: u32, extensions: &[u8]) -> u32 {
-        let space = self.region.memory.space();
+        let space = &self.region.memory;
         space.write(self.region.call(astack) + 32, extensions).expect("inside");
         self.post_header(astack, &[procedure, 0, 0, 0, u32::MAX, extensions.len() as u32])
     }
@@ -257,7 +257,7 @@ impl Session {
         total: u32,
         there: u32,
     ) -> u32 {
-        let (space, head) = (self.region.memory.space(), words(head));
+        let (space, head) = (&self.region.memory, words(head));
         space.write(self.region.call(astack) + 32, &head).expect("inside");
         let [progress, _] = self.region.progress(astack);
         self.region.word(progress).store(there, Ordering::Release);
@@ -270,7 +270,7 @@ impl Session {
         *sequence += 1;
         let message = *sequence << 3 | 1;
         let call = self.region.call(astack);
-        let space = self.region.memory.space();
+        let space = &self.region.memory;
         space.write(call + 4, &words(&[self.binding])).expect("inside");
         space.write(call + 8, &words(header)).expect("inside");
         let before = self.region.memory.word(call).swap(message, Ordering::AcqRel);
@@ -309,7 +309,7 @@ impl Session {
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        self.region.memory.space().read_plain(reply + 4)
+        Some(self.region.word(reply + 4).load(Ordering::Relaxed))
     }
 }
 

@@ -64,7 +64,7 @@ impl Tap {
 
     #[inline]
     pub(super) fn has_come(&self) -> bool {
-        self.inbox.try_lock().is_ok_and(|inbox| PacketRing::peek(&inbox).is_some())
+        self.inbox.try_lock().is_ok_and(|inbox| inbox.has_frame())
     }
 
     /// Sends one frame.
