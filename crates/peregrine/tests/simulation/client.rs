@@ -8,7 +8,7 @@ use crate::exchange::caller::{Caller, Executed, Handled, Outcome, Terms, Why};
 use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Header};
 use crate::exchange::message::Shape;
 use crate::exchange::time::{MILLISECOND, Moment};
-use crate::network::{Address, Packet, RESULT, SERVER, Token};
+use crate::network::{Address, Packet, RESULT, SERVER, Token, Trouble};
 use crate::oracle::{Ending, Oracle};
 use crate::random::Random;
 use crate::server::{Shared, bitmap};
@@ -34,9 +34,15 @@ pub(crate) struct ClientOptions {
 pub(crate) struct Activity {
     pub(crate) todo: VecDeque<Token>,
     binding: Option<Binding>,
+    /// The last handle was refused: its socket leads to a server.
+    refused: bool,
     /// Which server it was bound to last.
     incarnation: Option<u64>,
     pub(crate) caller: Option<Caller>,
+    /// Its socket; another one once this one is of no use any more.
+    socket: u32,
+    /// Whether any packet of the call has left the machine.
+    left: bool,
     current: Option<(Token, Option<u64>)>,
     result: Buffer,
     /// No call before, and when the last one ended.
@@ -61,13 +67,16 @@ impl Client {
         address: Address,
         options: ClientOptions,
         plans: Vec<VecDeque<Token>>,
-        random: Random,
+        mut random: Random,
     ) -> Self {
         let activity = |todo| Activity {
             todo,
             binding: None,
+            refused: false,
             incarnation: None,
             caller: None,
+            socket: random.next() as u32,
+            left: false,
             current: None,
             result: Buffer::new(0),
             next: 0,
@@ -90,11 +99,15 @@ impl Client {
             self.dropped += 1;
             let mut activities = self.activities.iter_mut();
             return activities.position(|activity| {
-                let binding = activity.binding.as_mut();
+                let mine = activity.socket == packet.socket;
+                let binding = activity.binding.as_mut().filter(|_| mine);
                 binding.is_some_and(|binding| binding.receive(now, &packet.bytes))
             });
         };
         for (at, activity) in self.activities.iter_mut().enumerate() {
+            if activity.socket != packet.socket {
+                continue;
+            }
             if header.kind.binds() {
                 let body = &packet.bytes[HEADER_BYTES..];
                 let binding = activity.binding.as_mut();
@@ -128,6 +141,37 @@ impl Client {
         Some(at)
     }
 
+    /// Whether the packets that an activity had to send have left.
+    pub(crate) fn sent(
+        &mut self,
+        now: Moment,
+        at: usize,
+        outcome: Result<(), Trouble>,
+        oracle: &mut Oracle,
+    ) {
+        let activity = &mut self.activities[at];
+        match outcome {
+            Ok(()) => activity.left = true,
+            Err(Trouble::Lost) => {}
+            Err(Trouble::TooLarge(bytes)) => {
+                if let Some(caller) = &mut activity.caller {
+                    caller.narrow((bytes - HEADER_BYTES) as u32, now);
+                }
+            }
+            Err(Trouble::Moved) => {
+                if let Some(mut caller) = activity.caller.take() {
+                    caller.cut_off();
+                    if let Some(Outcome::Failed { why, .. }) = caller.outcome() {
+                        let executed = if activity.left { Executed::Maybe } else { Executed::No };
+                        activity.end(now, &Outcome::Failed { executed, why }, oracle);
+                    }
+                }
+                activity.binding = None;
+                activity.socket = self.random.next() as u32;
+            }
+        }
+    }
+
     /// Does what is due for an activity; returns when it is to be woken again. `now` is the machine's
     /// own clock.
     pub(crate) fn drive(
@@ -157,6 +201,9 @@ impl Client {
                 // It may have a goodbye to say.
                 activity.send(now, self.address, &self.flow, out);
                 activity.caller = None;
+                if !core::mem::take(&mut activity.refused) {
+                    activity.socket = self.random.next() as u32;
+                }
             }
             if activity.current.is_none() && now.0 >= activity.next && !activity.todo.is_empty() {
                 activity.begin(now, oracle);
@@ -201,6 +248,7 @@ impl Activity {
         if caller.begin(call).is_ok() {
             self.todo.pop_front();
             oracle.call(token).began = Some(now.0);
+            self.left = false;
             self.current = Some((token, plan.quits_after.map(|after| now.0 + after)));
             self.result = Buffer::new(0);
         }
@@ -221,6 +269,7 @@ impl Activity {
                 outcome = Outcome::Failed { executed: Executed::No, why: Why::Protocol };
             }
         }
+        self.refused = matches!(outcome, Outcome::Failed { why: Why::Refused, .. });
         oracle.ends(now.0, token, &outcome);
         self.ended = now.0;
     }
@@ -281,6 +330,7 @@ impl Activity {
             bound = true;
         } else {
             self.next = now.0 + REBIND_AFTER;
+            self.socket = random.next() as u32;
         }
         self.binding = None;
         bound
@@ -291,7 +341,8 @@ impl Activity {
         if let Some(binding) = &mut self.binding {
             let mut packet = [0; BIND_BYTES];
             if binding.poll_send(now, &mut packet).is_some() {
-                out.push(Packet { from, to: SERVER, bytes: packet.to_vec(), data: None });
+                let bytes = packet.to_vec();
+                out.push(Packet { from, to: SERVER, socket: self.socket, bytes, data: None });
             }
         }
         let Some(caller) = &mut self.caller else { return };
@@ -303,7 +354,7 @@ impl Activity {
             let token = self.current.map(|(token, _)| token).filter(|_| header.kind.carries());
             let data = token.map(|token| (token, send.range));
             let bytes = packet[..send.bytes].to_vec();
-            out.push(Packet { from, to: SERVER, bytes, data });
+            out.push(Packet { from, to: SERVER, socket: self.socket, bytes, data });
         }
     }
 

@@ -21,4 +21,5 @@ mod oracle;
 mod random;
 mod seeds;
 mod server;
+mod ways;
 mod world;

@@ -6,10 +6,21 @@ use crate::exchange::header::{HEADER_BYTES, Header};
 use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::random::Random;
 
-/// A machine. The server's is 0, clients' follow, and behind them is who attacks.
+/// Where a packet comes from or goes to: the machine in the low eight bits, then which of its addresses
+/// it is, then a port. The servers' machine is 0, clients' follow, and the last one is who attacks.
 pub(crate) type Address = u32;
 pub(crate) const SERVER: Address = 0;
-pub(crate) const ATTACKER: Address = 1_000_000;
+pub(crate) const ATTACKER: Address = 255;
+
+/// The machine of an address.
+pub(crate) const fn machine_of(address: Address) -> Address {
+    address & 0xff
+}
+
+/// An address without its port.
+pub(crate) const fn host_of(address: Address) -> Address {
+    address & 0xffff
+}
 
 /// Stands for the bytes of a message: a call's number, or [`RESULT`] more for its result.
 pub(crate) type Token = u64;
@@ -24,6 +35,8 @@ const FRAME: u64 = 1514;
 pub(crate) struct Packet {
     pub(crate) from: Address,
     pub(crate) to: Address,
+    /// Which of a client's sockets it leaves from, or has come to.
+    pub(crate) socket: u32,
     pub(crate) bytes: Vec<u8>,
     pub(crate) data: Option<(Token, Range<u32>)>,
 }
@@ -58,6 +71,12 @@ pub(crate) struct Link {
     pub(crate) mtu: usize,
     /// Nothing gets through.
     pub(crate) cut: bool,
+    /// Sending fails for want of room (`EAGAIN`), so often in a thousand times.
+    pub(crate) full: u32,
+    /// Sending fails, as there is no route (`ENETUNREACH`).
+    pub(crate) no_route: bool,
+    /// Sending a larger packet fails (`EMSGSIZE`).
+    pub(crate) narrow: usize,
     /// Bytes a second; none: as many as one likes.
     pub(crate) rate: Option<u64>,
     /// Bytes that wait for their turn at most; what comes beyond is lost.
@@ -65,6 +84,17 @@ pub(crate) struct Link {
     /// Losses come together: once a packet is lost, so are the next ones with this chance.
     pub(crate) streak: u32,
     pub(crate) state: LinkState,
+}
+
+/// Why a packet was not sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// It counts as lost.
+    Lost,
+    /// It has more bytes than that.
+    TooLarge(usize),
+    /// The machine has lost the address of the socket.
+    Moved,
 }
 
 /// What a link remembers.
@@ -91,6 +121,9 @@ impl Link {
         haunt: 0,
         mtu: 1472,
         cut: false,
+        full: 0,
+        no_route: false,
+        narrow: usize::MAX,
         rate: None,
         queue: u64::MAX,
         streak: 0,
@@ -104,6 +137,17 @@ impl Link {
         // There and back.
         let under_way = rate * 2 * delay / SECOND;
         Self { delay, rate: Some(rate), queue: under_way.max(100 * FRAME), ..Self::PERFECT }
+    }
+
+    /// Whether the machine takes a packet that is to be sent.
+    pub(crate) fn take(&self, bytes: usize, random: &mut Random) -> Result<(), Trouble> {
+        if bytes > self.narrow {
+            return Err(Trouble::TooLarge(self.narrow));
+        }
+        if self.no_route || random.chance(self.full) {
+            return Err(Trouble::Lost);
+        }
+        Ok(())
     }
 
     /// When a packet arrives, if it does, once or more often, and what of it.

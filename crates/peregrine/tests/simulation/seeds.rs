@@ -3,12 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::client::ClientOptions;
+use crate::exchange::header::HEADER_BYTES;
+use crate::exchange::message::PIECE_MAX;
 use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
 use crate::network::{Address, Link, SERVER};
 use crate::oracle::{Ending, Plan};
 use crate::random::Random;
 use crate::server::ServerOptions;
-use crate::world::{CLIENT_OPTIONS, Change, Event, SERVER_OPTIONS, World};
+use crate::world::{CLIENT_OPTIONS, Change, Event, World};
 
 /// How hard a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,10 +24,24 @@ enum Weather {
 }
 
 fn link(random: &mut Random, weather: Weather) -> Link {
-    let delay =
-        *random.pick(&[20 * MICROSECOND, 200 * MICROSECOND, 3 * MILLISECOND, 40 * MILLISECOND]);
+    let delay = *random.pick(&[
+        20 * MICROSECOND,
+        200 * MICROSECOND,
+        3 * MILLISECOND,
+        40 * MILLISECOND,
+        250 * MILLISECOND,
+        800 * MILLISECOND,
+    ]);
     let mut link = Link { delay, ..Link::PERFECT };
     if weather != Weather::Fair {
+        if random.chance(300) {
+            let bits = *random.pick(&[1_000_000, 10_000_000, 100_000_000, 1_000_000_000]);
+            link = Link::shaped(bits, delay);
+            if random.chance(300) {
+                // Little room: it overflows.
+                link.queue = random.range(5..50) * 1514;
+            }
+        }
         let mut up_to = |most: u64| if random.chance(600) { random.below(most) as u32 } else { 0 };
         link.loss = up_to(300);
         link.duplicate = up_to(200);
@@ -33,6 +49,12 @@ fn link(random: &mut Random, weather: Weather) -> Link {
         link.corrupt = up_to(100);
         link.truncate = up_to(100);
         link.haunt = up_to(50);
+        link.full = up_to(100);
+        link.streak = if random.chance(300) { random.range(300..950) as u32 } else { 0 };
+        if link.streak > 0 {
+            // As many are lost as without.
+            link.loss = link.loss * (1000 - link.streak) / 1000;
+        }
         link.jitter = if random.chance(500) { random.below(delay * 2) } else { 0 };
     }
     link
@@ -69,6 +91,30 @@ fn plan(random: &mut Random) -> Plan {
     }
 }
 
+/// One message is between 16 and 256 MiB, in one of so many runs.
+const LARGE: u64 = 1000;
+
+/// Lets the first call have a large message, over links on which that does not take hours.
+fn large(world: &mut World, random: &mut Random, plans: &mut [Vec<Plan>], piece: u32) {
+    let bytes = random.range(16 << 20..(256 << 20) + 1) as u32;
+    let call = &mut plans[0][0];
+    if random.chance(500) {
+        call.total = bytes;
+    } else {
+        call.result = bytes;
+    }
+    for link in [&mut world.to_server, &mut world.to_client] {
+        link.mtu = piece as usize + HEADER_BYTES;
+        link.loss = link.loss.min(10);
+        (link.corrupt, link.truncate) = (link.corrupt.min(5), link.truncate.min(5));
+        link.full = link.full.min(10);
+        link.rate = link.rate.map(|rate| rate.max(100_000_000 / 8));
+        link.queue = link.queue.max(1 << 20);
+        link.delay = link.delay.min(40 * MILLISECOND);
+        link.jitter = link.jitter.min(link.delay);
+    }
+}
+
 fn world(seed: u64) -> (World, Weather) {
     let random = &mut Random::new(seed ^ 0x5eed);
     let weather = match random.below(8) {
@@ -77,33 +123,43 @@ fn world(seed: u64) -> (World, Weather) {
         _ => Weather::Storm,
     };
     let clients = random.range(1..5) as u32;
+    let is_large = random.below(LARGE) == 0;
+    // Mostly such as those of loopback and of large frames, so that they are few.
+    let large_piece =
+        is_large.then(|| *random.pick(&[PIECE_MAX, PIECE_MAX, PIECE_MAX, 8928, 8928, 1408]));
     let crowded = weather == Weather::Storm && random.chance(300);
     let server = ServerOptions {
         places: if crowded { random.range(1..6) as u32 } else { 64 },
         share: if crowded { 2 } else { 64 },
         workers: if random.chance(300) { 1 } else { 64 },
         queue: if random.chance(200) { 1 } else { 64 },
-        piece: *random.pick(&[512, 1024, 1408]),
+        piece: large_piece.unwrap_or(*random.pick(&[512, 1024, 1408])),
         credits: *random.pick(&[0, 4, 64, 1024]),
+        bytes_max: 256 << 20,
         short_of_room: if weather != Weather::Fair && random.chance(300) { 500 } else { 0 },
-        ..SERVER_OPTIONS
     };
     let client = ClientOptions {
         credits: *random.pick(&[0, 4, 64, 1024]),
+        piece: large_piece.unwrap_or(CLIENT_OPTIONS.piece),
+        result_bytes_max: 256 << 20,
         pause: *random.pick(&[0, MILLISECOND, 300 * MILLISECOND, 3 * SECOND]),
         bye: random.chance(500),
-        ..CLIENT_OPTIONS
     };
     let mut world = World::new(seed, clients, server, client);
     world.to_server = link(random, weather);
     world.to_client = link(random, weather);
     world.icmp = random.chance(500);
+    let servers = if random.chance(300) { random.range(2..4) as usize } else { 1 };
+    world.balance(servers);
     for address in 1..=clients {
         let activities = random.range(1..3);
         let mut plans: Vec<Vec<Plan>> = Vec::new();
         for _ in 0..activities {
             let calls = random.range(1..5);
             plans.push((0..calls).map(|_| plan(random)).collect());
+        }
+        if let Some(piece) = large_piece.filter(|_| address == 1) {
+            large(&mut world, random, &mut plans, piece);
         }
         if weather == Weather::Fair {
             for plan in plans.iter_mut().flatten() {
@@ -113,7 +169,7 @@ fn world(seed: u64) -> (World, Weather) {
         world.start(address, &plans);
     }
     if weather == Weather::Storm {
-        storm(&mut world, random, clients);
+        storm(&mut world, random, clients, servers);
     }
     if crowded && random.chance(500) {
         siege(&mut world, random, clients);
@@ -122,7 +178,8 @@ fn world(seed: u64) -> (World, Weather) {
 }
 
 /// Lets machines and ways fail at random times, each of them not for ever.
-fn storm(world: &mut World, random: &mut Random, clients: u32) {
+fn storm(world: &mut World, random: &mut Random, clients: u32, servers: usize) {
+    let (mtu, narrow) = (world.to_server.mtu, world.to_server.narrow);
     let horizon = *random.pick(&[50 * MILLISECOND, SECOND, 20 * SECOND, 100 * SECOND]);
     for _ in 0..random.range(1..6) {
         let (at, client) =
@@ -130,22 +187,32 @@ fn storm(world: &mut World, random: &mut Random, clients: u32) {
         let length =
             *random.pick(&[MILLISECOND, 50 * MILLISECOND, SECOND, 5 * SECOND, 90 * SECOND]);
         let until = at + random.below(length);
+        let server = random.below(servers as u64) as usize;
+        let once = match random.below(18) {
+            8 => Some(Change::Freeze(client, random.below(length))),
+            9 => Some(Change::Freeze(SERVER, random.below(length))),
+            10 | 11 => Some(Change::Move(client)),
+            12 | 13 => Some(Change::Forget(client, random.chance(500))),
+            14 if servers > 1 => Some(Change::Rebalance),
+            _ => None,
+        };
+        if let Some(change) = once {
+            world.later(at, change);
+            continue;
+        }
         let (begin, end) = match random.below(10) {
             8 => {
-                world.later(at, Change::Freeze(client, random.below(length)));
-                continue;
+                let route = (random.chance(500), random.chance(500));
+                (Change::NoRoute(route.0, route.1), Change::NoRoute(false, false))
             }
-            9 => {
-                world.later(at, Change::Freeze(SERVER, random.below(length)));
-                continue;
-            }
-            0 | 1 => (Change::CrashServer, Change::StartServer),
+            9 => (Change::Narrow(random.range(600..1472) as usize), Change::Narrow(narrow)),
+            0 | 1 => (Change::CrashServer(server), Change::StartServer(server)),
             2 => (Change::CrashClient(client), Change::StartClient(client)),
             3 => (Change::Stop(SERVER), Change::Continue(SERVER)),
             4 => (Change::Stop(client), Change::Continue(client)),
             5 => (Change::Cut(true, true), Change::Cut(false, false)),
             6 => (Change::Cut(random.chance(500), random.chance(500)), Change::Cut(false, false)),
-            _ => (Change::Mtu(random.range(600..1472) as usize), Change::Mtu(1472)),
+            _ => (Change::Mtu(random.range(600..1472) as usize), Change::Mtu(mtu)),
         };
         world.later(at, begin);
         world.later(until, end);
@@ -181,8 +248,8 @@ pub(crate) struct Run {
 pub(crate) fn run(seed: u64) -> Run {
     let (mut world, weather) = world(seed);
     // All that fails is over by then, and the longest calls have had their turns.
-    let mut end = 3000 * SECOND;
-    while !world.is_done() && world.now < end && world.steps < 3_000_000 {
+    let mut end = 30_000 * SECOND;
+    while !world.is_done() && world.now < end && world.steps < 20_000_000 {
         if world.run_until(world.now + SECOND) {
             break;
         }
@@ -199,7 +266,7 @@ pub(crate) fn run(seed: u64) -> Run {
     // What still haunts the network comes after all is over.
     end = world.now + 600 * SECOND;
     world.run_until(end);
-    if let Some(server) = &world.server {
+    for server in world.servers.iter().flatten() {
         // Who waits for nothing is told so: a client that is gone holds no procedure for ever.
         let calls = &world.oracle.calls;
         let orphans = server.running().filter(|token| {

@@ -14,7 +14,7 @@ use crate::exchange::message::Shape;
 use crate::exchange::table::Table;
 use crate::exchange::time::Moment;
 use crate::exchange::versions;
-use crate::network::{Address, Packet, RESULT, SERVER, Token};
+use crate::network::{Address, Packet, RESULT, SERVER, Token, host_of};
 use crate::oracle::Oracle;
 use crate::random::Random;
 
@@ -136,7 +136,8 @@ impl Server {
         if header.kind.binds() {
             return self.bind(now, &header, packet);
         }
-        let peer = u64::from(packet.from);
+        // A handle belongs to the address that bound it, whatever the port.
+        let peer = u64::from(host_of(packet.from));
         let Some(record) = self.records.get_mut(header.handle.place as usize) else {
             // A place that never was: as any that was never a handle's.
             let nobody = Callee::vacant(header.handle.place);
@@ -280,7 +281,7 @@ impl Server {
             let callee = &records[place as usize].callee;
             (callee.standing(), callee.last_heard())
         };
-        let admission = self.table.admit(now, u64::from(from), standing)?;
+        let admission = self.table.admit(now, u64::from(host_of(from)), standing)?;
         let record = &mut self.records[admission.place as usize];
         if admission.evict {
             record.callee.forget();
@@ -293,8 +294,8 @@ impl Server {
             credits_here: self.options.credits,
             bytes_max: self.options.bytes_max,
         };
-        record.flow = self.flows.entry(from).or_insert_with(|| Shared::new(None)).clone();
-        record.callee.occupy(now, self.random.bytes(), u64::from(from), &terms);
+        record.flow = self.flows.entry(host_of(from)).or_insert_with(|| Shared::new(None)).clone();
+        record.callee.occupy(now, self.random.bytes(), u64::from(host_of(from)), &terms);
         let mut grant =
             Grant::new(self.number, INCARNATIONS.wrapping_mul(self.incarnation), [0; 16]);
         grant.piece = piece;
@@ -338,7 +339,7 @@ impl Server {
     }
 
     fn send(&mut self, to: Address, bytes: Vec<u8>, data: Option<(Token, core::ops::Range<u32>)>) {
-        self.wanted.push(Wanted::Send(Packet { from: SERVER, to, bytes, data }));
+        self.wanted.push(Wanted::Send(Packet { from: SERVER, to, socket: 0, bytes, data }));
     }
 
     /// Sends what a record has to say, and says when it will have more if that is a matter of time.

@@ -8,10 +8,11 @@ use crate::exchange::header::{HEADER_BYTES, Handle, Header, Kind};
 use crate::exchange::message::Shape;
 use crate::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::exchange::versions;
-use crate::network::{ATTACKER, Address, Fate, Link, Packet, SERVER, Token};
+use crate::network::{ATTACKER, Address, Fate, Link, Packet, SERVER, Token, Trouble, machine_of};
 use crate::oracle::{Oracle, Plan};
 use crate::random::Random;
 use crate::server::{Server, ServerOptions, Wanted};
+use crate::ways::{Leaves, Ways};
 
 /// What happens at a time.
 #[derive(Debug)]
@@ -32,9 +33,10 @@ pub(crate) enum Event {
 /// What a script or chance changes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    CrashServer,
-    /// A new server.
-    StartServer,
+    /// One of the servers behind their address.
+    CrashServer(usize),
+    /// A new one in its stead.
+    StartServer(usize),
     CrashClient(Address),
     StartClient(Address),
     Stop(Address),
@@ -43,6 +45,16 @@ pub(crate) enum Change {
     Freeze(Address, u64),
     Cut(bool, bool),
     Mtu(usize),
+    /// Larger packets fail to be sent, on both sides.
+    Narrow(usize),
+    /// Sending fails on this side, and on that.
+    NoRoute(bool, bool),
+    /// The client's machine has another address.
+    Move(Address),
+    /// Address translation forgets the flows of a client; with `true` its next packets make new ones.
+    Forget(Address, bool),
+    /// The balancer leads flows to other servers.
+    Rebalance,
 }
 
 /// A machine's clock: it starts anywhere and goes a little wrong.
@@ -135,7 +147,9 @@ pub(crate) struct World {
     pub(crate) to_server: Link,
     pub(crate) to_client: Link,
     machines: Vec<Machine>,
-    pub(crate) server: Option<Server>,
+    /// Those behind the one address, on one machine.
+    pub(crate) servers: Vec<Option<Server>>,
+    ways: Ways,
     server_options: ServerOptions,
     incarnations: u64,
     pub(crate) clients: Vec<Option<Client>>,
@@ -199,7 +213,8 @@ impl World {
             to_server: Link::PERFECT,
             to_client: Link::PERFECT,
             machines,
-            server: None,
+            servers: vec![None],
+            ways: Ways::new(clients as usize + 1),
             server_options,
             incarnations: 0,
             clients: (0..clients).map(|_| None).collect(),
@@ -215,7 +230,7 @@ impl World {
             icmp: true,
             steps: 0,
         };
-        world.change(Change::StartServer);
+        world.change(Change::StartServer(0));
         world
     }
 
@@ -234,6 +249,27 @@ impl World {
         self.left[client as usize - 1] =
             plans.map(|calls| calls.iter().map(|plan| self.oracle.plan(*plan)).collect()).collect();
         self.change(Change::StartClient(client));
+    }
+
+    /// Lets so many servers serve behind the one address.
+    pub(crate) fn balance(&mut self, servers: usize) {
+        while self.servers.len() < servers {
+            self.servers.push(None);
+            self.change(Change::StartServer(self.servers.len() - 1));
+        }
+    }
+
+    /// The first of the servers.
+    pub(crate) fn server(&self) -> Option<&Server> {
+        self.servers[0].as_ref()
+    }
+
+    /// Which of the servers that incarnation is, if it lives.
+    fn living(&self, incarnation: u64) -> Option<usize> {
+        let is = |server: &Option<Server>| {
+            server.as_ref().is_some_and(|server| server.incarnation == incarnation)
+        };
+        self.servers.iter().position(is)
     }
 
     fn clock(&self, machine: Address) -> Clock {
@@ -269,25 +305,25 @@ impl World {
                 if stopped {
                     // Its threads do not run either.
                     self.at(time + MILLISECOND, Event::Finish(incarnation, place, token));
-                } else if let Some(server) = &mut self.server
-                    && server.incarnation == incarnation
+                } else if let Some(at) = self.living(incarnation)
+                    && let Some(server) = &mut self.servers[at]
                     // One that was cancelled may have ended before.
                     && server.runs(place, token)
                 {
                     let now = self.machines[SERVER as usize].clock.now(time);
                     server.finished(now, place, token, &mut self.oracle);
-                    self.serve();
+                    self.serve(at);
                 }
             }
             Event::Flush(incarnation, place) => {
                 let machine = &self.machines[SERVER as usize];
                 if machine.stopped {
                     self.at(time + MILLISECOND, Event::Flush(incarnation, place));
-                } else if let Some(server) = &mut self.server
-                    && server.incarnation == incarnation
+                } else if let Some(at) = self.living(incarnation)
+                    && let Some(server) = &mut self.servers[at]
                 {
-                    server.flush(machine.clock.now(time), place);
-                    self.serve();
+                    server.flush(self.machines[SERVER as usize].clock.now(time), place);
+                    self.serve(at);
                 }
             }
             Event::Change(change) => self.change(change),
@@ -296,11 +332,12 @@ impl World {
         }
     }
 
-    fn arrive(&mut self, packet: Packet) {
-        if packet.to == ATTACKER {
+    fn arrive(&mut self, mut packet: Packet) {
+        let to = machine_of(packet.to);
+        if to == ATTACKER {
             return;
         }
-        let machine = &mut self.machines[packet.to as usize];
+        let machine = &mut self.machines[to as usize];
         if machine.stopped {
             if machine.pending.len() < PENDING_MAX {
                 machine.pending.push_back(packet);
@@ -309,17 +346,21 @@ impl World {
         }
         let now = machine.clock.now(self.now);
         if packet.to == SERVER {
-            match &mut self.server {
+            let at = self.ways.server_of(packet.from, self.servers.len());
+            match &mut self.servers[at] {
                 Some(server) => {
                     server.receive(now, &packet, &mut self.oracle);
-                    self.serve();
+                    self.serve(at);
                 }
                 None => self.port_unreachable(&packet),
             }
-        } else if let Some(client) = &mut self.clients[packet.to as usize - 1]
-            && let Some(activity) = client.receive(now, &packet, &mut self.oracle)
+        } else if let Some(socket) = self.ways.arrive(packet.to)
+            && let Some(client) = &mut self.clients[to as usize - 1]
         {
-            self.drive(packet.to, activity);
+            packet.socket = socket;
+            if let Some(activity) = client.receive(now, &packet, &mut self.oracle) {
+                self.drive(to, activity);
+            }
         }
     }
 
@@ -328,10 +369,12 @@ impl World {
         if !self.icmp || self.to_client.cut || packet.from == ATTACKER {
             return;
         }
-        if let Some(client) = &mut self.clients[packet.from as usize - 1]
+        let from = machine_of(packet.from);
+        if self.ways.arrive(packet.from).is_some()
+            && let Some(client) = &mut self.clients[from as usize - 1]
             && let Some(activity) = client.unreachable(packet)
         {
-            self.drive(packet.from, activity);
+            self.drive(from, activity);
         }
     }
 
@@ -362,37 +405,66 @@ impl World {
                 self.at(time, Event::Wake(address, activity));
             }
         }
+        let (now, mut again) = (clock.now(self.now), false);
         for packet in out {
+            let outcome = self.leave(packet);
+            if let Some(client) = &mut self.clients[address as usize - 1] {
+                client.sent(now, activity, outcome, &mut self.oracle);
+            }
+            again |= matches!(outcome, Err(Trouble::TooLarge(_) | Trouble::Moved));
+            if outcome == Err(Trouble::Moved) {
+                // The others are of the same socket.
+                break;
+            }
+        }
+        if again {
+            self.drive(address, activity);
+        }
+    }
+
+    /// A client sends a packet.
+    fn leave(&mut self, mut packet: Packet) -> Result<(), Trouble> {
+        let leaves = self.ways.leave(packet.from, packet.socket);
+        if leaves == Leaves::Stranded {
+            return Err(Trouble::Moved);
+        }
+        self.to_server.take(packet.length(), &mut self.random)?;
+        if let Leaves::From(address) = leaves {
+            packet.from = address;
             self.send(packet);
         }
+        Ok(())
     }
 
     fn tend(&mut self, incarnation: u64) {
         let (time, now) = (self.now, self.clock(SERVER).now(self.now));
-        let Some(server) = &mut self.server else { return };
-        if server.incarnation != incarnation {
-            return;
-        }
+        let Some(at) = self.living(incarnation) else { return };
+        let Some(server) = &mut self.servers[at] else { return };
         let stopped = self.machines[SERVER as usize].stopped;
         server.tended = stopped || server.tend(time, now, &mut self.oracle);
         if server.tended {
             self.at(time + TEND_EVERY, Event::Tend(incarnation));
         }
-        self.serve();
+        self.serve(at);
     }
 
-    /// Does what the server wants.
-    fn serve(&mut self) {
-        let Some(server) = &mut self.server else { return };
+    /// Does what a server wants.
+    fn serve(&mut self, at: usize) {
+        let Some(server) = &mut self.servers[at] else { return };
         let incarnation = server.incarnation;
         if server.running().next().is_some() && !server.tended {
             server.tended = true;
             self.at(self.now + TEND_EVERY, Event::Tend(incarnation));
         }
-        let Some(server) = &mut self.server else { return };
+        let Some(server) = &mut self.servers[at] else { return };
         for wanted in core::mem::take(&mut server.wanted) {
             match wanted {
-                Wanted::Send(packet) => self.send(packet),
+                Wanted::Send(packet) => {
+                    // What is not sent counts as lost.
+                    if self.to_client.take(packet.length(), &mut self.random).is_ok() {
+                        self.send(packet);
+                    }
+                }
                 Wanted::Flush(place, due) => {
                     let at = self.clock(SERVER).time_of(due.0).max(self.now + 1);
                     self.at(at, Event::Flush(incarnation, place));
@@ -503,16 +575,18 @@ impl World {
         let mut bytes = [0; HEADER_BYTES];
         header.emit(&mut bytes);
         let spoofed = self.random.below(self.machines.len() as u64) as Address;
-        let from = if spoofed == SERVER { ATTACKER } else { spoofed };
+        let address = self.ways.address_of(spoofed, &mut self.random);
+        let from = if spoofed == SERVER { ATTACKER } else { address };
         let to = if kind == Kind::Refused && from != ATTACKER { from } else { SERVER };
-        Packet { from, to, bytes: bytes.to_vec(), data: None }
+        Packet { from, to, socket: 0, bytes: bytes.to_vec(), data: None }
     }
 
     fn noise(&mut self) -> Packet {
         let length = self.random.below(200) as usize;
         let bytes = (0..length).map(|_| self.random.next() as u8).collect();
-        let to = self.random.below(self.machines.len() as u64) as Address;
-        Packet { from: ATTACKER, to, bytes, data: None }
+        let machine = self.random.below(self.machines.len() as u64) as Address;
+        let to = self.ways.address_of(machine, &mut self.random);
+        Packet { from: ATTACKER, to, socket: 0, bytes, data: None }
     }
 
     pub(crate) fn change(&mut self, change: Change) {
@@ -520,12 +594,12 @@ impl World {
             eprintln!("{:>13} {change:?}", self.now);
         }
         match change {
-            Change::CrashServer => self.server = None,
-            Change::StartServer => {
+            Change::CrashServer(at) => self.servers[at] = None,
+            Change::StartServer(at) => {
                 self.incarnations += 1;
                 let random = Random::new(self.random.next());
                 let (n, options) = (self.incarnations, self.server_options);
-                self.server = Some(Server::new(n, 1000 + n, options, random));
+                self.servers[at] = Some(Server::new(n, 1000 + n, options, random));
             }
             Change::CrashClient(address) => {
                 let now = self.now;
@@ -550,6 +624,15 @@ impl World {
                 (self.to_server.cut, self.to_client.cut) = (to_server, to_client);
             }
             Change::Mtu(mtu) => (self.to_server.mtu, self.to_client.mtu) = (mtu, mtu),
+            Change::Narrow(narrow) => {
+                (self.to_server.narrow, self.to_client.narrow) = (narrow, narrow);
+            }
+            Change::NoRoute(client, server) => {
+                (self.to_server.no_route, self.to_client.no_route) = (client, server);
+            }
+            Change::Move(address) => self.ways.moves(address),
+            Change::Forget(address, anew) => self.ways.forget(address, anew),
+            Change::Rebalance => self.ways.rebalance(),
         }
     }
 

@@ -8,7 +8,7 @@ use crate::exchange::caller::Dropped;
 use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, checksum};
 use crate::exchange::message::Shape;
 use crate::exchange::time::{MILLISECOND, Moment};
-use crate::network::Link;
+use crate::network::{Link, machine_of};
 use crate::random::Random;
 use crate::world::Event;
 
@@ -33,7 +33,7 @@ fn case_55_damaged_packets_are_dropped() {
     finish(&mut world);
     let ok = world.oracle.count(|ending| ending == Ending::Ok);
     assert!(ok >= 98, "{ok}");
-    let dropped = world.server.as_ref().map_or(0, |server| server.dropped);
+    let dropped = world.server().map_or(0, |server| server.dropped);
     assert!(dropped > 100, "{dropped}");
 }
 
@@ -48,7 +48,7 @@ fn who_knows_no_handle_can_do_nothing() {
     }
     finish(&mut world);
     assert!(world.oracle.all_ok());
-    assert!(world.server.as_ref().is_some_and(|server| server.dropped > 500));
+    assert!(world.server().is_some_and(|server| server.dropped > 500));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn case_56_results_are_forgotten_late_and_never_made_again() {
     let mut world = world_of(&[vec![NULL], vec![NULL]], server, client);
     // Results do not arrive, and the client stops before it gives up.
     world.script = Some(Box::new(|now, packet, header| {
-        let lost = header.kind == Kind::Result && packet.to == 1 && now < 90 * SECOND;
+        let lost = header.kind == Kind::Result && machine_of(packet.to) == 1 && now < 90 * SECOND;
         if lost { Fate::Drop } else { Fate::Pass }
     }));
     world.later(500 * MILLISECOND, crate::world::Change::Stop(1));

@@ -4,14 +4,14 @@ use super::*;
 use crate::exchange::time::MILLISECOND;
 use crate::world::Change;
 
-const START: Change = Change::StartServer;
+const START: Change = Change::StartServer(0);
 const NO: Ending = Ending::Failed(Executed::No, Why::Refused);
 const MAYBE: Ending = Ending::Failed(Executed::Maybe, Why::Refused);
 
 /// A server that crashes at a time and is back a little later.
 fn crash(world: &mut World, at: u64, back_after: u64) {
     world.icmp = false;
-    world.later(at, Change::CrashServer);
+    world.later(at, Change::CrashServer(0));
     world.later(at + back_after, START);
 }
 
@@ -144,7 +144,7 @@ fn a_client_whose_clock_stood_still_while_its_record_was_evicted_is_in_doubt() {
 #[test]
 fn a_server_that_is_gone_is_told_by_its_machine() {
     let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }]);
-    world.later(100 * MILLISECOND, Change::CrashServer);
+    world.later(100 * MILLISECOND, Change::CrashServer(0));
     world.run_until(5 * SECOND);
     check(&world);
     let unreachable = Ending::Failed(Executed::Maybe, Why::Unreachable);
@@ -162,7 +162,7 @@ fn case_38_a_client_crashes_in_a_call_and_its_record_can_be_forgotten() {
     let results = world.sent(Kind::Result);
     world.run_until(30 * SECOND);
     assert_eq!(world.sent(Kind::Result), results);
-    assert_eq!(world.server.as_ref().map(crate::server::Server::kept), Some(1));
+    assert_eq!(world.server().map(crate::server::Server::kept), Some(1));
     world.start(2, &[vec![NULL]]);
     world.run_until(40 * SECOND);
     assert_eq!(ending(&world, 1), None);

@@ -3,7 +3,7 @@
 use super::*;
 use crate::client::ClientOptions;
 use crate::exchange::time::MILLISECOND;
-use crate::network::Link;
+use crate::network::{Link, machine_of};
 
 #[test]
 fn case_21_every_size_arrives_whole() {
@@ -122,7 +122,7 @@ fn case_26_a_result_larger_than_the_client_takes() {
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(failed), 1));
     // The server was told, and lets go.
     assert_eq!(ending(&world, 1), Some(Ending::Ok));
-    assert_eq!(world.server.as_ref().map(crate::server::Server::kept), Some(0));
+    assert_eq!(world.server().map(crate::server::Server::kept), Some(0));
 }
 
 #[test]
@@ -131,11 +131,11 @@ fn case_27_half_of_many_messages_hurts_nobody_else() {
     let half = vec![Plan { total: 100_000, ..NULL }; 3];
     let mut world = world_of(&vec![half; 30], server, LASTING);
     world.script = Some(Box::new(|_, packet, header| {
-        let end = packet.from == 1 && header.kind == Kind::Call && header.fragment == 0;
+        let end = machine_of(packet.from) == 1 && header.kind == Kind::Call && header.fragment == 0;
         if end { Fate::Drop } else { Fate::Pass }
     }));
     world.run_until(SECOND);
-    assert!(world.server.as_ref().is_some_and(|server| server.kept() <= 8));
+    assert!(world.server().is_some_and(|server| server.kept() <= 8));
     let honest = world.oracle.calls.len();
     world.start(2, &[vec![NULL; 20], vec![NULL; 20]]);
     world.run_until(30 * SECOND);

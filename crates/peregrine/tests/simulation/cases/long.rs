@@ -73,7 +73,7 @@ fn case_53_a_call_is_given_up_at_any_moment() {
         let mut world = world(&[given_up, NULL]);
         finish(&mut world);
         assert_eq!(ending(&world, 1), Some(Ending::Ok), "{microseconds}");
-        assert_eq!(world.server.as_ref().map(crate::server::Server::kept), Some(0));
+        assert_eq!(world.server().map(crate::server::Server::kept), Some(0));
         assert_eq!(world.sent(Kind::Bound), 1);
     }
 }
