@@ -336,7 +336,7 @@ impl Total {
 fn seeds() {
     let (first, count) = match number("PEREGRINE_SEED") {
         Some(seed) => (seed, 1),
-        None => (1, number("PEREGRINE_SEEDS").unwrap_or(3000)),
+        None => (1, number("PEREGRINE_SEEDS").unwrap_or(800)),
     };
     let next = AtomicU64::new(first);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());

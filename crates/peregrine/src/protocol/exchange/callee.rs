@@ -156,8 +156,8 @@ pub(crate) struct Callee {
     seen: u16,
     /// Questions since the caller was last heard of.
     unanswered: u8,
-    /// It was asked during this call.
-    was_asked: bool,
+    /// The last question of this call that was answered, was answered before the next one was sent.
+    answers_soon: bool,
     /// It was taken for gone: the call is cancelled, and stays so.
     lost: bool,
     state: State,
@@ -188,7 +188,7 @@ impl Callee {
             credits_here: 0,
             seen: 0,
             unanswered: 0,
-            was_asked: false,
+            answers_soon: false,
             lost: false,
             state: State::Vacant,
             positions: Positions::default(),
@@ -278,13 +278,15 @@ impl Callee {
         self.shape = header.shape;
         self.piece = header.piece;
         self.owed = Owed::Nothing;
-        (self.was_asked, self.lost) = (false, false);
+        (self.answers_soon, self.lost) = (false, false);
     }
 
     #[inline]
     fn hear(&mut self, now: Moment, header: &Header) {
         self.heard = now;
-        self.unanswered = 0;
+        if self.unanswered > 0 {
+            (self.answers_soon, self.unanswered) = (self.unanswered == 1, 0);
+        }
         self.echo = header.serial;
         self.credits = header.credits;
     }

@@ -6,7 +6,8 @@ use super::{ASK_EVERY, Callee, MILLISECOND, Moment, Owed, QUIET_MAX, State};
 /// every 400 ms itself, ten percent more or less, so that it is never asked.
 const QUIET: u64 = 500 * MILLISECOND;
 /// A caller that has left so many questions unanswered is taken for gone, [`QUIET_MAX`] and so many
-/// [`ASK_EVERY`] after it was last heard of: 2.5 seconds.
+/// [`ASK_EVERY`] after it was last heard of: 2.5 seconds. If the first question comes after [`QUIET`],
+/// the time that remains is added to the wait after the last one: an answer may take two seconds.
 const ASKS_MAX: u8 = 5;
 
 impl Callee {
@@ -19,10 +20,12 @@ impl Callee {
         if !matches!(self.state, State::Executing) || self.lost {
             return None;
         }
-        let due = self.heard.after(match (self.unanswered, self.was_asked) {
-            (0, false) => QUIET,
-            (0, true) => QUIET_MAX,
-            _ => u64::from(self.asked_ms) * MILLISECOND + ASK_EVERY,
+        let quiet = if self.answers_soon { QUIET_MAX } else { QUIET };
+        let asked = u64::from(self.asked_ms) * MILLISECOND;
+        let due = self.heard.after(match self.unanswered {
+            0 => quiet,
+            ASKS_MAX => asked + ASK_EVERY + (QUIET_MAX - quiet),
+            _ => asked + ASK_EVERY,
         });
         if now < due {
             return Some(due);
@@ -31,7 +34,7 @@ impl Callee {
             self.lost = true;
             return None;
         }
-        (self.unanswered, self.was_asked) = (self.unanswered + 1, true);
+        self.unanswered += 1;
         self.asked_ms = u32::try_from(now.since(self.heard) / MILLISECOND).unwrap_or(u32::MAX);
         if self.owed == Owed::Nothing {
             self.owed = Owed::Ask;

@@ -428,7 +428,7 @@ fn a_silent_caller_is_asked_and_then_taken_for_gone() {
     then(callee, call(FIRST, 0, 0));
     let asked = asked_until(callee, &mut now, NOW.after(100 * SECOND));
     assert_eq!(asked, [500, 800, 1100, 1400, 1700]);
-    assert_eq!(now.since(NOW), 2000 * MILLISECOND);
+    assert_eq!(now.since(NOW), 2500 * MILLISECOND);
     assert!(callee.has_given_up(FIRST) && !callee.has_given_up(FIRST + 1));
     // It was only halted: it asks, is answered, and gets the result. The call stays cancelled.
     callee.handle(now, &Unknown, &packet(Kind::Probe, FIRST), &[]);
@@ -478,6 +478,27 @@ fn a_caller_that_only_answers_is_asked_once_a_second_and_its_death_is_seen_in_ti
     }
     assert!(now.since(silent) <= 2500 * MILLISECOND, "{}", now.since(silent));
     assert!(callee.is_given_up());
+}
+
+/// Its answers come in the order of the questions, each 1.9 seconds after its question.
+#[test]
+fn a_caller_far_away_is_not_taken_for_gone() {
+    const ROUND_TRIP: u64 = 1900 * MILLISECOND;
+    let (callee, mut now) = (&mut callee(), NOW);
+    then(callee, call(FIRST, 0, 0));
+    let mut answers = std::collections::VecDeque::new();
+    while now < NOW.after(60 * SECOND) {
+        let due = callee.look_after(now).expect("it is not taken for gone");
+        let questions = sent(callee);
+        answers.extend(questions.iter().map(|_| now.after(ROUND_TRIP)));
+        now = due;
+        if answers.front().is_some_and(|answer| *answer <= due) {
+            now = answers.pop_front().expect("there is one");
+            callee.handle(now, &Unknown, &packet(Kind::Probe, FIRST), &[]);
+            sent(callee);
+        }
+    }
+    assert!(!callee.is_given_up());
 }
 
 /// A server that was halted finds that nothing was heard for long, and what came meanwhile still to
