@@ -153,3 +153,20 @@ fn case_20_calls_of_several_activities_do_not_meet() {
     finish(&mut world);
     assert!(world.oracle.all_ok());
 }
+
+/// Answers take longer than the client waits before it binds again, and nearly as long as a server
+/// waits for an answer of a silent caller.
+#[test]
+fn long_round_trip_costs_no_packet_and_no_call() {
+    for delay in [250, 800] {
+        let slow = Plan { runs_for: Some(30 * SECOND), heeds: true, ..NULL };
+        let large = Plan { total: 600_000, result: 600_000, ..NULL };
+        let mut world = world(&[large, slow, large]);
+        let link = Link { delay: delay * MILLISECOND, ..Link::PERFECT };
+        (world.to_server, world.to_client) = (link.clone(), link);
+        finish(&mut world);
+        assert!(world.oracle.all_ok(), "{delay}");
+        assert_eq!(world.oracle.resent, 0, "{delay}");
+        assert!(world.oracle.calls.iter().all(|call| call.cancelled.is_none()), "{delay}");
+    }
+}
