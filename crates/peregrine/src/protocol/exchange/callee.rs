@@ -285,7 +285,9 @@ impl Callee {
     fn hear(&mut self, now: Moment, header: &Header) {
         self.heard = now;
         if self.unanswered > 0 {
-            (self.answers_soon, self.unanswered) = (self.unanswered == 1, 0);
+            // What the caller sent before it heard the question says nothing of the round trip.
+            let answers = header.echo == self.serial;
+            (self.answers_soon, self.unanswered) = (answers && self.unanswered == 1, 0);
         }
         self.echo = header.serial;
         self.credits = header.credits;
