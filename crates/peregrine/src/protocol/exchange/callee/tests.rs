@@ -405,6 +405,11 @@ fn goodbye_cancels_what_runs_and_the_record_is_forgotten_at_its_end() {
     }
 }
 
+/// An answer to what the record sent last.
+fn answer(callee: &Callee) -> Header {
+    Header { echo: callee.serial, ..packet(Kind::Probe, FIRST) }
+}
+
 /// Looks after a caller whenever it is due, until that time, and returns when it was asked, in
 /// milliseconds.
 fn asked_until(callee: &mut Callee, now: &mut Moment, end: Moment) -> Vec<u64> {
@@ -465,7 +470,8 @@ fn a_caller_that_only_answers_is_asked_once_a_second_and_its_death_is_seen_in_ti
         let due = callee.look_after(now).expect("it runs");
         if sent(callee) == [(Kind::Ask, 0, Flags::ALL)] {
             questions += 1;
-            callee.handle(now, &Unknown, &packet(Kind::Probe, FIRST), &[]);
+            let answer = answer(callee);
+            callee.handle(now, &Unknown, &answer, &[]);
             sent(callee);
         } else {
             now = due;
@@ -490,15 +496,34 @@ fn a_caller_far_away_is_not_taken_for_gone() {
     while now < NOW.after(60 * SECOND) {
         let due = callee.look_after(now).expect("it is not taken for gone");
         let questions = sent(callee);
-        answers.extend(questions.iter().map(|_| now.after(ROUND_TRIP)));
+        answers.extend(questions.iter().map(|_| (now.after(ROUND_TRIP), answer(callee))));
         now = due;
-        if answers.front().is_some_and(|answer| *answer <= due) {
-            now = answers.pop_front().expect("there is one");
-            callee.handle(now, &Unknown, &packet(Kind::Probe, FIRST), &[]);
+        if answers.front().is_some_and(|(at, _)| *at <= due) {
+            let (at, answer) = answers.pop_front().expect("there is one");
+            now = at;
+            callee.handle(now, &Unknown, &answer, &[]);
             sent(callee);
         }
     }
     assert!(!callee.is_given_up());
+}
+
+/// A probe that left the caller before the question reached it tells nothing of the round trip: the
+/// caller is still asked after half a second, and not after one.
+#[test]
+fn packet_from_before_a_question_does_not_make_the_caller_a_quick_one() {
+    for (answers, next) in [(true, SECOND), (false, 500 * MILLISECOND)] {
+        let (callee, mut now) = (&mut callee(), NOW);
+        then(callee, call(FIRST, 0, 0));
+        now = now.after(500 * MILLISECOND);
+        let early = packet(Kind::Probe, FIRST);
+        callee.look_after(now);
+        assert_eq!(sent(callee), [(Kind::Ask, 0, Flags::ALL)]);
+        let probe = if answers { answer(callee) } else { early };
+        callee.handle(now, &Unknown, &probe, &[]);
+        sent(callee);
+        assert_eq!(callee.look_after(now), Some(now.after(next)), "answers: {answers}");
+    }
 }
 
 /// A server that was halted finds that nothing was heard for long, and what came meanwhile still to
