@@ -331,13 +331,12 @@ impl Total {
     }
 }
 
-/// One seed, or many.
+/// One seed, or many from 1 or from a seed on.
 #[test]
 fn seeds() {
-    let (first, count) = match number("PEREGRINE_SEED") {
-        Some(seed) => (seed, 1),
-        None => (1, number("PEREGRINE_SEEDS").unwrap_or(800)),
-    };
+    let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));
+    let count = count.unwrap_or(if first.is_some() { 1 } else { 800 });
+    let first = first.unwrap_or(1);
     let next = AtomicU64::new(first);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     let work = || {
