@@ -93,10 +93,11 @@ fn plan(random: &mut Random) -> Plan {
 
 /// One message is between 16 and 256 MiB, in one of so many runs.
 const LARGE: u64 = 1000;
+const LARGE_BYTES: u32 = 16 << 20;
 
 /// Lets the first call have a large message, over links on which that does not take hours.
 fn large(world: &mut World, random: &mut Random, plans: &mut [Vec<Plan>], piece: u32) {
-    let bytes = random.range(16 << 20..(256 << 20) + 1) as u32;
+    let bytes = random.range(LARGE_BYTES.into()..(256 << 20) + 1) as u32;
     let call = &mut plans[0][0];
     if random.chance(500) {
         call.total = bytes;
@@ -243,6 +244,8 @@ pub(crate) struct Run {
     pub(crate) ok: usize,
     pub(crate) failed: usize,
     pub(crate) packets: u64,
+    /// How the call with a message of 16 MiB or more ended, if there was one: whether it returned.
+    pub(crate) large: Option<bool>,
 }
 
 pub(crate) fn run(seed: u64) -> Run {
@@ -300,7 +303,10 @@ pub(crate) fn run(seed: u64) -> Run {
     let ok = world.oracle.count(|ending| ending == Ending::Ok);
     let failed = world.oracle.count(crate::client::is_failure);
     let packets = world.oracle.packets;
-    Run { violations: world.oracle.violations, ok, failed, packets }
+    let is_large = |plan: &Plan| plan.total.max(plan.result) >= LARGE_BYTES;
+    let large = world.oracle.calls.iter().find(|call| is_large(&call.plan));
+    let large = large.map(|call| matches!(call.ended, Some((_, Ending::Ok))));
+    Run { violations: world.oracle.violations, ok, failed, packets, large }
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -313,6 +319,8 @@ struct Total {
     ok: u64,
     failed: u64,
     packets: u64,
+    /// Runs with a large message, and those of them in which its call returned.
+    large: [u64; 2],
     wrong: Vec<(u64, String)>,
 }
 
@@ -325,6 +333,10 @@ impl Total {
         self.ok += run.ok as u64;
         self.failed += run.failed as u64;
         self.packets += run.packets;
+        if let Some(returned) = run.large {
+            self.large[0] += 1;
+            self.large[1] += u64::from(returned);
+        }
         if !run.violations.is_empty() {
             self.wrong.push((seed, run.violations.join("\n")));
         }
@@ -356,6 +368,7 @@ fn seeds() {
     });
     let sum = |of: fn(&Total) -> u64| totals.iter().map(of).sum::<u64>();
     let (ok, failed, packets) = (sum(|one| one.ok), sum(|one| one.failed), sum(|one| one.packets));
+    let large = [sum(|one| one.large[0]), sum(|one| one.large[1])];
     let mut wrong: Vec<_> = totals.into_iter().flat_map(|total| total.wrong).collect();
     wrong.sort();
     for (seed, violations) in &wrong {
@@ -363,6 +376,7 @@ fn seeds() {
         println!("PEREGRINE_SEED={seed} cargo test -p peregrine --test simulation -- seed\n");
     }
     println!("{count} seeds: {ok} calls returned, {failed} failed, {packets} packets");
+    println!("{} had a message of 16 MiB or more, {} of these calls returned", large[0], large[1]);
     let seeds: Vec<_> = wrong.iter().map(|(seed, _)| seed).collect();
     assert!(wrong.is_empty(), "these seeds went wrong: {seeds:?}");
     assert!(count < 100 || (ok > failed && failed > 0), "{ok} returned, {failed} failed");
