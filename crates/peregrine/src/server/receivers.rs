@@ -79,7 +79,7 @@ pub(super) trait Post: Send + Sync + 'static {
     fn hand(&self) -> io::Result<Self::Hand>;
 
     /// Takes one datagram, waiting for it as `how` says, and answers it unless it is a call.
-    /// `alone`: no other thread receives, as a rule.
+    /// `alone`: no other thread receives, and none begins to before this one has returned.
     fn receive(&self, hand: &mut Self::Hand, how: How, alone: bool) -> Got<Self::Work>;
 
     /// Looks between two readings of the clock.
@@ -161,10 +161,7 @@ pub(super) struct Receivers<P: Post> {
     /// Threads that receive, or are about to.
     receiving: AtomicU32,
     running: AtomicU32,
-    /// The number of the thread that is the head, or zero.
-    head: AtomicU32,
-    /// Procedures that it has begun, twice, and one more while it is in one.
-    away: AtomicU64,
+    lead: Lead,
     /// About how long procedures take, in nanoseconds.
     pace: AtomicU64,
     /// Whether one of those that stand by watches the head.
@@ -176,6 +173,46 @@ pub(super) struct Receivers<P: Post> {
     /// Threads that stand by are told.
     wanted: Condvar,
     ended: Condvar,
+}
+
+/// Which thread is the head, and whether it is away, in one word: so the head that comes back and the
+/// deputy that takes its place agree which of them it is.
+#[derive(Debug, Default)]
+struct Lead(AtomicU64);
+
+/// What that word says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Led {
+    /// The number of the head, or zero.
+    head: u32,
+    /// Procedures that heads have begun, twice, and one more while the head is in one.
+    count: u32,
+}
+
+impl Lead {
+    #[inline]
+    fn read(&self) -> Led {
+        let word = self.0.load(Ordering::SeqCst);
+        Led { head: (word >> 32) as u32, count: word as u32 }
+    }
+
+    /// Changes it, unless another thread has done so since it was read.
+    #[inline]
+    fn change(&self, from: Led, to: Led) -> bool {
+        let word = |led: Led| u64::from(led.head) << 32 | u64::from(led.count);
+        let order = Ordering::SeqCst;
+        self.0.compare_exchange(word(from), word(to), order, order).is_ok()
+    }
+}
+
+impl Led {
+    const fn next(self) -> Self {
+        Self { head: self.head, count: self.count.wrapping_add(1) }
+    }
+
+    const fn is_away(self) -> bool {
+        self.count % 2 == 1
+    }
 }
 
 struct State<W> {
@@ -213,20 +250,18 @@ enum Left {
 /// that receive.
 struct Inside<'a, P: Post> {
     receivers: &'a Receivers<P>,
-    number: u32,
     /// What the head noted when it went away; `None` if the thread is not the head.
-    away: Option<u64>,
+    away: Option<Led>,
 }
 
 impl<P: Post> Drop for Inside<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        let Receivers { head, receiving, running, .. } = self.receivers;
-        if let Some(away) = self.away {
-            self.receivers.is_back(away);
-        }
-        if self.away.is_none() || head.load(Ordering::SeqCst) != self.number {
-            // Who took the place of the head has taken its count as well.
+        let Receivers { receiving, running, .. } = self.receivers;
+        // The deputy that takes the place of the head takes its count as well.
+        let is_counted =
+            self.away.is_some_and(|away| self.receivers.lead.change(away, away.next()));
+        if !is_counted {
             receiving.fetch_add(1, Ordering::SeqCst);
         }
         running.fetch_sub(1, Ordering::SeqCst);
@@ -252,8 +287,7 @@ impl<P: Post> Receivers<P> {
             queue_max,
             receiving: AtomicU32::new(0),
             running: AtomicU32::new(0),
-            head: AtomicU32::new(0),
-            away: AtomicU64::new(0),
+            lead: Lead::default(),
             pace: AtomicU64::new(0),
             deputy: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
@@ -338,8 +372,7 @@ impl<P: Post> Receivers<P> {
         }
         self.receiving.fetch_sub(1, Ordering::SeqCst);
         let ends = AssertUnwindSafe(|| {
-            self.post.put_down(&mut member.hand);
-            self.hand_over(&member);
+            self.hand_over(&mut member);
             let queue = core::mem::take(&mut self.state().queue);
             for (work, _) in queue {
                 self.post.refuse(&mut member.hand, work);
@@ -368,7 +401,7 @@ impl<P: Post> Receivers<P> {
                 }
                 return Left::Bored;
             };
-            let alone = self.head.load(Ordering::Relaxed) == member.number;
+            let alone = self.is_alone(member.number);
             match self.post.receive(&mut member.hand, how, alone) {
                 Got::Nothing => self.tire(member, how),
                 Got::Settled => {
@@ -385,10 +418,17 @@ impl<P: Post> Receivers<P> {
         Left::Stopped
     }
 
+    /// Whether the thread of that number receives, and no other one does. Beside a head there may be
+    /// threads that sleep in the kernel since procedures took long: they take the next datagram.
+    #[inline]
+    fn is_alone(&self, number: u32) -> bool {
+        self.lead.read().head == number && self.receiving.load(Ordering::SeqCst) == 1
+    }
+
     /// How to wait now; `None` if others receive: then the thread is not among them any more.
     #[inline]
     fn how(&self, member: &mut Member<P::Hand>) -> Option<How> {
-        let head = self.head.load(Ordering::Relaxed);
+        let head = self.lead.read().head;
         if head != 0 && head != member.number {
             self.receiving.fetch_sub(1, Ordering::SeqCst);
             return None;
@@ -398,7 +438,7 @@ impl<P: Post> Receivers<P> {
         if head != 0 && !may {
             self.hand_over(member);
         }
-        if may && (head != 0 || self.take_over(0, member.number)) {
+        if may && (head != 0 || self.begin_to_lead(member.number)) {
             return Some(if looks { How::Look } else { How::Sleep });
         }
         if looks {
@@ -466,16 +506,20 @@ impl<P: Post> Receivers<P> {
         }
     }
 
-    /// Whether the thread of that number has become the head, after another one or none.
-    fn take_over(&self, before: u32, number: u32) -> bool {
-        let order = Ordering::SeqCst;
-        self.head.compare_exchange(before, number, order, order).is_ok()
+    /// Whether the thread of that number has become the head, where there was none.
+    fn begin_to_lead(&self, number: u32) -> bool {
+        let led = self.lead.read();
+        led.head == 0 && self.lead.change(led, Led { head: number, ..led })
     }
 
-    /// The thread is not the head any more.
-    fn hand_over(&self, member: &Member<P::Hand>) {
-        let order = Ordering::SeqCst;
-        let _ = self.head.compare_exchange(member.number, 0, order, order);
+    /// The thread is not the head any more, and others may receive beside it.
+    fn hand_over(&self, member: &mut Member<P::Hand>) {
+        self.post.put_down(&mut member.hand);
+        let led = self.lead.read();
+        if led.head == member.number {
+            // It is not away, so only the head itself changes this.
+            self.lead.change(led, Led { head: 0, ..led });
+        }
     }
 
     /// A call has come: this thread runs it, or it waits for one that does.
@@ -583,14 +627,14 @@ impl<P: Post> Receivers<P> {
         // Somebody else's call was there before this thread was back: there is enough for two.
         let waited = |(last, ended)| last != caller && start.saturating_sub(ended) < AT_ONCE;
         let crowded = member.last.is_some_and(waited);
-        let mut leads = self.head.load(Ordering::Relaxed) == member.number;
-        if leads && self.is_slow() {
+        let mut led = self.lead.read();
+        if led.head == member.number && self.is_slow() {
             self.hand_over(member);
-            leads = false;
+            led = self.lead.read();
         }
-        let mut inside = Inside { receivers: self, number: member.number, away: None };
-        if leads {
-            inside.away = Some(self.away.fetch_add(1, Ordering::SeqCst) + 1);
+        let mut inside = Inside { receivers: self, away: None };
+        if led.head == member.number && self.lead.change(led, led.next()) {
+            inside.away = Some(led.next());
             if !self.deputy.load(Ordering::SeqCst) {
                 self.appoint();
             }
@@ -609,12 +653,6 @@ impl<P: Post> Receivers<P> {
         // What two threads note at once is lost for one of them, and matters to neither.
         self.pace.store(pace - pace / 8 + took / 8, Ordering::Relaxed);
         drop(inside);
-    }
-
-    /// The head is not away any more, or another thread is the head: said once.
-    #[inline]
-    fn is_back(&self, away: u64) {
-        let _ = self.away.compare_exchange(away, away + 1, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     #[cold]
@@ -667,7 +705,7 @@ impl<P: Post> Receivers<P> {
     fn stand_by(&self, number: u32) -> bool {
         let mut state = self.state();
         state.standing_by += 1;
-        let (mut deputy, mut pause, mut seen) = (false, WATCH, self.away.load(Ordering::SeqCst));
+        let (mut deputy, mut pause, mut seen) = (false, WATCH, self.lead.read());
         let (mut quiet, mut retired) = (0, false);
         let (receives, counted) = loop {
             if self.stopping.load(Ordering::SeqCst) {
@@ -677,7 +715,7 @@ impl<P: Post> Receivers<P> {
                 state.asked -= 1;
                 break (true, false);
             }
-            if self.head.load(Ordering::SeqCst) == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
+            if self.lead.read().head == 0 && self.receiving.load(Ordering::SeqCst) == 0 {
                 // The last that received looked for one that stands by just before this one did.
                 break (true, false);
             }
@@ -697,24 +735,23 @@ impl<P: Post> Receivers<P> {
                 }
                 continue;
             }
-            let head = self.head.load(Ordering::SeqCst);
-            if head == 0 && self.receiving.load(Ordering::SeqCst) < ASLEEP {
+            let led = self.lead.read();
+            if led.head == 0 && self.receiving.load(Ordering::SeqCst) < ASLEEP {
                 break (true, false);
             }
-            let away = self.away.load(Ordering::SeqCst);
-            let long = head != 0 && away == seen && away % 2 == 1;
-            if long && self.take_over(head, number) {
-                self.is_back(away);
+            let long = led.head != 0 && led == seen && led.is_away();
+            if long && self.lead.change(led, Led { head: number, ..led.next() }) {
+                // The thread that was the head counts itself when it is back.
                 break (true, true);
             }
             // Where nothing happens it looks less often, and in the end not at all.
             (pause, quiet) =
-                if away == seen { ((pause * 2).min(WATCH_MAX), quiet + 1) } else { (WATCH, 0) };
-            seen = away;
+                if led == seen { ((pause * 2).min(WATCH_MAX), quiet + 1) } else { (WATCH, 0) };
+            seen = led;
             if quiet > WATCHES {
                 self.deputy.store(false, Ordering::SeqCst);
                 // Who went away before that has seen a deputy.
-                if self.away.load(Ordering::SeqCst) == seen {
+                if self.lead.read() == seen {
                     (deputy, retired) = (false, true);
                 } else {
                     deputy = !self.deputy.swap(true, Ordering::SeqCst);

@@ -17,6 +17,11 @@ struct Jobs {
     /// Procedures that callers have given up, as the test has it.
     captured: AtomicU32,
     panics: AtomicU32,
+    /// Threads that receive, those of them that were told that they are alone, and how often one was
+    /// that was not. Changed under the lock of the jobs.
+    receiving: AtomicU32,
+    alone: AtomicU32,
+    not_alone: AtomicU32,
 }
 
 /// Takes so long, or until it is let go, then tells; panics if it would take for ever.
@@ -33,17 +38,24 @@ impl Post for Arc<Jobs> {
     fn hand(&self) -> io::Result<()> {
         Ok(())
     }
-    fn receive(&self, (): &mut (), how: How, _: bool) -> Got<Job> {
+    fn receive(&self, (): &mut (), how: How, alone: bool) -> Got<Job> {
         let mut jobs = self.jobs.lock().unwrap();
-        loop {
+        let others = self.receiving.fetch_add(1, Ordering::SeqCst);
+        let another_is_alone = self.alone.fetch_add(alone.into(), Ordering::SeqCst) > 0;
+        let wrong = another_is_alone || alone && others > 0;
+        self.not_alone.fetch_add(wrong.into(), Ordering::SeqCst);
+        let got = loop {
             match jobs.pop_front() {
-                Some(job) => return Got::Work(job),
+                Some(job) => break Got::Work(job),
                 None if how == How::Look || self.closed.load(Ordering::SeqCst) => {
-                    return Got::Nothing;
+                    break Got::Nothing;
                 }
                 None => jobs = self.come.wait(jobs).unwrap(),
             }
-        }
+        };
+        self.receiving.fetch_sub(1, Ordering::SeqCst);
+        self.alone.fetch_sub(alone.into(), Ordering::SeqCst);
+        got
     }
     fn put_down(&self, (): &mut ()) {}
     fn run(&self, (): &mut (), Job { time, gate, done, .. }: Job) -> u64 {
@@ -51,8 +63,9 @@ impl Post for Arc<Jobs> {
         self.seen.lock().unwrap().insert(std::thread::current().id());
         std::thread::sleep(time);
         let _ = gate.map(|gate| gate.recv());
+        let ended = sys::boot_ns();
         let _ = done.send(());
-        sys::boot_ns()
+        ended
     }
     fn put_by(&self, (): &mut (), job: Job) -> Option<Job> {
         Some(job)
@@ -92,6 +105,9 @@ fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receiver
         inside: AtomicU32::new(0),
         captured: AtomicU32::new(0),
         panics: AtomicU32::new(0),
+        receiving: AtomicU32::new(0),
+        alone: AtomicU32::new(0),
+        not_alone: AtomicU32::new(0),
     });
     let receivers = Receivers::start(Arc::clone(&jobs), wait, bound, queue).unwrap();
     (jobs, receivers)
@@ -215,6 +231,25 @@ fn threads_end_that_are_not_needed_after_long_procedures() {
             end.recv_timeout(LIMIT).unwrap();
         }
         assert!(receivers.stop(LIMIT));
+    }
+}
+
+/// A thread that receives alone takes what comes next for its own. Where procedures have become short
+/// again, there is a head, and beside it a thread that has slept in the kernel since they were long.
+#[test]
+fn thread_is_alone_only_if_no_other_one_sleeps_in_the_kernel() {
+    for wait in [Wait::Block, Wait::Adaptive] {
+        let (jobs, receivers) = receivers(wait, 4, 16);
+        for _ in 0..30 {
+            let long = [(); 3].map(|()| jobs.send(Duration::from_micros(500)));
+            long.iter().for_each(|end| end.recv_timeout(LIMIT).unwrap());
+            for _ in 0..40 {
+                jobs.send(Duration::ZERO).recv_timeout(LIMIT).unwrap();
+            }
+        }
+        assert_eq!(jobs.not_alone.load(Ordering::SeqCst), 0, "{wait:?}");
+        assert!(receivers.stop(LIMIT));
+        assert_eq!(receivers.receiving.load(Ordering::SeqCst), 0);
     }
 }
 
