@@ -348,10 +348,73 @@ fn client_calls_on_after_its_flow_was_forgotten() {
     assert_eq!(another.enter(4, 0).unwrap(), 5);
     within(LONG, begun);
 
+    // Calls whose limit is shorter than a server's silence find a new flow, too.
+    nat.forget();
+    let hasty = ledger.with_timeout(Duration::from_millis(200));
+    let mut number = 10;
+    until("a new flow is found", || {
+        number += 1;
+        hasty.enter(number, 0).is_ok()
+    });
     let mut entered = Book::read(served.home.path());
     entered.sort_unstable();
     assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
     assert!(!entered.contains(&2));
+}
+
+/// A call that is given up while it asks whether the server is still there captures its A-stack, until
+/// the server has answered. The next call then uses the same handle.
+#[test]
+fn call_given_up_while_it_asks_keeps_its_handle() {
+    let _alone = alone();
+    let served = Served::start("udp:127.0.0.1:0");
+    let nat = Nat::start(vec![served.at]);
+    let address = format!("udp:ledger@{}", nat.address());
+    let options = BindOptions::default().astacks(1);
+    let ledger = LedgerClient::bind_with(&address, &options).unwrap();
+    assert_eq!(ledger.enter(1, 0).unwrap(), 2);
+    let binds = nat.binds();
+    assert!(binds > 0);
+    for number in 2..7 {
+        // Longer than a server that was heard of need not be asked.
+        std::thread::sleep(Duration::from_millis(100));
+        nat.forget();
+        let hasty = ledger.with_timeout(Duration::from_millis(20));
+        let error = hasty.enter(100, 0).unwrap_err();
+        assert_eq!(error.kind(), Kind::TimedOut, "{error}");
+        nat.remember();
+        let begun = Instant::now();
+        assert_eq!(ledger.enter(number, 0).unwrap(), number + 1);
+        within(LONG, begun);
+    }
+    assert_eq!(nat.binds(), binds, "a handle was bound again");
+    assert_eq!(Book::read(served.home.path()), [1, 2, 3, 4, 5, 6]);
+}
+
+/// A thread has a way to the server by one binding, and calls by another one for the first time after
+/// the flow of that way was forgotten: it has to bind, with a limit that is shorter than any silence.
+#[test]
+fn short_limits_find_a_new_flow_where_only_binding_is_in_vain() {
+    let _alone = alone();
+    let served = Served::start("udp:127.0.0.1:0");
+    let nat = Nat::start(vec![served.at]);
+    let address = format!("udp:ledger@{}", nat.address());
+    let [first, second] = [(); 2].map(|()| LedgerClient::bind(&address).unwrap());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            assert_eq!(first.enter(1, 0).unwrap(), 2);
+            nat.forget();
+            let hasty = second.with_timeout(Duration::from_millis(200));
+            let mut number = 10;
+            until("a new flow is found", || {
+                number += 1;
+                hasty.enter(number, 0).is_ok()
+            });
+        });
+    });
+    let mut entered = Book::read(served.home.path());
+    entered.sort_unstable();
+    assert!(entered.windows(2).all(|pair| pair[0] != pair[1]), "a call ran twice");
 }
 
 /// A name with several addresses of which most are dead: each path finds the one that lives.

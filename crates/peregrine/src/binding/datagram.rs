@@ -100,11 +100,9 @@ fn known(routes: &[Route], bytes: usize) -> Vec<Arc<Joined>> {
     all.into_iter().filter(fits).take(KNOWN_MAX).collect()
 }
 
-/// No binding joins an association any more that did not answer where another one did.
-fn retire(silent: &[Arc<Joined>]) {
-    let is_silent =
-        |one: &Weak<Joined>| silent.iter().any(|silent| Weak::as_ptr(one) == Arc::as_ptr(silent));
-    with_table(|joined| joined.retain(|one| !is_silent(one)));
+/// No binding joins an association any more over which there was no answer. Its own bindings keep it.
+fn retire(silent: &Arc<Joined>) {
+    with_table(|joined| joined.retain(|one| Weak::as_ptr(one) != Arc::as_ptr(silent)));
 }
 
 /// A binding to a name, over the socket of one frame.
@@ -123,10 +121,11 @@ fn attach(
     options: &BindOptions,
     until: Instant,
 ) -> Result<Attached, CallError> {
-    let mut silent = Vec::new();
     for joined in known(routes, bytes) {
         let association = &*joined.association;
-        let soon = until.min(Instant::now() + STAGGER.max(association.round_trip() * 4));
+        let (now, patience) = (Instant::now(), STAGGER.max(association.round_trip() * 4));
+        // A new socket is to have its time, too, however little there is.
+        let soon = now + patience.min(until.saturating_duration_since(now) / 2);
         let let_go = |frame| association.let_go(frame);
         let Some(taken) = association.frames.take(|| Some(soon), let_go, Short::More) else {
             continue;
@@ -137,15 +136,17 @@ fn attach(
                 return Ok(attached(Arc::clone(&joined), first, granted, wish, options));
             }
             Err(error) if is_answer(error.kind()) => return Err(error),
-            // Perhaps its sockets are of no use any more: then others are.
-            Err(_) => {
+            // Perhaps its sockets are of no use any more. Not even the next one who binds tries them:
+            // it may have as little time.
+            Err(error) => {
                 drop(taken);
-                silent.push(joined);
+                if matches!(error.kind(), Kind::TimedOut | Kind::Unreachable) {
+                    retire(&joined);
+                }
             }
         }
     }
     let (route, socket, granted) = datagram::bind(routes, wish, until)?;
-    retire(&silent);
     let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
     let count = room.map_or(1, |room| room.count);
     let (to, active) = (routes[route].clone(), options.astacks.min(count));

@@ -153,8 +153,8 @@ pub trait CallPath: Send + Sync {
     ///
     /// # Errors
     /// If there is no result; the error says whether the call ran. A path that gives up while the
-    /// server may still use the frame says [`Executed::Maybe`](crate::Executed::Maybe): the stub
-    /// then [captures](Taken::capture) it.
+    /// server may still use the frame says [`Executed::Maybe`](crate::Executed::Maybe), or that it
+    /// [captures](Self::captures) the frame: the stub then [captures](Taken::capture) it.
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError>;
 
     /// Which path it is.
@@ -167,6 +167,13 @@ pub trait CallPath: Send + Sync {
 
     /// Whether the server's session still stands, as far as is known without asking.
     fn is_alive(&self) -> bool;
+
+    /// Whether the path needs a frame after its call failed, although nothing was executed: until it
+    /// says that the frame was [let go](Self::let_go). Only the holder of the frame asks.
+    fn captures(&self, frame: u32) -> bool {
+        let _ = frame;
+        false
+    }
 
     /// Whether a captured frame has been let go by the server and may be taken again.
     fn let_go(&self, frame: u32) -> bool;

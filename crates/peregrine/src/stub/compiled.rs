@@ -147,9 +147,9 @@ fn attempt<O, R: Representation>(
     let mut stub = Stub { bound, limit, frame, head, procedure: number };
     let made = body(&mut stub);
     if let Err(error) = &made
-        && error.executed() == Executed::Maybe
+        && (error.executed() == Executed::Maybe || bound.path.captures(stub.frame.index()))
     {
-        // Nobody knows whether the server still uses the frame: it says so itself.
+        // It is not known whether the server still uses the frame: the server says so itself.
         stub.frame.capture();
     }
     made

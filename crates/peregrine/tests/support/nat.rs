@@ -10,6 +10,9 @@ use std::thread::JoinHandle;
 use rustix::event::{PollFd, PollFlags, poll};
 
 const BYTES_MAX: usize = 1 << 16;
+/// Where a header has its kind, and that of a packet that asks for handles.
+const KIND_AT: usize = 3;
+const BIND: u8 = 12;
 /// More flows than any test has.
 const FLOWS_MAX: usize = 4096;
 
@@ -21,6 +24,8 @@ struct Shared {
     known: Mutex<Vec<SocketAddr>>,
     /// Packets of forgotten flows.
     swallowed: AtomicU64,
+    /// Packets that ask a server for handles.
+    binds: AtomicU64,
     stopped: AtomicBool,
 }
 
@@ -52,6 +57,16 @@ impl Nat {
     pub(crate) fn forget(&self) {
         let known = self.shared.known.lock().unwrap().clone();
         *self.shared.forgotten.lock().unwrap() = known;
+    }
+
+    /// What was forgotten is known again.
+    pub(crate) fn remember(&self) {
+        self.shared.forgotten.lock().unwrap().clear();
+    }
+
+    /// How many packets asked a server for handles.
+    pub(crate) fn binds(&self) -> u64 {
+        self.shared.binds.load(Ordering::SeqCst)
     }
 
     /// How many flows there were.
@@ -117,6 +132,8 @@ fn run(front: &UdpSocket, servers: &[SocketAddr], shared: &Shared) {
                 shared.known.lock().unwrap().push(client);
                 flows.len() - 1
             });
+            let binds = buffer[..bytes].get(KIND_AT) == Some(&BIND);
+            shared.binds.fetch_add(binds.into(), Ordering::SeqCst);
             let _ = flows[number].1.send(&buffer[..bytes]);
         }
     }

@@ -33,6 +33,12 @@ use crate::value::{Space, Window, align_up};
 /// How long an acknowledgement may be owed.
 pub(crate) const OWED: Duration = Duration::from_millis(100);
 
+/// Binding over a way that has carried calls is in vain for so long before its server counts as silent.
+/// A call asks for as long before it takes the server for dead.
+const SILENCE: Duration = Duration::from_secs(2);
+/// The same in round trips, if that is longer.
+const SILENCE_ROUND_TRIPS: u32 = 32;
+
 /// Sockets that are tried for a frame until one leads to the association's server. Behind a balancer
 /// of two servers every second one does.
 const OWN_TRIES: u32 = 4;
@@ -50,6 +56,9 @@ pub(crate) struct Association {
     flow: Arc<PeerFlow>,
     ways: Box<[OnceLock<Way>]>,
     captives: Arc<[Mutex<Option<Captive>>]>,
+    /// For how many milliseconds callers of each frame have bound over its way without an answer, since
+    /// something was heard over it. Only the holder of the frame changes it.
+    silences: Box<[AtomicU32]>,
     /// How many frames have a socket of their own.
     sockets: AtomicU32,
     /// The socket of the others.
@@ -156,6 +165,7 @@ impl Association {
             incarnation,
             round_trip,
             ways: (0..frames.layout().count).map(|_| OnceLock::new()).collect(),
+            silences: (0..frames.layout().count).map(|_| AtomicU32::new(0)).collect(),
             frames,
             flow: PeerFlow::new(),
             captives,
@@ -238,18 +248,46 @@ impl Association {
         until: Instant,
     ) -> Result<Granted, CallError> {
         let Some(way) = self.way(frame) else { return self.bind_new_way(frame, wish, until) };
-        let (granted, socket) = match way {
-            Way::Own(socket) => {
-                (bind_over(socket, &self.to, Wish { handles: 1, ..wish }, until)?, socket)
-            }
-            Way::Shared(shared) => (shared.bind(self, wish, until)?, shared.socket()),
+        let (begun, socket) = (Instant::now(), way.socket());
+        let bound = match way {
+            Way::Own(_) => bind_over(socket, &self.to, Wish { handles: 1, ..wish }, until),
+            Way::Shared(shared) => shared.bind(self, wish, until),
         };
+        let granted = bound.inspect_err(|error| {
+            if error.kind() == Kind::TimedOut {
+                self.heard_nothing_over(frame, begun.elapsed());
+            }
+        })?;
+        self.heard_over(frame);
         if granted.0.incarnation != self.incarnation {
             say_goodbye(socket, granted.0.leases(), granted.1);
             self.lose(Loss::Another);
             return Err(Loss::Another.failure());
         }
         Ok(granted)
+    }
+
+    /// Something was heard over a frame's way, by the holder of the frame.
+    #[inline]
+    pub(super) fn heard_over(&self, frame: u32) {
+        let silence = &self.silences[frame as usize];
+        if silence.load(Ordering::Relaxed) != 0 {
+            silence.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// The holder of a frame has bound over its way for so long without an answer. Each call may have
+    /// less time than it takes to notice that a server is silent: so the times are added up.
+    #[cold]
+    fn heard_nothing_over(&self, frame: u32, waited: Duration) {
+        let waited = u32::try_from(waited.as_millis()).unwrap_or(u32::MAX);
+        let silence = &self.silences[frame as usize];
+        let total = silence.load(Ordering::Relaxed).saturating_add(waited);
+        silence.store(total, Ordering::Relaxed);
+        let longest = SILENCE.max(self.round_trip() * SILENCE_ROUND_TRIPS);
+        if u128::from(total) >= longest.as_millis() {
+            self.lose(Loss::Silent);
+        }
     }
 
     /// A socket of its own for a frame that has none yet, or the shared one if that would be too many.
@@ -383,6 +421,12 @@ impl Association {
     pub(super) fn capture(self: &Arc<Self>, frame: u32, lane: &Arc<Mutex<Lane>>) {
         let captive = Captive { association: Arc::downgrade(self), lane: Arc::clone(lane) };
         *locked(&self.captives[frame as usize]) = Some(captive);
+    }
+
+    /// Whether a frame is captured. Only its holder asks.
+    #[cold]
+    pub(super) fn is_captured(&self, frame: u32) -> bool {
+        locked(&self.captives[frame as usize]).is_some()
     }
 
     /// Whether the server has let go of a frame, whichever association captured it.

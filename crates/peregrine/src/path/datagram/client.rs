@@ -479,7 +479,11 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         {
             // The handle is of no use; if nothing ran, an idle caller was forgotten, or is captured.
             self.lost.store(true, Ordering::Relaxed);
-            if error.executed() == Executed::No && !self.association.is_lost() {
+            let not_run = error.executed() == Executed::No && error.kind() != Kind::TimedOut;
+            if not_run && !self.association.is_lost() {
+                if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                    return Err(no_time_left());
+                }
                 let gone = caller.handle_of();
                 // Who has the receive turn is not to wait for it.
                 drop(lane_guard);
@@ -516,6 +520,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         if self.silent_since.load(Ordering::Relaxed) != 0 {
             self.silent_since.store(0, Ordering::Relaxed);
         }
+        self.association.heard_over(index);
         let answer = match Answer::from_number(what) {
             Some(Answer::PostAgain) | None => {
                 return Err(CallError::bad_result("unknown kind of answer"));
@@ -538,6 +543,10 @@ impl<R: Renew> CallPath for DatagramPath<R> {
 
     fn is_alive(&self) -> bool {
         !self.lost.load(Ordering::Relaxed) && !self.association.is_lost()
+    }
+
+    fn captures(&self, frame: u32) -> bool {
+        self.association.is_captured(frame)
     }
 
     fn let_go(&self, frame: u32) -> bool {

@@ -108,6 +108,10 @@ impl<R: Renew, F: Fallback<Renew = R>> CallPath for LinkedPath<R, F> {
         }
     }
 
+    fn captures(&self, frame: u32) -> bool {
+        self.link.captures(frame)
+    }
+
     fn let_go(&self, frame: u32) -> bool {
         // Frames are the same for both.
         self.link.let_go(frame)

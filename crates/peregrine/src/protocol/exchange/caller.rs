@@ -10,7 +10,7 @@
 //! | `Calling`, `Working`, `Replied` | `Receiving` | a piece of the result comes, and there are more |
 //! | these four | `Owing` | the result is whole; its acknowledgement is owed |
 //! | `Owing` | `Idle` | [`acknowledge`](Caller::acknowledge); the next call does it too |
-//! | the four | `Quitting` | [`quit`](Caller::quit), or a result that cannot be taken: the handle is captured |
+//! | the four, `Asking` | `Quitting` | [`quit`](Caller::quit), or a result that cannot be taken: the handle is captured |
 //! | `Quitting` | `Idle` | the server has let go |
 //! | any | `Gone` | refused, nothing heard for too long, or [`bye`](Caller::bye): the handle is never used again |
 //!

@@ -58,12 +58,16 @@ impl Caller {
     }
 
     /// Gives the call up: it ends now. The handle is captured until the server has let go of it.
+    ///
+    /// This is also so if the server was only asked whether it still knows the handle. Otherwise calls
+    /// with short limits would each ask anew, and no number of them would find out that the server is
+    /// silent.
     pub(crate) fn quit(&mut self, now: Moment) {
         if !self.is_under_way() {
             return;
         }
-        if !self.sent {
-            // Nobody heard of it: it never was.
+        if !self.sent && !matches!(self.state, State::Asking { .. }) {
+            // No packet named the call: its number is used again.
             let (executed, why) = (Executed::No, Why::Quit);
             self.outcome = Some(Outcome::Failed { executed, why });
             self.sequence = self.sequence.wrapping_sub(1);
@@ -75,7 +79,8 @@ impl Caller {
     }
 
     pub(super) fn give_up(&mut self, now: Moment, why: Why) {
-        self.outcome = Some(Outcome::Failed { executed: Executed::Maybe, why });
+        let executed = if self.sent { Executed::Maybe } else { Executed::No };
+        self.outcome = Some(Outcome::Failed { executed, why });
         self.state = State::Quitting;
         self.unanswered = 0;
         self.calm = self.rtt.patience();

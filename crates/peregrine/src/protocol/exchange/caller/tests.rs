@@ -409,12 +409,29 @@ fn what_was_not_sent_was_not_executed_whoever_refuses_it() {
         next(&mut caller, &mut now);
     }
     assert_eq!(caller.outcome(), failed(Executed::No, Why::Dead));
-    // Given up before it was sent, its number is used again.
+}
+
+/// However short the limits of calls are, the questions of the first one go on until the server has
+/// answered, or is dead.
+#[test]
+fn call_given_up_while_it_asks_goes_on_asking() {
     let (mut caller, now) = asking();
     caller.quit(now);
     assert_eq!(caller.outcome(), failed(Executed::No, Why::Quit));
-    caller.begin(shape(0)).expect("it can begin again");
-    assert_eq!(caller.sequence, FIRST);
+    assert_eq!(sent(&mut caller, now), [(Kind::Quit, 0, Flags::NONE)]);
+    assert!(caller.is_captured());
+    caller.handle(now, &Unknown, &packet(Kind::LetGo, FIRST), &[]);
+    assert_eq!((caller.begin(shape(0)), caller.sequence), (Ok(()), FIRST + 1));
+    let (mut caller, mut now) = asking();
+    let begun = now;
+    caller.quit(now);
+    let mut all = sent(&mut caller, now);
+    while !caller.is_gone() {
+        all.extend(next(&mut caller, &mut now).1);
+    }
+    assert_eq!(all.pop(), Some((Kind::Bye, 0, Flags::NONE)));
+    assert_eq!(all, [(Kind::Quit, 0, Flags::NONE); 10]);
+    assert!(now.since(begun) < 3 * SECOND, "{now:?}");
 }
 
 #[test]
