@@ -10,6 +10,8 @@ pub(crate) const WAIT_MAX: u64 = 200 * MILLISECOND;
 const WAIT_LONGEST: u64 = 3 * SECOND;
 /// Packets that overtook each other are that far apart at most, as far as we wait for it.
 const ALLOWANCE_MAX: u64 = 50 * MILLISECOND;
+/// An answer may take longer than the smoothed round trip by at least this part of it.
+const ANSWER_MARGIN: u64 = 16;
 
 /// A server that was heard of within this is not asked whether it is still there.
 const FRESH_MIN: u64 = 10 * MILLISECOND;
@@ -57,6 +59,13 @@ impl Rtt {
     #[inline]
     pub(crate) fn patience(&self) -> u64 {
         (self.smoothed + 2 * self.variation).clamp(WAIT_MAX, WAIT_LONGEST)
+    }
+
+    /// How long an answer takes, as a rule: an unanswered question is not repeated before that. Where
+    /// answers always take as long, the estimate alone allows for nothing.
+    pub(crate) fn answer(&self) -> u64 {
+        let margin = (2 * self.variation).max(self.smoothed / ANSWER_MARGIN);
+        (self.smoothed + margin).min(WAIT_LONGEST)
     }
 
     #[inline]

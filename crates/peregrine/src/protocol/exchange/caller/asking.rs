@@ -80,11 +80,13 @@ impl Caller {
         self.due = now.after(self.jittered(self.interval));
     }
 
-    /// Ten percent more or less, so that clients that began together do not go on so.
+    /// Ten percent more or less, so that clients that began together do not go on so, but never less
+    /// than an answer takes.
     fn jittered(&mut self, interval: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        interval / 10 * 9 + self.random % (interval / 5).max(1)
+        let jittered = interval / 10 * 9 + self.random % (interval / 5).max(1);
+        jittered.max(self.rtt.answer())
     }
 }

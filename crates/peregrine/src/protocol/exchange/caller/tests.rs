@@ -100,6 +100,25 @@ fn a_quiet_call_is_one_packet_and_its_result_needs_no_answer() {
     assert_eq!(caller.outcome(), None);
 }
 
+/// Where all answers take as long, and longer than the shortest patience, an answer comes before its
+/// question is repeated.
+#[test]
+fn question_is_not_repeated_before_its_answer_can_come() {
+    const FAR: u64 = 253 * MILLISECOND;
+    let (mut caller, mut now) = (calling(100), NOW);
+    for _ in 0..100 {
+        caller.rtt.sample(FAR);
+    }
+    let (mut asked, mut soonest) = (Vec::new(), u64::MAX);
+    for _ in 0..9 {
+        let (waited, question) = next(&mut caller, &mut now);
+        soonest = if asked.is_empty() { soonest } else { soonest.min(waited) };
+        asked.extend(question);
+    }
+    assert_eq!(asked, [PROBE; 9]);
+    assert!((FAR + MILLISECOND..FAR * 5 / 4).contains(&soonest), "{soonest}");
+}
+
 #[test]
 fn call_that_is_told_to_wait_asks_until_it_may_go_on() {
     let (mut caller, mut now) = (calling(2500), NOW);
