@@ -229,7 +229,8 @@ fn lengths_are_not_believed() {
 #[test]
 fn slow_senders_and_silent_guests_keep_no_thread() {
     let _alone = support::alone();
-    let target = Target::new(Server::new().threads(2).queue(2));
+    // All calls may be whole before the first one has run.
+    let target = Target::new(Server::new().threads(2).queue(60));
     let mut slow: Vec<_> = (0..60).map(|_| target.bound()).collect();
     let message = call(slow[0].1, 1, 200);
     for at in 0..40 {
