@@ -232,7 +232,7 @@ impl Pool {
         let waiting = desk.relieve(&place);
         if waiting.is_empty() {
             // It looks, or should: if the word was written over it may be asleep.
-            desk.ring();
+            desk.words.ring();
         }
         for place in waiting {
             place.region.attended(place.index, Attendance::Queued);
@@ -246,7 +246,7 @@ impl Pool {
     pub(super) fn closed(&self, region: &ServerRegion) {
         let at: HashSet<u32> = region.desks().collect();
         for one in self.state().desks.iter().filter(|one| at.contains(&one.desk.number)) {
-            one.desk.ring();
+            one.desk.words.ring();
         }
     }
 
@@ -270,7 +270,10 @@ impl Pool {
             return;
         }
         // What a thread can take at once does not wait. Nor do calls of others count.
-        let free = state.desks_for(user).filter(|one| !one.is_up() || one.looks_around()).count();
+        let free = state
+            .desks_for(user)
+            .filter(|one| !one.words.is_up() || one.words.looks_around())
+            .count();
         let at_once = free + state.room(user, 0);
         if state.waiting(user) >= self.queue_max + at_once {
             drop(state);
@@ -308,16 +311,16 @@ impl Pool {
 
     /// A-stacks of a user have come into the queue: sees to it that a thread comes.
     fn find_thread(self: &Arc<Self>, state: &mut State, user: User) {
-        state.desks_for(user).for_each(|desk| desk.make_hungry(true));
+        state.desks_for(user).for_each(|desk| desk.words.make_hungry(true));
         // Those that look around see by themselves that they are hungry; each may be about to run a
         // long procedure, so each is relied on for one A-stack.
-        let looking = state.desks_for(user).filter(|desk| desk.looks_around()).count();
+        let looking = state.desks_for(user).filter(|desk| desk.words.looks_around()).count();
         if looking >= state.waiting(user) {
             return;
         }
         // The one that came last is the one whose caches are warmest.
-        if let Some(asleep) = state.desks_for(user).rev().find(|desk| !desk.is_up()) {
-            asleep.ring();
+        if let Some(asleep) = state.desks_for(user).rev().find(|desk| !desk.words.is_up()) {
+            asleep.words.ring();
             return;
         }
         // A call from inside gets a thread beyond the bound, but no more of them than there are
@@ -330,9 +333,9 @@ impl Pool {
         // Without a new thread it waits for one of the user's, if there is one, else for any.
         if state.desks_for(user).next().is_none() {
             state.queue.iter_mut().for_each(|one| one.anywhere |= one.user == user);
-            state.desks.iter().for_each(|one| one.desk.make_hungry(true));
-            if let Some(asleep) = state.desks.iter().rev().find(|one| !one.desk.is_up()) {
-                asleep.desk.ring();
+            state.desks.iter().for_each(|one| one.desk.words.make_hungry(true));
+            if let Some(asleep) = state.desks.iter().rev().find(|one| !one.desk.words.is_up()) {
+                asleep.desk.words.ring();
             }
         }
     }
@@ -349,7 +352,7 @@ impl Pool {
         let processors = Arc::clone(&self.processors);
         let seat = Seat::new(Arc::clone(&desk), self.wait, processors, counting);
         let thread = std::thread::Builder::new().name(THREAD.into());
-        desk.make_hungry(true);
+        desk.words.make_hungry(true);
         thread.spawn(move || pool.run(seat))?;
         state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
         state.desks.push(Sitting { desk, user: None });
@@ -371,7 +374,7 @@ impl Pool {
                 continue;
             }
             seat.drop_closed();
-            let took = match seat.desk.is_hungry() {
+            let took = match seat.desk.words.is_hungry() {
                 true => self.take_from_queue(seat, most),
                 false => Took::Nothing,
             };
@@ -425,10 +428,10 @@ impl Pool {
             self.turn_to(&mut state, seat, place.user());
         }
         if state.queue.is_empty() {
-            state.desks.iter().for_each(|one| one.desk.make_hungry(false));
+            state.desks.iter().for_each(|one| one.desk.words.make_hungry(false));
         } else {
             let user = user.or_else(|| place.as_ref().map(Place::user));
-            seat.desk.make_hungry(state.has_for(user));
+            seat.desk.words.make_hungry(state.has_for(user));
         }
         drop(state);
         let Some(place) = place else { return Took::Nothing };
@@ -496,7 +499,7 @@ impl Pool {
         }
         let user = state.note_user(seat);
         if state.has_for(user) {
-            seat.desk.make_hungry(true);
+            seat.desk.words.make_hungry(true);
             return true;
         }
         if state.desks.len() > state.bound() {
@@ -505,14 +508,14 @@ impl Pool {
         }
         if let Some(user) = user {
             let own = seat.desk.number;
-            if state.desks_for(user).any(|desk| desk.number != own && desk.looks_around()) {
+            if state.desks_for(user).any(|desk| desk.number != own && desk.words.looks_around()) {
                 state.queue.extend(seat.give_all().into_iter().map(Waiting::unseen));
                 state.note_user(seat);
                 let others = state.desks_for(user).filter(|desk| desk.number != own);
-                others.for_each(|desk| desk.make_hungry(true));
+                others.for_each(|desk| desk.words.make_hungry(true));
                 // It looks at nothing now, and may take what waits for others.
                 if state.queue.iter().any(|one| one.user != user && state.takes(None, one)) {
-                    seat.desk.make_hungry(true);
+                    seat.desk.words.make_hungry(true);
                     return true;
                 }
             }
@@ -522,7 +525,7 @@ impl Pool {
             state.queue.extend(seat.leave_all().into_iter().map(Waiting::unseen));
             state.note_user(seat);
             if !state.queue.is_empty() {
-                seat.desk.make_hungry(true);
+                seat.desk.words.make_hungry(true);
                 return true;
             }
         }
@@ -551,8 +554,8 @@ impl Pool {
         state.stopping = true;
         let queue = core::mem::take(&mut state.queue);
         for Sitting { desk, .. } in &state.desks {
-            desk.make_hungry(true);
-            desk.ring();
+            desk.words.make_hungry(true);
+            desk.words.ring();
         }
         drop(state);
         for Waiting { place: Place { region, index }, .. } in queue {

@@ -6,16 +6,17 @@
 //! need only one.
 //!
 //! While a thread runs one procedure it looks at no other word. Whoever waits there too long rings
-//! again, and the keeper takes that A-stack away from the desk (*relieves* it): see [`Desk::relieve`]
+//! again, and the keeper takes that A-stack away from the desk (*relieves* it): see [`Words::runs_another`]
 //! for why no call is then taken twice.
 
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use core::sync::atomic::{AtomicBool, Ordering, fence};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
+use super::desk::Words;
 use super::processors::{ALONE, LOOKS_ON, Processors, tag};
 use super::server::{Attendance, ServerRegion, User, Worker};
 use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS, block_cost};
@@ -64,20 +65,10 @@ struct Hot {
 #[derive(Default)]
 pub(crate) struct Desk {
     pub(crate) number: u32,
-    /// The A-stack whose call the thread runs, by key; zero while it looks around.
-    current: AtomicU64,
-    /// Something below has changed: the thread must look there before it serves anything.
-    changed: AtomicBool,
+    pub(crate) words: Words,
     /// Rows that the thread remembers may have been taken away.
     stale: AtomicBool,
     set: Mutex<Vec<Place>>,
-    /// Changes when the thread is wanted; it sleeps on this word too.
-    bell: AtomicU32,
-    /// Whether it is up: not asleep, nor about to be.
-    up: AtomicBool,
-    /// Whether something that its thread may take waits in the pool's queue, or the pool stops. The
-    /// thread reads it after each look.
-    hungry: AtomicBool,
 }
 
 /// Why a thread stopped attending.
@@ -94,7 +85,7 @@ pub(crate) enum Pause {
 impl Desk {
     /// A desk at which a thread is about to sit down.
     pub(crate) fn new(number: u32) -> Self {
-        Self { number, up: AtomicBool::new(true), ..Self::default() }
+        Self { number, ..Self::default() }
     }
 
     #[track_caller]
@@ -102,19 +93,9 @@ impl Desk {
         self.set.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether its thread looks around now, and will see what is new in the pool's queue.
-    pub(crate) fn looks_around(&self) -> bool {
-        self.is_up() && self.current.load(Ordering::SeqCst) == 0
-    }
-
-    /// Whether its thread is awake, looking around or running a procedure.
-    pub(crate) fn is_up(&self) -> bool {
-        self.up.load(Ordering::SeqCst)
-    }
-
     /// Whether the call that its thread runs was given up by its caller, as far as that is known.
     pub(crate) fn is_captured(&self) -> bool {
-        let current = self.current.load(Ordering::SeqCst);
+        let current = self.words.current();
         let runs = |place: &&Place| current != 0 && place.key() == current;
         self.set()
             .iter()
@@ -122,50 +103,19 @@ impl Desk {
             .is_some_and(|place| place.region.is_closed() || place.region.is_captured(place.index))
     }
 
-    /// Wakes its thread, if it sleeps.
-    pub(crate) fn ring(&self) {
-        self.up.store(true, Ordering::SeqCst);
-        self.bell.fetch_add(1, Ordering::SeqCst);
-        sys::futex_wake(&self.bell);
-    }
-
-    /// Tells its thread whether there is something to take from the pool's queue.
-    pub(crate) fn make_hungry(&self, hungry: bool) {
-        self.hungry.store(hungry, Ordering::SeqCst);
-    }
-
-    /// Whether its thread was told that there is something to take from the pool's queue.
-    pub(crate) fn is_hungry(&self) -> bool {
-        self.hungry.load(Ordering::SeqCst)
-    }
-
     /// Makes its thread look up rows anew. One that sleeps has forgotten them, one that runs a
     /// procedure forgets them behind it.
     pub(crate) fn forget_rows(&self) {
         self.stale.store(true, Ordering::SeqCst);
-        self.changed.store(true, Ordering::SeqCst);
+        self.words.change();
     }
 
     /// Takes an A-stack away from the desk whose thread runs the call of another one, and with it
     /// all others where a call is posted: the barrier disturbs every processor, and is not for one
     /// alone. Nothing if the thread runs no other call, and will see by itself what is posted.
-    ///
-    /// The thread notes which A-stack it serves before it looks whether its set has changed, and
-    /// only then takes the call. Here it is the other way round: first the change is announced,
-    /// then, behind a barrier on every processor, its note is read. If the note names another
-    /// A-stack, the thread has yet to write the next one, and will see the announcement behind
-    /// that.
-    // SYNC: desk, the other half is in `serve_posted`.
     pub(crate) fn relieve(&self, place: &Place) -> Vec<Place> {
         let mut set = self.set();
-        self.changed.store(true, Ordering::SeqCst);
-        if !sys::membarrier() {
-            return Vec::new();
-        }
-        let current = self.current.load(Ordering::SeqCst);
-        if current == 0 || current == place.key() {
-            return Vec::new();
-        }
+        let Some(current) = self.words.runs_another(place.key()) else { return Vec::new() };
         let waits = |one: &mut Place| one.key() != current && one.region.is_posted(one.index);
         set.extract_if(.., waits).collect()
     }
@@ -285,13 +235,11 @@ impl Seat {
 
     /// Brings the thread's own view up to date with what others have changed.
     pub(crate) fn refresh(&mut self) {
-        // SYNC: desk. That the thread serves nothing is noted before this is read.
-        compiler_fence(Ordering::SeqCst);
-        if !self.desk.changed.load(Ordering::SeqCst) {
+        if !self.desk.words.has_changed() {
             return;
         }
         let set = self.desk.set();
-        self.desk.changed.store(false, Ordering::SeqCst);
+        self.desk.words.saw_change();
         // What is dropped here may be the last of a session, whose end takes other locks.
         let others = self.hot.extract_if(.., |hot| set.iter().all(|place| place.key() != hot.key));
         let others: Vec<_> = others.collect();
@@ -328,11 +276,11 @@ impl Seat {
                 Err(panic) => {
                     let refusal = Refusal::panicked(panic);
                     self.worker.panicked();
-                    let key = self.desk.current.load(Ordering::Relaxed);
+                    let key = self.desk.words.current();
                     if let Some(hot) = self.hot.iter().find(|hot| hot.key == key) {
                         hot.place.region.post_panic(hot.place.index, &refusal);
                     }
-                    self.desk.current.store(0, Ordering::SeqCst);
+                    self.desk.words.ends();
                 }
             }
         }
@@ -354,7 +302,7 @@ impl Seat {
                 Served::Changed => return Pause::Changed,
                 Served::Closed => return Pause::Quiet,
             }
-            if self.desk.hungry.load(Ordering::Relaxed) {
+            if self.desk.words.feels_hungry() {
                 return Pause::Hungry;
             }
             if quiet >= looks {
@@ -374,18 +322,13 @@ impl Seat {
         for hot in &mut self.hot {
             let Place { region, index } = &hot.place;
             let Look::Posted(message) = region.look(*index) else { continue };
-            // SYNC: desk, the other half is in `relieve`. What was taken before is seen by whoever
-            // sees this, and takes over.
-            self.desk.current.store(hot.key, Ordering::Release);
-            compiler_fence(Ordering::SeqCst);
-            if self.desk.changed.load(Ordering::Relaxed) {
-                self.desk.current.store(0, Ordering::Release);
+            if !self.desk.words.begins(hot.key) {
                 return Served::Changed;
             }
             self.caller_cpu = region.answer(*index, message, &mut self.worker);
             self.worker.counting.found();
             hot.called = self.worker.served;
-            self.desk.current.store(0, Ordering::Release);
+            self.desk.words.ends();
             if region.is_closed() {
                 return Served::Closed;
             }
@@ -471,14 +414,12 @@ impl Seat {
     /// Says that the thread is about to sleep, and from which ring of its bell on it will not.
     /// What is asked of it before is to be seen behind this.
     pub(crate) fn lie_down(&self) -> u32 {
-        let bell = self.desk.bell.load(Ordering::SeqCst);
-        self.desk.up.store(false, Ordering::SeqCst);
-        bell
+        self.desk.words.lie_down()
     }
 
     /// Whether the bell has rung since the thread [lay down](Self::lie_down).
     pub(crate) fn was_rung(&self, bell: u32) -> bool {
-        self.desk.bell.load(Ordering::SeqCst) != bell
+        self.desk.words.was_rung(bell)
     }
 
     /// Sleeps until a call comes to any of its A-stacks, the bell rings, or `limit` has passed;
@@ -486,7 +427,7 @@ impl Seat {
     pub(crate) fn sleep(&mut self, bell: u32, limit: Option<Duration>) -> bool {
         self.worker.counting.slept();
         if self.hot.is_empty() {
-            sys::futex_wait(&self.desk.bell, bell, limit);
+            sys::futex_wait(self.desk.words.bell(), bell, limit);
         } else {
             self.sleep_on_words(bell, limit);
         }
@@ -496,7 +437,7 @@ impl Seat {
 
     fn sleep_on_words(&self, bell: u32, limit: Option<Duration>) {
         let mut words = FutexSet::<{ HOT_MAX + 1 }>::new();
-        words.push(&self.desk.bell, bell);
+        words.push(self.desk.words.bell(), bell);
         for Hot { place: Place { region, index }, .. } in &self.hot {
             // A call has come to one: there is no need to tell the others.
             let Some(word) = region.doze(*index) else { return };
@@ -505,14 +446,14 @@ impl Seat {
         // SYNC: rouse. Who wants us sets its mark, then changes a word; we changed the words, and
         // now look at the marks: one of us sees the other.
         fence(Ordering::SeqCst);
-        let changed = self.desk.changed.load(Ordering::SeqCst);
+        let changed = self.desk.words.has_changed();
         if !changed && !self.hot.iter().any(|hot| hot.place.region.is_closed()) {
             words.wait(limit);
         }
     }
 
     fn rise(&self) {
-        self.desk.up.store(true, Ordering::SeqCst);
+        self.desk.words.rise();
         for hot in &self.hot {
             hot.place.region.watch(hot.place.index);
         }

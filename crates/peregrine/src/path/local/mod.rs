@@ -8,6 +8,7 @@
 mod arrival;
 mod attend;
 mod client;
+mod desk;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handshake;
