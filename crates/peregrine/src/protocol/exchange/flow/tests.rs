@@ -87,3 +87,20 @@ fn window_grows_as_fast_as_reno_on_short_round_trips() {
     let windows = [17, 34].map(|more| way.after(more));
     assert!((78..=79).contains(&windows[0]) && (96..=97).contains(&windows[1]), "{windows:?}");
 }
+
+/// What was learnt of a path is forgotten by halves while nothing is sent, down to what is known of any.
+#[test]
+fn window_halves_for_each_idle_time() {
+    let at = |times: u64| BEGIN.after(times * IDLE + MILLISECOND);
+    for (times, left) in [(0, 16), (1, 8), (3, 2), (4, 1), (5, 1), (100_000, 1)] {
+        let mut flow = grown(16 * WINDOW_FIRST, 10 * MILLISECOND);
+        flow.share(at(times), u16::MAX, &mut 0);
+        assert_eq!(flow.window(), left * WINDOW_FIRST, "after {times} idle times");
+    }
+    // On a long path an idle time is two round trips.
+    let mut flow = grown(16 * WINDOW_FIRST, SECOND);
+    flow.share(at(9), u16::MAX, &mut 0);
+    assert_eq!(flow.window(), 16 * WINDOW_FIRST);
+    flow.share(at(20), u16::MAX, &mut 0);
+    assert_eq!(flow.window(), 8 * WINDOW_FIRST);
+}
