@@ -2,33 +2,45 @@
 //! on every path. A watchdog fails a test in which a call outlives its limit by a second, and prints
 //! the stacks of all threads of both processes.
 //!
+//! In the storms the server is killed meanwhile, and started again.
+//!
 //! `PEREGRINE_SOAK=600 cargo test --release -p peregrine --test crowd` runs each path for so many
 //! seconds; `PEREGRINE_SEED=n`, which each test prints, repeats the lengths of the procedures.
 
+#[path = "../ledger/mod.rs"]
+mod ledger;
 mod mix;
 mod queue;
+mod storm;
 #[path = "../support/mod.rs"]
 mod support;
 mod watch;
 
+use std::net::{TcpListener, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use ledger::Book;
 use mix::{Service, WorkClient, WorkServer, mix};
 use peregrine::{BindOptions, Endpoint, Kind, PathKind, Server};
 use queue::{null_calls, turns};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Part, alone, own_directory, part};
 
-/// The server, in a process of its own. In the tests themselves this does nothing.
+/// The server, in a process of its own: `ENDPOINT`, or `ledger ENDPOINT` to write down what runs. In the
+/// tests themselves this does nothing.
 #[test]
 fn child() {
-    let Some(endpoint) = part() else { return };
-    let mut server = Server::new().export("work", WorkServer::new(Service::default())).unwrap();
+    let Some(part) = part() else { return };
+    let (service, endpoint) = match part.strip_prefix("ledger ") {
+        Some(endpoint) => (Service::with(Book::of(&support::directory())), endpoint),
+        None => (Service::default(), &part[..]),
+    };
+    let mut server = Server::new().export("work", WorkServer::new(service)).unwrap();
     if endpoint.starts_with("eth:") {
-        server = server.listen_beyond_this_machine(&endpoint).unwrap();
+        server = server.listen_beyond_this_machine(endpoint).unwrap();
     } else if endpoint != "local" {
-        server = server.listen(&endpoint).unwrap();
+        server = server.listen(endpoint).unwrap();
     }
     let running = server.spawn().unwrap();
     let address = running.addresses().first().map(Endpoint::to_string);
@@ -118,6 +130,54 @@ fn mix_over_raw_ethernet() {
         drop((server, link));
     });
     at_near_end.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+/// A port of this machine that no client is given by chance.
+fn free_port() -> u16 {
+    let first = 20_000 + (std::process::id() % 10_000) as u16;
+    let is_free = |port: &u16| {
+        TcpListener::bind(("127.0.0.1", *port)).is_ok()
+            && UdpSocket::bind(("127.0.0.1", *port)).is_ok()
+    };
+    (first..first + 1000).find(is_free).expect("a free port")
+}
+
+/// Runs the mix on this machine while servers at an endpoint are killed.
+fn mix_while_servers_are_killed_at(endpoint: &str, path: PathKind) {
+    let _alone = alone();
+    let directory = own_directory();
+    storm::mix_while_servers_are_killed(directory.path(), path, &|| {
+        serve(directory.path(), &format!("ledger {endpoint}"))
+    });
+}
+
+#[test]
+fn mix_while_servers_are_killed_locally() {
+    mix_while_servers_are_killed_at("local", PathKind::Local);
+}
+
+#[test]
+fn mix_while_servers_are_killed_over_tcp() {
+    mix_while_servers_are_killed_at(&format!("tcp:127.0.0.1:{}", free_port()), PathKind::Tcp);
+}
+
+#[test]
+fn mix_while_servers_are_killed_over_udp() {
+    mix_while_servers_are_killed_at(&format!("udp:127.0.0.1:{}", free_port()), PathKind::Udp);
+}
+
+#[test]
+fn mix_while_servers_are_killed_over_raw_ethernet() {
+    let _alone = alone();
+    let directory = own_directory();
+    at_near_end(Link::new(), |link| {
+        let endpoint = format!("ledger eth:{}:7000", ENDS[1]);
+        storm::mix_while_servers_are_killed(directory.path(), PathKind::Ethernet, &|| {
+            let mut server = link.launch(1, "child", &endpoint, directory.path());
+            let address = server.until("ready ");
+            (server, address)
+        });
+    });
 }
 
 /// Each of many threads waits for an A-stack once. A wait whose cost grows with the number of those

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use peregrine::{BindOptions, Executed, interface};
 
 use crate::is_expected;
+use crate::ledger::Book;
 use crate::watch::Watch;
 
 #[interface]
@@ -21,6 +22,14 @@ pub(crate) trait Work {
 #[derive(Default)]
 pub(crate) struct Service {
     turns: AtomicU32,
+    /// Where `work` writes its numbers down.
+    book: Option<Book>,
+}
+
+impl Service {
+    pub(crate) fn with(book: Book) -> Self {
+        Self { turns: AtomicU32::new(0), book: Some(book) }
+    }
 }
 
 impl Work for Service {
@@ -31,25 +40,28 @@ impl Work for Service {
         Ok(self.turns.fetch_add(1, Ordering::Relaxed))
     }
     fn work(&self, number: u64, us: u32, bytes: &[u8]) -> peregrine::Result<(u64, u64)> {
+        if let Some(book) = &self.book {
+            book.write(number);
+        }
         std::thread::sleep(Duration::from_micros(us.into()));
         Ok((number, bytes.len() as u64))
     }
 }
 
 /// How many call, for what, and for how long they wait.
-struct Shape {
-    callers: usize,
-    astacks: u32,
-    limit: Duration,
+pub(crate) struct Shape {
+    pub(crate) callers: usize,
+    pub(crate) astacks: u32,
+    pub(crate) limit: Duration,
     /// The longest procedure.
-    longest: Duration,
+    pub(crate) longest: Duration,
 }
 
-const fn ms(ms: u64) -> Duration {
+pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
-const SHAPES: &[Shape] = &[
+pub(crate) const SHAPES: &[Shape] = &[
     Shape { callers: 16, astacks: 8, limit: ms(4), longest: ms(8) },
     Shape { callers: 12, astacks: 8, limit: ms(200), longest: ms(400) },
     // Over datagrams some of these share a socket.
@@ -57,10 +69,10 @@ const SHAPES: &[Shape] = &[
 ];
 
 /// A limit that no call reaches unless it was forgotten.
-const PATIENT: Duration = Duration::from_secs(10);
+pub(crate) const PATIENT: Duration = Duration::from_secs(10);
 
 /// Calls with this many bytes take several packets, and may be cut off in the middle.
-const MANY_BYTES: usize = 20_000;
+pub(crate) const MANY_BYTES: usize = 20_000;
 
 /// What became of the calls.
 #[derive(Default)]
@@ -71,10 +83,15 @@ struct Outcomes {
 }
 
 /// A sequence that looks random, and is the same for the same seed.
-struct Noise(u64);
+pub(crate) struct Noise(u64);
 
 impl Noise {
-    fn below(&mut self, end: u64) -> u64 {
+    /// The noise of one of several threads.
+    pub(crate) const fn of(seed: u64, number: usize) -> Self {
+        Self(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) const fn below(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -86,16 +103,26 @@ fn from_environment(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
-/// Runs every shape on the bindings that `bind` makes. `processes` are those whose stacks are printed
-/// if a call hangs.
-pub(crate) fn mix(processes: &[u32], bind: &dyn Fn(&BindOptions) -> WorkClient) {
+/// The seed of a test, which it prints: `PEREGRINE_SEED`, or the clock.
+pub(crate) fn seed() -> u64 {
     let seed = from_environment("PEREGRINE_SEED").unwrap_or_else(|| {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         now.map_or(1, |now| now.as_nanos() as u64)
     });
     println!("PEREGRINE_SEED={seed}");
+    seed
+}
+
+/// How long each shape goes on.
+pub(crate) fn length_of_each(unless_set: Duration) -> Duration {
     let soak = from_environment("PEREGRINE_SOAK").map(Duration::from_secs);
-    let each = soak.map_or(ms(700), |all| all / SHAPES.len() as u32);
+    soak.map_or(unless_set, |all| all / SHAPES.len() as u32)
+}
+
+/// Runs every shape on the bindings that `bind` makes. `processes` are those whose stacks are printed
+/// if a call hangs.
+pub(crate) fn mix(processes: &[u32], bind: &dyn Fn(&BindOptions) -> WorkClient) {
+    let (seed, each) = (seed(), length_of_each(ms(700)));
     for shape in SHAPES {
         run(shape, each, seed, processes, bind);
     }
@@ -118,7 +145,7 @@ fn run(
             let work = works[number % works.len()].clone();
             let (watch, outcomes) = (Arc::clone(&watch), Arc::clone(&outcomes));
             let (going, limit, longest) = (Arc::clone(&going), shape.limit, shape.longest);
-            let noise = Noise(seed ^ (number as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+            let noise = Noise::of(seed, number);
             // Not scoped: a thread that hangs must not keep the test from failing.
             std::thread::spawn(move || {
                 call(&work, &Caller { number, limit, longest }, &watch, &outcomes, &going, noise);
@@ -189,7 +216,7 @@ fn call(
 }
 
 /// No A-stack was lost: as many calls as there are A-stacks run side by side.
-fn all_are_free(shape: &Shape, works: &[WorkClient; 2], processes: &[u32]) {
+pub(crate) fn all_are_free(shape: &Shape, works: &[WorkClient; 2], processes: &[u32]) {
     let count = shape.astacks as usize;
     let watch = Arc::new(Watch::new(count));
     let together = Arc::new(Barrier::new(count));

@@ -32,12 +32,17 @@ impl Book {
         let bytes = std::fs::read(Self::of(directory).0).unwrap_or_default();
         bytes.as_chunks().0.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect()
     }
+
+    /// Writes a number down.
+    pub(crate) fn write(&self, number: u64) {
+        let mut file = OpenOptions::new().append(true).create(true).open(&self.0).unwrap();
+        file.write_all(&number.to_le_bytes()).unwrap();
+    }
 }
 
 impl Ledger for Book {
     fn enter(&self, number: u64, ms: u32) -> peregrine::Result<u64> {
-        let mut file = OpenOptions::new().append(true).create(true).open(&self.0).unwrap();
-        file.write_all(&number.to_le_bytes()).unwrap();
+        self.write(number);
         std::thread::sleep(Duration::from_millis(ms.into()));
         Ok(number + 1)
     }

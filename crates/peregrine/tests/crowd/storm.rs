@@ -1,0 +1,167 @@
+//! The mix while the server is killed and started again: what must hold of calls whose server is gone.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, Kind, PathKind};
+
+use crate::ledger::{Book, Outcomes};
+use crate::mix::{
+    MANY_BYTES, Noise, PATIENT, SHAPES, Shape, Work as _, WorkClient, all_are_free, length_of_each,
+    ms, seed,
+};
+use crate::support::{Part, until};
+use crate::watch::Watch;
+
+/// How long binding may take.
+const BINDING: Duration = Duration::from_secs(2);
+/// In what time calls return after a server has started.
+const RECOVERY: Duration = Duration::from_secs(20);
+/// How many servers are killed at least in each shape.
+const KILLS_MIN: u32 = 4;
+
+/// What all callers share.
+struct Storm {
+    address: String,
+    options: BindOptions,
+    limit: Duration,
+    longest: Duration,
+    watch: Watch,
+    next: AtomicU64,
+    returned: AtomicU64,
+    /// Calls that failed because their server was gone.
+    gone: AtomicU64,
+    going: AtomicBool,
+    outcomes: Mutex<Vec<Outcomes>>,
+}
+
+/// Runs every shape while servers come and go. `serve` starts one, always at the same place. The
+/// service writes down what runs in `directory`.
+pub(crate) fn mix_while_servers_are_killed(
+    directory: &Path,
+    path: PathKind,
+    serve: &dyn Fn() -> (Part, String),
+) {
+    let (seed, each) = (seed(), length_of_each(ms(1500)));
+    let mut server = serve();
+    for shape in SHAPES {
+        server = run(shape, each, seed, directory, path, server, serve);
+    }
+}
+
+fn run(
+    shape: &Shape,
+    length: Duration,
+    seed: u64,
+    directory: &Path,
+    path: PathKind,
+    (mut server, address): (Part, String),
+    serve: &dyn Fn() -> (Part, String),
+) -> (Part, String) {
+    let _ = std::fs::remove_file(Book::of(directory).0);
+    let options = BindOptions::default().astacks(shape.astacks).bind_timeout(BINDING);
+    // Two bindings share the A-stacks.
+    let works = [(); 2].map(|()| WorkClient::bind_with(&address, &options).expect("a binding"));
+    assert_eq!(works[0].binding().path(), path);
+    let storm = Arc::new(Storm {
+        address,
+        options,
+        limit: shape.limit,
+        longest: shape.longest,
+        watch: Watch::new(shape.callers),
+        next: AtomicU64::new(0),
+        returned: AtomicU64::new(0),
+        gone: AtomicU64::new(0),
+        going: AtomicBool::new(true),
+        outcomes: Mutex::default(),
+    });
+    let callers: Vec<_> = (0..shape.callers)
+        .map(|number| {
+            let (storm, work) = (Arc::clone(&storm), works[number % works.len()].clone());
+            // Not scoped: a thread that hangs must not keep the test from failing.
+            std::thread::spawn(move || storm.call(work, number, Noise::of(seed, number)))
+        })
+        .collect();
+    let look = |server: &Part| storm.watch.look(&[std::process::id(), server.id()]);
+    let mut noise = Noise::of(seed, shape.callers);
+    let (until_then, mut kills) = (Instant::now() + length, 0);
+    while kills < KILLS_MIN || Instant::now() < until_then {
+        let (begun, before) = (Instant::now(), storm.returned.load(Ordering::Relaxed));
+        let life = ms(noise.below(300));
+        // Some servers die before anything has found them.
+        let is_found = noise.below(3) != 0;
+        let waits = || is_found && storm.returned.load(Ordering::Relaxed) == before;
+        while begun.elapsed() < life || waits() {
+            look(&server);
+            assert!(begun.elapsed() < RECOVERY, "no call returns from a server that has started");
+        }
+        server.kill();
+        kills += 1;
+        let silence = ms(if noise.below(3) == 0 { noise.below(300) } else { 0 });
+        let begun = Instant::now();
+        while begun.elapsed() < silence {
+            look(&server);
+        }
+        server = serve().0;
+    }
+    storm.going.store(false, Ordering::Relaxed);
+    while callers.iter().any(|caller| !caller.is_finished()) {
+        look(&server);
+    }
+    callers.into_iter().for_each(|caller| caller.join().expect("a caller without a panic"));
+    // What runs for callers that have given up ends with its server.
+    server.kill();
+    let [returned, not_executed, maybe] =
+        Outcomes::hold(&storm.outcomes.lock().expect("no panic"), directory);
+    let gone = storm.gone.load(Ordering::Relaxed);
+    let Shape { callers, astacks, limit, .. } = shape;
+    println!(
+        "{callers} callers, {astacks} A-stacks, {limit:?}, {kills} kills: {returned} calls \
+         returned, {not_executed} were not executed, {maybe} may have been; {gone} met no server"
+    );
+    assert!(returned > 0 && gone > 0, "the storm was too strong or weak");
+    server = serve().0;
+    for work in &works {
+        until("the server is found", || work.null().is_ok());
+    }
+    all_are_free(shape, &works, &[std::process::id(), server.id()]);
+    (server, storm.address.clone())
+}
+
+impl Storm {
+    /// One thread's calls. Now and then it makes a binding of its own after a failure.
+    fn call(&self, mut work: WorkClient, caller: usize, mut noise: Noise) {
+        let bytes = vec![7; MANY_BYTES];
+        let mut outcomes = Outcomes::default();
+        while self.going.load(Ordering::Relaxed) {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let limit = if noise.below(8) == 0 { PATIENT } else { self.limit };
+            let bytes = if noise.below(16) == 0 { &bytes[..] } else { &bytes[..8] };
+            let us = noise.below(self.longest.as_micros() as u64) as u32;
+            let limited = work.with_timeout(limit);
+            match self.watch.during(caller, limit, || limited.work(number, us, bytes)) {
+                Ok(result) => {
+                    assert_eq!(result, (number, bytes.len() as u64), "another call's result");
+                    outcomes.returned.push(number);
+                    self.returned.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(error) => {
+                    outcomes.failed(number, &error);
+                    if error.kind() == Kind::TimedOut {
+                        continue;
+                    }
+                    self.gone.fetch_add(1, Ordering::Relaxed);
+                    // Without a server calls fail at once.
+                    std::thread::sleep(ms(1));
+                    if noise.below(16) == 0 {
+                        let bind = || WorkClient::bind_with(&self.address, &self.options);
+                        work = self.watch.during(caller, BINDING, bind).unwrap_or(work);
+                    }
+                }
+            }
+        }
+        self.outcomes.lock().expect("no panic").push(outcomes);
+    }
+}
