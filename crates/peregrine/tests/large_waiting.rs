@@ -1,0 +1,138 @@
+//! Large calls of one client to a server in a process of its own, on every path: together they are more
+//! than the server keeps for one client at a time. They wait for each other, and none fails.
+
+#[path = "contract/pressure.rs"]
+mod pressure;
+mod support;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use peregrine::{BindOptions, Endpoint, PathKind, Server, interface};
+use pressure::{PressureClient, PressureServer, Store};
+use support::link::{ENDS, Link, at_near_end};
+use support::{Part, alone, own_directory, part};
+
+#[interface]
+trait Slow {
+    /// Takes its time, then returns the number of bytes.
+    fn put(&self, #[max_len(4 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
+}
+
+struct Sleeper;
+
+impl Slow for Sleeper {
+    fn put(&self, bytes: &[u8]) -> peregrine::Result<u64> {
+        std::thread::sleep(Duration::from_millis(100));
+        Ok(bytes.len() as u64)
+    }
+}
+
+/// The server: `THREADS ENDPOINT`, with as many threads as it has by itself if that is 0. In the tests
+/// themselves this does nothing.
+#[test]
+fn child() {
+    let Some(part) = part() else { return };
+    let (threads, endpoint) = part.split_once(' ').expect("both");
+    let mut server = Server::new();
+    if threads != "0" {
+        server = server.threads(threads.parse().unwrap());
+    }
+    let server = server.export("pressure", PressureServer::new(Store::default())).unwrap();
+    let mut server = server.export("slow", SlowServer::new(Sleeper)).unwrap();
+    if endpoint != "local" {
+        server = server.listen_beyond_this_machine(endpoint).unwrap();
+    }
+    let running = server.spawn().unwrap();
+    let address = running.addresses().first().map(Endpoint::to_string);
+    println!("\nready {}", address.map_or(String::new(), |at| format!("{at}/")));
+    running.wait();
+}
+
+/// What a test does with the address of each export.
+type Case = fn(PathKind, &dyn Fn(&str) -> String);
+
+fn run(case: Case, path: PathKind, mut server: Part) {
+    let place = server.until("ready");
+    case(path, &|name| format!("{place}{name}"));
+}
+
+/// Runs a case with a server of so many threads on this machine.
+fn on_this_machine(case: Case, path: PathKind, threads: usize, endpoint: &str) {
+    let _alone = alone();
+    let directory = own_directory();
+    let part = format!("{threads} {endpoint}");
+    run(case, path, Part::launch("child", &part, directory.path()));
+}
+
+/// Runs a case with such a server at the far end of a link.
+fn over_raw_ethernet(case: Case, threads: usize) {
+    let _alone = alone();
+    let directory = own_directory();
+    let part = format!("{threads} eth:{}:0", ENDS[1]);
+    let path: &Path = directory.path();
+    at_near_end(Link::new(), |link| {
+        run(case, PathKind::Ethernet, link.launch(1, "child", &part, path));
+    });
+}
+
+/// The largest messages that the interface allows, from ten threads at once.
+fn calls_within_their_bounds(path: PathKind, at: &dyn Fn(&str) -> String) {
+    pressure::calls_within_their_bounds_wait_for_each_other(&|_| {
+        let client = PressureClient::bind(&at("pressure")).expect("a binding");
+        assert_eq!(client.binding().path(), path);
+        client
+    });
+}
+
+/// More than a server with one thread takes for one host at a time, and for longer than a silent
+/// server is waited for.
+fn calls_of_slow_procedures(path: PathKind, at: &dyn Fn(&str) -> String) {
+    const CALLERS: usize = 30;
+    let options = BindOptions::default().astacks(CALLERS as u32);
+    let client = SlowClient::bind_with(&at("slow"), &options).expect("a binding");
+    assert_eq!(client.binding().path(), path);
+    let bytes = &vec![7; 4 << 20];
+    let begun = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..CALLERS {
+            scope.spawn(|| assert_eq!(client.put(bytes).unwrap(), bytes.len() as u64));
+        }
+    });
+    println!("{CALLERS} calls in {:?}", begun.elapsed());
+}
+
+#[test]
+fn calls_within_their_bounds_wait_for_each_other_locally() {
+    on_this_machine(calls_within_their_bounds, PathKind::Local, 0, "local");
+}
+
+#[test]
+fn calls_within_their_bounds_wait_for_each_other_over_tcp() {
+    on_this_machine(calls_within_their_bounds, PathKind::Tcp, 0, "tcp:127.0.0.1:0");
+}
+
+#[test]
+fn calls_within_their_bounds_wait_for_each_other_over_udp() {
+    on_this_machine(calls_within_their_bounds, PathKind::Udp, 0, "udp:127.0.0.1:0");
+}
+
+#[test]
+fn calls_within_their_bounds_wait_for_each_other_over_raw_ethernet() {
+    over_raw_ethernet(calls_within_their_bounds, 0);
+}
+
+#[test]
+fn large_calls_of_slow_procedures_wait_for_each_other_locally() {
+    on_this_machine(calls_of_slow_procedures, PathKind::Local, 1, "local");
+}
+
+#[test]
+fn large_calls_of_slow_procedures_wait_for_each_other_over_udp() {
+    on_this_machine(calls_of_slow_procedures, PathKind::Udp, 1, "udp:127.0.0.1:0");
+}
+
+#[test]
+fn large_calls_of_slow_procedures_wait_for_each_other_over_raw_ethernet() {
+    over_raw_ethernet(calls_of_slow_procedures, 1);
+}
