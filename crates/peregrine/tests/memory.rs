@@ -8,10 +8,11 @@ use std::process::Command;
 use std::time::Duration;
 
 use attack::no_longer_than;
-use attack::vault::{VaultClient, check, serve};
+use attack::vault::{Honest, VaultClient, VaultServer, check, serve};
 use attack::wire::Session;
-use peregrine::{Executed, Kind};
-use support::{Part, part};
+use peregrine::{Executed, Kind, PathKind, Server};
+use support::link::{ENDS, Link, at_near_end};
+use support::{Part, part, until};
 
 /// A limit for what must end by itself, on a machine that does other things too.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -25,6 +26,13 @@ fn child() {
     let words: Vec<&str> = part.split(' ').collect();
     match words[0] {
         "server" => serve(),
+        // Serves at an endpoint, too.
+        "listens" => {
+            let server = Server::new().export("vault", VaultServer::new(Honest)).unwrap();
+            let running = server.listen_beyond_this_machine(words[1]).unwrap().spawn().unwrap();
+            println!("\nat {}/vault", running.addresses()[0]);
+            running.wait();
+        }
         "client" => {
             let vault = VaultClient::bind("vault").unwrap();
             (0..100).for_each(|n| check(&vault, n).expect("a call"));
@@ -32,7 +40,7 @@ fn child() {
             std::thread::sleep(Duration::from_secs(40));
         }
         "on-a-full-disk" => on_a_full_disk(&directory.join("full"), words.get(1) == Some(&"late")),
-        "confined" => confined(),
+        "confined" => confined(words[1], words[2]),
         other => panic!("nobody knows how to play `{other}`"),
     }
 }
@@ -139,28 +147,30 @@ fn shared_memory_stays_out_of_core_dumps() {
     }
 }
 
-/// Binds with address space that is too small for a region of 390 MiB, and with enough of it. Close to
-/// what is needed the standard library cannot start a thread, and ends the process.
-fn confined() {
+/// Binds to an address with address space that is too small for all frames, and with enough of it. Close to what is needed the standard library cannot start a thread, and ends the process.
+fn confined(address: &str, path: &str) {
     println!("\nready");
+    // In shared memory each half of a frame has room beside its largest message.
+    let frames: u64 = if path == "Local" { 390 << 20 } else { 128 << 20 };
     let used = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096
     };
     // Binding starts a thread, and the standard library ends a process that has no room for the
     // thread's second stack. So the thread is there before the limits are.
-    drop(VaultClient::bind("vault").unwrap());
-    // Not the address space in use: the C library keeps 64 MiB for each thread that ever allocated.
-    support::until("the region is unmapped", || {
-        !std::fs::read_to_string("/proc/self/maps").unwrap().contains("memfd:peregrine")
-    });
+    let vault = VaultClient::bind(address).unwrap();
+    assert_eq!(format!("{:?}", vault.binding().path()), path);
+    let most = used();
+    drop(vault);
+    // Not all of it: the C library keeps 64 MiB for each thread that ever allocated.
+    until("the frames are unmapped", || used() + frames * 9 / 10 < most);
     let used = used();
     let (mut refused, mut bound) = (0, 0);
-    for more in [64 << 20, 128 << 20, 256 << 20, 2 << 30] {
+    for more in [frames / 6, frames / 3, frames * 2 / 3, 2 << 30] {
         let limit = libc::rlimit { rlim_cur: used + more, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: reads two numbers of ours.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &raw const limit) }, 0);
-        match VaultClient::bind("vault") {
+        match VaultClient::bind(address) {
             Ok(vault) => {
                 check(&vault, more).unwrap();
                 bound += 1;
@@ -170,7 +180,8 @@ fn confined() {
                 assert_eq!(error.kind(), Kind::Exhausted, "{more} bytes more: {error}");
                 assert_eq!(error.executed(), Executed::No);
                 let text = error.to_string();
-                assert!(text.contains("RLIMIT_AS"), "{text}");
+                let here = format!("process {} cannot map", std::process::id());
+                assert!(text.contains(&here) && text.contains("RLIMIT_AS"), "{text}");
                 assert!(!text.contains("release of Peregrine"), "{text}");
                 println!("{more}: {text}");
             }
@@ -179,12 +190,47 @@ fn confined() {
     println!("\nrefused {refused}\nbound {bound}");
 }
 
+/// What a client says that was short of address space.
+fn was_told(mut client: Part) {
+    let [refused, bound] =
+        ["refused ", "bound "].map(|what| client.until(what).parse::<u32>().expect("a number"));
+    assert!(refused > 0 && bound > 0, "{refused} binds refused, {bound} bound");
+}
+
 #[test]
 fn a_client_without_address_space_is_told_that_it_has_none() {
     let directory = tempfile::tempdir().unwrap();
     let _server = Part::start("child", "server", directory.path());
-    let mut client = Part::start("child", "confined", directory.path());
-    let [refused, bound] =
-        ["refused ", "bound "].map(|what| client.until(what).parse::<u32>().expect("a number"));
-    assert!(refused > 0 && bound > 0, "{refused} binds refused, {bound} bound");
+    was_told(Part::launch("child", "confined vault Local", directory.path()));
+}
+
+/// On this machine, at an endpoint of a network.
+fn client_without_address_space_is_told_so(endpoint: &str, path: PathKind) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut server = Part::launch("child", &format!("listens {endpoint}"), directory.path());
+    let address = server.until("at ");
+    was_told(Part::launch("child", &format!("confined {address} {path:?}"), directory.path()));
+}
+
+#[test]
+fn a_client_without_address_space_is_told_so_over_tcp() {
+    client_without_address_space_is_told_so("tcp:127.0.0.1:0", PathKind::Tcp);
+}
+
+#[test]
+fn a_client_without_address_space_is_told_so_over_udp() {
+    client_without_address_space_is_told_so("udp:127.0.0.1:0", PathKind::Udp);
+}
+
+#[test]
+fn a_client_without_address_space_is_told_so_over_raw_ethernet() {
+    let directory = tempfile::tempdir().unwrap();
+    at_near_end(Link::new(), |link| {
+        let part = format!("listens eth:{}:0", ENDS[1]);
+        let mut server = link.launch(1, "child", &part, directory.path());
+        let address = server.until("at ");
+        let path = PathKind::Ethernet;
+        let part = format!("confined {address} {path:?}");
+        was_told(link.launch(0, "child", &part, directory.path()));
+    });
 }
