@@ -13,20 +13,31 @@ use std::time::Duration;
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::directory::Directory;
 use peregrine::{
-    Address, BindOptions, CallError, Executed, Kind, PathKind, Rebind, Running, Server, interface,
+    Address, BindOptions, CallError, Executed, Kind, PathKind, Rebind, Server, interface,
 };
+use support::link::{ENDS, Link, at_near_end};
 use support::{GoOn, Part, alone, own_directory, part, until};
 
-/// The part that children play: `PORT`, to serve there too; in the test itself this does nothing.
+/// The parts that children play: what is exported as `growing`, and where the server listens, too. In
+/// the test itself this does nothing.
 #[test]
 fn child() {
     let Some(part) = part() else { return };
+    let (growing, endpoint) = part.split_once(' ').expect("both");
     let directory = support::directory();
     let server = Server::new().export("ledger", LedgerServer::new(Book::of(&directory))).unwrap();
     let server = server.export("twice", TwiceServer::new(Counts)).unwrap();
-    let running = server.listen(&format!("127.0.0.1:{part}")).unwrap().spawn().unwrap();
+    let server = match growing {
+        "before" => server.export("growing", BeforeServer::new(Version(1, Door::default()))),
+        "after" => server.export("growing", AfterServer::new(Version(2, Door::default()))),
+        "other" => server.export("growing", OtherServer::new(Version(2, Door::default()))),
+        _ => panic!("unknown part `{growing}`"),
+    };
+    let server = server.unwrap().stop_on_signals().listen_beyond_this_machine(endpoint).unwrap();
+    let running = server.spawn().unwrap();
     println!("\nready");
     running.wait();
+    println!("ended");
 }
 
 #[interface]
@@ -64,8 +75,52 @@ impl Twice for Counts {
     }
 }
 
-fn start(port: u16, directory: &Path) -> Part {
-    Part::start("child", &port.to_string(), directory)
+/// Has a server end in order.
+fn stop(mut server: Part) {
+    server.signal(libc::SIGTERM);
+    server.until("ended");
+}
+
+/// An address of an export, the path to it, and how servers are started there that export something as
+/// `growing`.
+struct Place<'a> {
+    address: &'a str,
+    path: PathKind,
+    launch: &'a dyn Fn(&str) -> Part,
+}
+
+impl Place<'_> {
+    /// Starts a server that has something as `growing`.
+    fn serve(&self, growing: &str) -> Part {
+        let mut server = (self.launch)(growing);
+        server.until("ready");
+        server
+    }
+
+    fn start(&self) -> Part {
+        self.serve("before")
+    }
+}
+
+/// Does something at a place of each path, where `name` is exported.
+fn on_every_path(name: &str, directory: &Path, case: impl Fn(&Place<'_>) + Sync) {
+    let port = free_port();
+    let at = format!("{name}@127.0.0.1:{port}");
+    for (address, path) in [
+        (format!("local:{name}"), PathKind::Local),
+        (format!("udp:{at}"), PathKind::Udp),
+        (format!("tcp:{at}"), PathKind::Tcp),
+    ] {
+        let launch =
+            |what: &str| Part::launch("child", &format!("{what} 127.0.0.1:{port}"), directory);
+        case(&Place { address: &address, path, launch: &launch });
+    }
+    at_near_end(Link::new(), |link| {
+        let endpoint = format!("eth:{}:7000", ENDS[1]);
+        let address = format!("eth:{name}@{}:7000", ENDS[1]);
+        let launch = |what: &str| link.launch(1, "child", &format!("{what} {endpoint}"), directory);
+        case(&Place { address: &address, path: PathKind::Ethernet, launch: &launch });
+    });
 }
 
 /// A port at which nobody listens, nor will unless asked to: no client is given it by the system.
@@ -78,24 +133,15 @@ fn free_port() -> u16 {
     (first..first + 1000).find(free).expect("a free port")
 }
 
-fn addresses(name: &str, port: u16) -> [(String, PathKind); 3] {
-    let place = format!("{name}@127.0.0.1:{port}");
-    [
-        (format!("local:{name}"), PathKind::Local),
-        (format!("udp:{place}"), PathKind::Udp),
-        (format!("tcp:{place}"), PathKind::Tcp),
-    ]
-}
-
 #[test]
 fn a_server_that_was_started_again_is_found_again() {
     let _alone = alone();
     let directory = own_directory();
-    let port = free_port();
-    for (address, path) in addresses("twice", port) {
-        let mut server = start(port, directory.path());
+    on_every_path("twice", directory.path(), |place| {
+        let (address, path) = (place.address, place.path);
+        let mut server = place.start();
         let bind = |policy| {
-            TwiceClient::bind_with(&address, &BindOptions::default().rebind(policy)).unwrap()
+            TwiceClient::bind_with(address, &BindOptions::default().rebind(policy)).unwrap()
         };
         let [never, again] = [Rebind::Never, Rebind::WhenNotExecuted].map(bind);
         let early = again.clone();
@@ -112,7 +158,7 @@ fn a_server_that_was_started_again_is_found_again() {
         let text = error.to_string();
         assert!(text.contains(": binding") || text.contains(": resolving"), "{text}");
 
-        let server = start(port, directory.path());
+        let server = place.start();
         let mut said = again.process();
         // Over TCP and UDP the first calls may have been sent to a server of which nobody knew that it
         // had gone.
@@ -133,15 +179,15 @@ fn a_server_that_was_started_again_is_found_again() {
         let error = never.process().unwrap_err();
         assert_eq!(error.kind(), Kind::ServerGone, "{error}");
         assert!(!never.is_alive());
-    }
+    });
 }
 
 #[test]
 fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
     let _alone = alone();
     let directory = own_directory();
-    let port = free_port();
-    for (address, _) in addresses("twice", port) {
+    on_every_path("twice", directory.path(), |place| {
+        let address = place.address;
         let options = BindOptions::default();
         for (policy, repeats) in
             [(Rebind::Never, false), (Rebind::WhenNotExecuted, false), (Rebind::Idempotent, true)]
@@ -150,9 +196,9 @@ fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
                 for file in ["perhaps", "once"] {
                     let _ = std::fs::remove_file(directory.path().join(file));
                 }
-                let mut server = start(port, directory.path());
+                let mut server = place.start();
                 let twice =
-                    TwiceClient::bind_with(&address, &options.clone().rebind(policy)).unwrap();
+                    TwiceClient::bind_with(address, &options.clone().rebind(policy)).unwrap();
                 // The next server stands ready to take the name and the port over.
                 let failed = std::thread::scope(|scope| {
                     let caller = scope.spawn(|| match idempotent {
@@ -174,7 +220,7 @@ fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
                 server.kill();
             }
         }
-    }
+    });
 }
 
 /// Servers are killed and started again while threads call through clones of one binding: every call is
@@ -183,11 +229,11 @@ fn calls_of_which_nobody_knows_are_repeated_only_if_they_may_be() {
 fn many_callers_go_over_to_the_next_server_together() {
     let _alone = alone();
     let directory = own_directory();
-    let port = free_port();
-    for (address, _) in addresses("ledger", port) {
+    on_every_path("ledger", directory.path(), |place| {
+        let address = place.address;
         let _ = std::fs::remove_file(Book::of(directory.path()).0);
-        let mut server = start(port, directory.path());
-        let ledger = LedgerClient::bind(&address).unwrap();
+        let mut server = place.start();
+        let ledger = LedgerClient::bind(address).unwrap();
         let (next, going) = (AtomicU64::new(0), AtomicBool::new(true));
         let answered = AtomicU64::new(0);
         let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
@@ -219,7 +265,7 @@ fn many_callers_go_over_to_the_next_server_together() {
                 let before = answered.load(Ordering::Relaxed);
                 until("calls return", || answered.load(Ordering::Relaxed) > before + 100);
                 server.kill();
-                server = start(port, directory.path());
+                server = place.start();
             }
             let before = answered.load(Ordering::Relaxed);
             until("calls return", || answered.load(Ordering::Relaxed) > before + 100);
@@ -230,7 +276,7 @@ fn many_callers_go_over_to_the_next_server_together() {
         println!("{address}: {returned} returned, {not_executed} not executed, {maybe} open");
         assert!(returned > 500, "{returned}");
         server.kill();
-    }
+    });
 }
 
 /// A server and the one that comes after it, which knows more.
@@ -279,7 +325,7 @@ mod growing {
     }
 }
 
-use growing::{AfterServer, Before, BeforeClient, BeforeServer, Version};
+use growing::{AfterServer, Before, BeforeClient, BeforeServer, OtherServer, Version};
 
 /// Who comes is counted, and waits while it is shut.
 #[derive(Clone, Default)]
@@ -322,75 +368,44 @@ impl Directory for Moving {
     }
 }
 
-/// A server where another one was: a thread of that one that is about to end may have the socket for a
-/// moment more.
-fn started(start: impl Fn() -> peregrine::Result<Running>) -> Running {
-    let mut running = None;
-    until("the server has started", || {
-        running = start().ok();
-        running.is_some()
-    });
-    running.expect("a server")
-}
-
 #[test]
 fn a_server_that_comes_back_with_more_is_called_as_before() {
     let _alone = alone();
-    let _directory = own_directory();
-    let port = free_port();
-    let listen = format!("127.0.0.1:{port}");
-    for (address, _) in addresses("growing", port) {
-        let before = || {
-            let object = BeforeServer::new(Version(1, Door::default()));
-            Server::new().export("growing", object)?.listen(&listen)?.spawn()
-        };
-        let before = started(before);
-        let client = BeforeClient::bind(&address).unwrap();
+    let directory = own_directory();
+    on_every_path("growing", directory.path(), |place| {
+        let before = place.serve("before");
+        let client = BeforeClient::bind(place.address).unwrap();
+        assert_eq!(client.binding().path(), place.path);
         assert_eq!(client.version().unwrap(), 1);
-        before.stop();
-        let after = || {
-            let object = AfterServer::new(Version(2, Door::default()));
-            Server::new().export("growing", object)?.listen(&listen)?.spawn()
-        };
-        let _after = started(after);
+        stop(before);
+        let _after = place.serve("after");
         until("it is found", || client.version().is_ok_and(|version| version == 2));
-    }
+    });
 }
 
 /// The next server has another interface under the name: no waiting mends that, and the error says so.
 #[test]
 fn error_of_a_server_that_does_not_fit_any_more_is_its_own() {
     let _alone = alone();
-    let _directory = own_directory();
-    let port = free_port();
-    let listen = format!("127.0.0.1:{port}");
-    for (address, _) in addresses("growing", port) {
-        let before = || {
-            let object = BeforeServer::new(Version(1, Door::default()));
-            Server::new().export("growing", object)?.listen(&listen)?.spawn()
-        };
-        let before = started(before);
-        let client = BeforeClient::bind(&address).unwrap();
+    let directory = own_directory();
+    on_every_path("growing", directory.path(), |place| {
+        let before = place.serve("before");
+        let client = BeforeClient::bind(place.address).unwrap();
+        assert_eq!(client.binding().path(), place.path);
         assert_eq!(client.version().unwrap(), 1);
-        before.stop();
-        let after = || {
-            let object = growing::OtherServer::new(Version(2, Door::default()));
-            Server::new().export("growing", object)?.listen(&listen)?.spawn()
-        };
-        let _after = started(after);
-        let mut kind = Kind::ServerGone;
+        stop(before);
+        let _other = place.serve("other");
         until("the server that does not fit is found", || {
             let error = client.version().unwrap_err();
-            kind = error.kind();
-            error.executed() == Executed::No && kind == Kind::InterfaceMismatch
+            error.executed() == Executed::No && error.kind() == Kind::InterfaceMismatch
         });
         for _ in 0..3 {
             let error = client.version().unwrap_err();
             let said = (error.kind(), error.executed());
-            assert_eq!(said, (Kind::InterfaceMismatch, Executed::No), "{address}: {error}");
+            assert_eq!(said, (Kind::InterfaceMismatch, Executed::No), "{}: {error}", place.address);
             assert!(error.to_string().contains("version"), "{error}");
         }
-    }
+    });
 }
 
 #[test]

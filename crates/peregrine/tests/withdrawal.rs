@@ -7,7 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, CallError, Executed, Kind, Rebind, Running, Server, interface};
+use peregrine::{
+    BindOptions, CallError, Executed, Kind, PathKind, Rebind, Running, Server, interface,
+};
+use support::link::{ENDS, Link, at_near_end};
 use support::wire::{self, Line, word};
 use support::{GoOn, Part, alone, at_rest, part, until};
 
@@ -302,16 +305,19 @@ fn a_server_that_drains_waits_no_longer_than_it_is_told() {
     refused(gate.pass(2));
 }
 
-/// A server in a process of its own, which drains when it is told to and says how that ended.
+/// A server in a process of its own, which drains when it is told to and says how that ended. Its part is
+/// where it listens.
 #[test]
 fn drainer() {
-    let Some(_) = part() else { return };
-    let (gate, _keeper) = guarded();
+    let Some(endpoint) = part() else { return };
+    let (gate, keeper) = guarded();
     let server = Server::new().stop_on_signals().export("gate", gate).unwrap();
-    let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
+    let running = server.listen_beyond_this_machine(&endpoint).unwrap().spawn().unwrap();
     println!("\nready");
     let addresses: Vec<_> = running.addresses().iter().map(ToString::to_string).collect();
     println!("{}", addresses.join(" "));
+    let Keeper { came, open: _open, alive: _alive } = keeper;
+    std::thread::spawn(move || came.iter().for_each(|_| println!("came")));
     std::io::stdin().read_line(&mut String::new()).unwrap();
     println!("draining");
     println!("{}", running.drain(LIMIT));
@@ -325,23 +331,23 @@ fn is_pending(process: u32, signal: i32) -> bool {
     masks.any(|mask| mask & 1 << (signal - 1) != 0)
 }
 
-#[test]
-fn second_signal_ends_the_drain() {
-    let _alone = alone();
-    let directory = support::own_directory();
-    let mut server = Part::start("drainer", "", directory.path());
+/// What a drainer waits for is cut short by a second signal. Its name is called, too, if it `is_here`.
+fn second_signal_ends_the_drain_of(mut server: Part, is_here: bool, paths: &[PathKind]) {
     let addresses = server.line();
     let networks = addresses.split(' ').map(|address| format!("{address}/gate"));
-    let gates: Vec<_> = std::iter::once("gate".to_owned())
+    let gates: Vec<_> = is_here
+        .then(|| "gate".to_owned())
+        .into_iter()
         .chain(networks)
         .map(|address| GateClient::bind(&address).unwrap())
         .collect();
-    assert_eq!(gates.len(), 3, "local, TCP and UDP: {addresses}");
+    let by: Vec<_> = gates.iter().map(|gate| gate.binding().path()).collect();
+    assert!(by.len() == paths.len() && paths.iter().all(|path| by.contains(path)), "{by:?}");
     std::thread::scope(|scope| {
         for gate in &gates {
             // It ends with the server's process.
             scope.spawn(|| gate.wait(1).unwrap_err());
-            until("the procedure runs", || gate.pass(1).is_ok());
+            server.until("came");
         }
         let begun = Instant::now();
         server.say("drain");
@@ -355,6 +361,26 @@ fn second_signal_ends_the_drain() {
         assert_eq!(server.line(), "false", "procedures still run");
         assert!(begun.elapsed() < LIMIT / 2, "{:?}", begun.elapsed());
         server.kill();
+    });
+}
+
+#[test]
+fn second_signal_ends_the_drain() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    let server = Part::start("drainer", "127.0.0.1:0", directory.path());
+    let paths = [PathKind::Local, PathKind::Tcp, PathKind::Udp];
+    second_signal_ends_the_drain_of(server, true, &paths);
+}
+
+#[test]
+fn second_signal_ends_the_drain_over_raw_ethernet() {
+    let _alone = alone();
+    let directory = support::own_directory();
+    at_near_end(Link::new(), |link| {
+        let endpoint = format!("eth:{}:0", ENDS[1]);
+        let server = link.start(1, "drainer", &endpoint, directory.path());
+        second_signal_ends_the_drain_of(server, false, &[PathKind::Ethernet]);
     });
 }
 
