@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use ledger::{Book, Ledger as _, LedgerClient, LedgerServer, Outcomes};
 use peregrine::directory::Hosts;
-use peregrine::{BindOptions, Executed, Kind, Out, PathKind, Server, interface};
+use peregrine::{BindOptions, Executed, Kind, Out, PathKind, Server, Verdict, interface};
 use support::bridge::Bridge;
 use support::link::{ENDS, Link};
 use support::nat::Nat;
@@ -510,19 +510,16 @@ fn hold_books(outcomes: &[Outcomes], homes: &[&Path]) -> Vec<usize> {
     books.iter().map(Vec::len).collect()
 }
 
-#[test]
-fn calls_behind_a_balancer_all_succeed() {
-    let _alone = alone();
-    let served = [(); 2].map(|()| Served::start("udp:127.0.0.1:0"));
-    let nat = Nat::start(served.iter().map(|served| served.at).collect());
-    let address = format!("udp:ledger@{}", nat.address());
+/// Calls behind a balancer, on two bindings by many threads. Each call succeeds and ran once, at one of
+/// the servers. The bindings, and how many calls ran at each server.
+fn calls_succeed(address: &str, nat: &Nat, servers: &[&Served]) -> (Vec<LedgerClient>, Vec<usize>) {
     const CALLS: u64 = 10_000;
     // More than have a socket of their own.
     const THREADS: u64 = 24;
     let next = AtomicU64::new(0);
     let options = BindOptions::default().astacks(32);
     let bindings: Vec<LedgerClient> =
-        (0..2).map(|_| LedgerClient::bind_with(&address, &options).unwrap()).collect();
+        (0..2).map(|_| LedgerClient::bind_with(address, &options).unwrap()).collect();
     let outcomes: Vec<Outcomes> = std::thread::scope(|scope| {
         let callers: Vec<_> = (0..THREADS)
             .map(|thread| {
@@ -544,11 +541,68 @@ fn calls_behind_a_balancer_all_succeed() {
             .collect();
         callers.into_iter().map(|caller| caller.join().unwrap()).collect()
     });
-    let homes = served.each_ref().map(|served| served.home.path());
+    let homes: Vec<&Path> = servers.iter().map(|served| served.home.path()).collect();
     let shares = hold_books(&outcomes, &homes);
     println!("{CALLS} calls on {} flows: {shares:?}", nat.flows());
+    (bindings, shares)
+}
+
+#[test]
+fn calls_behind_a_balancer_all_succeed() {
+    let _alone = alone();
+    let served = [(); 2].map(|()| Served::start("udp:127.0.0.1:0"));
+    let nat = Nat::start(served.iter().map(|served| served.at).collect());
+    let address = format!("udp:ledger@{}", nat.address());
+    let (bindings, _) = calls_succeed(&address, &nat, &served.each_ref());
     assert!(nat.flows() > 2, "the balancer had nothing to balance");
     for ledger in &bindings {
         assert_eq!(ledger.binding().path(), PathKind::Udp);
+    }
+}
+
+/// What a binding says of a path.
+fn said_of(ledger: &LedgerClient, path: PathKind) -> (Verdict, String) {
+    let explanation = ledger.binding().explain();
+    let rung = explanation.rungs().iter().find(|rung| rung.path == path).expect("every path");
+    (rung.verdict, rung.reason.clone())
+}
+
+/// A name without a scheme leads over UDP through the balancer, too, although a server answers over TCP
+/// at the balancer's address. A binding that takes TCP would have to say why it did not take UDP.
+#[test]
+fn calls_by_a_plain_name_behind_a_balancer_all_succeed() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let served = [(); 2].map(|()| Served::start("udp:127.0.0.1:0"));
+    let nat = Nat::start(served.iter().map(|served| served.at).collect());
+    let beside = Served::start(&format!("tcp:{}", nat.address()));
+    let servers = [&served[0], &served[1], &beside];
+    let address = format!("ledger@{}", nat.address());
+    let (bindings, shares) = calls_succeed(&address, &nat, &servers);
+    for ledger in &bindings {
+        println!("{}", ledger.binding().explain());
+        assert_eq!(ledger.binding().path(), PathKind::Udp);
+        assert_eq!(said_of(ledger, PathKind::Tcp).0, Verdict::NotNeeded);
+    }
+    assert_eq!(shares[2], 0, "calls went over TCP");
+    assert!(nat.flows() > 2, "the balancer had nothing to balance");
+}
+
+/// Nothing gets through the balancer over UDP: calls take TCP, and the binding says why.
+#[test]
+fn calls_by_a_plain_name_behind_a_balancer_without_servers_take_tcp() {
+    let _alone = alone();
+    let _directory = support::own_directory();
+    let closed = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let nat = Nat::start(vec![closed]);
+    let served = Served::start(&format!("tcp:{}", nat.address()));
+    let (bindings, _) = calls_succeed(&format!("ledger@{}", nat.address()), &nat, &[&served]);
+    assert!(nat.flows() > 0, "UDP was not tried");
+    for ledger in &bindings {
+        println!("{}", ledger.binding().explain());
+        assert_eq!(ledger.binding().path(), PathKind::Tcp);
+        let (verdict, reason) = said_of(ledger, PathKind::Udp);
+        assert_eq!(verdict, Verdict::Failed);
+        assert!(reason.contains("does not answer"), "{reason}");
     }
 }
