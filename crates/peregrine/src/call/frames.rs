@@ -173,7 +173,7 @@ impl Frames {
 
     /// Gives back what a burst of calls made active; to be called about once a second.
     ///
-    /// Takes each frame beyond those that [`Frames::new`] and [`Frames::at_least`] asked for that
+    /// Takes each frame beyond those that [`Frames::private`] and [`Frames::at_least`] asked for that
     /// is free, was free the last time this was called, and has not been used in between, and calls
     /// `release` with its index. Nobody else uses the frame meanwhile, and what `release` leaves
     /// in its memory must do for its next call. Where all frames behind such a one are no longer
