@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::io::Write as _;
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -93,6 +93,13 @@ fn resident(process: u32) -> usize {
 
 /// Sends a large call over a new connection, all of it, however long the server does not read it.
 fn large_call(at: SocketAddr) -> TcpStream {
+    let (mut stream, message) = unsent_call(at);
+    stream.write_all(&message).unwrap();
+    stream
+}
+
+/// A new connection, and a large call for it.
+fn unsent_call(at: SocketAddr) -> (TcpStream, Vec<u8>) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     stream.set_write_timeout(Some(LIMIT)).unwrap();
@@ -106,8 +113,7 @@ fn large_call(at: SocketAddr) -> TcpStream {
     let mut message = header(CALL, length, [1, binding, PUT, length, length, 0]);
     message.extend(&body);
     message.resize(message.len().next_multiple_of(16), 0);
-    stream.write_all(&message).unwrap();
-    stream
+    (stream, message)
 }
 
 /// What the calls of some connections were answered.
@@ -148,6 +154,34 @@ fn calls_that_wait_for_a_permit_have_a_bound_in_bytes() {
     std::fs::write(directory.path().join("gate"), "").unwrap();
     busy.join().unwrap().unwrap();
     // They have waited, those that were read and the others, and none was refused.
+    assert_eq!(answers(streams), vec![0; CALLS]);
+}
+
+/// A client that stalls in the middle of a message keeps memory for which others wait. The time that it
+/// has for the message is 10 seconds, and one more for each 16 KiB that have come.
+#[test]
+fn stalled_message_is_closed_while_others_wait_for_memory() {
+    const CALLS: usize = 150;
+    let _alone = support::alone();
+    let directory = support::own_directory();
+    let (server, at, address) = start(directory.path());
+    let client = WorkClient::bind(&address).unwrap();
+    let busy = std::thread::spawn(move || client.wait_for("gate"));
+    until("the only permit is taken", || directory.path().join("gate.waits").exists());
+    let (mut stalled, message) = unsent_call(at);
+    stalled.write_all(&message[..20_000]).unwrap();
+    let before = resident(server.id());
+    let streams: Vec<_> = (0..CALLS).map(|_| large_call(at)).collect();
+    until("calls that wait have taken their share", || {
+        resident(server.id()).saturating_sub(before) > limits::PARTIAL_BYTES_PER_HOST / 4 * 3
+    });
+    // Its limit is `LIMIT`, as all have; the permit is still taken.
+    let ended = stalled.read(&mut [0; 64]);
+    let ended = ended.map_err(|error| error.kind());
+    assert!(matches!(ended, Ok(0) | Err(ErrorKind::ConnectionReset)), "{ended:?}");
+    std::fs::write(directory.path().join("gate"), "").unwrap();
+    busy.join().unwrap().unwrap();
+    // The time of connections that the server does not read does not run.
     assert_eq!(answers(streams), vec![0; CALLS]);
 }
 
