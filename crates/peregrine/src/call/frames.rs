@@ -230,7 +230,7 @@ impl<'a> Taken<'a> {
 
     /// Where the message of the result is.
     #[inline]
-    pub fn reply_space(&self) -> Window<'a> {
+    pub(crate) fn reply_space(&self) -> Window<'a> {
         self.part(self.frames.layout.reply_at).window()
     }
 

@@ -41,6 +41,10 @@ use crate::value::Space;
 /// });
 /// # Ok::<(), std::io::Error>(())
 /// ```
+///
+/// This holds for one mapping. The threads of a process that maps the same file twice
+/// ([`received`](Self::received)) are to each other what another process is: each finds bytes that may
+/// change at any time.
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,

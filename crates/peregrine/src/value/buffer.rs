@@ -120,10 +120,10 @@ impl<'a, T: Plain> From<&'a mut Vec<T>> for Out<'a, T> {
 }
 
 impl<'a, T: Plain> Out<'a, T> {
-    /// The buffer of a caller in another domain; how much was filled is left in `filled`.
-    #[doc(hidden)]
+    /// The buffer of a caller in another domain; how much was filled is left in `filled`. Nobody else in
+    /// this process may reach the space: a buffer can go to another thread, a space cannot.
     #[inline]
-    pub fn of_space(space: impl Into<Departing<'a>>, filled: &'a mut usize) -> Self {
+    pub(crate) fn of_space(space: impl Into<Departing<'a>>, filled: &'a mut usize) -> Self {
         *filled = 0;
         Self { place: Place::Space(space.into()), filled: Count::Lender(filled) }
     }
@@ -556,9 +556,10 @@ impl<'a, T: Plain, const N: usize> From<&'a [T; N]> for Lent<'a, T> {
 }
 
 impl<'a, T: Plain> Lent<'a, T> {
-    #[doc(hidden)]
+    /// A buffer of a message. Nobody in this process may write there: a buffer can go to another
+    /// thread, a window cannot.
     #[inline]
-    pub const fn of_bytes(bytes: Arriving<'a>) -> Self {
+    pub(crate) const fn of_bytes(bytes: Arriving<'a>) -> Self {
         Self { bytes, values: PhantomData }
     }
 
