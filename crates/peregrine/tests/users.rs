@@ -15,6 +15,7 @@ use attack::vitals::Vitals;
 use attack::wire::{self, Line, Session, word};
 use attack::{eventually, no_longer_than};
 use peregrine::{Executed, ExportOptions, Kind, Server, interface, limits};
+use rustix::fs::{FallocateFlags, fallocate};
 use support::{Part, alone, become_user, part};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -103,6 +104,10 @@ fn child() {
         "calls" => {
             become_user(OTHER, OTHER, &[]);
             calls(&directory);
+        }
+        "punches" => {
+            become_user(OTHER, OTHER, &[]);
+            punches(&directory);
         }
         "holds" => {
             become_user(OTHER, OTHER, &[]);
@@ -449,4 +454,62 @@ fn another_user_leaves_threads_to_others() {
     let client = ThreadsClient::bind("workshop").unwrap();
     client.with_timeout(LIMIT).let_go().expect("a thread for the server's own user");
     assert_eq!(other.until("held "), (2 * WORKERS).to_string());
+}
+
+/// Takes the memory of its region away again and again, while the server looks at it for each ring.
+fn punches(directory: &Path) {
+    /// The more is taken away, the longer a look there takes.
+    const FILLED: u64 = 128 << 20;
+    let line = Line::connect(directory, "workshop").unwrap();
+    let (answer, files) = line.ask(&wire::bind(16, 1 << 20, &[]));
+    let file = files[0].try_clone().unwrap();
+    let session = Session::of_answer(line, &answer, &files).expect("a session");
+    let filled = FILLED.min(session.region.memory.len() as u64);
+    let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    println!("\nready");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !attack::stopped(directory) {
+                fallocate(&file, FallocateFlags::KEEP_SIZE, 0, filled).unwrap();
+                fallocate(&file, hole, 0, filled).unwrap();
+            }
+        });
+        while !attack::stopped(directory) {
+            for astack in 0..session.region.count {
+                let _ = session.line.say(&wire::request(wire::RING, astack));
+            }
+        }
+    });
+}
+
+/// Whether the keeper of a process waits in the kernel for memory.
+fn waits_for_memory(keeper: &Path) -> bool {
+    let stat = std::fs::read_to_string(keeper.join("stat")).unwrap();
+    stat.rsplit(") ").next().unwrap().starts_with('D')
+}
+
+#[test]
+fn memory_that_is_taken_away_costs_the_keeper_little_time() {
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let server = Part::start("child", "workshop", directory.path());
+    let mut tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+    let keeper = tasks.find_map(|task| {
+        let task = task.unwrap().path();
+        let name = std::fs::read_to_string(task.join("comm")).unwrap();
+        name.starts_with("peregrine-keep").then_some(task)
+    });
+    let keeper = keeper.expect("the server's keeper");
+    let _other = Part::start("child", "punches", directory.path());
+    let (begun, mut waits, mut looks) = (Instant::now(), 0, 0);
+    while begun.elapsed() < Duration::from_secs(3) {
+        looks += 1;
+        waits += u32::from(waits_for_memory(&keeper));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    println!("the keeper waited for memory in {waits} of {looks} looks");
+    let client = ThreadsClient::bind("workshop").expect("a keeper that listens");
+    client.with_timeout(LIMIT).thread().expect("a thread");
+    attack::stop(directory.path());
+    assert!(waits < looks / 8, "{waits} of {looks}");
 }

@@ -10,11 +10,14 @@
 //! ([`State::takes`]), unless no other thread can be had: then an A-stack may go [`anywhere`].
 //!
 //! [`anywhere`]: Waiting::anywhere
+//!
+//! The keeper looks at A-stacks of all users that ring. After a look that was slow it leaves the rings of
+//! that user for [`REST`] times as long.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::faults::Faults;
 use super::stop::Drain;
@@ -31,6 +34,13 @@ use crate::{limits, sys};
 /// How long a thread without an A-stack stays before it ends.
 const LINGER: Duration = Duration::from_secs(5);
 
+/// A look at an A-stack that takes so long is slow: its client takes the memory away meanwhile. A look
+/// at memory that is there takes less than a microsecond, at memory that is not a few.
+const SLOW_LOOK: Duration = Duration::from_millis(1);
+/// For how many times as long as a slow look took the keeper leaves the rings of its user. So looks at
+/// A-stacks of one user cost the keeper a twentieth of its time.
+const REST: u32 = 20;
+
 /// What its threads are called.
 const THREAD: &str = "peregrine-worker";
 
@@ -38,6 +48,8 @@ const THREAD: &str = "peregrine-worker";
 pub(super) struct Pool {
     state: Mutex<State>,
     ended: Condvar,
+    /// Until when the keeper leaves the rings of a user whose A-stacks were slow to look at.
+    slow: Mutex<HashMap<u32, Instant>>,
     threads_max: usize,
     queue_max: usize,
     wait: Wait,
@@ -178,6 +190,7 @@ impl Pool {
         Arc::new(Self {
             state: Mutex::ranked(Rank::Threads, State { threads_max, ..State::default() }),
             ended: Condvar::new(),
+            slow: Mutex::default(),
             threads_max,
             queue_max,
             wait,
@@ -192,6 +205,33 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[track_caller]
+    fn slow(&self) -> MutexGuard<'_, HashMap<u32, Instant>> {
+        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at memory of a user's clients, and notes if that was slow.
+    fn timed<T>(&self, user: User, look: impl FnOnce() -> T) -> T {
+        let User::Other(user) = user else { return look() };
+        let begun = Instant::now();
+        let seen = look();
+        let now = Instant::now();
+        let took = now - begun;
+        if took >= SLOW_LOOK {
+            let mut slow = self.slow();
+            slow.retain(|_, until| *until > now);
+            slow.insert(user, now + took * REST);
+        }
+        seen
+    }
+
+    /// For how long the keeper is to leave the rings of a user.
+    pub(super) fn rests_from(&self, user: User) -> Option<Duration> {
+        let User::Other(user) = user else { return None };
+        let until = self.slow().get(&user).copied();
+        until?.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+    }
+
     /// A-stacks that one thread attends to.
     fn hot_max() -> usize {
         // Without barriers on other processors no A-stack can be taken away from a thread that
@@ -202,19 +242,22 @@ impl Pool {
     /// A ring came for an A-stack: a thread will attend to it, or its call is refused.
     pub(super) fn rung(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
         let place = Place { region: Arc::clone(region), index };
-        region.note_queued(index);
+        let is_posted = self.timed(place.user(), || {
+            region.note_queued(index);
+            region.attendance(index).is_some() && region.is_posted(index)
+        });
         match region.attendance(index) {
             Some(Attendance::Idle) if region.queue(index) => self.enqueue(place),
             // It has waited for long, or the first ring came a moment ago.
             Some(Attendance::Queued) => self.rung_again(&place),
-            Some(Attendance::At(desk)) if region.is_posted(index) => self.relieve(desk, place),
+            Some(Attendance::At(desk)) if is_posted => self.relieve(desk, place),
             _ => {}
         }
     }
 
     /// A ring came for an A-stack in the queue. A thread that gave it away had not seen this call.
     fn rung_again(self: &Arc<Self>, place: &Place) {
-        let inside = is_from_inside(place);
+        let inside = self.timed(place.user(), || is_from_inside(place));
         self.count_captured();
         let mut state = self.state();
         if inside && let Some(one) = state.queue.iter_mut().find(|one| one.place.is(place)) {
@@ -229,7 +272,7 @@ impl Pool {
         let is_it = |one: &&Sitting| one.desk.number == desk;
         let found = self.state().desks.iter().find(is_it).map(|one| Arc::clone(&one.desk));
         let Some(desk) = found else { return };
-        let waiting = desk.relieve(&place);
+        let waiting = self.timed(place.user(), || desk.relieve(&place));
         if waiting.is_empty() {
             // It looks, or should: if the word was written over it may be asleep.
             desk.words.ring();
@@ -251,8 +294,8 @@ impl Pool {
     }
 
     fn enqueue(self: &Arc<Self>, place: Place) {
-        let waiting = Waiting::looked_at(place);
-        let user = waiting.user;
+        let user = place.user();
+        let waiting = self.timed(user, || Waiting::looked_at(place));
         self.count_captured();
         let mut state = self.state();
         if state.stopping {
@@ -278,7 +321,7 @@ impl Pool {
         if state.waiting(user) >= self.queue_max + at_once {
             drop(state);
             let Place { region, index } = &waiting.place;
-            if region.refuse(*index, &self.overloaded()) {
+            if self.timed(user, || region.refuse(*index, &self.overloaded())) {
                 return;
             }
             state = self.state();
@@ -303,9 +346,16 @@ impl Pool {
             state.captured = 0;
             return;
         }
-        let desks = state.desks();
+        let desks = state.desks.iter().map(|one| (Arc::clone(&one.desk), one.user));
+        let desks: Vec<_> = desks.collect();
         drop(state);
-        let captured = desks.iter().filter(|desk| desk.is_captured()).count();
+        let is_captured = |(desk, user): &&(Arc<Desk>, Option<User>)| {
+            user.is_some_and(|user| {
+                // One whose A-stacks are slow to look at has its threads replaced later.
+                self.rests_from(user).is_none() && self.timed(user, || desk.is_captured())
+            })
+        };
+        let captured = desks.iter().filter(is_captured).count();
         self.state().captured = captured;
     }
 

@@ -268,6 +268,9 @@ impl Session {
     /// Reads what the client says; `None` when it has gone or said what no client says.
     fn listen(self: &Arc<Self>) -> Option<Next> {
         let mut buffer = [0; 256];
+        if let Some(rest) = self.rest() {
+            return Some(rest);
+        }
         // As many as a client may have to say at once; the keeper has others to look after too.
         for _ in 0..64 {
             let received = match self.socket.receive(&mut buffer) {
@@ -283,7 +286,12 @@ impl Session {
                 Err((Kind::ProtocolMismatch, "the request is longer than any request".into()))
             };
             match request {
-                Ok(Request::Ring(index)) => self.ring(index)?,
+                Ok(Request::Ring(index)) => {
+                    self.ring(index)?;
+                    if let Some(rest) = self.rest() {
+                        return Some(rest);
+                    }
+                }
                 Ok(Request::Unbind(binding)) => {
                     let row = self.region.get()?.rows().remove(binding);
                     drop(row);
@@ -302,6 +310,12 @@ impl Session {
         }
         // One that never stops talking is listened to now and then.
         Some(Next::Rest(Duration::from_millis(1)))
+    }
+
+    /// For how long the keeper does not listen to it, because A-stacks of its user were slow to look at.
+    fn rest(&self) -> Option<Next> {
+        let user = self.region.get()?.user();
+        self.all.pool.rests_from(user).map(Next::Rest)
     }
 
     /// A call is posted where nobody looks, or nobody has seen it.

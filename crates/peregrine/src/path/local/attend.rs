@@ -44,7 +44,7 @@ impl Place {
 
     /// Whose A-stack it is.
     pub(crate) fn user(&self) -> User {
-        self.region.user
+        self.region.user()
     }
 
     /// Whether it is the same A-stack.

@@ -43,7 +43,7 @@ pub(crate) enum User {
 
 /// A session's A-stacks and bindings, seen from the server.
 pub(crate) struct ServerRegion {
-    pub(super) user: User,
+    user: User,
     memory: Memory,
     layout: RegionLayout,
     astacks: Box<[AStack]>,
@@ -194,6 +194,11 @@ impl ServerRegion {
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
         };
         Ok((region, file))
+    }
+
+    /// Whose session it is.
+    pub(crate) const fn user(&self) -> User {
+        self.user
     }
 
     pub(crate) const fn layout(&self) -> RegionLayout {
