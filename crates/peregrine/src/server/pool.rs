@@ -26,7 +26,8 @@ use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::error::Kind;
 use crate::path::local::{
-    Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion, User,
+    Asked, Astack, Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion, User,
+    call_one,
 };
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::{limits, sys};
@@ -171,7 +172,7 @@ impl State {
     }
 
     /// The threads that may take an A-stack of a user.
-    fn desks_for(&self, user: User) -> impl DoubleEndedIterator<Item = &Desk> {
+    fn desks_for(&self, user: User) -> impl DoubleEndedIterator<Item = &Desk> + Clone {
         let open = self.share_left(user, 0) > 0;
         let fits = move |one: &&Sitting| one.user.map_or(open, |own| own == user);
         self.desks.iter().filter(fits).map(|one| &*one.desk)
@@ -242,16 +243,16 @@ impl Pool {
     /// A ring came for an A-stack: a thread will attend to it, or its call is refused.
     pub(super) fn rung(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
         let place = Place { region: Arc::clone(region), index };
-        let is_posted = self.timed(place.user(), || {
+        let asked = self.timed(place.user(), || {
             region.note_queued(index);
-            region.attendance(index).is_some() && region.is_posted(index)
+            region.ring(index)
         });
-        match region.attendance(index) {
-            Some(Attendance::Idle) if region.queue(index) => self.enqueue(place),
+        match asked {
+            Asked::Enqueue => self.enqueue(place),
             // It has waited for long, or the first ring came a moment ago.
-            Some(Attendance::Queued) => self.rung_again(&place),
-            Some(Attendance::At(desk)) if is_posted => self.relieve(desk, place),
-            _ => {}
+            Asked::Again => self.rung_again(&place),
+            Asked::Relieve(desk) => self.relieve(desk, place),
+            Asked::Nothing => {}
         }
     }
 
@@ -275,10 +276,10 @@ impl Pool {
         let waiting = self.timed(place.user(), || desk.relieve(&place));
         if waiting.is_empty() {
             // It looks, or should: if the word was written over it may be asleep.
-            desk.words.ring();
+            desk.ring();
         }
         for place in waiting {
-            place.region.attended(place.index, Attendance::Queued);
+            place.attended(Attendance::Queued);
             self.enqueue(place);
         }
     }
@@ -289,7 +290,7 @@ impl Pool {
     pub(super) fn closed(&self, region: &ServerRegion) {
         let at: HashSet<u32> = region.desks().collect();
         for one in self.state().desks.iter().filter(|one| at.contains(&one.desk.number)) {
-            one.desk.words.ring();
+            one.desk.ring();
         }
     }
 
@@ -313,10 +314,7 @@ impl Pool {
             return;
         }
         // What a thread can take at once does not wait. Nor do calls of others count.
-        let free = state
-            .desks_for(user)
-            .filter(|one| !one.words.is_up() || one.words.looks_around())
-            .count();
+        let free = state.desks_for(user).filter(|one| !one.is_up() || one.looks_around()).count();
         let at_once = free + state.room(user, 0);
         if state.waiting(user) >= self.queue_max + at_once {
             drop(state);
@@ -361,16 +359,7 @@ impl Pool {
 
     /// A-stacks of a user have come into the queue: sees to it that a thread comes.
     fn find_thread(self: &Arc<Self>, state: &mut State, user: User) {
-        state.desks_for(user).for_each(|desk| desk.words.make_hungry(true));
-        // Those that look around see by themselves that they are hungry; each may be about to run a
-        // long procedure, so each is relied on for one A-stack.
-        let looking = state.desks_for(user).filter(|desk| desk.words.looks_around()).count();
-        if looking >= state.waiting(user) {
-            return;
-        }
-        // The one that came last is the one whose caches are warmest.
-        if let Some(asleep) = state.desks_for(user).rev().find(|desk| !desk.words.is_up()) {
-            asleep.words.ring();
+        if call_one(state.desks_for(user), state.waiting(user)) {
             return;
         }
         // A call from inside gets a thread beyond the bound, but no more of them than there are
@@ -383,9 +372,9 @@ impl Pool {
         // Without a new thread it waits for one of the user's, if there is one, else for any.
         if state.desks_for(user).next().is_none() {
             state.queue.iter_mut().for_each(|one| one.anywhere |= one.user == user);
-            state.desks.iter().for_each(|one| one.desk.words.make_hungry(true));
-            if let Some(asleep) = state.desks.iter().rev().find(|one| !one.desk.words.is_up()) {
-                asleep.desk.words.ring();
+            state.desks.iter().for_each(|one| one.desk.make_hungry(true));
+            if let Some(asleep) = state.desks.iter().rev().find(|one| !one.desk.is_up()) {
+                asleep.desk.ring();
             }
         }
     }
@@ -402,7 +391,7 @@ impl Pool {
         let processors = Arc::clone(&self.processors);
         let seat = Seat::new(Arc::clone(&desk), self.wait, processors, counting);
         let thread = std::thread::Builder::new().name(THREAD.into());
-        desk.words.make_hungry(true);
+        desk.make_hungry(true);
         thread.spawn(move || pool.run(seat))?;
         state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
         state.desks.push(Sitting { desk, user: None });
@@ -424,7 +413,7 @@ impl Pool {
                 continue;
             }
             seat.drop_closed();
-            let took = match seat.desk.words.is_hungry() {
+            let took = match seat.desk.is_hungry() {
                 true => self.take_from_queue(seat, most),
                 false => Took::Nothing,
             };
@@ -446,9 +435,9 @@ impl Pool {
         let stops = state.stopping;
         drop(state);
         if stops {
-            for Place { region, index } in posted {
-                region.refuse(index, &stopping());
-                region.attended(index, Attendance::Idle);
+            for place in posted {
+                place.region.refuse(place.index, &stopping());
+                place.attended(Attendance::Idle);
             }
         } else {
             self.put_back(posted);
@@ -469,7 +458,7 @@ impl Pool {
             };
             match state.queue.remove(at) {
                 Some(Waiting { place, .. }) if place.region.is_closed() => {
-                    place.region.attended(place.index, Attendance::Idle);
+                    place.attended(Attendance::Idle);
                 }
                 waiting => break waiting.map(|waiting| waiting.place),
             }
@@ -478,10 +467,10 @@ impl Pool {
             self.turn_to(&mut state, seat, place.user());
         }
         if state.queue.is_empty() {
-            state.desks.iter().for_each(|one| one.desk.words.make_hungry(false));
+            state.desks.iter().for_each(|one| one.desk.make_hungry(false));
         } else {
             let user = user.or_else(|| place.as_ref().map(Place::user));
-            seat.desk.words.make_hungry(state.has_for(user));
+            seat.desk.make_hungry(state.has_for(user));
         }
         drop(state);
         let Some(place) = place else { return Took::Nothing };
@@ -549,7 +538,7 @@ impl Pool {
         }
         let user = state.note_user(seat);
         if state.has_for(user) {
-            seat.desk.words.make_hungry(true);
+            seat.desk.make_hungry(true);
             return true;
         }
         if state.desks.len() > state.bound() {
@@ -558,14 +547,14 @@ impl Pool {
         }
         if let Some(user) = user {
             let own = seat.desk.number;
-            if state.desks_for(user).any(|desk| desk.number != own && desk.words.looks_around()) {
+            if state.desks_for(user).any(|desk| desk.number != own && desk.looks_around()) {
                 state.queue.extend(seat.give_all().into_iter().map(Waiting::unseen));
                 state.note_user(seat);
                 let others = state.desks_for(user).filter(|desk| desk.number != own);
-                others.for_each(|desk| desk.words.make_hungry(true));
+                others.for_each(|desk| desk.make_hungry(true));
                 // It looks at nothing now, and may take what waits for others.
                 if state.queue.iter().any(|one| one.user != user && state.takes(None, one)) {
-                    seat.desk.words.make_hungry(true);
+                    seat.desk.make_hungry(true);
                     return true;
                 }
             }
@@ -575,7 +564,7 @@ impl Pool {
             state.queue.extend(seat.leave_all().into_iter().map(Waiting::unseen));
             state.note_user(seat);
             if !state.queue.is_empty() {
-                seat.desk.words.make_hungry(true);
+                seat.desk.make_hungry(true);
                 return true;
             }
         }
@@ -604,8 +593,8 @@ impl Pool {
         state.stopping = true;
         let queue = core::mem::take(&mut state.queue);
         for Sitting { desk, .. } in &state.desks {
-            desk.words.make_hungry(true);
-            desk.words.ring();
+            desk.make_hungry(true);
+            desk.ring();
         }
         drop(state);
         for Waiting { place: Place { region, index }, .. } in queue {
@@ -647,9 +636,7 @@ impl Pool {
 
 /// Whether the call that is posted there comes from a procedure of this process that waits for it.
 fn is_from_inside(place: &Place) -> bool {
-    waiting_inside() > 0
-        && place.region.is_posted(place.index)
-        && place.region.is_from_inside(place.index)
+    waiting_inside() > 0 && place.is_posted() && place.region.is_from_inside(place.index)
 }
 
 /// Puts a user's call from inside in front, wherever it is in the queue: its A-stack may have been

@@ -6,25 +6,24 @@
 //! need only one.
 //!
 //! While a thread runs one procedure it looks at no other word. Whoever waits there too long rings
-//! again, and the keeper takes that A-stack away from the desk (*relieves* it): see [`Words::runs_another`]
-//! for why no call is then taken twice.
+//! again, and the keeper takes that A-stack away from the desk (*relieves* it). What threads and
+//! others agree on is in `desk`.
 
 use core::hint::spin_loop;
-use core::sync::atomic::{AtomicBool, Ordering, fence};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::desk::Words;
+use super::attention::Attendance;
+use super::desk::{Astack, Desk, Hot, Linux};
 use super::processors::{ALONE, LOOKS_ON, Processors, tag};
-use super::server::{Attendance, ServerRegion, User, Worker};
+use super::server::{ServerRegion, User, Worker};
 use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS, block_cost};
-use super::word::{Look, SLEEP};
+use super::word::Look;
 use crate::call::{Refusal, Wait};
 use crate::counters::Counting;
-use crate::sync::{Mutex, MutexGuard};
-use crate::sys::{self, FutexSet};
+use crate::sys;
 
 /// A-stacks that one thread looks at: a look at all of them takes less than a line takes to come
 /// over, and all their words can be slept on at once.
@@ -38,10 +37,6 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    fn key(&self) -> u64 {
-        self.region.key(self.index)
-    }
-
     /// Whose A-stack it is.
     pub(crate) fn user(&self) -> User {
         self.region.user()
@@ -53,22 +48,28 @@ impl Place {
     }
 }
 
-/// A hot A-stack, as the thread at the desk knows it.
-struct Hot {
-    place: Place,
-    key: u64,
-    /// Calls that the thread had served when this one was called last.
-    called: u64,
-}
-
-/// Where a thread sits: what others may see of it, and take from it.
-#[derive(Default)]
-pub(crate) struct Desk {
-    pub(crate) number: u32,
-    pub(crate) words: Words,
-    /// Rows that the thread remembers may have been taken away.
-    stale: AtomicBool,
-    set: Mutex<Vec<Place>>,
+impl Astack for Place {
+    fn key(&self) -> u64 {
+        self.region.key(self.index)
+    }
+    fn is_posted(&self) -> bool {
+        self.region.is_posted(self.index)
+    }
+    fn is_closed(&self) -> bool {
+        self.region.is_closed()
+    }
+    fn attended(&self, by: Attendance) {
+        self.region.attended(self.index, by);
+    }
+    fn watch(&self) {
+        self.region.watch(self.index);
+    }
+    fn doze(&self) -> bool {
+        self.region.doze(self.index)
+    }
+    fn leave(&self) -> bool {
+        self.region.leave(self.index)
+    }
 }
 
 /// Why a thread stopped attending.
@@ -83,41 +84,10 @@ pub(crate) enum Pause {
 }
 
 impl Desk {
-    /// A desk at which a thread is about to sit down.
-    pub(crate) fn new(number: u32) -> Self {
-        Self { number, ..Self::default() }
-    }
-
-    #[track_caller]
-    fn set(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.set.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the call that its thread runs was given up by its caller, as far as that is known.
     pub(crate) fn is_captured(&self) -> bool {
-        let current = self.words.current();
-        let runs = |place: &&Place| current != 0 && place.key() == current;
-        self.set()
-            .iter()
-            .find(runs)
-            .is_some_and(|place| place.region.is_closed() || place.region.is_captured(place.index))
-    }
-
-    /// Makes its thread look up rows anew. One that sleeps has forgotten them, one that runs a
-    /// procedure forgets them behind it.
-    pub(crate) fn forget_rows(&self) {
-        self.stale.store(true, Ordering::SeqCst);
-        self.words.change();
-    }
-
-    /// Takes an A-stack away from the desk whose thread runs the call of another one, and with it
-    /// all others where a call is posted: the barrier disturbs every processor, and is not for one
-    /// alone. Nothing if the thread runs no other call, and will see by itself what is posted.
-    pub(crate) fn relieve(&self, place: &Place) -> Vec<Place> {
-        let mut set = self.set();
-        let Some(current) = self.words.runs_another(place.key()) else { return Vec::new() };
-        let waits = |one: &mut Place| one.key() != current && one.region.is_posted(one.index);
-        set.extract_if(.., waits).collect()
+        self.serving()
+            .is_some_and(|Place { region, index }| region.is_closed() || region.is_captured(index))
     }
 }
 
@@ -125,7 +95,7 @@ impl Desk {
 pub(crate) struct Seat {
     pub(crate) desk: Arc<Desk>,
     pub(crate) worker: Worker,
-    hot: Vec<Hot>,
+    hot: Vec<Hot<Linux>>,
     how: Wait,
     /// The processor on which the last caller last knew itself.
     caller_cpu: u32,
@@ -185,38 +155,20 @@ impl Seat {
             let oldest = (0..self.hot.len()).min_by_key(|&at| self.hot[at].called);
             left = oldest.and_then(|at| self.let_go(at));
         }
-        place.region.attended(place.index, Attendance::At(self.desk.number));
-        place.region.watch(place.index);
-        self.desk.set().push(place.clone());
-        let (key, called) = (place.key(), self.worker.served);
         // In front: it is there because somebody calls.
-        self.hot.insert(0, Hot { place, key, called });
+        self.hot.insert(0, self.desk.take_in(place, self.worker.served));
         left
     }
 
     /// Looks at an A-stack no more; gives it back if a call has come there meanwhile.
     fn let_go(&mut self, at: usize) -> Option<Place> {
-        let hot = self.hot.remove(at);
-        self.desk.set().retain(|place| place.key() != hot.key);
-        let Place { region, index } = &hot.place;
-        if region.is_closed() || region.leave(*index) {
-            if region.is_closed() {
-                region.attended(*index, Attendance::Idle);
-            }
-            return None;
-        }
-        region.attended(*index, Attendance::Queued);
-        Some(hot.place)
+        self.desk.let_go(self.hot.remove(at))
     }
 
     /// Gives all A-stacks to others, by way of the queue.
     pub(crate) fn give_all(&mut self) -> Vec<Place> {
         self.hot.clear();
-        let places = core::mem::take(&mut *self.desk.set());
-        for place in &places {
-            place.region.attended(place.index, Attendance::Queued);
-        }
-        places
+        self.desk.give_all()
     }
 
     /// Leaves the A-stacks of all users but one; those where a call has come are given back.
@@ -235,17 +187,7 @@ impl Seat {
 
     /// Brings the thread's own view up to date with what others have changed.
     pub(crate) fn refresh(&mut self) {
-        if !self.desk.words.has_changed() {
-            return;
-        }
-        let set = self.desk.set();
-        self.desk.words.saw_change();
-        // What is dropped here may be the last of a session, whose end takes other locks.
-        let others = self.hot.extract_if(.., |hot| set.iter().all(|place| place.key() != hot.key));
-        let others: Vec<_> = others.collect();
-        drop(set);
-        drop(others);
-        if self.desk.stale.swap(false, Ordering::SeqCst) {
+        if self.desk.refresh(&mut self.hot) {
             self.worker.forget();
         }
     }
@@ -276,11 +218,11 @@ impl Seat {
                 Err(panic) => {
                     let refusal = Refusal::panicked(panic);
                     self.worker.panicked();
-                    let key = self.desk.words.current();
+                    let key = self.desk.current();
                     if let Some(hot) = self.hot.iter().find(|hot| hot.key == key) {
                         hot.place.region.post_panic(hot.place.index, &refusal);
                     }
-                    self.desk.words.ends();
+                    self.desk.ends();
                 }
             }
         }
@@ -302,7 +244,7 @@ impl Seat {
                 Served::Changed => return Pause::Changed,
                 Served::Closed => return Pause::Quiet,
             }
-            if self.desk.words.feels_hungry() {
+            if self.desk.may_be_hungry() {
                 return Pause::Hungry;
             }
             if quiet >= looks {
@@ -322,13 +264,13 @@ impl Seat {
         for hot in &mut self.hot {
             let Place { region, index } = &hot.place;
             let Look::Posted(message) = region.look(*index) else { continue };
-            if !self.desk.words.begins(hot.key) {
+            if !self.desk.begins(hot.key) {
                 return Served::Changed;
             }
             self.caller_cpu = region.answer(*index, message, &mut self.worker);
             self.worker.counting.found();
             hot.called = self.worker.served;
-            self.desk.words.ends();
+            self.desk.ends();
             if region.is_closed() {
                 return Served::Closed;
             }
@@ -414,49 +356,19 @@ impl Seat {
     /// Says that the thread is about to sleep, and from which ring of its bell on it will not.
     /// What is asked of it before is to be seen behind this.
     pub(crate) fn lie_down(&self) -> u32 {
-        self.desk.words.lie_down()
+        self.desk.lie_down()
     }
 
     /// Whether the bell has rung since the thread [lay down](Self::lie_down).
     pub(crate) fn was_rung(&self, bell: u32) -> bool {
-        self.desk.words.was_rung(bell)
+        self.desk.was_rung(bell)
     }
 
     /// Sleeps until a call comes to any of its A-stacks, the bell rings, or `limit` has passed;
     /// whether the bell rang.
     pub(crate) fn sleep(&mut self, bell: u32, limit: Option<Duration>) -> bool {
         self.worker.counting.slept();
-        if self.hot.is_empty() {
-            sys::futex_wait(self.desk.words.bell(), bell, limit);
-        } else {
-            self.sleep_on_words(bell, limit);
-        }
-        self.rise();
-        self.was_rung(bell)
-    }
-
-    fn sleep_on_words(&self, bell: u32, limit: Option<Duration>) {
-        let mut words = FutexSet::<{ HOT_MAX + 1 }>::new();
-        words.push(self.desk.words.bell(), bell);
-        for Hot { place: Place { region, index }, .. } in &self.hot {
-            // A call has come to one: there is no need to tell the others.
-            let Some(word) = region.doze(*index) else { return };
-            words.push(word, SLEEP);
-        }
-        // SYNC: rouse. Who wants us sets its mark, then changes a word; we changed the words, and
-        // now look at the marks: one of us sees the other.
-        fence(Ordering::SeqCst);
-        let changed = self.desk.words.has_changed();
-        if !changed && !self.hot.iter().any(|hot| hot.place.region.is_closed()) {
-            words.wait(limit);
-        }
-    }
-
-    fn rise(&self) {
-        self.desk.words.rise();
-        for hot in &self.hot {
-            hot.place.region.watch(hot.place.index);
-        }
+        self.desk.sleep(&self.hot, bell, limit)
     }
 }
 

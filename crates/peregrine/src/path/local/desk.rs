@@ -1,194 +1,224 @@
-//! The words of a desk: how a thread that attends to A-stacks is reached by threads that want it.
+//! `Desk`: the state of a thread that attends to A-stacks, as other threads see and change it.
 //!
-//! | word | written by | meaning |
-//! |---|---|---|
-//! | `current` | the thread | the A-stack whose call it runs, by key; zero while it looks around |
-//! | `changed` | others | the desk's set of A-stacks is another one: look there before the next call |
-//! | `hungry` | others | something that the thread may take waits in the pool's queue, or the pool stops |
-//! | `up` | both | the thread is neither asleep nor about to be |
-//! | `bell` | others | each change ends the thread's sleep |
+//! The thread and the others follow three rules:
 //!
-//! Two questions are answered here, and checked in every interleaving by a model (see the tests):
+//! * **Relief.** The thread notes which A-stack it serves. Then it checks whether its set has changed,
+//!   and only then takes the call. A thread that takes an A-stack away uses the opposite order
+//!   ([`Desk::relieve`]). Therefore no call is taken twice.
+//! * **Sleep.** The thread writes into the word of each of its A-stacks that it sleeps. Then it checks
+//!   the marks that others set, and sleeps on all these words and on its bell ([`Desk::sleep`]). Others
+//!   set a mark first, and then change one of the words and wake the thread.
+//! * **The queue.** The thread sees under the pool's lock that the queue is empty, and notes that it
+//!   lies down ([`Desk::lie_down`]). A thread that adds to the queue reads that note under the same lock
+//!   ([`call_one`]).
 //!
-//! * Who takes a call that is posted at an A-stack of this desk, while another thread takes the A-stack
-//!   away? Exactly one of both: see [`Words::begins`] and [`Words::runs_another`].
-//! * Does a thread that falls asleep miss something that came into the queue? It looks into the queue and
-//!   [lies down](Words::lie_down) under the queue's lock, and a thread that put something there
-//!   [rings](Words::ring), under the same lock, for a thread that is not up.
+//! `desk/model.rs` runs this code under a model checker, with its own [`Machine`].
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence};
+#[cfg(test)]
+mod model;
 
-use crate::sys;
+use core::ops::DerefMut;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
+use core::time::Duration;
+use std::sync::PoisonError;
 
-/// An atomic word, so that a model checker can bring its own.
-pub(crate) trait Word<T>: Default {
-    /// Relaxed.
-    fn peek(&self) -> T;
-    /// Sequentially consistent.
-    fn load(&self) -> T;
-    /// Release.
-    fn release(&self, value: T);
-    /// Sequentially consistent.
-    fn store(&self, value: T);
-}
+use super::attend::{HOT_MAX, Place};
+use super::attention::Attendance;
+use super::word::SLEEP;
+use crate::sync::Mutex;
+use crate::sys::{self, FutexSet};
 
-/// A word on which a thread sleeps.
-pub(crate) trait Bell: Default {
-    fn heard(&self) -> u32;
-    /// Changes the word and wakes the thread that sleeps on it.
-    fn ring(&self);
-}
-
-/// What the words are made of.
-pub(crate) trait Machine {
-    type Key: Word<u64>;
-    type Flag: Word<bool>;
+/// What the protocol asks of the machine, so that a model checker can bring its own.
+pub(crate) trait Machine: Sized + 'static {
+    type Astack: Astack;
+    type Flag: Flag;
+    type Key: Key;
     type Bell: Bell;
-    /// Keeps the compiler from exchanging what stands before and after it.
+    type Set: Set<Self::Astack>;
+    /// Keeps a store before a later load as far as the program goes. On the processor it is kept
+    /// only where [`Machine::barrier`] falls between the two.
     fn keep_order();
-    /// The same for every other processor, and what they have in store. Returns false if the machine has
-    /// no such barrier.
+    /// A barrier on every processor that runs a thread of this process; false if the kernel has none.
     fn barrier() -> bool;
+    /// A barrier on this processor.
+    fn fence();
+    /// Sleeps while the bell holds this value and the words of all these A-stacks say that a thread
+    /// sleeps on them: until woken, for `limit` at most, or for no reason.
+    fn sleep(bell: &Self::Bell, value: u32, hot: &[Hot<Self>], limit: Option<Duration>);
+    /// Wakes the thread that sleeps on a bell.
+    fn wake(bell: &Self::Bell);
 }
 
-/// This machine.
-#[derive(Debug)]
-pub(crate) enum Hardware {}
-
-macro_rules! word {
-    ($atomic:ty, $value:ty) => {
-        impl Word<$value> for $atomic {
-            #[inline(always)]
-            fn peek(&self) -> $value {
-                self.load(Ordering::Relaxed)
-            }
-            #[inline(always)]
-            fn load(&self) -> $value {
-                self.load(Ordering::SeqCst)
-            }
-            #[inline(always)]
-            fn release(&self, value: $value) {
-                self.store(value, Ordering::Release);
-            }
-            #[inline(always)]
-            fn store(&self, value: $value) {
-                self.store(value, Ordering::SeqCst);
-            }
-        }
-    };
-}
-word!(AtomicBool, bool);
-word!(AtomicU64, u64);
-
-impl Bell for AtomicU32 {
-    fn heard(&self) -> u32 {
-        self.load(Ordering::SeqCst)
-    }
-    fn ring(&self) {
-        self.fetch_add(1, Ordering::SeqCst);
-        sys::futex_wake(self);
-    }
+/// An A-stack of some session.
+pub(crate) trait Astack: Clone {
+    /// A number that no other A-stack of this process has, and that is not zero.
+    fn key(&self) -> u64;
+    /// Whether a call is posted there that nobody has taken yet.
+    fn is_posted(&self) -> bool;
+    /// Whether its session has ended.
+    fn is_closed(&self) -> bool;
+    /// Notes who attends to it, whoever did before.
+    fn attended(&self, by: Attendance);
+    /// The thread has come to look at it, or looks again.
+    fn watch(&self);
+    /// Its word says from now on that a thread sleeps on it; false if a call has come.
+    fn doze(&self) -> bool;
+    /// Leaves it to the next ring; false if a call has come meanwhile: then it is still whose it was.
+    fn leave(&self) -> bool;
 }
 
-impl Machine for Hardware {
-    type Key = AtomicU64;
-    type Flag = AtomicBool;
-    type Bell = AtomicU32;
-    #[inline(always)]
-    fn keep_order() {
-        compiler_fence(Ordering::SeqCst);
-    }
-    fn barrier() -> bool {
-        sys::membarrier()
-    }
+/// A mark that one thread sets for another.
+pub(crate) trait Flag {
+    fn new(value: bool) -> Self;
+    /// Relaxed.
+    fn peek(&self) -> bool;
+    /// Sequentially consistent, as is [`store`](Self::store).
+    fn load(&self) -> bool;
+    fn store(&self, value: bool);
+    /// Takes the mark away; whether it was there.
+    fn take(&self) -> bool;
 }
 
-/// The words of a desk.
-pub(crate) struct Words<M: Machine = Hardware> {
+/// The A-stack that a thread serves, by key.
+pub(crate) trait Key {
+    fn new(value: u64) -> Self;
+    /// Sequentially consistent.
+    fn load(&self) -> u64;
+    /// Release.
+    fn store(&self, value: u64);
+}
+
+/// A word that changes when the thread is wanted.
+pub(crate) trait Bell {
+    fn new(value: u32) -> Self;
+    /// Sequentially consistent, as is [`change`](Self::change).
+    fn load(&self) -> u32;
+    fn change(&self);
+}
+
+/// A lock around the A-stacks of a desk.
+pub(crate) trait Set<A> {
+    fn new() -> Self;
+    fn lock(&self) -> impl DerefMut<Target = Vec<A>>;
+}
+
+/// A hot A-stack, as the thread at the desk knows it.
+pub(crate) struct Hot<M: Machine> {
+    pub(super) place: M::Astack,
+    pub(super) key: u64,
+    /// Calls that the thread had served when this one was called last.
+    pub(super) called: u64,
+}
+
+/// Where a thread sits: what others may see of it, and take from it.
+pub(crate) struct Desk<M: Machine = Linux> {
+    pub(crate) number: u32,
+    /// The A-stack whose call the thread runs, by key; zero while it looks around.
     current: M::Key,
+    /// Something below has changed: the thread must look there before it serves anything.
     changed: M::Flag,
-    hungry: M::Flag,
-    up: M::Flag,
+    /// Rows that the thread remembers may have been taken away.
+    stale: M::Flag,
+    set: M::Set,
+    /// Changes when the thread is wanted; it sleeps on this word too.
     bell: M::Bell,
+    /// Whether it is up: not asleep, nor about to be.
+    up: M::Flag,
+    /// Whether something that its thread may take waits in the pool's queue, or the pool stops. The
+    /// thread reads it after each look.
+    hungry: M::Flag,
 }
 
-impl<M: Machine> Default for Words<M> {
-    /// Those of a thread that is about to sit down.
-    fn default() -> Self {
-        let up = M::Flag::default();
-        up.store(true);
+// What others do.
+impl<M: Machine> Desk<M> {
+    /// A desk at which a thread is about to sit down.
+    pub(crate) fn new(number: u32) -> Self {
         Self {
-            current: Default::default(),
-            changed: Default::default(),
-            hungry: Default::default(),
-            up,
-            bell: Default::default(),
+            number,
+            current: M::Key::new(0),
+            changed: M::Flag::new(false),
+            stale: M::Flag::new(false),
+            set: M::Set::new(),
+            bell: M::Bell::new(0),
+            up: M::Flag::new(true),
+            hungry: M::Flag::new(false),
         }
     }
-}
 
-/// What other threads do.
-impl<M: Machine> Words<M> {
-    /// Returns whether the thread looks around now, and will see what is new in the pool's queue.
+    /// Whether its thread looks around now, and will see what is new in the pool's queue.
     pub(crate) fn looks_around(&self) -> bool {
         self.is_up() && self.current.load() == 0
     }
 
-    /// Returns whether the thread is awake, looking around or running a procedure.
+    /// Whether its thread is awake, looking around or running a procedure.
     pub(crate) fn is_up(&self) -> bool {
         self.up.load()
     }
 
-    /// Wakes the thread, if it sleeps.
-    pub(crate) fn ring(&self) {
-        self.up.store(true);
-        self.bell.ring();
+    /// The A-stack whose call its thread runs.
+    pub(super) fn serving(&self) -> Option<M::Astack> {
+        let current = self.current.load();
+        if current == 0 {
+            return None;
+        }
+        self.set.lock().iter().find(|place| place.key() == current).cloned()
     }
 
-    /// Tells the thread whether there is something to take from the pool's queue.
+    /// Wakes its thread, if it sleeps.
+    pub(crate) fn ring(&self) {
+        self.up.store(true);
+        self.bell.change();
+        M::wake(&self.bell);
+    }
+
+    /// Tells its thread whether there is something to take from the pool's queue.
     pub(crate) fn make_hungry(&self, hungry: bool) {
         self.hungry.store(hungry);
     }
 
-    /// Makes the thread look what has changed before it begins another call.
-    pub(super) fn change(&self) {
+    /// Whether its thread was told that there is something to take from the pool's queue.
+    pub(crate) fn is_hungry(&self) -> bool {
+        self.hungry.load()
+    }
+
+    /// Makes its thread look up rows anew. One that sleeps has forgotten them, one that runs a
+    /// procedure forgets them behind it.
+    pub(crate) fn forget_rows(&self) {
+        self.stale.store(true);
         self.changed.store(true);
     }
 
-    /// Returns the key of the call that the thread runs, or zero.
-    pub(super) fn current(&self) -> u64 {
-        self.current.load()
-    }
-
-    /// Announces a change of the desk's set, whose lock the caller holds. Returns which A-stack's call the
-    /// thread runs, if it is another one than `key`: then it begins none of the others before it has seen
-    /// the change, and they can be taken away. `None` if it looks around, and will see by itself what is
-    /// posted.
+    /// Takes an A-stack away from the desk whose thread runs the call of another one, and with it
+    /// all others where a call is posted: the barrier disturbs every processor, and is not for one
+    /// alone. Nothing if the thread runs no other call, and will see by itself what is posted.
     ///
-    /// The thread notes which A-stack it serves, then looks whether its set has changed, and only then
-    /// takes the call. Here it is the other way round: first the change is announced, then, after a barrier
-    /// on every processor, the note is read. If the note names another A-stack, the thread has yet to
-    /// write the next one, and sees the announcement after that.
+    /// First the change is announced, then, behind a barrier on every processor, the thread's note is
+    /// read. If the note names another A-stack, the thread has yet to write the next one, and will see
+    /// the announcement behind that.
     // SYNC: desk, the other half is in `begins`.
-    pub(super) fn runs_another(&self, key: u64) -> Option<u64> {
-        self.change();
+    pub(crate) fn relieve(&self, place: &M::Astack) -> Vec<M::Astack> {
+        let mut set = self.set.lock();
+        self.changed.store(true);
         if !M::barrier() {
-            return None;
+            return Vec::new();
         }
-        let current = self.current();
-        (current != 0 && current != key).then_some(current)
+        let current = self.current.load();
+        if current == 0 || current == place.key() {
+            return Vec::new();
+        }
+        let waits = |one: &mut M::Astack| one.key() != current && one.is_posted();
+        set.extract_if(.., waits).collect()
     }
 }
 
-/// What the thread itself does.
-impl<M: Machine> Words<M> {
-    /// Notes that a call of this A-stack begins. Returns false, and notes that none does, if the set of the
-    /// desk has changed.
-    // SYNC: desk, the other half is in `runs_another`. What was taken before is seen by a thread that sees
-    // this, and takes over.
-    #[inline(always)]
+// What the thread does that sits there.
+impl<M: Machine> Desk<M> {
+    /// Notes that the thread serves an A-stack; false if its set has changed, and it must not.
+    #[inline]
     pub(super) fn begins(&self, key: u64) -> bool {
-        self.current.release(key);
+        // SYNC: desk, the other half is in `relieve`. What was taken before is seen by whoever
+        // sees this, and takes over.
+        self.current.store(key);
         M::keep_order();
         if self.changed.peek() {
             self.ends();
@@ -197,59 +227,204 @@ impl<M: Machine> Words<M> {
         true
     }
 
-    /// Notes that no call runs.
-    #[inline(always)]
+    /// The thread serves nothing.
+    #[inline]
     pub(super) fn ends(&self) {
-        self.current.release(0);
+        self.current.store(0);
     }
 
-    /// Returns whether the set of the desk has changed.
-    pub(super) fn has_changed(&self) -> bool {
-        // SYNC: desk. That the thread serves nothing is noted before this is read.
-        M::keep_order();
-        self.changed.load()
+    /// The A-stack that the thread serves, by key.
+    pub(super) fn current(&self) -> u64 {
+        self.current.load()
     }
 
-    /// Notes, under the lock of the set, that the thread sees it as it is now.
-    pub(super) fn saw_change(&self) {
-        self.changed.store(false);
-    }
-
-    /// Returns whether the thread was told that there is something to take from the pool's queue. It asks
-    /// after each look.
-    #[inline(always)]
-    pub(super) fn feels_hungry(&self) -> bool {
+    /// As [`is_hungry`](Self::is_hungry), but the answer may be a moment old.
+    #[inline]
+    pub(super) fn may_be_hungry(&self) -> bool {
         self.hungry.peek()
     }
 
-    /// The same, for a thread that stops looking.
-    pub(crate) fn is_hungry(&self) -> bool {
-        self.hungry.load()
+    /// Looks at one more A-stack from now on.
+    pub(super) fn take_in(&self, place: M::Astack, called: u64) -> Hot<M> {
+        place.attended(Attendance::At(self.number));
+        place.watch();
+        self.set.lock().push(place.clone());
+        Hot { key: place.key(), place, called }
     }
 
-    /// Notes that the thread is about to sleep, and returns from which ring of the bell on it will not. It
-    /// holds the lock of the pool's queue, in which there is nothing for it.
+    /// Looks at an A-stack no more; gives it back if a call has come there meanwhile.
+    pub(super) fn let_go(&self, hot: Hot<M>) -> Option<M::Astack> {
+        self.set.lock().retain(|place| place.key() != hot.key);
+        let place = hot.place;
+        if place.is_closed() || place.leave() {
+            if place.is_closed() {
+                place.attended(Attendance::Idle);
+            }
+            return None;
+        }
+        place.attended(Attendance::Queued);
+        Some(place)
+    }
+
+    /// Gives all A-stacks to others, by way of the queue.
+    pub(super) fn give_all(&self) -> Vec<M::Astack> {
+        let places = core::mem::take(&mut *self.set.lock());
+        places.iter().for_each(|place| place.attended(Attendance::Queued));
+        places
+    }
+
+    /// Brings the thread's own view up to date with what others have changed. True if rows that it
+    /// remembers may have been taken away.
+    pub(super) fn refresh(&self, hot: &mut Vec<Hot<M>>) -> bool {
+        // SYNC: desk. That the thread serves nothing is noted before this is read.
+        M::keep_order();
+        if !self.changed.load() {
+            return false;
+        }
+        let set = self.set.lock();
+        self.changed.store(false);
+        // What is dropped here may be the last of a session, whose end takes other locks.
+        let others = hot.extract_if(.., |hot| set.iter().all(|place| place.key() != hot.key));
+        let others: Vec<_> = others.collect();
+        drop(set);
+        drop(others);
+        self.stale.take()
+    }
+
+    /// Says that the thread is about to sleep, and from which ring of its bell on it will not.
+    /// What is asked of it before is to be seen behind this.
     pub(super) fn lie_down(&self) -> u32 {
-        let heard = self.bell.heard();
+        let bell = self.bell.load();
         self.up.store(false);
-        heard
+        bell
     }
 
-    /// Returns whether the bell has rung since the thread [lay down](Self::lie_down).
-    pub(super) fn was_rung(&self, heard: u32) -> bool {
-        self.bell.heard() != heard
+    /// Whether the bell has rung since the thread [lay down](Self::lie_down).
+    pub(super) fn was_rung(&self, bell: u32) -> bool {
+        self.bell.load() != bell
     }
 
-    /// The word to sleep on, as long as it has the value that `lie_down` returned.
-    pub(super) const fn bell(&self) -> &M::Bell {
-        &self.bell
-    }
-
-    /// Notes that the thread is awake.
-    pub(super) fn rise(&self) {
+    /// Sleeps until a call comes to any of these A-stacks, the bell rings, or `limit` has passed;
+    /// whether the bell rang.
+    pub(super) fn sleep(&self, hot: &[Hot<M>], bell: u32, limit: Option<Duration>) -> bool {
+        // If a call has come to one, there is no need to tell the others.
+        if hot.iter().all(|hot| hot.place.doze()) {
+            // SYNC: rouse. Who wants us sets its mark, then changes a word; we changed the words, and
+            // now look at the marks: one of us sees the other.
+            M::fence();
+            if hot.is_empty()
+                || (!self.changed.load() && !hot.iter().any(|hot| hot.place.is_closed()))
+            {
+                M::sleep(&self.bell, bell, hot, limit);
+            }
+        }
         self.up.store(true);
+        hot.iter().for_each(|hot| hot.place.watch());
+        self.was_rung(bell)
     }
 }
 
-#[cfg(test)]
-mod model;
+/// Makes one of these threads look at the queue, in which `waiting` A-stacks wait that any of them may
+/// take. The caller holds the lock of the queue. Returns false if none of the threads is free.
+pub(crate) fn call_one<'a, M: Machine>(
+    desks: impl DoubleEndedIterator<Item = &'a Desk<M>> + Clone,
+    waiting: usize,
+) -> bool {
+    desks.clone().for_each(|desk| desk.make_hungry(true));
+    // Those that look around see by themselves that they are hungry; each may be about to run a
+    // long procedure, so each is relied on for one A-stack.
+    if desks.clone().filter(|desk| desk.looks_around()).count() >= waiting {
+        return true;
+    }
+    // The one that came last is the one whose caches are warmest.
+    let asleep = desks.rev().find(|desk| !desk.is_up());
+    asleep.map(Desk::ring).is_some()
+}
+
+/// The machine on which servers run.
+pub(crate) struct Linux;
+
+impl Machine for Linux {
+    type Astack = Place;
+    type Flag = AtomicBool;
+    type Key = AtomicU64;
+    type Bell = AtomicU32;
+    type Set = Mutex<Vec<Place>>;
+
+    #[inline]
+    fn keep_order() {
+        compiler_fence(Ordering::SeqCst);
+    }
+    fn barrier() -> bool {
+        sys::membarrier()
+    }
+    fn fence() {
+        fence(Ordering::SeqCst);
+    }
+    fn sleep(bell: &AtomicU32, value: u32, hot: &[Hot<Self>], limit: Option<Duration>) {
+        if hot.is_empty() {
+            sys::futex_wait(bell, value, limit);
+            return;
+        }
+        let mut words = FutexSet::<{ HOT_MAX + 1 }>::new();
+        words.push(bell, value);
+        hot.iter().for_each(|hot| words.push(hot.place.region.call_word(hot.place.index), SLEEP));
+        words.wait(limit);
+    }
+    fn wake(bell: &AtomicU32) {
+        sys::futex_wake(bell);
+    }
+}
+
+impl Flag for AtomicBool {
+    fn new(value: bool) -> Self {
+        Self::new(value)
+    }
+    #[inline]
+    fn peek(&self) -> bool {
+        self.load(Ordering::Relaxed)
+    }
+    fn load(&self) -> bool {
+        self.load(Ordering::SeqCst)
+    }
+    fn store(&self, value: bool) {
+        self.store(value, Ordering::SeqCst);
+    }
+    fn take(&self) -> bool {
+        self.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl Key for AtomicU64 {
+    fn new(value: u64) -> Self {
+        Self::new(value)
+    }
+    fn load(&self) -> u64 {
+        self.load(Ordering::SeqCst)
+    }
+    #[inline]
+    fn store(&self, value: u64) {
+        self.store(value, Ordering::Release);
+    }
+}
+
+impl Bell for AtomicU32 {
+    fn new(value: u32) -> Self {
+        Self::new(value)
+    }
+    fn load(&self) -> u32 {
+        self.load(Ordering::SeqCst)
+    }
+    fn change(&self) {
+        self.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl<A> Set<A> for Mutex<Vec<A>> {
+    fn new() -> Self {
+        Self::default()
+    }
+    fn lock(&self) -> impl DerefMut<Target = Vec<A>> {
+        self.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -7,6 +7,7 @@
 
 mod arrival;
 mod attend;
+mod attention;
 mod client;
 mod desk;
 #[cfg(any(test, fuzzing))]
@@ -22,12 +23,14 @@ mod word;
 
 pub(crate) use super::rows::Row;
 pub(crate) use arrival::Waits;
-pub(crate) use attend::{Desk, HOT_MAX, Pause, Place, Seat};
+pub(crate) use attend::{HOT_MAX, Pause, Place, Seat};
+pub(crate) use attention::{Asked, Attendance};
 pub(crate) use client::{ClientRegion, LocalPath};
+pub(crate) use desk::{Astack, Desk, call_one};
 pub use handshake::Description;
 pub(crate) use handshake::{Answer, Bind, Bound, Request, Token};
 pub(crate) use processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use region::RegionLayout;
-pub(crate) use server::{Attendance, ServerRegion, User};
+pub(crate) use server::{ServerRegion, User};
 pub(crate) use session::Session;
 pub(crate) use wait::block_cost;

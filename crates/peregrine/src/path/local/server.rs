@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError};
 
 use super::arrival::{Arrival, Patience, Waits};
+use super::attention::{self, Asked, Attendance, Attention};
 use super::region::{CallHeader, HEADER_BYTES, Manner, RegionLayout, ReplyHeader};
 use super::stream::{Pace, Stream};
 use super::word::{self, Look, Owed};
@@ -21,13 +22,6 @@ use crate::stats::{Moment, stamp};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Memory};
 use crate::value::{Space, Window, align_up};
-
-/// Nobody attends the A-stack, nor is anybody called to.
-const IDLE: u32 = 0;
-/// It waits in the pool's queue.
-const QUEUED: u32 = 1;
-/// The thread at desk `n` attends it, if it is this plus `n`.
-const ATTENDED: u32 = 2;
 
 /// A word that posts no call.
 const NO_CALL: u32 = 0;
@@ -63,22 +57,11 @@ struct AStack {
     taken_at: usize,
     /// The last call word that was taken.
     seen: AtomicU32,
-    attendance: AtomicU32,
+    attention: Attention<AtomicU32>,
     /// The last call that was found to wait, as its word, and when that was.
     queued: AtomicU32,
     queued_at: AtomicU64,
     pace: Pace,
-}
-
-/// Who attends to an A-stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attendance {
-    /// Nobody: a call rings.
-    Idle,
-    /// A thread has been asked for.
-    Queued,
-    /// The thread at this desk.
-    At(u32),
 }
 
 /// A row that a thread has looked up.
@@ -178,7 +161,7 @@ impl ServerRegion {
             reply_at: layout.reply_word(index),
             taken_at: layout.taken_word(index),
             seen: AtomicU32::new(0),
-            attendance: AtomicU32::new(IDLE),
+            attention: Attention::default(),
             queued: AtomicU32::new(NO_CALL),
             queued_at: AtomicU64::new(0),
             pace: Pace::default(),
@@ -219,30 +202,27 @@ impl ServerRegion {
 
     /// Who attends to an A-stack; `None` if there is no such A-stack.
     pub(crate) fn attendance(&self, index: u32) -> Option<Attendance> {
-        let astack = self.astacks.get(index as usize)?;
-        Some(match astack.attendance.load(Ordering::Acquire) {
-            IDLE => Attendance::Idle,
-            QUEUED => Attendance::Queued,
-            desk => Attendance::At(desk - ATTENDED),
-        })
+        self.astacks.get(index as usize).map(|astack| astack.attention.by())
     }
 
     /// Notes who attends to an A-stack, whoever did before.
     pub(crate) fn attended(&self, index: u32, by: Attendance) {
-        let number = match by {
-            Attendance::Idle => IDLE,
-            Attendance::Queued => QUEUED,
-            Attendance::At(desk) => ATTENDED + desk,
-        };
-        self.astacks[index as usize].attendance.store(number, Ordering::Release);
+        self.astacks[index as usize].attention.note(by);
     }
 
-    /// Takes an A-stack to which nobody attends, for the queue; false if somebody does.
-    pub(crate) fn queue(&self, index: u32) -> bool {
-        let Some(astack) = self.astacks.get(index as usize) else { return false };
-        let exchange =
-            astack.attendance.compare_exchange(IDLE, QUEUED, Ordering::AcqRel, Ordering::Relaxed);
-        exchange.is_ok() && !self.is_closed()
+    /// The client rings for an A-stack.
+    pub(crate) fn ring(&self, index: u32) -> Asked {
+        let Some(astack) = self.astacks.get(index as usize) else { return Asked::Nothing };
+        match astack.attention.ring(self.call_word(index), self.seen(index)) {
+            Asked::Enqueue if self.is_closed() => Asked::Nothing,
+            asked => asked,
+        }
+    }
+
+    /// The call that was taken last on an A-stack, as its word.
+    #[inline]
+    fn seen(&self, index: u32) -> u32 {
+        self.astacks[index as usize].seen.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -257,34 +237,19 @@ impl ServerRegion {
         word::look(self.memory.word(astack.call_at), astack.seen.load(Ordering::Relaxed))
     }
 
-    /// The call word as it is, while no call is posted there.
-    fn quiet(&self, index: u32) -> Option<u32> {
-        match self.look(index) {
-            Look::Posted(_) => None,
-            Look::Nothing(value) => Some(value),
-            // Nobody buries a call word. A client that scribbles may write what it likes there: if
-            // it is no call, one can sleep on it and leave it like anything else.
-            Look::Dead => Some(word::DEAD),
-        }
-    }
-
     /// Whether a call is posted there that nobody has taken yet.
-    pub(crate) fn is_posted(&self, index: u32) -> bool {
-        matches!(self.look(index), Look::Posted(_))
+    pub(super) fn is_posted(&self, index: u32) -> bool {
+        attention::is_posted(self.call_word(index), self.seen(index))
     }
 
-    /// The word on which a thread sleeps that waits for a call, which says so from now on; `None`
-    /// if a call has come.
-    pub(super) fn doze(&self, index: u32) -> Option<&AtomicU32> {
-        let (word, value) = (self.call_word(index), self.quiet(index)?);
-        word::fall_asleep(word, value).then_some(word)
+    /// The call word says from now on that a thread sleeps on it; false if a call has come.
+    pub(super) fn doze(&self, index: u32) -> bool {
+        attention::doze(self.call_word(index), self.seen(index))
     }
 
     /// The thread has come to look at it, or looks again.
     pub(super) fn watch(&self, index: u32) {
-        let word = self.call_word(index);
-        word::come(word);
-        word::rouse(word);
+        attention::watch(self.call_word(index));
     }
 
     /// Whether the call that is posted there says that it comes, by way of others, from a
@@ -317,7 +282,7 @@ impl ServerRegion {
 
     /// Whether the client says that it has given up the call that was taken last on an A-stack.
     pub(super) fn is_captured(&self, index: u32) -> bool {
-        self.was_given_up(index, self.astacks[index as usize].seen.load(Ordering::Relaxed))
+        self.was_given_up(index, self.seen(index))
     }
 
     /// Whether the client says that it has given a call up.
@@ -353,19 +318,9 @@ impl ServerRegion {
 
     /// Leaves an A-stack to the next ring; false if a call has come meanwhile: then it is still
     /// whose it was.
-    pub(crate) fn leave(&self, index: u32) -> bool {
+    pub(super) fn leave(&self, index: u32) -> bool {
         let astack = &self.astacks[index as usize];
-        let before = astack.attendance.load(Ordering::Relaxed);
-        let Some(value) = self.quiet(index) else { return false };
-        // Before the word says so: a ring may come at once.
-        astack.attendance.store(IDLE, Ordering::Release);
-        if word::leave(self.call_word(index), value) {
-            return true;
-        }
-        let back =
-            astack.attendance.compare_exchange(IDLE, before, Ordering::AcqRel, Ordering::Relaxed);
-        // If it is in the queue already, whoever takes it from there attends to it.
-        back.is_err()
+        astack.attention.leave(self.call_word(index), self.seen(index))
     }
 
     /// Where the messages of a plain call lie.
@@ -533,7 +488,7 @@ impl ServerRegion {
     /// that were never used.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Release);
-        // SYNC: rouse, the other half is in `Seat::sleep_on_words`. Who comes to an A-stack after
+        // SYNC: rouse, the other half is in `Desk::sleep`. Who comes to an A-stack after
         // those who are there were rung for sees that it is closed.
         fence(Ordering::SeqCst);
     }
@@ -556,8 +511,10 @@ impl ServerRegion {
 
     /// The desks at which its A-stacks are attended to, some more than once.
     pub(crate) fn desks(&self) -> impl Iterator<Item = u32> {
-        let attendance = self.astacks.iter().map(|one| one.attendance.load(Ordering::Acquire));
-        attendance.filter_map(|by| by.checked_sub(ATTENDED))
+        self.astacks.iter().filter_map(|one| match one.attention.by() {
+            Attendance::At(desk) => Some(desk),
+            Attendance::Idle | Attendance::Queued => None,
+        })
     }
 }
 

@@ -24,6 +24,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 pub(super) trait Atomic {
     /// Acquire.
     fn load(&self) -> u32;
+    /// Release.
+    fn store(&self, to: u32);
     /// Acquire and release.
     fn swap(&self, to: u32) -> u32;
     /// Acquire and release; whether it was exchanged.
@@ -34,6 +36,9 @@ impl Atomic for AtomicU32 {
     #[inline(always)]
     fn load(&self) -> u32 {
         Self::load(self, Ordering::Acquire)
+    }
+    fn store(&self, to: u32) {
+        Self::store(self, to, Ordering::Release);
     }
     #[inline(always)]
     fn swap(&self, to: u32) -> u32 {
@@ -183,6 +188,9 @@ mod tests {
         impl Atomic for Word {
             fn load(&self) -> u32 {
                 self.value.load(Ordering::Acquire)
+            }
+            fn store(&self, to: u32) {
+                self.value.store(to, Ordering::Release);
             }
             fn swap(&self, to: u32) -> u32 {
                 self.value.swap(to, Ordering::AcqRel)
