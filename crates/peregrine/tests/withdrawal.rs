@@ -321,6 +321,8 @@ fn drainer() {
     std::io::stdin().read_line(&mut String::new()).unwrap();
     println!("draining");
     println!("{}", running.drain(LIMIT));
+    // What goes with this function would let the procedures return. They end with the process.
+    std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
 /// Whether a signal has come to a process that has not taken it yet.
