@@ -153,7 +153,8 @@ fn bind(to: SocketAddr, options: &BindOptions) -> BytesClient {
 
 /// Holds that a call is so many packets: all, of the call, of the result. A machine that is busy makes a
 /// client ask now and then, and nothing of that in one of some rounds shows what is due; one more that
-/// a call really takes is there in each of them.
+/// a call really takes is there in each of them. One that a call takes now and then is not seen here but
+/// in `tests/steady.rs`, where no packet at all may be sent again.
 #[track_caller]
 fn packets_are(due: [u64; 3], seen: &Seen, mut call: impl FnMut()) {
     const CALLS: u64 = 20;
