@@ -8,6 +8,7 @@ mod support;
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -482,9 +483,9 @@ fn punches(directory: &Path) {
     });
 }
 
-/// Whether the keeper of a process waits in the kernel for memory.
-fn waits_for_memory(keeper: &Path) -> bool {
-    let stat = std::fs::read_to_string(keeper.join("stat")).unwrap();
+/// Whether a thread, given by its directory in `/proc`, waits in the kernel for memory.
+fn waits_for_memory(thread: &Path) -> bool {
+    let stat = std::fs::read_to_string(thread.join("stat")).unwrap();
     stat.rsplit(") ").next().unwrap().starts_with('D')
 }
 
@@ -512,4 +513,42 @@ fn memory_that_is_taken_away_costs_the_keeper_little_time() {
     client.with_timeout(LIMIT).thread().expect("a thread");
     attack::stop(directory.path());
     assert!(waits < looks / 8, "{waits} of {looks}");
+}
+
+#[test]
+fn memory_that_is_taken_away_slows_no_call_of_another_user() {
+    const TIME: Duration = Duration::from_secs(3);
+    let _alone = alone();
+    let Some(directory) = open_directory() else { return };
+    let server = Part::start("child", "workshop", directory.path());
+    let client = ThreadsClient::bind("workshop").unwrap();
+    let tasks = Path::new("/proc").join(server.id().to_string()).join("task");
+    let worker = AtomicI32::new(client.thread().unwrap());
+    let _other = Part::start("child", "punches", directory.path());
+    let (begun, mut longest, mut calls) = (Instant::now(), Duration::ZERO, 0);
+    let (waits, looks) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| {
+            let (mut waits, mut looks) = (0, 0);
+            while begun.elapsed() < TIME {
+                let worker = tasks.join(worker.load(Ordering::Relaxed).to_string());
+                looks += 1;
+                waits += u32::from(waits_for_memory(&worker));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            (waits, looks)
+        });
+        while begun.elapsed() < TIME {
+            let called = Instant::now();
+            worker.store(client.with_timeout(LIMIT).thread().unwrap(), Ordering::Relaxed);
+            longest = longest.max(called.elapsed());
+            calls += 1;
+        }
+        watch.join().unwrap()
+    });
+    attack::stop(directory.path());
+    println!(
+        "{calls} calls, the longest {longest:?}; their thread waited in {waits} of {looks} looks"
+    );
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
+    assert!(waits <= looks / 100, "{waits} of {looks}");
 }

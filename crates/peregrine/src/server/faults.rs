@@ -89,9 +89,77 @@ impl Faults {
     /// Runs the work of a service thread, again and again if it panics: the thread is counted as long
     /// as this runs, so it takes its own place.
     pub(super) fn outlive(&self, thread: &str, mut work: impl FnMut()) {
+        let mut work = || {
+            #[cfg(test)]
+            tests::trip(thread);
+            work();
+        };
         while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut work)) {
             self.thread(thread, panic);
             std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::{Reply, Request, Serve, Served};
+    use crate::interface::{Digest, Interface, Known};
+    use crate::{BindOptions, Binding, Server};
+
+    static NOTHING: Interface = Interface {
+        name: "Nothing",
+        version: 1,
+        docs: "",
+        procedures: &[],
+        digest: || Digest([1; 16]),
+    };
+
+    struct Nothing;
+
+    impl Serve for Nothing {
+        fn interface(&self) -> Known {
+            Known::from(&NOTHING)
+        }
+        fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
+            Ok(())
+        }
+    }
+
+    /// Threads of which the next that begins to work panics.
+    static TRIPS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+
+    /// Panics if a thread of that name is to.
+    pub(super) fn trip(thread: &str) {
+        let mut trips = TRIPS.lock().unwrap();
+        let at = trips.iter().position(|one| *one == thread);
+        let tripped = at.map(|at| trips.swap_remove(at));
+        drop(trips);
+        assert!(tripped.is_none(), "a fault in {thread}");
+    }
+
+    /// A thread that serves calls panics outside of any procedure, and serves calls all the same.
+    #[test]
+    fn threads_that_panic_are_told_of_and_serve_on() {
+        let name = format!("faults-{}", std::process::id());
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let hook = Arc::clone(&told);
+        let server = Server::new().export(&name, Nothing).unwrap();
+        let server = server.listen("tcp:127.0.0.1:0").unwrap();
+        let server = server.on_fault(move |fault| hook.lock().unwrap().push(fault.clone()));
+        let running = server.spawn().unwrap();
+        let listens = running.addresses()[0].to_string();
+        let tcp = format!("tcp:{name}@{}", listens.trim_start_matches("tcp:"));
+        for (thread, address) in [("peregrine-worker", &name), ("peregrine-stream", &tcp)] {
+            TRIPS.lock().unwrap().push(thread);
+            let options = BindOptions::default();
+            let binding = Binding::bind(address, Known::from(&NOTHING), &options).unwrap();
+            binding.ping().unwrap();
+            binding.ping().unwrap();
+            let faults = core::mem::take(&mut *told.lock().unwrap());
+            let text = format!("a fault in {thread}");
+            assert_eq!(faults, [Fault::Thread { thread: thread.to_owned(), text }]);
         }
     }
 }

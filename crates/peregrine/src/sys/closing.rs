@@ -56,3 +56,49 @@ fn run() {
         drop(file);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits;
+    use rustix::event::{EventfdFlags, eventfd};
+    use rustix::net::sockopt;
+    use std::io::Write as _;
+    use std::net::{TcpListener, TcpStream};
+    use std::time::{Duration, Instant};
+
+    /// The closing of a descriptor by a thread waits until the peer is dropped.
+    fn slow_to_close() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        sockopt::set_socket_linger(&stream, Some(Duration::from_secs(60))).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[0; 1 << 16]).is_ok() {}
+        stream.set_nonblocking(false).unwrap();
+        (stream.into(), peer)
+    }
+
+    #[test]
+    fn nobody_is_let_in_while_256_descriptors_wait_to_be_closed() {
+        assert_eq!((CLOSERS_MAX, limits::CLOSING_MAX), (16, 256));
+        let until = Instant::now() + Duration::from_secs(30);
+        let (slow, peers): (Vec<_>, Vec<_>) = (0..CLOSERS_MAX).map(|_| slow_to_close()).unzip();
+        slow.into_iter().for_each(close_elsewhere);
+        // Each thread has taken one, and waits.
+        while is_congested(1) {
+            assert!(Instant::now() < until, "the threads do not take them");
+            std::thread::yield_now();
+        }
+        for waiting in 0..limits::CLOSING_MAX {
+            assert!(!is_congested(limits::CLOSING_MAX), "{waiting} wait");
+            close_elsewhere(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
+        }
+        assert!(is_congested(limits::CLOSING_MAX));
+        drop(peers);
+        while is_congested(1) {
+            assert!(Instant::now() < until, "they are never closed");
+            std::thread::yield_now();
+        }
+    }
+}

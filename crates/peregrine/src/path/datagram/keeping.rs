@@ -20,7 +20,7 @@ use crate::value::Space;
 /// Groups that hosts fall into.
 const GROUPS: usize = 1024;
 /// Bytes of a box: a result that fits one packet on Ethernet, behind room for its header.
-const BOX_BYTES: usize = 1536;
+pub(super) const BOX_BYTES: usize = 1536;
 /// Boxes that are kept for the next results.
 const BOXES_SPARE: usize = 64;
 const PAGE: usize = 4096;

@@ -345,6 +345,33 @@ mod tests {
     }
 
     #[test]
+    fn an_eighth_of_the_threads_may_wait() {
+        for (threads, most) in [(1, 1), (8, 1), (64, 8), (1000, 125)] {
+            let waits = Waits::of(threads);
+            assert!((0..most).all(|_| waits.begin()), "{threads}");
+            assert!(!waits.begin(), "{threads}");
+            waits.end();
+            assert!(waits.begin() && !waits.begin(), "{threads}");
+        }
+    }
+
+    #[test]
+    fn a_session_is_not_waited_for_until_a_hundred_times_as_long_has_passed() {
+        let patience = Patience::by(now_ns, Waits::of(8));
+        let (progress, closed) = (AtomicU32::new(0), AtomicBool::new(false));
+        patience.lose(limits::STALL_TIME.as_nanos() as u64);
+        let begun = now_ns();
+        for passed in [0, 1, 50, 99] {
+            NOW_NS.set(begun + passed * limits::STALL_TIME.as_nanos() as u64);
+            let arrival = Arrival::new(&patience, &progress, &closed, TOTAL);
+            assert!(!arrival.lend(), "{passed} times as long has passed");
+        }
+        NOW_NS.set(begun + 100 * limits::STALL_TIME.as_nanos() as u64);
+        let arrival = Arrival::new(&patience, &progress, &closed, TOTAL);
+        assert!(arrival.lend(), "it may be waited for again");
+    }
+
+    #[test]
     fn large_messages_have_time_to_move() {
         assert_eq!(budget(0, false), limits::STALL_TIME.as_nanos() as u64);
         let second = limits::ARRIVAL_BYTES_PER_SECOND as usize;

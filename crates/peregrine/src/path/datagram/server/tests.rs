@@ -8,6 +8,7 @@ use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
 use crate::counters::Tally;
 use crate::device::udp::Udp;
 use crate::interface::Known;
+use crate::path::datagram::keeping::BOX_BYTES;
 use crate::protocol::exchange::bind::{HANDLES_MAX, Name, Wish};
 use crate::protocol::exchange::callee::{Standing, Terms};
 use crate::protocol::exchange::header::{Handle, Header, Kind};
@@ -234,4 +235,18 @@ fn caller_without_a_place_is_told_whose_places_are_taken() {
     assert_eq!(*all, limits::CALLERS_MAX);
     let full = texts.iter().filter(|(_, text)| text.starts_with("16384 callers are bound")).count();
     assert!(full > 20, "{full} of 32 hosts are told so, the last one: {text}");
+}
+
+/// SECURITY.md says these figures.
+#[test]
+fn memory_of_a_socket_is_bounded_as_documented() {
+    const MIB: usize = 1 << 20;
+    assert_eq!(limits::PARTIAL_BYTES_MAX, 256 * MIB);
+    assert_eq!(limits::PARTIAL_BYTES_PER_HOST, 64 * MIB);
+    assert_eq!(limits::CALLERS_MAX * BOX_BYTES, 24 * MIB, "small results");
+    assert_eq!(2 * limits::SPARE_BYTES_MAX, 32 * MIB, "spare memory for calls and results");
+    // A name has 255 bytes at most, and each reference count two words.
+    let names = 255 + 4 * size_of::<usize>();
+    let bound = size_of::<Record>() + size_of::<Row>() + size_of::<CallerInfo>() + names;
+    assert!(limits::CALLERS_MAX * bound <= 16 * MIB, "{bound} bytes each");
 }

@@ -4,7 +4,7 @@
 //! copy of `server/pool.rs`: a queue, its lock, and a fixed number of threads.
 
 use core::sync::atomic::AtomicU32 as Untracked;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
@@ -340,6 +340,30 @@ impl Pool {
         drop(queue);
         desk.sleep(hot, bell, None);
         true
+    }
+}
+
+/// At the end of each run an A-stack is at one desk, in the queue, or at neither, and its word agrees. An
+/// A-stack that two desks have can be taken away from the wrong one. Then two threads take its calls.
+impl Drop for Pool {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let mut found = HashMap::new();
+        let mut find = |place: &Place, by| {
+            let (key, before) = (place.key(), found.insert(place.key(), by));
+            assert_eq!(before, None, "A-stack {key} is also {by:?}");
+            assert_eq!(place.0.attention.by(), by, "A-stack {key}");
+        };
+        self.queue().iter().for_each(|place| find(place, Attendance::Queued));
+        for desk in &self.desks {
+            desk.set
+                .lock()
+                .unwrap()
+                .iter()
+                .for_each(|place| find(place, Attendance::At(desk.number)));
+        }
     }
 }
 

@@ -46,9 +46,12 @@ impl Way {
     }
 
     fn poll(&mut self) -> Option<(u32, Flags, u16)> {
+        self.poll_at(NOW)
+    }
+
+    fn poll_at(&mut self, now: Moment) -> Option<(u32, Flags, u16)> {
         let serial = self.serial.wrapping_add(1);
-        let path =
-            &mut Path { now: NOW, credits: self.credits, flow: &self.flow, seen: &mut self.seen };
+        let path = &mut Path { now, credits: self.credits, flow: &self.flow, seen: &mut self.seen };
         let (position, flags) = self.blast.poll(serial, path, false, &mut self.missing)?;
         self.serial = serial;
         self.sent += 1;
@@ -95,6 +98,37 @@ fn what_fits_the_window_is_one_blast_that_asks_nothing() {
         assert_eq!(way.poll(), Some((position, Flags::NONE, way.serial)));
     }
     assert_eq!(way.poll(), None);
+}
+
+/// A window of 700 positions on a path of 50 ms: one position is due every 57 us.
+#[test]
+fn paced_sender_sends_in_bounded_bursts() {
+    const ROUND_TRIP: u64 = 50 * MILLISECOND;
+    const INTERVAL: u64 = ROUND_TRIP * 4 / 5 / 700;
+    let mut flow = Flow::new(Some(ROUND_TRIP));
+    flow.acknowledged(NOW, 1000 - 48);
+    flow.reduce();
+    assert_eq!(flow.window(), 700);
+    let mut way = Way::new(2000, 1024);
+    way.flow = RefCell::new(flow);
+    let sends = |way: &mut Way, now| core::iter::from_fn(|| way.poll_at(now)).count() as u64;
+    let burst = MILLISECOND / INTERVAL;
+    // A message begins with as much as leaves at once where nothing is known.
+    let first = sends(&mut way, NOW);
+    assert!((48..=48 + burst).contains(&first), "{first}");
+    // A sender that comes when it is due sends one burst.
+    let (mut now, mut sent) = (NOW, first);
+    while sent < 400 {
+        now = way.blast.due().expect("more is to be sent");
+        let once = sends(&mut way, now);
+        assert!((1..=burst).contains(&once), "{once}");
+        sent += once;
+    }
+    let pace = sent * 1_000_000_000 / now.since(NOW).max(1);
+    assert!(pace < 700 * 20 * 3 / 2, "{pace} positions a second");
+    // One that comes late by most of a round trip makes up for a sixteenth of it, and no more.
+    let late = sends(&mut way, now.after(40 * MILLISECOND));
+    assert!((1..=burst + ROUND_TRIP / 16 / INTERVAL + 1).contains(&late), "{late}");
 }
 
 #[test]
