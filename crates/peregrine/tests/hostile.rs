@@ -12,13 +12,33 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use attack::vault::{Vault, VaultClient, check, serve};
+use attack::vault::{Honest, Vault, VaultClient, VaultServer, check, serve};
 use attack::vitals::{Vitals, is_halted, used};
 use attack::wire::{self, Line, Session, word, words};
 use attack::wrong::{self, Stage};
 use attack::{assault, eventually, no_longer_than, seed, soak, stop, stopped, tricks};
-use peregrine::{BindOptions, Executed, Kind, Lent, Out, Wait, limits};
+use peregrine::{BindOptions, Executed, Kind, Lent, Out, Server, Wait, interface, limits};
 use support::{Part, part};
+
+/// A server whose procedures wait, in calls of their own or without.
+#[interface]
+trait Waits {
+    /// Waits so long; behind a name, in a call to another server.
+    fn wait(&self, behind: &str, ms: u64) -> peregrine::Result<()>;
+}
+
+struct Waiter;
+
+impl Waits for Waiter {
+    fn wait(&self, behind: &str, ms: u64) -> peregrine::Result<()> {
+        println!("\ninside");
+        if !behind.is_empty() {
+            return WaitsClient::bind(behind)?.wait("", ms);
+        }
+        std::thread::sleep(Duration::from_millis(ms));
+        Ok(())
+    }
+}
 
 /// How long noise goes on if nobody asks for more.
 const NOISE: Duration = Duration::from_secs(2);
@@ -68,6 +88,27 @@ fn child() {
             client_of_a_slow_server(&directory, is_old);
         }
         "client-of-a-talking-server" => client_of_a_talking_server(&directory),
+        "cramped" => {
+            let server = Server::new().threads(2).export("vault", VaultServer::new(Honest));
+            let server = server.and_then(|server| server.export("waits", WaitsServer::new(Waiter)));
+            let running = server.and_then(Server::spawn).unwrap();
+            println!("\nready");
+            running.wait();
+        }
+        "last" => {
+            let running = Server::new().export("last", WaitsServer::new(Waiter)).unwrap().spawn();
+            println!("\nready");
+            running.unwrap().wait();
+        }
+        // Keeps both threads of a server, one of them in a nested call.
+        "keeps-threads" => {
+            println!("\nready");
+            let wait = |behind| WaitsClient::bind("waits").unwrap().wait(behind, 60_000);
+            std::thread::scope(|scope| {
+                scope.spawn(move || wait("last"));
+                let _ = wait("");
+            });
+        }
         "thief" => thief(&directory, words[1]),
         "client-of-both" => client_of_both(Duration::from_millis(number(1))),
         other => panic!("nobody knows how to play `{other}`"),
@@ -409,6 +450,67 @@ fn a_flood_of_rings_keeps_nobody_waiting() {
     });
     println!("{rings} rings; the longest honest call took {worst:?}");
     assert!(worst < LIMIT, "{worst:?}");
+}
+
+/// All threads of a server wait inside of procedures, one of them in a nested call, so that rings are
+/// looked at for whether their calls come from inside.
+#[test]
+fn rings_of_calls_with_many_tags_keep_nobody_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let _last = Part::start("child", "last", directory.path());
+    let mut server = Part::start("child", "cramped", directory.path());
+    let _keeps = Part::start("child", "keeps-threads", directory.path());
+    (0..2).for_each(|_| drop(server.until("inside")));
+    let tags = words(&[9, 0].repeat(4095));
+    let mut flooding: Vec<Session> =
+        (0..16).map(|_| Session::new(directory.path(), "vault", 64).unwrap()).collect();
+    for session in &mut flooding {
+        for astack in 0..64 {
+            session.post_extended(astack, wire::PING, &tags);
+        }
+    }
+    let until = Instant::now() + soak(Duration::from_secs(2));
+    let mut worst = Duration::ZERO;
+    let rings: u64 = std::thread::scope(|scope| {
+        let floods: Vec<_> =
+            flooding.iter().map(|one| scope.spawn(move || tricks::flood(one, until))).collect();
+        while Instant::now() < until {
+            let start = Instant::now();
+            let late = Line::connect(directory.path(), "vault").unwrap();
+            assert!(tricks::is_answered(&late, LIMIT), "the keeper is busy with rings");
+            worst = worst.max(start.elapsed());
+        }
+        floods.into_iter().map(|flood| flood.join().unwrap()).sum()
+    });
+    println!("{rings} rings; the longest honest question took {worst:?}");
+    assert!(worst < LIMIT, "{worst:?}");
+}
+
+/// One user has so many sessions, and those that it has go on.
+#[test]
+fn sessions_of_a_user_are_bounded() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    // For this process and the server that it starts.
+    let before = getrlimit(Resource::Nofile);
+    let most = rustix::process::Rlimit { current: Some(1 << 14), maximum: before.maximum };
+    if setrlimit(Resource::Nofile, most).is_err() {
+        println!("skipped: this user may not have 16,384 descriptors");
+        return;
+    }
+    let (directory, _server, mut canary) = stage();
+    let mut sessions = Vec::new();
+    while sessions.len() < 3000 {
+        let Ok(session) = Session::new(directory.path(), "vault", 1) else { break };
+        sessions.push(session);
+    }
+    assert_eq!(1 + sessions.len(), limits::SESSIONS_PER_USER);
+    assert_eq!(limits::SESSIONS_PER_USER, 2048);
+    assert_eq!(canary.ping(0, LIMIT), Some(0));
+    let last = sessions.last_mut().unwrap();
+    assert_eq!(last.ping(0, LIMIT), Some(0));
+    // Who leaves makes room.
+    drop(sessions.swap_remove(0));
+    assert!(eventually(LIMIT, || Session::new(directory.path(), "vault", 1).is_ok()));
 }
 
 /// A connection has five seconds to bind, whatever it says meanwhile.
