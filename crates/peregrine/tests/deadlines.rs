@@ -348,3 +348,26 @@ fn what_has_no_time_left_is_not_sent() {
     let error = client.with_timeout(Duration::ZERO).count().unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No), "{error}");
 }
+
+/// Whoever listens there says nothing.
+#[test]
+fn binding_without_a_limit_takes_five_seconds_at_most() {
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addresses = [
+        format!("tcp:clock@{}", tcp.local_addr().unwrap()),
+        format!("udp:clock@{}", udp.local_addr().unwrap()),
+    ];
+    std::thread::scope(|scope| {
+        for address in addresses {
+            scope.spawn(move || {
+                let begun = Instant::now();
+                let error = ClockClient::bind(&address).expect_err("nobody answers");
+                let took = begun.elapsed();
+                assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
+                assert!(took > Duration::from_secs(2) && took < LONG, "{address}: {took:?}");
+                println!("{address}: {took:?}, {error}");
+            });
+        }
+    });
+}

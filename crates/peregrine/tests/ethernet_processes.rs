@@ -9,6 +9,7 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -107,6 +108,30 @@ fn echo() {
     }
 }
 
+/// What the ordinary datagrams begin with.
+const ORDINARY: &str = "an ordinary datagram, which is not for Peregrine and not its own";
+
+/// Whether these bytes stand anywhere in the writable memory of a process.
+fn memory_has(pid: u32, wanted: &str) -> bool {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).expect("a process");
+    let memory = std::fs::File::open(format!("/proc/{pid}/mem")).expect("its memory");
+    let mut chunk = vec![0; 1 << 20];
+    maps.lines().filter(|line| line.split(' ').nth(1).is_some_and(|may| may.starts_with("rw"))).any(
+        |line| {
+            let (from, to) =
+                line.split(' ').next().and_then(|at| at.split_once('-')).expect("a map");
+            let [from, to] = [from, to].map(|at| u64::from_str_radix(at, 16).expect("an address"));
+            // Pieces overlap, so that nothing is missed that lies on the edge of two.
+            (from..to).step_by(chunk.len() - wanted.len()).any(|at| {
+                let most = chunk.len().min((to - at) as usize);
+                let read = memory.read_at(&mut chunk[..most], at).unwrap_or(0);
+                // What stands there is text, whatever is around it; and this search is a fast one.
+                String::from_utf8_lossy(&chunk[..read]).contains(wanted)
+            })
+        },
+    )
+}
+
 /// Echoes while `going`: how many there were. One that does not come back fails.
 fn ordinary_traffic(going: &AtomicBool) -> [u64; 2] {
     let mut stream = TcpStream::connect((ENDS[SERVERS], ECHO)).unwrap();
@@ -126,12 +151,12 @@ fn ordinary_traffic(going: &AtomicBool) -> [u64; 2] {
         });
         assert!(back.iter().zip(0..).all(|(one, at): (_, u64)| *one == (at * 7 + made[0]) as u8));
         made[0] += 1;
-        let sent = made[1].to_le_bytes();
+        let sent = [ORDINARY.as_bytes(), &made[1].to_le_bytes()].concat();
         // Datagrams may be lost, not all of them.
         let came = (0..20).any(|_| {
-            let mut back = [0; 64];
+            let mut back = [0; 128];
             socket.send(&sent).expect("a way there");
-            socket.recv(&mut back).is_ok() && back[..8] == sent
+            socket.recv(&mut back).is_ok_and(|bytes| back[..bytes] == sent)
         });
         assert!(came, "no datagram comes back");
         made[1] += 1;
@@ -201,6 +226,12 @@ fn processes_at_one_interface_do_not_disturb_each_other() {
                 );
             }
             assert!(has_program(link, CLIENTS));
+            // Its own frames are there, so whatever the kernel put there would be found.
+            assert!(
+                memory_has(one.id(), &"\u{1}".repeat(1000)),
+                "an argument that came in a frame"
+            );
+            assert!(!memory_has(one.id(), ORDINARY), "a frame of others");
             stop(path);
             let made: Vec<u64> = callers
                 .iter_mut()

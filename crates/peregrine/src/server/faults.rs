@@ -104,9 +104,10 @@ impl Faults {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::binding::{BindOptions, Binding};
     use crate::call::{Reply, Request, Serve, Served};
     use crate::interface::{Digest, Interface, Known};
-    use crate::{BindOptions, Binding, Server};
+    use crate::server::Server;
 
     static NOTHING: Interface = Interface {
         name: "Nothing",

@@ -60,7 +60,6 @@ fn run() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::limits;
     use rustix::event::{EventfdFlags, eventfd};
     use rustix::net::sockopt;
     use std::io::Write as _;
@@ -81,7 +80,9 @@ mod tests {
 
     #[test]
     fn nobody_is_let_in_while_256_descriptors_wait_to_be_closed() {
-        assert_eq!((CLOSERS_MAX, limits::CLOSING_MAX), (16, 256));
+        // As `limits.rs` has it, which is not for this room.
+        const MOST: usize = 256;
+        assert_eq!(CLOSERS_MAX, 16);
         let until = Instant::now() + Duration::from_secs(30);
         let (slow, peers): (Vec<_>, Vec<_>) = (0..CLOSERS_MAX).map(|_| slow_to_close()).unzip();
         slow.into_iter().for_each(close_elsewhere);
@@ -90,11 +91,11 @@ mod tests {
             assert!(Instant::now() < until, "the threads do not take them");
             std::thread::yield_now();
         }
-        for waiting in 0..limits::CLOSING_MAX {
-            assert!(!is_congested(limits::CLOSING_MAX), "{waiting} wait");
+        for waiting in 0..MOST {
+            assert!(!is_congested(MOST), "{waiting} wait");
             close_elsewhere(eventfd(0, EventfdFlags::CLOEXEC).unwrap());
         }
-        assert!(is_congested(limits::CLOSING_MAX));
+        assert!(is_congested(MOST));
         drop(peers);
         while is_congested(1) {
             assert!(Instant::now() < until, "they are never closed");

@@ -216,8 +216,16 @@ impl Stash {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::Use;
     use crate::device::train::tests::Namespaces;
     use crate::sys::interface_of;
+
+    #[test]
+    fn frames_of_a_process_have_eight_mebibytes() {
+        assert_eq!(MEMORY, 8 << 20);
+        assert_eq!(u64::from(LAYOUT.frame) * u64::from(LAYOUT.count), MEMORY);
+        assert_eq!(Use::Service.frames().0, 2048, "frames that may wait for a server");
+    }
 
     /// No driver here does without copies, so the pool is told that this one did.
     #[test]

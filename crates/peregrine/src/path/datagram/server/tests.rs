@@ -245,6 +245,8 @@ fn memory_of_a_socket_is_bounded_as_documented() {
     assert_eq!(limits::PARTIAL_BYTES_PER_HOST, 64 * MIB);
     assert_eq!(limits::CALLERS_MAX * BOX_BYTES, 24 * MIB, "small results");
     assert_eq!(2 * limits::SPARE_BYTES_MAX, 32 * MIB, "spare memory for calls and results");
+    // What has descriptors in its queue and waits to be closed: `sys/closing.rs` holds the rest.
+    assert_eq!(limits::CLOSING_MAX, 256);
     // A name has 255 bytes at most, and each reference count two words.
     let names = 255 + 4 * size_of::<usize>();
     let bound = size_of::<Record>() + size_of::<Row>() + size_of::<CallerInfo>() + names;
