@@ -40,16 +40,17 @@ pub(crate) fn carry_away(session: &Session, astack: u32) -> usize {
     futex::requeue(word, futex::Flags::empty(), 0, i32::MAX as u32, elsewhere).unwrap_or(0)
 }
 
+/// Rings for 64 A-stacks; how often that was possible. A full socket is as good: it is never empty.
+pub(crate) fn ring_all(session: &Session) -> u64 {
+    let rings = (0..64).map(|astack| super::wire::request(super::wire::RING, astack));
+    rings.map(|ring| u64::from(session.line.say(&ring).is_ok())).sum()
+}
+
 /// Rings without end, until `until`; how often.
 pub(crate) fn flood(session: &Session, until: Instant) -> u64 {
     let mut rings = 0;
     while Instant::now() < until {
-        for astack in 0..64 {
-            // A full socket is as good: it is never empty.
-            rings += u64::from(
-                session.line.say(&super::wire::request(super::wire::RING, astack)).is_ok(),
-            );
-        }
+        rings += ring_all(session);
     }
     rings
 }
