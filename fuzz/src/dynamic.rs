@@ -75,9 +75,8 @@ fn serve(described: &Described, message: &[u8]) {
         departs: None,
     };
     let mut memory = [0; 4096];
-    let (answer, at, bytes) =
-        execute(&server, &incoming, Space::of_mut(&mut memory), &mut EStack::default());
-    assert!(at as usize + bytes as usize <= 4096 && answer != Answer::PostAgain);
+    let ran = execute(&server, &incoming, Space::of_mut(&mut memory), &mut EStack::default());
+    assert!(ran.head_at + ran.head_bytes <= 4096 && ran.answer != Answer::PostAgain);
 }
 
 fn call(described: &Described, message: &[u8], order: ByteOrder) {

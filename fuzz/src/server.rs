@@ -1,7 +1,7 @@
 //! A server stub, on any message under any header: it answers, and stays within its memory.
 
 use peregrine::Kind;
-use peregrine::call::{Answer, EStack, Incoming, PING, execute};
+use peregrine::call::{Answer, EStack, Incoming, PING, Ran, execute};
 use peregrine::value::{Reader, Space, Value, Window};
 
 use super::{EverythingServer, Object};
@@ -27,7 +27,8 @@ pub fn run(bytes: &[u8]) {
     let mut reply = vec![0xaa; 4096 + 1024 * usize::from(header[1])];
     let mut estack = EStack::default();
     let server = EverythingServer::new(Object);
-    let (answer, at, bytes) = execute(&server, &incoming, Space::of_mut(&mut reply), &mut estack);
+    let Ran { answer, head_at: at, head_bytes: bytes, .. } =
+        execute(&server, &incoming, Space::of_mut(&mut reply), &mut estack);
     let head = Window::from(&*reply).part(at as usize, bytes as usize).expect("within the reply");
     if matches!(answer, Answer::NotExecuted | Answer::MayHaveExecuted) {
         let mut head = Reader::new(head);

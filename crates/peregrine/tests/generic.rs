@@ -10,7 +10,9 @@ use contract::{
     Chain, Colour, Contract as _, ContractClient, ContractServer, Object, Person, Pixel, Place,
     Point,
 };
-use peregrine::call::{Answer, EStack, Incoming, Refusal, Reply, Request, Serve, Served, execute};
+use peregrine::call::{
+    Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
+};
 use peregrine::interface::{Described, Known};
 use peregrine::value::{ByteOrder, Space, Window, align_up};
 use peregrine::{
@@ -167,7 +169,8 @@ fn answer(serve: &dyn Serve, message: &Message) -> (Answer, u32, u32, Vec<u8>) {
     };
     let mut memory = vec![0; 1 << 16];
     let space = Space::of_mut(&mut memory);
-    let (answer, at, bytes) = execute(serve, &incoming, space, &mut EStack::default());
+    let Ran { answer, head_at: at, head_bytes: bytes, .. } =
+        execute(serve, &incoming, space, &mut EStack::default());
     (answer, at, bytes, memory)
 }
 

@@ -93,6 +93,35 @@ const UPWARD: &[(&str, &str, &str)] = &[
     ("binding", "stub", "`ping` is a call like any other, and `Binding` makes it"),
 ];
 
+/// What is done around every procedure, and the only files of the library beside those of `call/` in
+/// which it may stand.
+const SERVING: &[(&str, &[&str])] = &[
+    ("tell_caller(", &["path/serving.rs"]),
+    ("serve_call(", &["path/serving.rs"]),
+    ("serve_calls_of(", &["path/serving.rs"]),
+    ("leave_call(", &["path/serving.rs"]),
+    ("Nested::enter(", &["path/serving.rs"]),
+    ("extensions::enter(", &["path/serving.rs"]),
+    ("extensions::leave(", &["path/serving.rs"]),
+    ("counting.begin(", &["path/serving.rs"]),
+    ("counting.end(", &["path/serving.rs"]),
+    ("Refusal::given_up(", &["path/serving.rs"]),
+    ("Refusal::late(", &["path/serving.rs"]),
+    // Panics of other kinds: of service threads, of the owner's hook, of the keeper's callbacks, and
+    // of objects that are dropped.
+    (
+        "catch_unwind(",
+        &[
+            "path/serving.rs",
+            "server/datagram.rs",
+            "server/faults.rs",
+            "server/receivers.rs",
+            "keeper.rs",
+            "sys/fragile.rs",
+        ],
+    ),
+];
+
 /// Files of the workspace in which the word `unsafe` may stand, and why.
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/src/lib.rs", "denies it"),
@@ -283,6 +312,28 @@ fn functions_taken(text: &str) -> Vec<String> {
         ["Fn(", "FnMut(", "FnOnce(", ": fn(", "&fn("].iter().any(|function| line.contains(function))
     };
     text.lines().filter(taken).map(|line| format!("takes a function: {}", line.trim())).collect()
+}
+
+/// Where something is done around a procedure outside of the file for that.
+fn ceremonies(path: &str, text: &str) -> Vec<String> {
+    let Some(file) = path.strip_prefix("crates/peregrine/src/") else { return Vec::new() };
+    let text = text.split("\nmod tests {").next().unwrap_or(text);
+    let stray = |(what, files): &&(&str, &[&str])| {
+        let stands = text.lines().map(code).any(|line| line.contains(what));
+        stands && !file.starts_with("call/") && !files.contains(&file)
+    };
+    SERVING.iter().filter(stray).map(|(what, _)| format!("{path}: `{what}`")).collect()
+}
+
+#[test]
+fn what_surrounds_a_procedure_is_in_one_file() {
+    let is_code = |path: &str| !path.ends_with("tests.rs") && !path.contains("/fuzzing");
+    let files = sources().into_iter().filter(|(path, _)| is_code(path));
+    none(files.flat_map(|(path, text)| ceremonies(&path, &text)).collect());
+    let place = "crates/peregrine/src/path/local/server.rs";
+    assert_eq!(ceremonies(place, "fn f() { catch_unwind(g); extensions::leave() }").len(), 2);
+    assert_eq!(ceremonies(place, "// catch_unwind(\nmod tests {\ncatch_unwind(").len(), 0);
+    assert_eq!(ceremonies("crates/peregrine/src/call/caller.rs", "leave_call()").len(), 0);
 }
 
 #[test]

@@ -318,7 +318,7 @@ impl Server {
                     departs: None,
                 };
                 let reply = Space::of_mut(&mut reply[..]);
-                let (answer, ..) = execute(server, &incoming, reply, estack);
+                let answer = execute(server, &incoming, reply, estack).answer;
                 fine &= answer == peregrine::call::Answer::Ok;
             }
         });

@@ -229,6 +229,7 @@ thread_local! {
 /// assert!(peregrine::caller().is_none());
 /// ```
 pub fn caller() -> Option<Caller> {
+    inside()?;
     let info = CALLER.with_borrow(Clone::clone)?;
     // A call within the process is nobody's but this thread's.
     let calls =
@@ -239,9 +240,15 @@ pub fn caller() -> Option<Caller> {
 /// Of a thread that runs no call.
 const OUTSIDE: u32 = u32::MAX;
 
+/// What a thread notes that runs a call of this process.
+const fn inside_of(process: u32) -> u32 {
+    // A caller over a network may say that it is any process.
+    if process == OUTSIDE { OUTSIDE - 1 } else { process }
+}
+
 thread_local! {
-    /// The process whose call this thread runs (zero if nobody knows it), or [`OUTSIDE`]: the same,
-    /// for those in a hurry.
+    /// The process whose call this thread runs (zero if nobody knows it), or [`OUTSIDE`]. What else
+    /// is noted of a call counts only while this says that the thread runs one.
     static INSIDE: Cell<u32> = const { Cell::new(OUTSIDE) };
 }
 
@@ -252,22 +259,53 @@ pub(crate) fn inside() -> Option<u32> {
     (process != OUTSIDE).then_some(process)
 }
 
-/// Puts the caller in place; gives back whoever was there.
-pub(crate) fn enter(info: Option<Arc<CallerInfo>>) -> Option<Arc<CallerInfo>> {
-    // Who calls over a network may say that it is any process.
-    INSIDE.set(info.as_ref().map_or(OUTSIDE, |info| info.process.min(OUTSIDE - 1)));
-    CALLER.replace(info)
+/// The caller of the calls that this thread runs from now on.
+pub(crate) fn tell_caller(info: Option<Arc<CallerInfo>>) {
+    drop(CALLER.replace(info));
 }
 
-/// From here on the calls that this thread runs come from there.
+/// Where the calls come from that this thread runs from now on.
 pub(crate) fn serve_calls_of(calls: Option<Arc<dyn Calls>>) {
     drop(CALLS.replace(calls));
 }
 
-/// This thread is about to run the call of that number.
+/// This thread is about to run the call of that number, which a process makes.
 #[inline(always)]
-pub(crate) fn serve_call(call: u64) {
+pub(crate) fn serve_call(call: u64, process: u32) {
     CALL.set(call);
+    INSIDE.set(inside_of(process));
+}
+
+/// This thread runs no call any more.
+#[inline(always)]
+pub(crate) fn leave_call() {
+    INSIDE.set(OUTSIDE);
+}
+
+/// A call that this thread makes and runs itself, perhaps while it runs another one: that one is in
+/// its place again when this is dropped.
+pub(crate) struct Nested {
+    inside: u32,
+    caller: Option<Arc<CallerInfo>>,
+    due: Option<Instant>,
+}
+
+impl Nested {
+    pub(crate) fn enter(caller: &Arc<CallerInfo>, due: Option<Instant>) -> Self {
+        Self {
+            inside: INSIDE.replace(inside_of(caller.process)),
+            caller: CALLER.replace(Some(Arc::clone(caller))),
+            due: DUE.replace(due),
+        }
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        INSIDE.set(self.inside);
+        drop(CALLER.replace(self.caller.take()));
+        DUE.set(self.due);
+    }
 }
 
 /// When the time of the call is up that this thread runs.

@@ -17,14 +17,14 @@ mod turns;
 
 pub use caller::{Caller, PathKind, caller};
 pub(crate) use caller::{
-    CallerInfo, Calls, due, enter, inside, serve_call, serve_calls_of, set_due,
+    CallerInfo, Calls, Nested, due, inside, leave_call, serve_call, serve_calls_of, tell_caller,
 };
 pub(crate) use exported::Exported;
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
-pub use serve::{Answer, EStack, Incoming, Serve, Served, execute};
-pub(crate) use serve::{Placed, Ran, execute_in_place, execute_whole, refuse};
+pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};
+pub(crate) use serve::{Placed, execute_in_place, refuse};
 
 use core::time::Duration;
 use std::time::Instant;

@@ -131,38 +131,25 @@ pub(crate) struct Placed<'a> {
     pub(crate) copied: usize,
 }
 
-/// Runs a call and puts its answer into `reply`; returns what the head holds and where it is.
+/// What became of a call that was run.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran {
+    /// What the head of the reply holds.
+    pub answer: Answer,
+    /// Where the head of the reply is.
+    pub head_at: u32,
+    /// Bytes of the head.
+    pub head_bytes: u32,
+    /// Bytes of out blocks that were filled.
+    pub block_bytes: usize,
+}
+
+/// Runs a call and puts its answer into `reply`.
 ///
 /// # Panics
 /// If the procedure does; nothing that a caller can send makes it panic.
 #[inline(always)]
 pub fn execute<'a>(
-    serve: &dyn Serve,
-    incoming: &Incoming<'a>,
-    reply: Space<'a>,
-    estack: &'a mut EStack,
-) -> (Answer, u32, u32) {
-    let Ran { answer, head_at, head_bytes, .. } = execute_whole(serve, incoming, reply, estack);
-    (answer, head_at, head_bytes)
-}
-
-/// What became of a call that was run.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ran {
-    pub(crate) answer: Answer,
-    /// Where the head of the reply is, and how long.
-    pub(crate) head_at: u32,
-    pub(crate) head_bytes: u32,
-    /// Bytes of out blocks that were filled.
-    pub(crate) block_bytes: usize,
-}
-
-/// As [`execute`].
-///
-/// # Panics
-/// As [`execute`].
-#[inline(always)]
-pub(crate) fn execute_whole<'a>(
     serve: &dyn Serve,
     incoming: &Incoming<'a>,
     reply: Space<'a>,
@@ -181,9 +168,8 @@ pub(crate) fn execute_in_place<'a>(
     placed: Placed<'a>,
     reply: Space<'a>,
     blocks: &'a mut Vec<u32>,
-) -> (Answer, u32, u32) {
-    let ran = run(serve, Reply::noting(reply, blocks), || placed.request());
-    (ran.answer, ran.head_at, ran.head_bytes)
+) -> Ran {
+    run(serve, Reply::noting(reply, blocks), || placed.request())
 }
 
 #[inline(always)]
@@ -203,19 +189,24 @@ fn run<'a>(
         Err(Undone::Refused(refusal)) => reply.refuse(&refusal),
         Err(Undone::NotWhole) => reply.answer = Answer::PostAgain,
     }
-    reply.flush();
-    // Both lie within an A-stack, whose size fits 32 bits.
-    let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
-    Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
+    finish(reply)
 }
 
 /// Answers without running anything.
 #[cold]
-pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> (Answer, u32, u32) {
+pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
     let mut reply = Reply::new(reply, None);
     reply.refuse(refusal);
+    finish(reply)
+}
+
+/// The reply is complete.
+#[inline(always)]
+fn finish(reply: Reply<'_>) -> Ran {
     reply.flush();
-    (reply.answer, reply.head_at as u32, reply.head_bytes as u32)
+    // Both lie within an A-stack, whose size fits 32 bits.
+    let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
+    Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }
 
 /// Why a call was not run to its end.

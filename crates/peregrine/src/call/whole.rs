@@ -177,7 +177,7 @@ impl Sends {
             let reply = call.frame.reply_to();
             let (mut estack, mut blocks) = (EStack::default(), Vec::new());
             let mut message = vec![0u128; total.min(bytes).div_ceil(16)];
-            let (answer, at, length) = match way {
+            let ran = match way {
                 Way::Shared => {
                     let incoming = Incoming {
                         procedure: 1,
@@ -198,9 +198,11 @@ impl Sends {
                     execute_in_place(serve, placed, reply, &mut blocks)
                 }
             };
+            let Ran { answer, head_at, head_bytes, .. } = ran;
             gets.answer = answer;
-            let window = call.frame.reply_space().part(at as usize, length as usize).unwrap();
-            gets.head = vec![0; length as usize];
+            let (at, length) = (head_at as usize, head_bytes as usize);
+            let window = call.frame.reply_space().part(at, length).unwrap();
+            gets.head = vec![0; length];
             window.read(0, &mut gets.head).unwrap();
             if answer == Answer::Ok {
                 let taken = call.take_blocks(0);
@@ -331,7 +333,8 @@ fn lengths_that_contradict_each_other_are_refused() {
 }
 
 fn run(incoming: &Incoming<'_>, reply: &mut [u8]) -> (Answer, u32, u32) {
-    execute(&echo(), incoming, Space::of_mut(reply), &mut EStack::default())
+    let ran = execute(&echo(), incoming, Space::of_mut(reply), &mut EStack::default());
+    (ran.answer, ran.head_at, ran.head_bytes)
 }
 
 #[test]
@@ -354,7 +357,7 @@ fn every_export_answers_a_ping_without_arguments() {
     let mut in_place = |message: &mut [u8]| {
         let placed = Placed { procedure: PING, message, head_bytes: 0, copied: 0 };
         let mut reply = [0; 64];
-        execute_in_place(&echo(), placed, Space::of_mut(&mut reply), &mut blocks).0
+        execute_in_place(&echo(), placed, Space::of_mut(&mut reply), &mut blocks).answer
     };
     assert_eq!(in_place(&mut []), Answer::Ok);
     assert_eq!(in_place(&mut [1]), Answer::NotExecuted);
@@ -405,7 +408,8 @@ fn why_there_is_no_result_fits_any_reply() {
         for executed in [Executed::No, Executed::Maybe] {
             let mut reply = vec![0; bytes];
             let refusal = Refusal { kind: Kind::Panicked, executed, text: text.clone() };
-            let (answer, at, length) = refuse(Space::of_mut(&mut reply), &refusal);
+            let Ran { answer, head_at: at, head_bytes: length, .. } =
+                refuse(Space::of_mut(&mut reply), &refusal);
             let expected = match executed {
                 Executed::No => Answer::NotExecuted,
                 Executed::Maybe => Answer::MayHaveExecuted,
@@ -463,10 +467,11 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
 #[test]
 fn a_procedure_is_told_who_called() {
     assert!(caller().is_none() && inside().is_none() && due().is_none());
-    assert!(enter(Some(info(PathKind::Local, 77))).is_none());
+    tell_caller(Some(info(PathKind::Local, 77)));
     let given_up = Arc::new(GivenUp(3, AtomicBool::new(false)));
     serve_calls_of(Some(given_up.clone()));
-    serve_call(3);
+    assert!(caller().is_none(), "no call runs yet");
+    serve_call(3, 77);
     let one = caller().expect("a caller");
     assert_eq!((one.process(), one.user(), one.group(), one.export()), (77, 5, 6, "name"));
     assert_eq!(
@@ -479,28 +484,32 @@ fn a_procedure_is_told_who_called() {
     given_up.1.store(true, Ordering::Relaxed);
     assert!(one.is_cancelled());
     // Another call of the same caller is not.
-    serve_call(4);
+    serve_call(4, 77);
     assert!(!caller().expect("a caller").is_cancelled() && one.is_cancelled());
     let (soon, late) = (Duration::from_secs(100), Instant::now());
-    assert!(set_due(Some(Instant::now() + soon)).is_none());
-    let limited = caller().expect("a caller");
-    assert!(due().is_some() && !limited.is_cancelled());
-    assert!(limited.remaining().is_some_and(|left| left > soon / 2 && left <= soon));
-    assert!(set_due(Some(late)).is_some());
-    let late = caller().expect("a caller");
-    assert_eq!(late.remaining(), Some(Duration::ZERO));
-    assert!(late.is_cancelled());
+    {
+        let _limited = Nested::enter(&info(PathKind::Local, 77), Some(Instant::now() + soon));
+        let limited = caller().expect("a caller");
+        assert!(due().is_some() && !limited.is_cancelled());
+        assert!(limited.remaining().is_some_and(|left| left > soon / 2 && left <= soon));
+        let _late = Nested::enter(&info(PathKind::Local, 77), Some(late));
+        let late = caller().expect("a caller");
+        assert_eq!(late.remaining(), Some(Duration::ZERO));
+        assert!(late.is_cancelled());
+    }
+    assert!(due().is_none() && caller().is_some());
     // Nobody gives up a call within a process but by its limit.
-    set_due(None);
-    serve_call(3);
-    enter(Some(info(PathKind::InProcess, 78)));
-    assert!(!caller().expect("a caller").is_cancelled());
+    serve_call(3, 77);
+    let nested = Nested::enter(&info(PathKind::InProcess, 78), None);
+    assert!(inside() == Some(78) && !caller().expect("a caller").is_cancelled());
+    drop(nested);
+    assert!(inside() == Some(77) && caller().expect("a caller").is_cancelled());
     // Over networks anybody may say that it is any process.
-    enter(Some(info(PathKind::Udp, u32::MAX)));
+    serve_call(3, u32::MAX);
     assert_eq!(inside(), Some(u32::MAX - 1));
-    enter(Some(info(PathKind::Udp, 0)));
+    serve_call(3, 0);
     assert_eq!(inside(), Some(0));
-    assert!(enter(None).is_some());
+    leave_call();
     assert!(inside().is_none() && due().is_none() && caller().is_none());
 }
 
@@ -508,7 +517,7 @@ fn a_procedure_is_told_who_called() {
 fn a_chain_ends_with_the_caller() {
     let chain_of = |links: &[u32], process| {
         chain::enter(links.iter().map(|process| [1, 2, *process, 0]));
-        enter(Some(info(PathKind::Udp, process)));
+        let _call = Nested::enter(&info(PathKind::Udp, process), None);
         caller().expect("a caller").chain()
     };
     assert_eq!(chain_of(&[], 5), [5]);
@@ -518,7 +527,7 @@ fn a_chain_ends_with_the_caller() {
     // Nobody vouches for who calls: the chain is what there is.
     assert_eq!(chain_of(&[3, 4], 0), [3, 4]);
     chain::leave();
-    assert_eq!(caller().expect("a caller").chain(), [0]);
+    assert_eq!(chain_of(&[], 0), [0]);
 }
 
 #[test]

@@ -9,13 +9,13 @@
 //! could give up in time, but objects under test would then run where their test does not expect them.
 
 use core::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::serving;
 use crate::call::{
-    Call, CallPath, CallerInfo, EStack, Incoming, PathKind, Refusal, Returned, Serve, enter,
-    execute, extensions, refuse, set_due,
+    Answer, Call, CallPath, CallerInfo, EStack, Incoming, PathKind, Ran, Returned, Serve, execute,
+    extensions, refuse,
 };
 use crate::error::{CallError, Executed, Kind, Phase};
 
@@ -64,20 +64,19 @@ impl CallPath for InProcess {
             arrives: None,
             departs: None,
         };
-        let before = (enter(Some(Arc::clone(&self.caller))), set_due(due));
         let reply = call.frame.reply_to();
-        let run = AssertUnwindSafe(|| execute(&*self.serve, &incoming, reply, &mut estack));
-        let (answer, head_at, head_bytes) =
-            catch_unwind(run).unwrap_or_else(|panic| refuse(reply, &Refusal::panicked(panic)));
-        enter(before.0);
-        set_due(before.1);
+        let ran = serving::within(&self.caller, due, || {
+            execute(&*self.serve, &incoming, reply, &mut estack)
+        });
+        let Ran { answer, head_at, head_bytes, .. } =
+            ran.unwrap_or_else(|refusal| refuse(reply, &refusal));
         estack.trim();
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
         if is_late() {
             let text = "the procedure has outlived the limit";
             return Err(CallError::new(Kind::TimedOut, Executed::Maybe, text));
         }
-        if answer == crate::call::Answer::Ok {
+        if answer == Answer::Ok {
             call.take_blocks(0).map_err(|invalid| {
                 CallError::new(Kind::BadResult, Executed::Maybe, invalid.to_string())
                     .in_phase(Phase::Unmarshal)

@@ -163,6 +163,63 @@ impl Rows {
     }
 }
 
+/// Rows that a thread has looked up lately. It keeps their objects alive until it
+/// [forgets](Self::forget) them.
+#[derive(Default)]
+pub(crate) struct Lately {
+    last: Option<Found>,
+    /// Others, by the last bits of their numbers.
+    others: [Option<Found>; Self::OTHERS],
+}
+
+/// A row, and its number in the table of a session or connection.
+struct Found {
+    table: u64,
+    number: u32,
+    row: Arc<Row>,
+}
+
+impl Lately {
+    const OTHERS: usize = 16;
+
+    /// The row of that number in a table, which is looked up there unless the thread still has it.
+    #[inline]
+    pub(super) fn get(
+        &mut self,
+        table: u64,
+        number: u32,
+        look_up: impl FnOnce() -> Option<Arc<Row>>,
+    ) -> Option<&Arc<Row>> {
+        let is_it = |found: &Found| found.table == table && found.number == number;
+        if !self.last.as_ref().is_some_and(is_it) {
+            self.turn_to(table, number, look_up);
+        }
+        self.last.as_ref().map(|found| &found.row)
+    }
+
+    #[cold]
+    fn turn_to(&mut self, table: u64, number: u32, look_up: impl FnOnce() -> Option<Arc<Row>>) {
+        if let Some(last) = self.last.take() {
+            let place = last.number as usize % Self::OTHERS;
+            self.others[place] = Some(last);
+        }
+        let place = &mut self.others[number as usize % Self::OTHERS];
+        let found = place.take_if(|found| found.table == table && found.number == number);
+        let looked_up = || look_up().map(|row| Found { table, number, row });
+        self.last = found.or_else(looked_up);
+    }
+
+    /// Forgets the row that was asked for last.
+    pub(super) fn forget_last(&mut self) {
+        self.last = None;
+    }
+
+    /// Forgets all of them.
+    pub(super) fn forget(&mut self) {
+        *self = Self::default();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,7 +14,7 @@ use super::crew::Crew;
 use super::export::Export;
 use super::session::epoch;
 use crate::address::Endpoint;
-use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait, serve_calls_of};
+use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait};
 use crate::counters::{Page, SessionTold, Visitor};
 use crate::device::tcp::{Listener, Stream};
 use crate::device::udp::Udp;
@@ -295,10 +295,7 @@ pub(super) struct Line {
 impl Line {
     /// A thread's visit.
     pub(super) fn attend(line: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
-        serve_calls_of(Some(Arc::clone(line) as Arc<dyn Calls>));
-        let attended = line.incoming.attend(worker, &Visit(line));
-        serve_calls_of(None);
-        attended
+        line.incoming.attend(worker, &Visit(line))
     }
 
     /// It has ended: it is forgotten.
@@ -464,6 +461,10 @@ impl Host for Visit<'_> {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
         Ok(network.export(name)?.description())
+    }
+
+    fn calls(&self) -> Arc<dyn Calls> {
+        Arc::clone(self.0) as Arc<dyn Calls>
     }
 
     fn called(&self) {

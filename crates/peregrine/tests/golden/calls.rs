@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use peregrine::call::{Answer, EStack, Incoming, Reply, Request, Serve, Served, execute};
+use peregrine::call::{Answer, EStack, Incoming, Ran, Reply, Request, Serve, Served, execute};
 use peregrine::interface::Known;
 use peregrine::value::{ByteOrder, Space, Window};
 use peregrine::{BindOptions, Binding, CallError, Executed, Kind, Lent, Out, Value, interface};
@@ -276,7 +276,8 @@ fn a_server_stub_answers_to_the_byte() {
         let server = GoldenServer::new(Object);
         let mut estack = EStack::default();
         let run = || execute(&server, &incoming, Space::of_mut(&mut reply), &mut estack);
-        let Ok((answer, head_at, head_bytes)) = catch_unwind(AssertUnwindSafe(run)) else {
+        let ran = catch_unwind(AssertUnwindSafe(run));
+        let Ok(Ran { answer, head_at, head_bytes, .. }) = ran else {
             // Paths catch panics and refuse; what a client makes of it is held below.
             assert_eq!(*case, "stop");
             continue;

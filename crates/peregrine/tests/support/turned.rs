@@ -3,7 +3,9 @@
 //! It knows of its interface what the description says and nothing else: so it turns whole messages
 //! by walking over types, lets a server of this machine answer, and turns the reply.
 
-use peregrine::call::{Answer, EStack, Incoming, Refusal, Reply, Request, Serve, Served, execute};
+use peregrine::call::{
+    Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
+};
 use peregrine::interface::{Body, Direction, Field, Known, Procedure, Shape, Type};
 use peregrine::value::{ByteOrder, Invalid, Space, Window, align_up};
 
@@ -262,7 +264,7 @@ impl<S: Serve> Serve for Turned<S> {
             blocks.push(block.ok_or(Invalid::TooLong)?);
         }
         let space = Space::of_mut(&mut memory);
-        let (answer, head_at, head_bytes) =
+        let Ran { answer, head_at, head_bytes, .. } =
             execute(&self.0, &incoming, space, &mut EStack::default());
         let filled = |index: usize| {
             u32::from_le_bytes(memory[4 * index..][..4].try_into().expect("four bytes")) as usize

@@ -20,7 +20,6 @@ pub(crate) mod fuzzing;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
 
@@ -35,14 +34,14 @@ use super::keeping::{Frame, Holdings, Peer, Results, Shelf, Spare};
 use super::packing::{pack, written};
 use super::{BUFFER_BYTES, moment};
 use crate::call::{
-    Answer, Calls, EStack, Placed, Refusal, enter, execute_in_place, extensions, refuse,
-    serve_call, serve_calls_of,
+    Answer, Calls, EStack, Placed, Ran, Refusal, execute_in_place, extensions, refuse,
 };
 use crate::counters::{Counting, Page, ThreadKind};
 use crate::device::{Arrival, BYTES_MAX, Node, Socket, Until, datagrams};
 use crate::error::Kind as Why;
 use crate::limits;
 use crate::path::rows::Row;
+use crate::path::serving::{Begins, Serving};
 use crate::protocol::exchange::bind::{Cookies, OnLink};
 use crate::protocol::exchange::callee::{Callee, Received, Retain, Standing, Then};
 use crate::protocol::exchange::caller::Dropped;
@@ -140,9 +139,7 @@ pub(crate) struct Hand {
     /// Whose record is to be forgotten.
     leaves: Option<Handle>,
     blocks: Vec<u32>,
-    /// Whether it is noted that the thread's calls are those of this service.
-    serves: bool,
-    counting: Counting,
+    serving: Serving,
 }
 
 /// A call that is to be run.
@@ -161,6 +158,11 @@ impl Work {
     /// Who calls.
     pub(crate) const fn caller(&self) -> u32 {
         self.place
+    }
+
+    /// Bytes of its message, without what it carries besides.
+    const fn body(&self) -> u32 {
+        self.shape.total.saturating_sub(self.shape.extension as u32)
     }
 }
 
@@ -269,8 +271,7 @@ impl Service {
             spare: Spare::default(),
             leaves: None,
             blocks: Vec::new(),
-            serves: false,
-            counting: Counting::new(&self.page, ThreadKind::Datagram),
+            serving: Serving::new(Counting::new(&self.page, ThreadKind::Datagram)),
         })
     }
 
@@ -377,7 +378,7 @@ impl Service {
             if header.kind.binds() {
                 // That locks records itself.
                 if let Some((_, before)) = held.take() {
-                    self.say(before, &mut hand.output, &hand.counting);
+                    self.say(before, &mut hand.output, &hand.serving.counting);
                 }
                 let body = memory[payload].to_vec();
                 self.bind(now, &header, &body, &hand.from);
@@ -385,7 +386,7 @@ impl Service {
             }
             if held.as_ref().is_none_or(|(locked, _)| *locked != place) {
                 if let Some((_, before)) = held.take() {
-                    self.say(before, &mut hand.output, &hand.counting);
+                    self.say(before, &mut hand.output, &hand.serving.counting);
                 }
                 let Some(record) = self.record(place) else {
                     let nobody = Callee::vacant(place);
@@ -414,7 +415,7 @@ impl Service {
                         hand.rest = Some((arrival, number + 1));
                     }
                     if let Some((_, inner)) = held {
-                        self.say(inner, &mut hand.output, &hand.counting);
+                        self.say(inner, &mut hand.output, &hand.serving.counting);
                     }
                     return Some(work);
                 }
@@ -428,7 +429,7 @@ impl Service {
             if alone {
                 self.expect(hand, &mut inner);
             }
-            self.say(inner, &mut hand.output, &hand.counting);
+            self.say(inner, &mut hand.output, &hand.serving.counting);
         }
         None
     }
@@ -471,7 +472,7 @@ impl Service {
             self.calls.goes_on(inner.group);
         }
         match received.then {
-            Then::Dropped(Dropped::Again) => hand.counting.came_again(),
+            Then::Dropped(Dropped::Again) => hand.serving.counting.came_again(),
             Then::Nothing | Then::Dropped(_) => {}
             Then::Begin(range) => {
                 if !self.socket.merges() {
@@ -516,7 +517,13 @@ impl Service {
     /// Answers a call that is not run.
     #[cold]
     pub(crate) fn refuse_work(&self, hand: &mut Hand, work: Work, refusal: &Refusal) {
-        hand.counting.refused(Some(&work.row.tally));
+        hand.serving.counting.refused(Some(&work.row.tally));
+        self.answer_refusal(hand, work, refusal);
+    }
+
+    /// As [`refuse_work`](Self::refuse_work), of a call that is counted as refused already.
+    #[cold]
+    fn answer_refusal(&self, hand: &mut Hand, work: Work, refusal: &Refusal) {
         if let Where::Own(estack, bytes) = work.message {
             self.done_with(work.group, estack, bytes);
         }
@@ -524,7 +531,7 @@ impl Service {
         let mut inner = locked(&record.0);
         inner.waits = Waits::No;
         self.reply_no(hand, &mut inner, refusal);
-        self.say(inner, &mut hand.output, &hand.counting);
+        self.say(inner, &mut hand.output, &hand.serving.counting);
         self.part(hand);
         if self.line.any() {
             self.give_room(hand);
@@ -534,12 +541,11 @@ impl Service {
     /// Answers the call of a record, whose thread panicked outside of its procedure.
     #[cold]
     pub(crate) fn fail(&self, hand: &mut Hand, place: u32, refusal: &Refusal) {
-        enter(None);
-        extensions::leave();
+        hand.serving.forget();
         let Some(record) = self.record(place) else { return };
         let mut inner = locked(&record.0);
         self.reply_no(hand, &mut inner, refusal);
-        self.say(inner, &mut hand.output, &hand.counting);
+        self.say(inner, &mut hand.output, &hand.serving.counting);
     }
 
     /// Replies with a refusal.
@@ -548,7 +554,8 @@ impl Service {
         // Without memory nothing is kept, and what the client asks for again is empty.
         let frame = self.results.frame(&mut hand.spare, limits::MESSAGE_BYTES_MIN);
         let space = frame.as_ref().map(|frame| frame.reply(limits::MESSAGE_BYTES_MIN));
-        let (answer, at, head) = refuse(space.unwrap_or(Space::none()), refusal);
+        let Ran { answer, head_at: at, head_bytes: head, .. } =
+            refuse(space.unwrap_or(Space::none()), refusal);
         let shape = Shape { what: answer as u32, total: at + head, head, at, extension: 0 };
         match frame {
             Ok(mut frame) => {
@@ -590,112 +597,109 @@ impl Service {
     /// Runs a call and sends its result. When that was done, but for sending a small one: meanwhile
     /// the client may have run, on this very processor.
     pub(crate) fn run(&self, hand: &mut Hand, mut work: Work) -> Moment {
-        let Work { place, sequence, came, group, shape, row, message } = &mut work;
-        let (place, sequence, came, group) = (*place, *sequence, *came, *group);
-        let row = Arc::clone(row);
-        let extension = usize::from(shape.extension);
-        let refusal = if message.begins_given_up(self, place) {
-            // It waited, and nobody wants its result any more: the client is told that it will not run.
-            Some(Refusal::given_up())
-        } else if self.host.is_stopping() {
-            Some(Refusal::stopping())
-        } else if !row.admits(shape.total.saturating_sub(shape.extension.into())) {
-            Some(Row::refusal(Some(&row)))
-        } else if self.is_short_of_results(group) {
-            self.wait_for_results(hand, work);
-            return moment();
-        } else if extension > 0 {
-            let memory = message.memory(&mut hand.input, shape.total);
-            let extensions = Window::from(memory.get(..extension).unwrap_or(&[]));
-            let waited = || Duration::from_nanos(moment().since(came));
-            extensions::enter(extensions, waited).inspect_err(|_| extensions::leave()).err()
-        } else {
-            None
-        };
-        let bytes = row.message_bytes;
-        if let Some(refusal) = refusal {
-            self.refuse_work(hand, work, &refusal);
+        let is_given_up = work.message.begins_given_up(self, work.place);
+        if self.host.is_stopping() {
+            self.refuse_work(hand, work, &Refusal::stopping());
             return moment();
         }
+        if !is_given_up && work.row.admits(work.body()) && self.is_short_of_results(work.group) {
+            self.wait_for_results(hand, work);
+            return moment();
+        }
+        let bytes = work.row.message_bytes;
         let Ok(mut frame) = self.results.frame(&mut hand.spare, bytes) else {
-            extensions::leave();
             self.refuse_work(hand, work, &Refusal::exhausted("no memory for the result"));
             return moment();
         };
-        let reply = frame.reply(bytes);
-        let Hand { input, blocks, serves, .. } = hand;
-        let memory = message.memory(input, shape.total);
-        let message = memory.get_mut(extension..).unwrap_or(&mut []);
-        if !core::mem::replace(serves, true) {
-            serve_calls_of(Some(Arc::clone(&self.records) as Arc<dyn Calls>));
-        }
-        serve_call(name_of(place, sequence));
-        self.runs();
-        let before = enter(Some(Arc::clone(&row.caller)));
-        let (counts, bytes_in) = (shape.what != DESCRIBE, u64::from(shape.total));
-        let timed = if counts { hand.counting.begin(&row.tally) } else { None };
-        let (answer, head_at, head_bytes) = if shape.what == DESCRIBE {
-            blocks.clear();
-            self.describe(&row, reply)
-        } else {
-            let placed = Placed {
-                procedure: shape.what,
-                message,
-                head_bytes: shape.head as usize,
-                copied: (shape.at as usize).saturating_sub(extension),
-            };
-            // What a panic may leave broken is the object's own, as with a poisoned lock.
-            let call = || execute_in_place(&*row.serve, placed, reply, blocks);
-            catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-                blocks.clear();
-                refuse(reply, &Refusal::panicked(panic))
-            })
+        let result = match work.shape.what {
+            DESCRIBE => self.describe(&work, &mut frame),
+            _ => self.procedure(hand, &mut work, is_given_up, &mut frame),
         };
-        let took = Counting::took(timed);
-        enter(before);
-        if extension > 0 {
-            extensions::leave();
-        }
-        let outs = if answer == Answer::Ok { &**blocks } else { &[] };
-        let touched = match answer {
-            Answer::Ok => written(reply, outs).max(head_at as usize + head_bytes as usize),
-            // What the procedure had begun before.
-            _ => bytes,
+        let result = match result {
+            Ok(result) => result,
+            Err(refusal) => {
+                self.results.give_back(&mut hand.spare, frame);
+                self.answer_refusal(hand, work, &refusal);
+                return moment();
+            }
         };
-        let (at, total) = pack(reply, outs, head_at as usize, head_bytes as usize);
-        let (at, total) = (at as u32, total as u32);
-        let result = Shape { what: answer as u32, total, head: head_bytes, at, extension: 0 };
-        frame.touch(touched);
         if let Where::Own(estack, bytes) = work.message {
-            self.done_with(group, estack, bytes);
+            self.done_with(work.group, estack, bytes);
         }
         let ended = moment();
-        if let Some(record) = self.record(place) {
+        if let Some(record) = self.record(work.place) {
             let mut inner = locked(&record.0);
             self.keep(hand, &mut inner, result, frame);
-            self.say(inner, &mut hand.output, &hand.counting);
+            self.say(inner, &mut hand.output, &hand.serving.counting);
             self.part(hand);
         }
         if self.line.any() {
             self.give_room(hand);
         }
-        if counts {
-            hand.counting.end(&row.tally, took, answer, bytes_in, total.into());
-        }
-        if total as usize > COPIED { moment() } else { ended }
+        if result.total as usize > COPIED { moment() } else { ended }
     }
 
-    /// Answers with what the export says of itself, as a head.
-    #[cold]
-    fn describe(&self, row: &Row, reply: Space<'_>) -> (Answer, u32, u32) {
-        let Some(description) = self.host.describe(row) else {
-            return refuse(reply, &Row::refusal(Some(row)));
+    /// Runs the procedure of a call; its result is in the frame.
+    fn procedure(
+        &self,
+        hand: &mut Hand,
+        work: &mut Work,
+        is_given_up: bool,
+        frame: &mut Frame,
+    ) -> Result<Shape, Refusal> {
+        let bytes = work.body();
+        let Work { place, sequence, came, shape, ref row, ref mut message, .. } = *work;
+        let extension = usize::from(shape.extension);
+        let Hand { input, blocks, serving, .. } = hand;
+        let (carried, message) =
+            message.memory(input, shape.total).split_at_mut_checked(extension).unwrap_or_default();
+        let call = Begins {
+            number: name_of(place, sequence),
+            bytes,
+            extensions: Window::from(&*carried),
+            waited: || Duration::from_nanos(moment().since(came)),
+            is_given_up: || is_given_up,
         };
+        let calls = || Arc::clone(&self.records) as Arc<dyn Calls>;
+        let mut guard = serving.begin(row, call, calls)?;
+        self.runs();
+        let reply = frame.reply(row.message_bytes);
+        let placed = Placed {
+            procedure: shape.what,
+            message,
+            head_bytes: shape.head as usize,
+            copied: (shape.at as usize).saturating_sub(extension),
+        };
+        let ran = guard.run_caught(
+            |serve| execute_in_place(serve, placed, reply, blocks),
+            |refusal| refuse(reply, refusal),
+        );
+        let Ran { answer, head_at, head_bytes, .. } = ran;
+        let outs = if answer == Answer::Ok { &**blocks } else { &[] };
+        let touched = match answer {
+            Answer::Ok => written(reply, outs).max(head_at as usize + head_bytes as usize),
+            // What the procedure had begun before.
+            _ => row.message_bytes,
+        };
+        let (at, total) = pack(reply, outs, head_at as usize, head_bytes as usize);
+        let (at, total) = (at as u32, total as u32);
+        guard.end(answer, total.into());
+        frame.touch(touched);
+        Ok(Shape { what: answer as u32, total, head: head_bytes, at, extension: 0 })
+    }
+
+    /// What the export says of itself, as the head of a result.
+    #[cold]
+    fn describe(&self, work: &Work, frame: &mut Frame) -> Result<Shape, Refusal> {
+        let row = &work.row;
+        let description = self.host.describe(row).filter(|_| row.admits(work.body()));
+        let Some(description) = description else { return Err(Row::refusal(Some(row))) };
         let bytes = description_to_bytes(&description);
-        match reply.write(0, &bytes) {
-            Some(()) => (Answer::Ok, 0, bytes.len() as u32),
-            None => refuse(reply, &Refusal::exhausted("the description is too long")),
-        }
+        let put = frame.reply(row.message_bytes).write(0, &bytes);
+        put.ok_or_else(|| Refusal::exhausted("the description is too long"))?;
+        frame.touch(bytes.len());
+        let total = bytes.len() as u32;
+        Ok(Shape { what: Answer::Ok as u32, total, head: total, at: 0, extension: 0 })
     }
 }
 

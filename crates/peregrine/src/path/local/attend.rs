@@ -11,7 +11,6 @@
 
 use core::hint::spin_loop;
 use core::time::Duration;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,8 +20,9 @@ use super::processors::{ALONE, LOOKS_ON, Processors, tag};
 use super::server::{ServerRegion, User, Worker};
 use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS, block_cost};
 use super::word::Look;
-use crate::call::{Refusal, Wait};
+use crate::call::Wait;
 use crate::counters::Counting;
+use crate::path::serving::catching;
 use crate::sys;
 
 /// A-stacks that one thread looks at: a look at all of them takes less than a line takes to come
@@ -211,13 +211,9 @@ impl Seat {
     pub(crate) fn attend(&mut self) -> Pause {
         loop {
             // Around all calls rather than around each: a call that does not panic pays nothing.
-            // What a panic may leave broken is the object's own, as with a poisoned lock.
-            let calls = AssertUnwindSafe(|| self.serve_calls());
-            match catch_unwind(calls) {
+            match catching(|| self.serve_calls()) {
                 Ok(pause) => return pause,
-                Err(panic) => {
-                    let refusal = Refusal::panicked(panic);
-                    self.worker.panicked();
+                Err(refusal) => {
                     let key = self.desk.current();
                     if let Some(hot) = self.hot.iter().find(|hot| hot.key == key) {
                         hot.place.region.post_panic(hot.place.index, &refusal);
@@ -238,7 +234,7 @@ impl Seat {
             match self.serve_posted() {
                 Served::None => {
                     quiet += 1;
-                    self.worker.counting.looked();
+                    self.worker.serving.counting.looked();
                 }
                 Served::Some => quiet = 0,
                 Served::Changed => return Pause::Changed,
@@ -268,7 +264,7 @@ impl Seat {
                 return Served::Changed;
             }
             self.caller_cpu = region.answer(*index, message, &mut self.worker);
-            self.worker.counting.found();
+            self.worker.serving.counting.found();
             hot.called = self.worker.served;
             self.desk.ends();
             if region.is_closed() {
@@ -367,7 +363,7 @@ impl Seat {
     /// Sleeps until a call comes to any of its A-stacks, the bell rings, or `limit` has passed;
     /// whether the bell rang.
     pub(crate) fn sleep(&mut self, bell: u32, limit: Option<Duration>) -> bool {
-        self.worker.counting.slept();
+        self.worker.serving.counting.slept();
         self.desk.sleep(&self.hot, bell, limit)
     }
 }

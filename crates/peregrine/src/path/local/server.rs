@@ -11,13 +11,11 @@ use super::attention::{self, Asked, Attendance, Attention};
 use super::region::{CallHeader, HEADER_BYTES, Manner, RegionLayout, ReplyHeader};
 use super::stream::{Pace, Stream};
 use super::word::{self, Look, Owed};
-use crate::call::{
-    Answer, Calls, EStack, Incoming, Ran, Refusal, enter, execute_whole, extensions, refuse,
-    serve_call, serve_calls_of,
-};
+use crate::call::{Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
 use crate::counters::Counting;
 use crate::limits;
-use crate::path::rows::{Row, Rows};
+use crate::path::rows::{Lately, Row, Rows};
+use crate::path::serving::{Begins, Serving};
 use crate::stats::{Moment, stamp};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Memory};
@@ -64,25 +62,11 @@ struct AStack {
     pace: Pace,
 }
 
-/// A row that a thread has looked up.
-struct Known {
-    region: u64,
-    binding: u32,
-    row: Arc<Row>,
-}
-
 /// What a thread that serves calls has of its own.
 pub(crate) struct Worker {
     estack: EStack,
-    pub(super) counting: Counting,
-    /// Whose call it ran last, as `caller()` tells it.
-    last: Option<Known>,
-    /// The region that calls are of, as `caller()` is told.
-    region: Option<u64>,
-    /// Others that it looked up lately, by the last bits of their numbers.
-    known: [Option<Known>; Self::KNOWN],
-    /// Whether that call came with extensions.
-    extended: bool,
+    pub(super) serving: Serving,
+    rows: Lately,
     /// Calls that it has served.
     pub(super) served: u64,
     /// The processor that it last knew itself on.
@@ -90,59 +74,21 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    const KNOWN: usize = 16;
-
     pub(crate) fn new(counting: Counting) -> Self {
         Self {
             estack: EStack::default(),
-            counting,
-            last: None,
-            region: None,
-            known: [const { None }; Self::KNOWN],
-            extended: false,
+            serving: Serving::new(counting),
+            rows: Lately::default(),
             served: 0,
             cpu: sys::current_cpu(),
-        }
-    }
-
-    /// The next call is of another binding than the last one.
-    #[cold]
-    fn turn_to(&mut self, region: &Arc<ServerRegion>, binding: u32) {
-        if let Some(last) = self.last.take() {
-            let place = last.binding as usize % Self::KNOWN;
-            self.known[place] = Some(last);
-        }
-        let place = &mut self.known[binding as usize % Self::KNOWN];
-        let known = place.take_if(|k| k.region == region.number && k.binding == binding);
-        self.last = known.or_else(|| region.look_up(binding));
-        drop(enter(self.last.as_ref().map(|last| Arc::clone(&last.row.caller))));
-        if self.region != Some(region.number) {
-            self.region = Some(region.number);
-            serve_calls_of(Some(Arc::clone(region) as Arc<dyn Calls>));
-        }
-    }
-
-    /// The procedure of the call that it ran last has panicked.
-    #[cold]
-    pub(super) fn panicked(&mut self) {
-        if let Some(last) = &self.last {
-            self.counting.end(&last.row.tally, None, Answer::MayHaveExecuted, 0, 0);
         }
     }
 
     /// Forgets whom it served, and gives back what it needs no more: exported objects live no
     /// longer because of a thread that sleeps.
     pub(crate) fn forget(&mut self) {
-        self.known = [const { None }; Self::KNOWN];
-        if self.last.take().is_some() {
-            drop(enter(None));
-        }
-        if self.region.take().is_some() {
-            serve_calls_of(None);
-        }
-        if core::mem::take(&mut self.extended) {
-            extensions::leave();
-        }
+        self.rows.forget();
+        self.serving.forget();
         self.estack.trim();
     }
 }
@@ -290,25 +236,6 @@ impl ServerRegion {
         self.memory.word(self.layout.given_up_word(index)).load(Ordering::Relaxed) == message
     }
 
-    /// The call that is taken has extensions, or the one before it had some.
-    #[cold]
-    fn enter(
-        &self,
-        index: u32,
-        message: u32,
-        space: Window<'_>,
-        header: &CallHeader,
-    ) -> Result<(), Refusal> {
-        let astack = &self.astacks[index as usize];
-        let extended = header.manner.extensions() != 0;
-        extensions::enter(extensions_of(space, header), || self.waited(astack, message))?;
-        // Only what has a limit is ever given up, and so it has extensions.
-        if extended && self.was_given_up(index, message) {
-            return Err(Refusal::given_up());
-        }
-        Ok(())
-    }
-
     #[inline]
     fn header(&self, astack: &AStack) -> CallHeader {
         // Inside the region by its layout.
@@ -359,35 +286,40 @@ impl ServerRegion {
         }
         worker.served += 1;
         let header = self.header(astack);
+        let manner = header.manner;
         let (mut space, mut reply) = self.spaces(astack);
-        let last = worker.last.as_ref();
-        if last.is_none_or(|last| last.region != self.number || last.binding != header.binding) {
-            worker.turn_to(self, header.binding);
+        let Worker { estack, serving, rows, cpu, .. } = worker;
+        let Some(row) = rows.get(self.number, header.binding, || self.rows().get(header.binding))
+        else {
+            serving.counting.refused(None);
+            self.post_refusal(astack, message, &Row::refusal(None));
+            return header.cpu;
+        };
+        let mut extensions = Window::empty();
+        if !manner.is_plain() {
+            (space, reply) = self.spaces_of(astack, manner);
+            if manner.extensions() != 0 {
+                extensions = extensions_of(space, &header);
+            }
         }
-        serve_call(u64::from(index) << 32 | u64::from(message));
-        let Worker { estack, counting, last, extended, cpu, .. } = worker;
-        let row = match last {
-            Some(last) if last.row.admits(header.total) => &*last.row,
-            _ => {
-                let row = last.as_ref().map(|last| &*last.row);
-                counting.refused(row.map(|row| &row.tally));
-                self.post_refusal(astack, message, &Row::refusal(row));
+        let call = Begins {
+            number: u64::from(index) << 32 | u64::from(message),
+            bytes: header.total,
+            extensions,
+            waited: || self.waited(astack, message),
+            // Only what has a limit is ever given up, and so it has extensions.
+            is_given_up: || !extensions.is_empty() && self.was_given_up(index, message),
+        };
+        let mut guard = match serving.begin(row, call, || Arc::clone(self) as Arc<dyn Calls>) {
+            Ok(guard) => guard,
+            Err(refusal) => {
+                self.post_refusal(astack, message, &refusal);
                 return header.cpu;
             }
         };
         let (arrival, stream);
         let (mut arrives, mut departs) = (None, None);
-        if !header.manner.is_plain() || *extended {
-            let manner = header.manner;
-            (space, reply) = self.spaces_of(astack, manner);
-            if manner.extensions() != 0 || *extended {
-                *extended = manner.extensions() != 0;
-                if let Err(refusal) = self.enter(index, message, space, &header) {
-                    counting.refused(Some(&row.tally));
-                    self.post_refusal(astack, message, &refusal);
-                    return header.cpu;
-                }
-            }
+        if !manner.is_plain() {
             if manner.is_arriving() {
                 let progress = self.memory.word(self.layout.progress_word(index));
                 let total = header.total as usize;
@@ -411,9 +343,7 @@ impl ServerRegion {
             arrives,
             departs: departs.map(|stream| stream as _),
         };
-        let begun = counting.begin(&row.tally);
-        let ran = execute_whole(&*row.serve, &incoming, reply, estack);
-        let took = Counting::took(begun);
+        let ran = guard.run(|serve| execute(serve, &incoming, reply, estack));
         if let Some(stream) = departs {
             stream.end();
         }
@@ -421,15 +351,8 @@ impl ServerRegion {
         let reply = ReplyHeader { answer: answer as u32, cpu: *cpu, head_at, head_bytes };
         self.post(astack, message, reply);
         // The caller has its result: what is counted from here on costs it nothing.
-        let bytes_out = u64::from(head_bytes) + block_bytes as u64;
-        counting.end(&row.tally, took, answer, header.total.into(), bytes_out);
+        guard.end(answer, u64::from(head_bytes) + block_bytes as u64);
         header.cpu
-    }
-
-    #[cold]
-    fn look_up(&self, binding: u32) -> Option<Known> {
-        let row = self.rows().get(binding)?;
-        Some(Known { region: self.number, binding, row })
     }
 
     #[inline]
@@ -449,7 +372,7 @@ impl ServerRegion {
     #[cold]
     fn post_refusal(&self, astack: &AStack, message: u32, refusal: &Refusal) {
         let (_, reply) = self.spaces_of(astack, self.header(astack).manner);
-        let (answer, head_at, head_bytes) = refuse(reply, refusal);
+        let Ran { answer, head_at, head_bytes, .. } = refuse(reply, refusal);
         let (answer, cpu) = (answer as u32, sys::current_cpu());
         self.post(astack, message, ReplyHeader { answer, cpu, head_at, head_bytes });
     }

@@ -17,7 +17,6 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::io;
 use std::net::IpAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,14 +27,12 @@ use self::reading::{Got, Kept};
 use self::unread::{Never, Unread};
 use super::sending::Sending;
 use super::turn::Turn;
-use crate::call::{
-    Answer, Placed, Refusal, enter, execute_in_place, extensions, refuse, serve_call,
-};
-use crate::counters::Counting;
+use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
 use crate::device::tcp::{For, Stream};
 use crate::error::Kind;
 use crate::limits;
-use crate::path::rows::{Row, Rows};
+use crate::path::rows::{Lately, Row, Rows};
+use crate::path::serving::Begins;
 use crate::protocol::stream::{
     self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable, description_to_bytes,
 };
@@ -314,18 +311,14 @@ impl Incoming {
         }
         match header.kind {
             wire::Kind::Call => {
-                if !self.turn_to(header.binding, worker) {
-                    worker.counting.refused(None);
-                    return Some(Some(Row::refusal(None)));
-                }
-                let row = worker.last.as_ref().map(|(_, _, row)| &**row);
+                let row = self.row(header.binding, &mut worker.rows).map(|row| &**row);
                 if row.is_some_and(|row| row.admits(header.body)) {
                     return None;
                 }
-                worker.counting.refused(row.map(|row| &row.tally));
+                worker.serving.counting.refused(row.map(|row| &row.tally));
                 let refusal = Row::refusal(row);
                 // What was withdrawn is not kept alive by those who ask for it.
-                worker.last = None;
+                worker.rows.forget_last();
                 Some(Some(refusal))
             }
             wire::Kind::Bind | wire::Kind::Describe | wire::Kind::Unbind | wire::Kind::Abandon
@@ -337,19 +330,10 @@ impl Incoming {
         }
     }
 
-    /// Turns to a binding's row; false if there is none.
+    /// The row of a binding.
     #[inline]
-    fn turn_to(&self, binding: u32, worker: &mut StreamWorker) -> bool {
-        if let Some((connection, last, _)) = &worker.last
-            && (*connection, *last) == (self.number, binding)
-        {
-            return true;
-        }
-        let row = self.rows().get(binding);
-        worker.last = row.map(|row| (self.number, binding, row));
-        let caller = worker.last.as_ref().map(|(_, _, row)| Arc::clone(&row.caller));
-        drop(enter(caller));
-        worker.last.is_some()
+    fn row<'a>(&self, binding: u32, rows: &'a mut Lately) -> Option<&'a Arc<Row>> {
+        rows.get(self.number, binding, || self.rows().get(binding))
     }
 
     /// Serves a message that is there, whole, and the memory that is reserved for it. `None` to read on.
@@ -451,8 +435,7 @@ impl Incoming {
         worker: &mut StreamWorker,
         host: &dyn Host,
     ) -> Option<Attended> {
-        let Some((_, _, row)) = &worker.last else { return None };
-        let row = Arc::clone(row);
+        let row = Arc::clone(self.row(header.binding, &mut worker.rows)?);
         host.called();
         self.calls.begin(header.number);
         let unanswered = Unanswered { calls: &self.calls, host, number: header.number };
@@ -544,40 +527,39 @@ impl Incoming {
         });
         // What it waited with is counted until here.
         drop(reserved);
-        if let Err(refusal) = begun {
-            worker.counting.refused(Some(&row.tally));
-            return self.refuse(number, &refusal, host);
-        }
-        let permit = Permit(host);
-        if worker.room(row.message_bytes).is_err() {
-            drop(permit);
-            let text = "no memory for the result";
-            worker.counting.refused(Some(&row.tally));
-            return self.refuse(number, &Refusal::new(Kind::Exhausted, text), host);
-        }
-        let StreamWorker { counting, input, reply, blocks, extended, largest, .. } = worker;
+        let room = |worker: &mut StreamWorker| {
+            let room = worker.room(row.message_bytes);
+            room.map_err(|_| Refusal::exhausted("no memory for the result"))
+        };
+        let permit = begun.map(|()| Permit(host));
+        let permit = permit.and_then(|permit| room(worker).map(|()| permit));
+        let permit = match permit {
+            Ok(permit) => permit,
+            Err(refusal) => {
+                let refusal = worker.serving.refuse(row, refusal);
+                return self.refuse(number, &refusal, host);
+            }
+        };
+        let StreamWorker { serving, input, reply, blocks, largest, .. } = worker;
         let Some(reply) = reply.as_ref().map(Memory::space) else { return };
         let reply = reply.part(0, row.message_bytes).unwrap_or(Space::none());
         let (memory, behind) = (input.memory(), behind(begins));
         let (message, rest) = memory.split_at_mut(behind.start.min(memory.len()));
-        let behind = Window::from(rest.get(..behind.len()).unwrap_or(&[]));
         let body = begins..begins + header.body as usize;
-        let mut refusal = None;
-        if came.is_some() || *extended {
-            *extended = came.is_some();
-            let waited = || came.map_or(Duration::ZERO, |came| came.elapsed());
-            refusal = extensions::enter(behind, waited).err();
-        }
-        if refusal.is_none() && !self.calls.starts(number) {
-            refusal = Some(Refusal::given_up());
-        }
-        if let Some(refusal) = refusal {
-            drop(permit);
-            counting.refused(Some(&row.tally));
-            return self.refuse(number, &refusal, host);
-        }
-        serve_call(number.into());
-        let timed = counting.begin(&row.tally);
+        let call = Begins {
+            number: number.into(),
+            bytes: header.body,
+            extensions: Window::from(rest.get(..behind.len()).unwrap_or(&[])),
+            waited: || came.map_or(Duration::ZERO, |came| came.elapsed()),
+            is_given_up: || !self.calls.starts(number),
+        };
+        let mut guard = match serving.begin(row, call, || host.calls()) {
+            Ok(guard) => guard,
+            Err(refusal) => {
+                drop(permit);
+                return self.refuse(number, &refusal, host);
+            }
+        };
         let placed = Placed {
             procedure: header.procedure,
             message: message.get_mut(body).unwrap_or(&mut []),
@@ -585,18 +567,15 @@ impl Incoming {
             copied: header.split as usize,
         };
         let begun = Instant::now();
-        // What a panic may leave broken is the object's own, as with a poisoned lock.
-        let call = || execute_in_place(&*row.serve, placed, reply, blocks);
-        let ran = catch_unwind(AssertUnwindSafe(call));
-        let took = Counting::took(timed);
+        let ran = guard.run_caught(
+            |serve| execute_in_place(serve, placed, reply, blocks),
+            |refusal| refuse(reply, refusal),
+        );
         row.has_taken(begun.elapsed());
         drop(permit);
-        let (answer, head_at, head_bytes) = ran.unwrap_or_else(|panic| {
-            blocks.clear();
-            refuse(reply, &Refusal::panicked(panic))
-        });
+        let Ran { answer, head_at, head_bytes, .. } = ran;
         if self.calls.is_abandoned(number) {
-            counting.end(&row.tally, took, answer, header.body.into(), 0);
+            guard.end(answer, 0);
             let text = "its caller has given up";
             let refusal = Refusal::abandoned(text);
             return self.refuse(number, &refusal, host);
@@ -604,8 +583,7 @@ impl Incoming {
         let outs = if answer == Answer::Ok { &**blocks } else { &[] };
         let gathered = Gathered::new(reply, outs, head_at as usize, head_bytes as usize);
         *largest = (*largest).max(gathered.extent);
-        let (bytes_in, bytes_out) = (header.body.into(), gathered.body as u64);
-        counting.end(&row.tally, took, answer, bytes_in, bytes_out);
+        guard.end(answer, gathered.body as u64);
         let header = Header {
             body: gathered.body as u32,
             procedure: answer as u32,
@@ -650,7 +628,7 @@ impl Incoming {
     fn refuse(&self, number: u32, refusal: &Refusal, host: &dyn Host) {
         let mut memory = [0; limits::MESSAGE_BYTES_MIN];
         let space = Space::of_mut(&mut memory);
-        let (answer, head_at, head_bytes) = refuse(space, refusal);
+        let Ran { answer, head_at, head_bytes, .. } = refuse(space, refusal);
         let header = Header {
             body: head_at + head_bytes,
             procedure: answer as u32,

@@ -169,7 +169,7 @@ impl Service {
         if whole.is_none() {
             self.expect(hand, &mut inner);
         }
-        self.say(inner, &mut hand.output, &hand.counting);
+        self.say(inner, &mut hand.output, &hand.serving.counting);
         Some(heard)
     }
 }

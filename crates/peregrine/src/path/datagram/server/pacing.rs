@@ -143,7 +143,7 @@ impl Service {
                     let Some(record) = service.record(place) else { continue };
                     let mut inner = locked(&record.0);
                     inner.paced = false;
-                    service.say(inner, &mut hand.output, &hand.counting);
+                    service.say(inner, &mut hand.output, &hand.serving.counting);
                 }
             });
         };

@@ -212,9 +212,9 @@ impl Hand {
     #[inline]
     pub(crate) fn waited(&mut self, found: bool, asleep: bool) {
         match (found, asleep) {
-            (true, true) => self.counting.slept(),
-            (true, false) => self.counting.found(),
-            (false, false) => self.counting.looked(),
+            (true, true) => self.serving.counting.slept(),
+            (true, false) => self.serving.counting.found(),
+            (false, false) => self.serving.counting.looked(),
             (false, true) => {}
         }
     }

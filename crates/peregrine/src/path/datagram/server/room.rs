@@ -161,7 +161,7 @@ impl Service {
                 if self.calls.is_stuck(group, bytes) {
                     inner.waits = Waits::No;
                     let text = "too many calls of several packets have begun, and do not go on";
-                    hand.counting.refused(inner.row.as_ref().map(|row| &row.tally));
+                    hand.serving.counting.refused(inner.row.as_ref().map(|row| &row.tally));
                     return self.reply_no(hand, inner, &Refusal::exhausted(text));
                 }
                 if !stands {
@@ -205,13 +205,13 @@ impl Service {
         let estack = estack.get_or_insert_default();
         if !estack.reserve(waiter.bytes) {
             self.reply_no(hand, &mut inner, &Refusal::exhausted("no memory for the call"));
-            self.say(inner, &mut hand.output, &hand.counting);
+            self.say(inner, &mut hand.output, &hand.serving.counting);
             return false;
         }
         inner.callee.go_on();
         inner.call = Some((core::mem::take(estack), waiter.bytes));
         self.calls.goes_on(inner.group);
-        self.say(inner, &mut hand.output, &hand.counting);
+        self.say(inner, &mut hand.output, &hand.serving.counting);
         true
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::call::{Refusal, Wait};
+use crate::call::{Calls, Refusal, Wait};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::path::rows::Row;
@@ -29,6 +29,9 @@ pub(crate) trait Host {
     /// # Errors
     /// Why that is not told.
     fn describe(&self, name: &str) -> Result<Description, (Kind, String)>;
+
+    /// Who knows the calls of the connection by their numbers.
+    fn calls(&self) -> Arc<dyn Calls>;
 
     /// A call has come.
     fn called(&self);

@@ -221,9 +221,9 @@ impl Incoming {
                 Ok(bytes) => {
                     worker.to += bytes;
                     if blocks {
-                        worker.counting.slept()
+                        worker.serving.counting.slept()
                     } else {
-                        worker.counting.found()
+                        worker.serving.counting.found()
                     }
                     return Got::Some;
                 }
@@ -236,7 +236,7 @@ impl Incoming {
                     }
                 }
                 Err(_) => {
-                    worker.counting.looked();
+                    worker.serving.counting.looked();
                     std::thread::yield_now();
                 }
             }

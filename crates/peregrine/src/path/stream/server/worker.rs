@@ -2,20 +2,21 @@
 
 use core::ops::Range;
 use std::io;
-use std::sync::Arc;
 
 use super::READ_AHEAD;
 use super::reading::Part;
-use crate::call::{EStack, enter, extensions};
+use crate::call::EStack;
 use crate::counters::Counting;
 use crate::limits;
-use crate::path::rows::Row;
+use crate::path::rows::Lately;
+use crate::path::serving::Serving;
 use crate::protocol::stream::{HEADER_BYTES, Header, Kind, Unreadable};
 use crate::sys::Memory;
 
 /// What a thread that serves connections has of its own.
 pub(crate) struct StreamWorker {
-    pub(super) counting: Counting,
+    pub(super) serving: Serving,
+    pub(super) rows: Lately,
     pub(super) input: EStack,
     pub(super) from: usize,
     pub(super) to: usize,
@@ -27,10 +28,6 @@ pub(crate) struct StreamWorker {
     pub(super) reply: Option<Memory>,
     /// Where the blocks of a result begin.
     pub(super) blocks: Vec<u32>,
-    /// Whose call it ran last.
-    pub(super) last: Option<(u64, u32, Arc<Row>)>,
-    /// Whether that call came with extensions.
-    pub(super) extended: bool,
     /// Bytes of the largest reply lately.
     pub(super) largest: usize,
 }
@@ -38,7 +35,8 @@ pub(crate) struct StreamWorker {
 impl StreamWorker {
     pub(crate) fn new(counting: Counting) -> Self {
         Self {
-            counting,
+            serving: Serving::new(counting),
+            rows: Lately::default(),
             input: EStack::default(),
             from: 0,
             to: 0,
@@ -47,20 +45,14 @@ impl StreamWorker {
             spare: EStack::default(),
             reply: None,
             blocks: Vec::new(),
-            last: None,
-            extended: false,
             largest: 0,
         }
     }
 
     /// Forgets whom it served, and gives back what it needs no more.
     pub(crate) fn forget(&mut self) {
-        if self.last.take().is_some() {
-            drop(enter(None));
-        }
-        if core::mem::take(&mut self.extended) {
-            extensions::leave();
-        }
+        self.rows.forget();
+        self.serving.forget();
         if core::mem::take(&mut self.largest) > limits::ESTACK_BYTES_KEPT {
             self.reply = None;
         }
