@@ -189,7 +189,7 @@ fn run<'a>(
         Err(Undone::Refused(refusal)) => reply.refuse(&refusal),
         Err(Undone::NotWhole) => reply.answer = Answer::PostAgain,
     }
-    finish(reply)
+    finish(&reply)
 }
 
 /// Answers without running anything.
@@ -197,12 +197,12 @@ fn run<'a>(
 pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
     let mut reply = Reply::new(reply, None);
     reply.refuse(refusal);
-    finish(reply)
+    finish(&reply)
 }
 
 /// The reply is complete.
 #[inline(always)]
-fn finish(reply: Reply<'_>) -> Ran {
+fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
     // Both lie within an A-stack, whose size fits 32 bits.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
