@@ -294,7 +294,7 @@ mod tests {
 
     /// The extensions of a call that has this long left.
     fn left(limit: Duration) -> Vec<u8> {
-        let sent = Extensions::of(None, Some(Instant::now() + limit)).ok().expect("time is left");
+        let sent = Extensions::of(None, Some(Instant::now() + limit)).expect("time is left");
         sent.as_bytes().to_vec()
     }
 

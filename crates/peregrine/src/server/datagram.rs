@@ -4,10 +4,10 @@ use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
+use super::admission::Admission;
 use super::export::Export;
 use super::faults::Faults;
 use super::network::{Exports, offered};
@@ -28,7 +28,10 @@ use crate::sys::{self, Address};
 /// The datagram sockets of a server.
 pub(super) struct Datagrams {
     sockets: Mutex<Vec<Arc<Receivers<Socket>>>>,
-    offers: Arc<Offers>,
+    exports: Exports,
+    threads: usize,
+    queue: usize,
+    wait: Wait,
     incarnation: OnceLock<u64>,
     page: Arc<Page>,
     faults: Arc<Faults>,
@@ -50,10 +53,10 @@ pub struct Losses {
     pub unsent: u64,
 }
 
-/// What is offered at them.
+/// What is offered at a socket.
 struct Offers {
     exports: Exports,
-    stopping: AtomicBool,
+    admission: Arc<Admission>,
     faults: Arc<Faults>,
 }
 
@@ -62,16 +65,20 @@ struct Socket {
     service: Arc<Service>,
     /// Looks after the callers of procedures that run. Its own, so that it goes when the socket does.
     watch: Arc<OnceLock<Watch>>,
-    queue_max: usize,
-    bound: usize,
     faults: Arc<Faults>,
 }
 
 impl Datagrams {
-    pub(super) fn new(exports: Exports, page: Arc<Page>, faults: Arc<Faults>) -> Self {
-        let stopping = AtomicBool::new(false);
-        let offers = Arc::new(Offers { exports, stopping, faults: Arc::clone(&faults) });
-        Self { sockets: Mutex::default(), offers, incarnation: OnceLock::new(), page, faults }
+    /// So many procedures may run at each socket at a time, and so many calls may wait.
+    pub(super) fn new(
+        exports: Exports,
+        [threads, queue]: [usize; 2],
+        wait: Wait,
+        page: Arc<Page>,
+        faults: Arc<Faults>,
+    ) -> Self {
+        let (sockets, incarnation) = (Mutex::default(), OnceLock::new());
+        Self { sockets, exports, threads, queue, wait, incarnation, page, faults }
     }
 
     /// A number that tells this server from others that listen, or will, where it does.
@@ -90,66 +97,41 @@ impl Datagrams {
     }
 
     /// Begins to serve at an address; the one that it has then.
-    pub(super) fn open(
-        &self,
-        to: SocketAddr,
-        wait: Wait,
-        bound: usize,
-        queue_max: usize,
-    ) -> io::Result<SocketAddr> {
-        self.open_with(to, None, wait, bound, queue_max)
+    pub(super) fn open(&self, to: SocketAddr) -> io::Result<SocketAddr> {
+        self.open_with(to, None, self.wait)
     }
 
     /// The same, and on the link that the address is at; calls over UDP tell where on it.
     ///
     /// # Errors
     /// Also if no interface has that address, it is no Ethernet, or this process may not.
-    pub(super) fn open_link(
-        &self,
-        to: SocketAddr,
-        by: By,
-        wait: Wait,
-        bound: usize,
-        queue_max: usize,
-    ) -> io::Result<SocketAddr> {
+    pub(super) fn open_link(&self, to: SocketAddr, by: By) -> io::Result<SocketAddr> {
         let station = Station::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&station, Use::Service)?;
         let node = link.node();
-        self.start(device::Socket::Ethernet(link), None, wait, bound, queue_max)?;
+        self.start(device::Socket::Ethernet(link), None, self.wait)?;
         // Over UDP come those who bind, and those to whom the link does not lead: no processor is
         // kept busy for these, which those on the link want to have.
-        let wait = if wait == Wait::Spin { Wait::Adaptive } else { wait };
-        self.open_with(to, Some(node), wait, bound, queue_max)
+        let wait = if self.wait == Wait::Spin { Wait::Adaptive } else { self.wait };
+        self.open_with(to, Some(node), wait)
     }
 
-    fn open_with(
-        &self,
-        to: SocketAddr,
-        link: Option<Node>,
-        wait: Wait,
-        bound: usize,
-        queue_max: usize,
-    ) -> io::Result<SocketAddr> {
+    fn open_with(&self, to: SocketAddr, link: Option<Node>, wait: Wait) -> io::Result<SocketAddr> {
         let socket = Udp::bound(to)?;
         let address = socket.local()?;
-        self.start(device::Socket::Udp(socket), link, wait, bound, queue_max)?;
+        self.start(device::Socket::Udp(socket), link, wait)?;
         Ok(address)
     }
 
-    fn start(
-        &self,
-        socket: device::Socket,
-        link: Option<Node>,
-        wait: Wait,
-        bound: usize,
-        queue_max: usize,
-    ) -> io::Result<()> {
-        let host = Arc::clone(&self.offers) as Arc<dyn Host>;
+    fn start(&self, socket: device::Socket, link: Option<Node>, wait: Wait) -> io::Result<()> {
+        let admission = Admission::new(self.threads, self.queue);
+        let (exports, faults) = (Arc::clone(&self.exports), Arc::clone(&self.faults));
+        let host = Arc::new(Offers { exports, admission: Arc::clone(&admission), faults });
         let page = Arc::clone(&self.page);
         let service = Service::new(socket, link, self.incarnation()?, host, page)?;
         let (faults, watch) = (Arc::clone(&self.faults), Arc::<OnceLock<Watch>>::default());
-        let socket = Socket { service, watch: Arc::clone(&watch), queue_max, bound, faults };
-        let receivers = Receivers::start(socket, wait, bound, queue_max)?;
+        let socket = Socket { service, watch: Arc::clone(&watch), faults };
+        let receivers = Receivers::start(socket, wait, admission)?;
         // While procedures run, their callers are looked after now and then.
         let tended = Arc::downgrade(&receivers);
         let watching = Keeper::of_process()?.tend(move || {
@@ -188,7 +170,8 @@ impl Datagrams {
     /// Calls that run although their callers have given them up, and calls that wait to run.
     pub(super) fn captured(&self) -> [u64; 2] {
         self.all().iter().fold([0; 2], |[captured, queued], socket| {
-            [captured + socket.post().service.captured(), queued + socket.queued() as u64]
+            let waiting = socket.admission().waiting() as u64;
+            [captured + socket.post().service.captured(), queued + waiting]
         })
     }
 
@@ -199,7 +182,7 @@ impl Datagrams {
 
     /// Lets no call begin any more.
     pub(super) fn refuse(&self) {
-        self.offers.stopping.store(true, Ordering::SeqCst);
+        self.all().iter().for_each(|socket| socket.admission().stop());
     }
 
     /// As [`refuse`](Self::refuse), and waits for calls that run; false if some still did when the
@@ -223,7 +206,8 @@ impl Datagrams {
 impl Offers {
     fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
         if self.is_stopping() {
-            return Err((Kind::Withdrawn, "the server is stopping".into()));
+            let Refusal { kind, text, .. } = Refusal::stopping();
+            return Err((kind, text));
         }
         offered(&self.exports, name)
     }
@@ -260,7 +244,11 @@ impl Host for Offers {
     }
 
     fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Relaxed)
+        self.admission.is_stopping()
+    }
+
+    fn captured(&self, more: usize, fewer: usize) {
+        self.admission.captured(more, fewer);
     }
 
     fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
@@ -318,9 +306,8 @@ impl Post for Socket {
         self.service.put_by(hand, work)
     }
 
-    fn refuse(&self, hand: &mut Hand, work: Work) {
-        let text = format!("{} calls run, {} wait", self.bound, self.queue_max);
-        self.service.refuse_work(hand, work, &Refusal::new(Kind::Overloaded, text));
+    fn refuse(&self, hand: &mut Hand, work: Work, refusal: &Refusal) {
+        self.service.refuse_work(hand, work, refusal);
     }
 
     fn has_deferred(&self) -> bool {
@@ -337,10 +324,6 @@ impl Post for Socket {
 
     fn is_from_inside(&self, hand: &mut Hand, work: &mut Work) -> bool {
         self.service.is_from_inside(hand, work)
-    }
-
-    fn captured(&self) -> u32 {
-        self.service.captured_threads()
     }
 
     fn close(&self) {

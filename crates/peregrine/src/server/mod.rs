@@ -1,5 +1,6 @@
 //! `Server`: several exports, one pool of threads, and a way to stop.
 
+mod admission;
 mod crew;
 mod datagram;
 mod export;
@@ -15,6 +16,7 @@ use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use self::admission::Admission;
 use self::crew::Crew;
 use self::datagram::Datagrams;
 pub use self::datagram::Losses;
@@ -398,7 +400,9 @@ impl Server {
         let count = || Arc::clone(&page);
         let faults = self.faults.unwrap_or_default();
         let told = || Arc::clone(&faults);
-        let pool = Pool::new(self.threads, self.queue, self.wait, processors, count(), told());
+        let (threads, queue) = (self.threads, self.queue);
+        let admission = || Admission::new(threads, queue);
+        let pool = Pool::new(admission(), self.wait, processors, count(), told());
         // Measured before the first call rather than in it.
         crate::path::local::block_cost();
         let stop = Arc::new(Stop::default());
@@ -419,7 +423,7 @@ impl Server {
             let own = server_export(&sessions, &exports);
             exports.lock().unwrap_or_else(PoisonError::into_inner).push(own);
         }
-        let crew = Crew::new(self.threads, self.queue, self.wait, count(), told());
+        let crew = Crew::new(admission(), self.wait, count(), told());
         let terms = network::Terms {
             congestion: self.congestion,
             connections: self.connections,
@@ -428,7 +432,9 @@ impl Server {
         let network = Network::new(Arc::clone(&exports), crew, keeper, terms, count());
         let (addresses, doors, pid) = (Vec::new(), Vec::new(), std::process::id());
         // From here on dropping it closes those that are open already.
-        let datagrams = Arc::new(Datagrams::new(Arc::clone(&exports), count(), told()));
+        let datagrams =
+            Datagrams::new(Arc::clone(&exports), [threads, queue], self.wait, count(), told());
+        let datagrams = Arc::new(datagrams);
         sessions.told.asks(&sessions.pool, &network, &datagrams);
         let mut running =
             Running { stop, sessions, network, datagrams, exports, addresses, doors, signals, pid };
@@ -444,32 +450,30 @@ impl Server {
                     )
                 }
                 Listening::Udp(to) => {
-                    let opened = running.datagrams.open(to, self.wait, self.threads, self.queue);
+                    let opened = running.datagrams.open(to);
                     let what = format!("listening on `udp:{to}`");
                     Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
                 }
                 Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
-                    let opened = running.datagrams.open(to, self.wait, self.threads, self.queue);
+                    let opened = running.datagrams.open(to);
                     let what = format!("listening on `udp:{to}`");
                     Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
                 }
                 Listening::Datagrams(to) => {
-                    let (wait, by) = (self.wait, EthernetDevice::by(self.ethernet, false));
-                    let (threads, calls) = (self.threads, self.queue);
-                    match running.datagrams.open_link(to, by, wait, threads, calls) {
+                    let by = EthernetDevice::by(self.ethernet, false);
+                    match running.datagrams.open_link(to, by) {
                         Ok(at) => Endpoint::Ethernet(at.into()),
                         // No Ethernet there, or this process may not.
                         Err(_) => {
-                            let opened = running.datagrams.open(to, wait, threads, calls);
+                            let opened = running.datagrams.open(to);
                             let what = format!("listening on `udp:{to}`");
                             Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
                         }
                     }
                 }
                 Listening::Ethernet(to) => {
-                    let (wait, by) = (self.wait, EthernetDevice::by(self.ethernet, true));
-                    let opened =
-                        running.datagrams.open_link(to, by, wait, self.threads, self.queue);
+                    let by = EthernetDevice::by(self.ethernet, true);
+                    let opened = running.datagrams.open_link(to, by);
                     let what = format!("listening on `eth:{to}`");
                     Endpoint::Ethernet(opened.map_err(|error| failed(&what, error))?.into())
                 }
@@ -570,7 +574,7 @@ impl Running {
         }
         let drain = Drain::new(limit, Arc::clone(&self.stop));
         // All are told before any is waited for.
-        self.network.crew.stop(&Drain::over());
+        self.network.crew.refuse();
         self.datagrams.refuse();
         let ended = self.sessions.pool.stop(&drain);
         let ended = self.network.crew.stop(&drain) && ended;

@@ -216,7 +216,7 @@ impl Network {
     /// Calls that run although their callers have given them up, and calls that wait to run.
     pub(super) fn captured(&self) -> [u64; 2] {
         let captured = self.lines().iter().map(|line| line.incoming.captured()).sum();
-        [captured, self.crew.waiting() as u64]
+        [captured, self.crew.admission.waiting() as u64]
     }
 
     fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
@@ -302,7 +302,7 @@ impl Line {
     pub(super) fn end(&self) {
         self.told.end();
         self.incoming.close();
-        self.crew.captured(self.incoming.give_up_all(), 0);
+        self.crew.admission.captured(self.incoming.give_up_all(), 0);
         self.incoming.rows().revoke_all();
         self.unwatch();
         self.incoming.forget_kept();
@@ -484,11 +484,11 @@ impl Host for Visit<'_> {
     }
 
     fn end(&self) {
-        self.0.crew.end();
+        self.0.crew.admission.end();
     }
 
     fn captured(&self, more: usize, fewer: usize) {
-        self.0.crew.captured(more, fewer);
+        self.0.crew.admission.captured(more, fewer);
     }
 
     fn read_on(&self) {
@@ -504,7 +504,7 @@ impl Host for Visit<'_> {
     }
 
     fn is_stopping(&self) -> bool {
-        self.0.crew.is_stopping()
+        self.0.crew.admission.is_stopping()
     }
 
     fn wait(&self) -> Wait {

@@ -19,6 +19,7 @@ use std::io;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::admission::{Admission, LINGER};
 use super::faults::Faults;
 use super::stop::Drain;
 use crate::call::chain::waiting_inside;
@@ -29,11 +30,8 @@ use crate::path::local::{
     Asked, Astack, Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion, User,
     call_one,
 };
-use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
-use crate::{limits, sys};
-
-/// How long a thread without an A-stack stays before it ends.
-const LINGER: Duration = Duration::from_secs(5);
+use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys;
 
 /// A look at an A-stack that takes so long is slow: its client takes the memory away meanwhile. A look
 /// at memory that is there takes less than a microsecond, at memory that is not a few.
@@ -48,11 +46,10 @@ const THREAD: &str = "peregrine-worker";
 /// Threads that run procedures, and the A-stacks that wait for one.
 pub(super) struct Pool {
     state: Mutex<State>,
-    ended: Condvar,
     /// Until when the keeper leaves the rings of a user whose A-stacks were slow to look at.
     slow: Mutex<HashMap<u32, Instant>>,
-    threads_max: usize,
-    queue_max: usize,
+    /// Of threads at desks: each may run a procedure at any time.
+    admission: Arc<Admission>,
     wait: Wait,
     processors: Arc<Processors>,
     page: Arc<Page>,
@@ -97,17 +94,12 @@ struct Sitting {
     user: Option<User>,
 }
 
-#[derive(Default)]
 struct State {
     queue: VecDeque<Waiting>,
     /// Where each thread sits.
     desks: Vec<Sitting>,
     next_desk: u32,
-    /// Threads that ran a call which was given up, when they were counted last.
-    captured: usize,
-    /// How many threads there may be, save for calls from inside and in place of captured ones.
-    threads_max: usize,
-    stopping: bool,
+    admission: Arc<Admission>,
 }
 
 impl State {
@@ -127,36 +119,28 @@ impl State {
         own.user
     }
 
-    /// How many threads there may be. One that runs a call which its caller has given up is
-    /// replaced, as LRPC replaces a captured thread.
-    fn bound(&self) -> usize {
-        if self.desks.len() < self.threads_max {
-            return self.threads_max;
-        }
-        self.threads_max + self.captured.min(limits::REPLACED_MAX)
-    }
-
-    /// How many more threads may look at A-stacks of a user, of those that there may be and some
-    /// beyond. A user other than the server's own leaves a quarter of them to all others.
-    fn share_left(&self, user: User, beyond: usize) -> usize {
+    /// How many more threads may look at A-stacks of a user, of those that there may be. A user other
+    /// than the server's own leaves a quarter of them to all others.
+    fn share_left(&self, user: User, nested: bool) -> usize {
         if user == User::Own {
             return usize::MAX;
         }
         let theirs = self.desks.iter().filter(|one| one.user == Some(user)).count();
-        (self.bound() + beyond - self.threads_max / 4).saturating_sub(theirs)
+        let kept = self.admission.running_max() / 4;
+        (self.admission.bound(nested) - kept).saturating_sub(theirs)
     }
 
     /// How many more threads may be started for a user.
-    fn room(&self, user: User, beyond: usize) -> usize {
-        let left = (self.bound() + beyond).saturating_sub(self.desks.len());
-        left.min(self.share_left(user, beyond))
+    fn room(&self, user: User) -> usize {
+        let left = self.admission.bound(false).saturating_sub(self.desks.len());
+        left.min(self.share_left(user, false))
     }
 
     /// Whether a thread may take what waits, that looks at A-stacks of `user`, or at none.
     fn takes(&self, user: Option<User>, one: &Waiting) -> bool {
         let fits = match user {
             Some(user) => user == one.user,
-            None => one.inside || self.share_left(one.user, 0) > 0,
+            None => one.inside || self.share_left(one.user, false) > 0,
         };
         fits || one.anywhere
     }
@@ -166,6 +150,15 @@ impl State {
         self.queue.iter().any(|one| self.takes(user, one))
     }
 
+    /// The thread at a desk ends, if it has not been reckoned as ended before.
+    fn leave(&mut self, seat: &Seat) {
+        let before = self.desks.len();
+        self.desks.retain(|one| one.desk.number != seat.desk.number);
+        if self.desks.len() < before {
+            self.admission.end();
+        }
+    }
+
     /// How many A-stacks of a user wait.
     fn waiting(&self, user: User) -> usize {
         self.queue.iter().filter(|one| one.user == user).count()
@@ -173,7 +166,7 @@ impl State {
 
     /// The threads that may take an A-stack of a user.
     fn desks_for(&self, user: User) -> impl DoubleEndedIterator<Item = &Desk> + Clone {
-        let open = self.share_left(user, 0) > 0;
+        let open = self.share_left(user, false) > 0;
         let fits = move |one: &&Sitting| one.user.map_or(open, |own| own == user);
         self.desks.iter().filter(fits).map(|one| &*one.desk)
     }
@@ -181,19 +174,22 @@ impl State {
 
 impl Pool {
     pub(super) fn new(
-        threads_max: usize,
-        queue_max: usize,
+        admission: Arc<Admission>,
         wait: Wait,
         processors: Processors,
         page: Arc<Page>,
         faults: Arc<Faults>,
     ) -> Arc<Self> {
+        let state = State {
+            queue: VecDeque::new(),
+            desks: Vec::new(),
+            next_desk: 0,
+            admission: Arc::clone(&admission),
+        };
         Arc::new(Self {
-            state: Mutex::ranked(Rank::Threads, State { threads_max, ..State::default() }),
-            ended: Condvar::new(),
+            state: Mutex::ranked(Rank::Threads, state),
             slow: Mutex::default(),
-            threads_max,
-            queue_max,
+            admission,
             wait,
             processors: Arc::new(processors),
             page,
@@ -299,11 +295,11 @@ impl Pool {
         let waiting = self.timed(user, || Waiting::looked_at(place));
         self.count_captured();
         let mut state = self.state();
-        if state.stopping {
+        if self.admission.is_stopping() {
             drop(state);
             // Who still posts is answered at the farewell.
             let Place { region, index } = &waiting.place;
-            region.refuse(*index, &stopping());
+            region.refuse(*index, &Refusal::stopping());
             return;
         }
         // A thread of ours waits for this call to end, by way of others: that it waits for a
@@ -315,11 +311,11 @@ impl Pool {
         }
         // What a thread can take at once does not wait. Nor do calls of others count.
         let free = state.desks_for(user).filter(|one| !one.is_up() || one.looks_around()).count();
-        let at_once = free + state.room(user, 0);
-        if state.waiting(user) >= self.queue_max + at_once {
+        let at_once = free + state.room(user);
+        if let Err(refusal) = self.admission.may_wait(state.waiting(user), at_once) {
             drop(state);
             let Place { region, index } = &waiting.place;
-            if self.timed(user, || region.refuse(*index, &self.overloaded())) {
+            if self.timed(user, || region.refuse(*index, &refusal)) {
                 return;
             }
             state = self.state();
@@ -339,9 +335,9 @@ impl Pool {
     /// Counts the threads that run a call which its caller has given up, if that matters. It reads
     /// memory of clients, which may take a moment: not under the lock.
     fn count_captured(&self) {
-        let mut state = self.state();
-        if state.desks.len() < self.threads_max {
-            state.captured = 0;
+        let state = self.state();
+        if state.desks.len() < self.admission.running_max() {
+            self.admission.set_captured(0);
             return;
         }
         let desks = state.desks.iter().map(|one| (Arc::clone(&one.desk), one.user));
@@ -354,7 +350,7 @@ impl Pool {
             })
         };
         let captured = desks.iter().filter(is_captured).count();
-        self.state().captured = captured;
+        self.admission.set_captured(captured);
     }
 
     /// A-stacks of a user have come into the queue: sees to it that a thread comes.
@@ -362,12 +358,13 @@ impl Pool {
         if call_one(state.desks_for(user), state.waiting(user)) {
             return;
         }
-        // A call from inside gets a thread beyond the bound, but no more of them than there are
-        // threads inside: anybody can say where a call comes from.
+        // A call from inside may get a thread beyond the bound.
         let inside = bring_inside_forward(&mut state.queue, user);
-        let beyond = if inside { waiting_inside() } else { 0 };
-        if state.room(user, beyond as usize) > 0 && self.start_thread(state).is_ok() {
-            return;
+        if state.share_left(user, inside) > 0 && self.admission.try_begin(inside) {
+            if self.start_thread(state).is_ok() {
+                return;
+            }
+            self.admission.end();
         }
         // Without a new thread it waits for one of the user's, if there is one, else for any.
         if state.desks_for(user).next().is_none() {
@@ -377,11 +374,6 @@ impl Pool {
                 asleep.desk.ring();
             }
         }
-    }
-
-    fn overloaded(&self) -> Refusal {
-        let text = format!("{} threads are busy, {} calls wait", self.threads_max, self.queue_max);
-        Refusal::new(Kind::Overloaded, text)
     }
 
     fn start_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
@@ -431,24 +423,24 @@ impl Pool {
         let posted = seat.leave_all();
         seat.worker.forget();
         let mut state = self.state();
-        state.desks.retain(|one| one.desk.number != seat.desk.number);
-        let stops = state.stopping;
+        state.leave(&seat);
+        let stops = self.admission.is_stopping();
         drop(state);
         if stops {
             for place in posted {
-                place.region.refuse(place.index, &stopping());
+                place.region.refuse(place.index, &Refusal::stopping());
                 place.attended(Attendance::Idle);
             }
         } else {
             self.put_back(posted);
         }
-        self.ended.notify_all();
+        self.admission.notify();
     }
 
     /// Takes an A-stack from the queue, if there is one.
     fn take_from_queue(self: &Arc<Self>, seat: &mut Seat, most: usize) -> Took {
         let mut state = self.state();
-        if state.stopping {
+        if self.admission.is_stopping() {
             return Took::Stopping;
         }
         let user = state.note_user(seat);
@@ -516,7 +508,7 @@ impl Pool {
         }
         let mut state = self.state();
         let user = state.note_user(seat);
-        let full = state.desks.len() >= state.bound();
+        let full = state.desks.len() >= self.admission.bound(false);
         drop(state);
         if let Some(user) = user.filter(|_| !full) {
             self.put_back(seat.leave_others(user));
@@ -528,12 +520,12 @@ impl Pool {
     fn rest(self: &Arc<Self>, seat: &mut Seat) -> bool {
         self.part_users(seat);
         let mut state = self.state();
-        if state.desks.len() > self.threads_max {
+        if self.admission.beyond() > 0 {
             drop(state);
             self.count_captured();
             state = self.state();
         }
-        if state.stopping {
+        if self.admission.is_stopping() {
             return false;
         }
         let user = state.note_user(seat);
@@ -541,7 +533,7 @@ impl Pool {
             seat.desk.make_hungry(true);
             return true;
         }
-        if state.desks.len() > state.bound() {
+        if state.desks.len() > self.admission.bound(false) {
             // It was there for a call from inside, and the bound holds again.
             return false;
         }
@@ -582,15 +574,15 @@ impl Pool {
             return true;
         }
         // Nobody relies on it any more.
-        state.desks.retain(|one| one.desk.number != seat.desk.number);
+        state.leave(seat);
         false
     }
 
     /// Lets no thread take anything any more, and waits for those that run a procedure; false if
     /// some still did when the drain was over.
     pub(super) fn stop(&self, drain: &Drain) -> bool {
+        self.admission.stop();
         let mut state = self.state();
-        state.stopping = true;
         let queue = core::mem::take(&mut state.queue);
         for Sitting { desk, .. } in &state.desks {
             desk.make_hungry(true);
@@ -598,15 +590,9 @@ impl Pool {
         }
         drop(state);
         for Waiting { place: Place { region, index }, .. } in queue {
-            region.refuse(index, &stopping());
+            region.refuse(index, &Refusal::stopping());
         }
-        let mut state = self.state();
-        while !state.desks.is_empty() {
-            let Some(slice) = drain.slice() else { return false };
-            let waited = self.ended.wait_timeout(state, slice);
-            state = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        self.admission.drain(drain, || self.state().desks.is_empty())
     }
 
     /// Rows were taken away: no thread remembers them for longer than the call that it runs.
@@ -624,8 +610,8 @@ impl Pool {
     }
 
     /// Threads that there may be, save for calls from inside.
-    pub(super) const fn threads_max(&self) -> usize {
-        self.threads_max
+    pub(super) fn threads_max(&self) -> usize {
+        self.admission.running_max()
     }
 
     /// Threads that there are.
@@ -648,8 +634,4 @@ fn bring_inside_forward(queue: &mut VecDeque<Waiting>, user: User) -> bool {
         queue.push_front(waiting);
     }
     true
-}
-
-pub(super) fn stopping() -> Refusal {
-    Refusal::new(Kind::Withdrawn, "the server is stopping")
 }

@@ -31,10 +31,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::admission::{Admission, LINGER};
 use super::stop::Drain;
-use crate::call::Wait;
-use crate::call::chain::{self, has_waited};
-use crate::limits;
+use crate::call::chain::has_waited;
+use crate::call::{Refusal, Wait};
 use crate::path::datagram::Offers;
 use crate::path::local::block_cost;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
@@ -44,8 +44,6 @@ use crate::sys;
 pub(super) const THREAD: &str = "peregrine-receive";
 /// How long a thread that panicked waits before it begins anew.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How long a thread beside those that receive stays before it ends.
-const LINGER: Duration = Duration::from_secs(5);
 /// How often the deputy looks whether the head is away; how seldom, while nothing happens; and
 /// how many times in a row nothing may have happened until it does not look any more.
 const WATCH: Duration = Duration::from_millis(2);
@@ -96,8 +94,8 @@ pub(super) trait Post: Send + Sync + 'static {
     /// Makes a call independent of the hand that received it; refuses it if that is impossible.
     fn put_by(&self, hand: &mut Self::Hand, work: Self::Work) -> Option<Self::Work>;
 
-    /// Refuses a call, for all threads are busy and enough wait.
-    fn refuse(&self, hand: &mut Self::Hand, work: Self::Work);
+    /// Answers a call that does not run.
+    fn refuse(&self, hand: &mut Self::Hand, work: Self::Work, refusal: &Refusal);
 
     /// Whether calls wait for something other than a thread.
     fn has_deferred(&self) -> bool {
@@ -114,16 +112,6 @@ pub(super) trait Post: Send + Sync + 'static {
 
     /// Whether a thread of this process waits for the call to end, by way of others.
     fn is_from_inside(&self, hand: &mut Self::Hand, work: &mut Self::Work) -> bool;
-
-    /// How many threads of this process wait inside procedures.
-    fn waiting_inside(&self) -> u32 {
-        chain::waiting_inside()
-    }
-
-    /// How many procedures run although their callers have given them up.
-    fn captured(&self) -> u32 {
-        0
-    }
 
     /// Makes threads that block in the kernel come back, from now on.
     fn close(&self);
@@ -155,19 +143,14 @@ pub(super) enum Got<W> {
 pub(super) struct Receivers<P: Post> {
     post: P,
     wait: Wait,
-    /// Threads that may run procedures at a time.
-    bound: u32,
-    queue_max: usize,
+    admission: Arc<Admission>,
     /// Threads that receive, or are about to.
     receiving: AtomicU32,
-    running: AtomicU32,
     lead: Lead,
     /// About how long procedures take, in nanoseconds.
     pace: AtomicU64,
     /// Whether one of those that stand by watches the head.
     deputy: AtomicBool,
-    /// Whether calls wait in the queue.
-    waiting: AtomicBool,
     stopping: AtomicBool,
     state: Mutex<State<P::Work>>,
     /// Threads that stand by are told.
@@ -257,14 +240,14 @@ struct Inside<'a, P: Post> {
 impl<P: Post> Drop for Inside<'_, P> {
     #[inline]
     fn drop(&mut self) {
-        let Receivers { receiving, running, .. } = self.receivers;
+        let Receivers { receiving, admission, .. } = self.receivers;
         // The deputy that takes the place of the head takes its count as well.
         let is_counted =
             self.away.is_some_and(|away| self.receivers.lead.change(away, away.next()));
         if !is_counted {
             receiving.fetch_add(1, Ordering::SeqCst);
         }
-        running.fetch_sub(1, Ordering::SeqCst);
+        admission.end();
     }
 }
 
@@ -273,24 +256,16 @@ impl<P: Post> Receivers<P> {
     ///
     /// # Errors
     /// If there is no memory, or no thread can be started.
-    pub(super) fn start(
-        post: P,
-        wait: Wait,
-        bound: usize,
-        queue_max: usize,
-    ) -> io::Result<Arc<Self>> {
+    pub(super) fn start(post: P, wait: Wait, admission: Arc<Admission>) -> io::Result<Arc<Self>> {
         let state = State { queue: VecDeque::new(), threads: 0, next: 1, standing_by: 0, asked: 0 };
         let receivers = Arc::new(Self {
             post,
             wait,
-            bound: u32::try_from(bound).unwrap_or(u32::MAX).max(1),
-            queue_max,
+            admission,
             receiving: AtomicU32::new(0),
-            running: AtomicU32::new(0),
             lead: Lead::default(),
             pace: AtomicU64::new(0),
             deputy: AtomicBool::new(false),
-            waiting: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             state: Mutex::ranked(Rank::Threads, state),
             wanted: Condvar::new(),
@@ -310,9 +285,9 @@ impl<P: Post> Receivers<P> {
         &self.post
     }
 
-    /// Calls that wait to run.
-    pub(super) fn queued(&self) -> usize {
-        self.state().queue.len()
+    /// What bounds its procedures.
+    pub(super) fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// Threads that there are.
@@ -374,11 +349,9 @@ impl<P: Post> Receivers<P> {
         let ends = AssertUnwindSafe(|| {
             self.hand_over(&mut member);
             let queue = core::mem::take(&mut self.state().queue);
-            for (work, _) in queue {
-                self.post.refuse(&mut member.hand, work);
-            }
-            while let Some(work) = self.post.deferred() {
-                self.post.refuse(&mut member.hand, work);
+            let deferred = core::iter::from_fn(|| self.post.deferred());
+            for work in queue.into_iter().map(|(work, _)| work).chain(deferred) {
+                self.post.refuse(&mut member.hand, work, &Refusal::stopping());
             }
         });
         if let Err(panic) = catch_unwind(ends) {
@@ -525,11 +498,11 @@ impl<P: Post> Receivers<P> {
     /// A call has come: this thread runs it, or it waits for one that does.
     #[inline]
     fn take(self: &Arc<Self>, member: &mut Member<P::Hand>, mut work: P::Work) {
-        if self.claim() {
+        if self.admission.try_begin(false) {
             self.run(member, work);
         } else {
             let inside = self.post.is_from_inside(&mut member.hand, &mut work);
-            if inside && self.claim_beyond() {
+            if inside && self.admission.try_begin(true) {
                 self.run(member, work);
             } else {
                 self.enqueue(member, work, inside);
@@ -545,53 +518,23 @@ impl<P: Post> Receivers<P> {
         }
     }
 
-    /// Whether one more thread may run a procedure: then it is counted.
-    #[inline]
-    fn claim(&self) -> bool {
-        self.claim_below(self.bound)
-            || self.post.captured() > 0 && self.claim_below(self.bound_now())
-    }
-
-    /// How many procedures may run at a time. Those whose callers have given them up have captured
-    /// their threads, which are replaced, as LRPC does.
-    #[cold]
-    fn bound_now(&self) -> u32 {
-        let replaced = (self.post.captured() as usize).min(limits::REPLACED_MAX);
-        self.bound.saturating_add(replaced as u32)
-    }
-
-    /// As [`claim`](Self::claim), for a call for which threads of ours wait inside procedures: as
-    /// many more.
-    #[cold]
-    fn claim_beyond(&self) -> bool {
-        self.claim_below(self.bound_now().saturating_add(self.post.waiting_inside()))
-    }
-
-    #[inline]
-    fn claim_below(&self, bound: u32) -> bool {
-        // Never more than there are: who is turned away relies on somebody who will look into the
-        // queue when it has run its call.
-        let more = |running| (running < bound).then_some(running + 1);
-        self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
-    }
-
     /// A call from the queue, and the right to run it.
     #[inline]
     fn next(&self) -> Option<P::Work> {
-        let queued = if self.waiting.load(Ordering::SeqCst) { self.next_queued() } else { None };
+        let queued = if self.admission.waiting() > 0 { self.next_queued() } else { None };
         queued.or_else(|| if self.post.has_deferred() { self.next_deferred() } else { None })
     }
 
     /// A call that waited for something other than a thread, and the right to run it.
     #[cold]
     fn next_deferred(&self) -> Option<P::Work> {
-        if !self.claim() {
+        if !self.admission.try_begin(false) {
             // Whoever has run its call looks again.
             return None;
         }
         let next = self.post.deferred();
         if next.is_none() {
-            self.running.fetch_sub(1, Ordering::SeqCst);
+            self.admission.end();
         }
         next
     }
@@ -603,17 +546,17 @@ impl<P: Post> Receivers<P> {
         let mut state = self.state();
         let inside = state.queue.iter().position(|(_, inside)| *inside);
         let next = match inside {
-            Some(at) if self.claim_beyond() => state.queue.remove(at),
-            None if self.claim() => {
+            Some(at) if self.admission.try_begin(true) => state.queue.remove(at),
+            None if self.admission.try_begin(false) => {
                 let next = state.queue.pop_front();
                 if next.is_none() {
-                    self.running.fetch_sub(1, Ordering::SeqCst);
+                    self.admission.end();
                 }
                 next
             }
             _ => None,
         };
-        self.waiting.store(!state.queue.is_empty(), Ordering::SeqCst);
+        self.admission.set_waiting(state.queue.len());
         next.map(|(work, _)| work)
     }
 
@@ -657,20 +600,20 @@ impl<P: Post> Receivers<P> {
 
     #[cold]
     fn enqueue(&self, member: &mut Member<P::Hand>, work: P::Work, inside: bool) {
-        if self.state().queue.len() >= self.queue_max {
-            self.post.refuse(&mut member.hand, work);
+        if let Err(refusal) = self.admission.may_wait(self.state().queue.len(), 0) {
+            self.post.refuse(&mut member.hand, work, &refusal);
         } else if let Some(work) = self.post.put_by(&mut member.hand, work) {
             let mut state = self.state();
             state.queue.push_back((work, inside));
-            self.waiting.store(true, Ordering::SeqCst);
+            self.admission.set_waiting(state.queue.len());
         }
     }
 
     /// Whether there may be one thread more: one beyond those that may run procedures, or that do.
     fn may_add(&self, state: &State<P::Work>) -> bool {
-        let may_run = self.bound_now().saturating_add(self.post.waiting_inside());
+        let may_run = self.admission.bound(true);
         // Who waited inside when a call began beyond the bound may not do so any more, and soon again.
-        state.threads <= may_run.max(self.running.load(Ordering::SeqCst))
+        state.threads as usize <= may_run.max(self.admission.running())
     }
 
     /// One thread more is to receive, if there may be one.
@@ -774,14 +717,7 @@ impl<P: Post> Receivers<P> {
     /// Waits until no procedure runs and no call waits; false if that was not so when the drain was
     /// over.
     pub(super) fn rest(&self, drain: &Drain) -> bool {
-        loop {
-            let waits = self.waiting.load(Ordering::SeqCst);
-            if !waits && self.running.load(Ordering::SeqCst) == 0 {
-                return true;
-            }
-            let Some(slice) = drain.slice() else { return false };
-            std::thread::sleep(slice.min(Duration::from_millis(1)));
-        }
+        self.admission.drain(drain, || self.admission.waiting() + self.admission.running() == 0)
     }
 
     /// Ends all threads; false if one still ran a procedure after `limit`.

@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::export::{Export, is_other};
-use super::pool::{Pool, stopping};
+use super::pool::Pool;
 use super::told::{Teller, Told};
-use crate::call::{CallerInfo, PathKind};
+use crate::call::{CallerInfo, PathKind, Refusal};
 use crate::counters::{PAGE_BYTES, SessionTold, Visitor};
 use crate::error::{Kind, limit_reached};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -211,7 +211,7 @@ impl Sessions {
             if !region.is_attended() {
                 for index in 0..region.count() {
                     region.attended(index, Attendance::Queued);
-                    region.refuse(index, &stopping());
+                    region.refuse(index, &Refusal::stopping());
                 }
                 let _ = session.say(&Answer::Goodbye);
             }

@@ -81,6 +81,7 @@ impl Drain {
     }
 
     /// One that waits for nothing.
+    #[cfg(test)]
     pub(super) fn over() -> Self {
         Self::new(Duration::ZERO, Arc::default())
     }

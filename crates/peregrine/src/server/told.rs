@@ -6,8 +6,9 @@ use super::ExportOptions;
 use super::datagram::Datagrams;
 use super::export::Export;
 use super::network::{Exports, Network};
-use super::pool::{Pool, stopping};
+use super::pool::Pool;
 use super::session::Sessions;
+use crate::call::Refusal;
 use crate::counters::{self, Gauges, Page, Stat};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
@@ -91,7 +92,7 @@ struct OfItself {
 }
 
 fn gone() -> CallError {
-    let refusal = stopping();
+    let refusal = Refusal::stopping();
     CallError::new(refusal.kind, Executed::Maybe, refusal.text)
 }
 

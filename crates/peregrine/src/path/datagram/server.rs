@@ -18,7 +18,7 @@ mod tests;
 pub(crate) mod fuzzing;
 
 use core::ops::Range;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
 use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
 use std::time::Duration;
@@ -81,6 +81,9 @@ pub(crate) trait Host: Send + Sync {
     /// Whether calls are refused because the server stops.
     fn is_stopping(&self) -> bool;
 
+    /// So many procedures more, or fewer, run although their callers have given them up.
+    fn captured(&self, more: usize, fewer: usize);
+
     /// Runs the work of a service thread, again and again if it panics.
     fn outlive(&self, thread: &str, work: &mut dyn FnMut());
 }
@@ -117,8 +120,6 @@ pub(crate) struct Service {
     /// Whether callers of procedures are looked after, and who is told that they are to be.
     tended: AtomicBool,
     remind: OnceLock<Remind>,
-    /// Procedures that run although their callers have given them up.
-    captured: AtomicU32,
     page: Arc<Page>,
     flows: Flows,
     pacer: Pacer,
@@ -243,7 +244,6 @@ impl Service {
             strangers: Strangers::new(),
             tended: AtomicBool::new(false),
             remind: OnceLock::new(),
-            captured: AtomicU32::new(0),
             page,
             flows: Flows::default(),
             pacer: Pacer::default(),

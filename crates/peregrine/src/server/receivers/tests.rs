@@ -13,9 +13,7 @@ struct Jobs {
     seen: Mutex<HashSet<ThreadId>>,
     refused: AtomicU32,
     /// Threads that wait inside, as the test has it.
-    inside: AtomicU32,
-    /// Procedures that callers have given up, as the test has it.
-    captured: AtomicU32,
+    inside: Arc<AtomicU32>,
     panics: AtomicU32,
     /// Threads that receive, those of them that were told that they are alone, and how often one was
     /// that was not. Changed under the lock of the jobs.
@@ -70,7 +68,7 @@ impl Post for Arc<Jobs> {
     fn put_by(&self, (): &mut (), job: Job) -> Option<Job> {
         Some(job)
     }
-    fn refuse(&self, (): &mut (), _: Job) {
+    fn refuse(&self, (): &mut (), _: Job, _: &Refusal) {
         self.refused.fetch_add(1, Ordering::SeqCst);
     }
     fn caller(&self, _: &Job) -> u32 {
@@ -78,12 +76,6 @@ impl Post for Arc<Jobs> {
     }
     fn is_from_inside(&self, (): &mut (), job: &mut Job) -> bool {
         job.inside
-    }
-    fn waiting_inside(&self) -> u32 {
-        self.inside.load(Ordering::SeqCst)
-    }
-    fn captured(&self) -> u32 {
-        self.captured.load(Ordering::SeqCst)
     }
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
@@ -96,20 +88,21 @@ impl Post for Arc<Jobs> {
 }
 
 fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receivers<Arc<Jobs>>>) {
+    let inside = Arc::<AtomicU32>::default();
     let jobs = Arc::new(Jobs {
         jobs: Mutex::default(),
         come: Condvar::new(),
         closed: AtomicBool::new(false),
         seen: Mutex::default(),
         refused: AtomicU32::new(0),
-        inside: AtomicU32::new(0),
-        captured: AtomicU32::new(0),
+        inside: Arc::clone(&inside),
         panics: AtomicU32::new(0),
         receiving: AtomicU32::new(0),
         alone: AtomicU32::new(0),
         not_alone: AtomicU32::new(0),
     });
-    let receivers = Receivers::start(Arc::clone(&jobs), wait, bound, queue).unwrap();
+    let admission = Admission::beside(bound, queue, move || inside.load(Ordering::SeqCst));
+    let receivers = Receivers::start(Arc::clone(&jobs), wait, admission).unwrap();
     (jobs, receivers)
 }
 
@@ -185,13 +178,13 @@ fn captured_threads_are_replaced() {
     let captured = [(); 2].map(|()| jobs.gated(false));
     let waits = jobs.send(Duration::ZERO);
     assert!(waits.recv_timeout(Duration::from_millis(50)).is_err(), "the bound holds");
-    jobs.captured.store(2, Ordering::SeqCst);
+    receivers.admission().captured(2, 0);
     for _ in 0..20 {
         jobs.send(Duration::ZERO).recv_timeout(LIMIT).expect("a call that waits for no thread");
     }
     waits.recv_timeout(LIMIT).expect("what waited goes first");
     assert!(receivers.threads() <= 5, "{}", receivers.threads());
-    jobs.captured.store(0, Ordering::SeqCst);
+    receivers.admission().captured(0, 2);
     for (open, end) in captured {
         open.send(()).unwrap();
         end.recv_timeout(LIMIT).unwrap();
@@ -216,7 +209,7 @@ fn threads_end_that_are_not_needed_after_long_procedures() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         };
-        until("they do not run", &|| receivers.running.load(Ordering::SeqCst) == 48);
+        until("they do not run", &|| receivers.admission().running() == 48);
         for (open, end) in long {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
@@ -225,7 +218,7 @@ fn threads_end_that_are_not_needed_after_long_procedures() {
         until("too many stay", &|| receivers.threads() <= ASLEEP_MAX as usize);
         // Those that are left serve as many again.
         let long: Vec<_> = (0..48).map(|_| jobs.gated(false)).collect();
-        until("they do not run again", &|| receivers.running.load(Ordering::SeqCst) == 48);
+        until("they do not run again", &|| receivers.admission().running() == 48);
         for (open, end) in long {
             open.send(()).unwrap();
             end.recv_timeout(LIMIT).unwrap();
@@ -270,7 +263,7 @@ fn a_call_from_inside_is_found_in_the_queue() {
         let (jobs, receivers) = receivers(wait, 1, 16);
         let runs = |count| {
             let until = Instant::now() + LIMIT;
-            while receivers.running.load(Ordering::SeqCst) != count {
+            while receivers.admission().running() != count {
                 assert!(Instant::now() < until, "{count} do not run");
                 std::thread::sleep(Duration::from_millis(1));
             }

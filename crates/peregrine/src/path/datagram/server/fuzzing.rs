@@ -63,6 +63,7 @@ impl Host for Only {
         None
     }
 
+    fn captured(&self, _: usize, _: usize) {}
     fn is_stopping(&self) -> bool {
         false
     }

@@ -337,7 +337,7 @@ impl Service {
     pub(super) fn note_given_up(&self, inner: &mut Inner) {
         if !inner.captured && inner.waits == Waits::No && inner.callee.is_given_up() {
             inner.captured = true;
-            self.captured.fetch_add(1, Ordering::SeqCst);
+            self.host.captured(1, 0);
         }
     }
 
@@ -345,14 +345,8 @@ impl Service {
     #[inline]
     pub(super) fn ends(&self, inner: &mut Inner) {
         if core::mem::take(&mut inner.captured) {
-            self.captured.fetch_sub(1, Ordering::SeqCst);
+            self.host.captured(0, 1);
         }
-    }
-
-    /// How many procedures run although their callers have given them up.
-    #[inline]
-    pub(crate) fn captured_threads(&self) -> u32 {
-        self.captured.load(Ordering::SeqCst)
     }
 
     /// The same; `queued`: how many of these there are is bounded by the queue, so that one that fits

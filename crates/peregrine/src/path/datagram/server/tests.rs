@@ -61,6 +61,7 @@ impl Host for Nothing {
     fn is_stopping(&self) -> bool {
         false
     }
+    fn captured(&self, _: usize, _: usize) {}
     fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
         OUTLIVED.lock().unwrap().push(thread.to_owned());
         work();
