@@ -1,10 +1,10 @@
 //! Model to code: the client that implements the trait, the server that answers with an object.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
-use syn::{Expr, ItemTrait};
+use syn::{Expr, ItemTrait, TypeParamBound};
 
 use crate::check::{self, Form, Interface, Method, Parameter};
 use crate::generated_at;
@@ -37,7 +37,49 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     };
     let client = client(model, &names);
     let server = server(model, &names);
-    quote!(#item_trait #client #server)
+    let shared = shared(item_trait, model);
+    quote!(#item_trait #client #server #shared)
+}
+
+/// What refers to an object that implements the trait does so too: an object that is shared can be
+/// served as it is.
+fn shared(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
+    let ident = &model.ident;
+    let methods: TokenStream = model.methods.iter().map(forwarded).collect();
+    let is_static = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(lifetime) if lifetime.ident == "static");
+    let (lifetime, borrowed) = match item_trait.supertraits.iter().any(is_static) {
+        true => (None, quote!(&'static __Object)),
+        false => (Some(quote!('__object,)), quote!(&'__object __Object)),
+    };
+    let owned = [quote!(::std::sync::Arc<__Object>), quote!(::std::boxed::Box<__Object>)];
+    quote! {
+        #(
+            #[allow(deprecated)]
+            impl<__Object: #ident + ?::core::marker::Sized> #ident for #owned {
+                #methods
+            }
+        )*
+
+        #[allow(deprecated)]
+        impl<#lifetime __Object: #ident + ?::core::marker::Sized> #ident for #borrowed {
+            #methods
+        }
+    }
+}
+
+/// A method that calls that of what `self` refers to.
+fn forwarded(method: &Method) -> TokenStream {
+    let Method { ident, returns, parameters, .. } = method;
+    let names: Vec<_> = parameters.iter().map(|parameter| &parameter.ident).collect();
+    let types = parameters.iter().map(|parameter| &parameter.written);
+    // What is wrong with a type is said where it is written, and once.
+    let mut called = ident.clone();
+    called.set_span(Span::call_site());
+    quote! {
+        fn #ident(&self, #(#names: #types),*) -> #returns {
+            (**self).#called(#(#names),*)
+        }
+    }
 }
 
 struct Names {

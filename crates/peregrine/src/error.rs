@@ -164,7 +164,9 @@ kinds! {
 /// assert_eq!(error.executed(), Executed::No);
 /// assert!(error.to_string().contains("surely-nobody-exports-this"));
 /// ```
-#[derive(Debug)]
+///
+/// As `{:?}` it is the same text, so that `unwrap` and `main` show people what happened; `{:#?}` shows
+/// the fields.
 pub struct CallError(Box<Inner>);
 
 #[derive(Debug)]
@@ -354,6 +356,15 @@ pub(crate) fn limit_reached(error: &std::io::Error) -> Option<String> {
     }
 }
 
+impl fmt::Debug for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return f.debug_tuple("CallError").field(&self.0).finish();
+        }
+        fmt::Display::fmt(self, f)
+    }
+}
+
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.chain(), self.executed())?;
@@ -388,6 +399,16 @@ mod tests {
             "binds again",
         ] {
             assert!(text.contains(part), "{part:?} is missing in {text:?}");
+        }
+    }
+
+    #[test]
+    fn debug_shows_the_text_and_in_full_the_fields() {
+        let error = CallError::new(Kind::NotFound, Executed::No, "nobody exports it").at("files");
+        assert_eq!(format!("{error:?}"), error.to_string());
+        let fields = format!("{error:#?}");
+        for part in ["CallError", "kind: NotFound", "executed: No", "address: \"files\""] {
+            assert!(fields.contains(part), "{part:?} is missing in {fields}");
         }
     }
 

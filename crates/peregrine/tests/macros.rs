@@ -340,3 +340,33 @@ proptest! {
         }
     }
 }
+
+#[interface]
+trait Tally: Send + Sync + 'static {
+    fn add(&self, more: u64, names: &[String], mut_copy: &mut u64) -> peregrine::Result<u64>;
+}
+
+#[derive(Default)]
+struct Sum(std::sync::atomic::AtomicU64);
+
+impl Tally for Sum {
+    fn add(&self, more: u64, names: &[String], mut_copy: &mut u64) -> peregrine::Result<u64> {
+        *mut_copy = names.len() as u64;
+        Ok(more + self.0.fetch_add(more, std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+/// Whoever keeps an object can serve it, and call it as before.
+#[test]
+fn shared_objects_implement_the_trait() {
+    let shared = std::sync::Arc::new(Sum::default());
+    let client = TallyClient::in_process(std::sync::Arc::clone(&shared));
+    let mut count = 0;
+    assert_eq!(client.add(3, &["a".into(), "b".into()], &mut count).unwrap(), 3);
+    assert_eq!(count, 2);
+    assert_eq!(shared.add(4, &[], &mut count).unwrap(), 7);
+    let boxed: Box<dyn Tally> = Box::new(shared);
+    assert_eq!(TallyClient::in_process(boxed).add(1, &[], &mut count).unwrap(), 8);
+    static GLOBAL: Sum = Sum(std::sync::atomic::AtomicU64::new(10));
+    assert_eq!(TallyClient::in_process(&GLOBAL).add(1, &[], &mut count).unwrap(), 11);
+}
