@@ -278,6 +278,19 @@ mod tests {
         Frames { look_every: LONG, ..frames(count, active) }
     }
 
+    #[test]
+    fn frames_lie_within_their_memory() {
+        let refused = |bytes: usize, call_at, reply_at| {
+            let memory = Arc::new(Memory::private(4096).unwrap());
+            assert_eq!(memory.len(), 4096);
+            let layout =
+                FrameLayout { count: 2, first: 96, stride: 2000, call_at, reply_at, bytes };
+            std::panic::catch_unwind(|| Frames::new(memory, layout, 1)).is_err()
+        };
+        assert!(!refused(1000, 0, 1000) && !refused(1000, 1000, 0));
+        assert!(refused(1001, 0, 1000) && refused(1000, 1001, 0));
+    }
+
     impl Frames {
         fn wait(&self) -> Option<Taken<'_>> {
             self.take(|| None, |_| false, Short::Wait)

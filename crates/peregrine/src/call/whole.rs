@@ -337,6 +337,41 @@ fn run(incoming: &Incoming<'_>, reply: &mut [u8]) -> (Answer, u32, u32) {
     (ran.answer, ran.head_at, ran.head_bytes)
 }
 
+/// All of a message is there, and a procedure may or may not begin on the rest of it.
+struct There {
+    lends: bool,
+}
+
+impl Arrives for There {
+    fn wait(&self, _: usize) -> Option<usize> {
+        Some(64)
+    }
+    fn lend(&self) -> bool {
+        self.lends
+    }
+}
+
+#[test]
+fn procedure_begins_on_lent_bytes_only_if_they_may_be_waited_for() {
+    let message = [0; 64];
+    let answer = |copied, lends| {
+        let incoming = Incoming {
+            procedure: 99,
+            space: Window::from(&message[..]),
+            head_bytes: 16,
+            copied,
+            total: 64,
+            arrives: Some(&There { lends }),
+            departs: None,
+        };
+        run(&incoming, &mut [0; 64]).0
+    };
+    assert_eq!(answer(16, false), Answer::PostAgain);
+    // There is no such procedure, so this one was looked for.
+    assert_eq!(answer(16, true), Answer::NotExecuted);
+    assert_eq!(answer(64, false), Answer::NotExecuted, "nothing is lent");
+}
+
 #[test]
 fn every_export_answers_a_ping_without_arguments() {
     let empty = Incoming {

@@ -131,6 +131,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn messages_may_have_the_largest_size_and_no_more() {
+        let largest = Shape { total: TOTAL_MAX, ..Shape::default() };
+        assert!(largest.fits_call() && largest.fits_result());
+        let larger = Shape { total: TOTAL_MAX + 1, ..largest };
+        assert!(!larger.fits_call() && !larger.fits_result());
+    }
+
+    #[test]
     fn the_remainder_is_first_and_sent_last() {
         let cut = Cut::new(2500, 1024);
         assert_eq!(cut.count(), 3);

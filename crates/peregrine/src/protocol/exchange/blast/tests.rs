@@ -91,6 +91,16 @@ impl Way {
     }
 }
 
+/// A bitmap that is full may have had no room for more; a shorter one tells of everything.
+#[test]
+fn full_bitmap_tells_nothing_of_what_lies_behind_it() {
+    let bitmap = [0xff; BITMAP_BYTES_MAX];
+    let have =
+        |bytes: usize| Have { next: 10, bitmap: &bitmap[..bytes], had: 10, echo: 0, waited: false };
+    assert_eq!(have(BITMAP_BYTES_MAX).told(), 10 + 8 * BITMAP_BYTES_MAX as u32);
+    assert_eq!([have(BITMAP_BYTES_MAX - 1).told(), have(0).told()], [u32::MAX; 2]);
+}
+
 #[test]
 fn what_fits_the_window_is_one_blast_that_asks_nothing() {
     let mut way = Way::new(34, 1024);

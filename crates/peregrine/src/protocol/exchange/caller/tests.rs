@@ -64,6 +64,25 @@ fn sent(caller: &mut Caller, now: Moment) -> Vec<(Kind, u32, Flags)> {
     all
 }
 
+#[test]
+fn call_begins_again_in_smaller_pieces_where_larger_ones_vanish() {
+    let mut caller = calling(4096);
+    caller.narrow(2000, NOW);
+    assert_eq!(sent(&mut caller, NOW), [], "its pieces are no larger than that");
+    caller.narrow(1000, NOW);
+    let again = sent(&mut caller, NOW);
+    // A multiple of 16: five pieces of at most 992 bytes instead of four of 1,024.
+    assert_eq!(again.len(), 5, "{again:?}");
+    assert!(again.iter().all(|(kind, _, flags)| *kind == Kind::Call && flags.has(Flags::RESENT)));
+    caller.narrow(PIECE_MIN, NOW);
+    assert_eq!(sent(&mut caller, NOW).len(), 8);
+    // Before any call it counts for the next one.
+    let mut idle = self::caller();
+    idle.narrow(1, NOW);
+    idle.begin(shape(4096)).expect("it can begin");
+    assert_eq!(sent(&mut idle, NOW).len(), 8, "no piece is smaller than the smallest");
+}
+
 /// Lets the next timer come, and returns how long that took and what goes out then.
 fn next(caller: &mut Caller, now: &mut Moment) -> (u64, Vec<(Kind, u32, Flags)>) {
     let due = caller.next_timer().expect("a timer");
