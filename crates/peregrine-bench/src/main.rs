@@ -11,6 +11,7 @@ mod caller;
 mod cases;
 mod child;
 mod command;
+mod compare;
 mod crowd;
 mod death;
 mod goodput;
@@ -112,6 +113,13 @@ enum Experiment {
     /// Large results over links of a given rate, delay and loss, beside TCP (cubic): alone and together
     /// (needs root).
     Goodput(goodput::Options),
+    /// Two builds of this program, measured alternately: the script `crates/peregrine-bench/compare`
+    /// builds two commits and starts this.
+    #[command(hide = true)]
+    Compare(compare::Options),
+    /// How many instructions a call executes in two builds: the same script starts this.
+    #[command(hide = true)]
+    Instructions(compare::instructions::Options),
     /// The other process of a measurement.
     #[command(hide = true)]
     Child(child::Options),
@@ -138,9 +146,11 @@ enum Experiment {
 }
 
 impl Experiment {
-    /// Whether this is not an experiment but a process of one.
-    const fn is_child(&self) -> bool {
+    /// Whether this needs no runtime directory of its own: it is a process of an experiment, or
+    /// starts experiments.
+    const fn has_no_room(&self) -> bool {
         match self {
+            Self::Compare(_) | Self::Instructions(_) => true,
             Self::Child(_) | Self::Far(_) | Self::Caller(_) | Self::Told(_) | Self::Binder(_) => {
                 true
             }
@@ -250,6 +260,10 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
         Experiment::Caller(options) => return caller::run(&options),
         Experiment::Told(options) => return swapped::run(&options),
         Experiment::Binder(options) => return bind::run(&options),
+        Experiment::Compare(options) => return compare::run(&options, &progress),
+        Experiment::Instructions(options) => {
+            return compare::instructions::run(&options, &progress);
+        }
         Experiment::Limits { selection, filter } => {
             ("limits", selection.format, limits::measure(&selection, filter, &progress)?)
         }
@@ -318,7 +332,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = if arguments.experiment.is_child() {
+    let outcome = if arguments.experiment.has_no_room() {
         run(arguments).map(|()| ExitCode::SUCCESS)
     } else if rooms::inside() {
         rooms::end_with_the_outside();

@@ -12,7 +12,20 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 const INSIDE: &str = "PEREGRINE_BENCH_INSIDE";
 
 /// A directory that is removed when this is dropped.
-struct Room(PathBuf);
+pub(crate) struct Room(PathBuf);
+
+impl Room {
+    /// Makes the directory, for this user alone.
+    pub(crate) fn make() -> std::io::Result<Self> {
+        let path = std::env::temp_dir().join(format!("peregrine-bench-{}", std::process::id()));
+        DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
 
 impl Drop for Room {
     fn drop(&mut self) {
@@ -67,9 +80,7 @@ pub(crate) fn end_with_the_outside() {
 /// Runs this program again, in a network namespace of its own if it may, its `$PEREGRINE_DIR` a fresh directory, which is removed afterwards
 /// however that run ends.
 pub(crate) fn enter() -> Result<ExitCode, Box<dyn Error + Send + Sync>> {
-    let path = std::env::temp_dir().join(format!("peregrine-bench-{}", std::process::id()));
-    DirBuilder::new().mode(0o700).create(&path)?;
-    let room = Room(path);
+    let room = Room::make()?;
     let status = crate::network::link::enter()?
         .args(std::env::args_os().skip(1))
         .env("PEREGRINE_DIR", &room.0)

@@ -153,7 +153,7 @@ impl Row {
 }
 
 /// A time as people read it.
-fn time(ns: Option<f64>) -> String {
+pub(crate) fn time(ns: Option<f64>) -> String {
     match ns {
         None => "-".into(),
         Some(ns) if ns < 100.0 => format!("{ns:.1} ns"),

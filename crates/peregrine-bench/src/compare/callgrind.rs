@@ -1,0 +1,200 @@
+//! Reads what callgrind counted, and keeps the instructions that every call executes.
+//!
+//! A process makes some thousand calls. An instruction of a call is then executed as often as there
+//! are calls, or a multiple of that in a loop over parts of a message. Instructions of a loop that
+//! waits are executed another number of times, and those of the set-up a few times.
+
+use std::collections::BTreeMap;
+
+use crate::subject::Failure;
+
+/// The part of the calls in which an instruction of the fast path may be missing, in the median run
+/// and in four of five runs. A server times one call of 64, and a message may be there before its
+/// receiver looks for it. The counts of loops that wait differ more from run to run.
+const MISSING: [f64; 2] = [0.1, 0.2];
+
+/// The part of the calls by which an instruction may be executed more often, likewise.
+const MORE: [f64; 2] = [0.01, 0.02];
+
+/// The same for instructions of loops over parts of a message. A loop that waits executes many times
+/// a call, so that a multiple of the calls is never far.
+const LOOPS: f64 = 0.005;
+
+/// How often each instruction was executed in one run: by object file and address.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Counts(BTreeMap<(String, u64), Executed>);
+
+/// One instruction.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Executed {
+    /// The function that contains it, inlined functions not counted.
+    function: String,
+    times: u64,
+}
+
+impl Counts {
+    /// Reads a file that callgrind wrote with `--dump-instr=yes`, `--compress-pos=no` and
+    /// `--compress-strings=no`.
+    ///
+    /// # Errors
+    /// If the text is something else.
+    pub(crate) fn read(text: &str) -> Result<Self, Failure> {
+        if !text.lines().any(|line| line == "positions: instr line") {
+            return Err("callgrind wrote no counts of instructions".into());
+        }
+        let mut counts = Self::default();
+        let (mut object, mut function, mut is_callee) = ("", "", false);
+        for line in text.lines() {
+            if let Some(name) = line.strip_prefix("ob=") {
+                object = name;
+            } else if let Some(name) = line.strip_prefix("fn=") {
+                function = name;
+            } else if line.starts_with("calls=") {
+                // The next line is what the callee executed, which is counted there.
+                is_callee = true;
+            } else if line.starts_with("0x") && !std::mem::take(&mut is_callee) {
+                let mut words = line.split(' ');
+                let (address, _, times) = (words.next(), words.next(), words.next());
+                let address = address.and_then(|text| text.strip_prefix("0x"));
+                let address = address.and_then(|text| u64::from_str_radix(text, 16).ok());
+                let (Some(address), Some(times)) = (address, times.map_or(Some(0), number)) else {
+                    return Err(format!("callgrind wrote a line of another form: {line}").into());
+                };
+                let one = counts.0.entry((object.to_owned(), address)).or_default();
+                one.times += times;
+                // Of a recursive function there are several: "name'2".
+                one.function = function.split('\'').next().unwrap_or_default().to_owned();
+            }
+        }
+        Ok(counts)
+    }
+}
+
+fn number(text: &str) -> Option<u64> {
+    text.parse().ok()
+}
+
+/// Returns the instructions that every call executes, by function. `idle` is a run without calls,
+/// and each of `runs` made so many of them.
+pub(crate) fn per_call(idle: &Counts, runs: &[Counts], calls: u32) -> BTreeMap<String, u64> {
+    let calls = f64::from(calls);
+    let mut sums: BTreeMap<String, u64> = BTreeMap::new();
+    let Some(first) = runs.first() else { return sums };
+    for (place, one) in &first.0 {
+        let times = |run: &Counts| run.0.get(place).map_or(0.0, |one| one.times as f64);
+        let before = times(idle);
+        let mut all: Vec<f64> = runs.iter().map(|run| times(run) - before).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        let executions = steady(&all, calls);
+        if executions > 0 {
+            *sums.entry(one.function.clone()).or_default() += executions;
+        }
+    }
+    sums
+}
+
+/// Returns how often every call executes an instruction, from its counts in ascending order. Zero
+/// if it does not belong to every call.
+fn steady(counts: &[f64], calls: f64) -> u64 {
+    let middle = counts[counts.len() / 2];
+    let each = (middle / calls).round();
+    let is_near = |count: f64, missing: f64, more: f64| {
+        (-missing * calls..=more * calls).contains(&(count - each * calls))
+    };
+    let holds = match each {
+        1.0 => {
+            let far = counts.iter().filter(|count| !is_near(**count, MISSING[1], MORE[1]));
+            is_near(middle, MISSING[0], MORE[0]) && far.count() <= counts.len() / 5
+        }
+        _ => counts.iter().all(|count| is_near(*count, LOOPS, LOOPS)),
+    };
+    if holds { each as u64 } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "\
+# callgrind format
+version: 1
+positions: instr line
+events: Ir
+summary: 14073844
+
+ob=/usr/bin/counted
+fl=src/main.rs
+fn=call
+0x1000 32 1000
+0x1002 32 7
+fi=src/inlined.rs
+0x1004 9 600
+calls=1000 0x2000 40
+0x1004 9 123456
+0x1006 9 4000
+fe=src/main.rs
+0x1004 33 400
+
+fn=copy'2
+0x2000 40 1990
+cob=/usr/lib/libc.so.6
+cfn=memcpy
+calls=1 0x2000
+0x2004 41 5
+
+ob=/usr/lib/libc.so.6
+fn=memcpy
+0x2000 1 50
+";
+
+    fn counts(all: &[(u64, u64)]) -> Counts {
+        let one = |times: u64| Executed { function: "call".into(), times };
+        let all = all.iter().map(|(address, times)| ((String::new(), *address), one(*times)));
+        Counts(all.collect())
+    }
+
+    #[test]
+    fn counts_of_one_address_are_added_without_those_of_callees() {
+        let all = Counts::read(TEXT).unwrap();
+        let of = |object: &str, address: u64| all.0.get(&(object.to_owned(), address)).cloned();
+        let one = |function: &str, times| Some(Executed { function: function.into(), times });
+        assert_eq!(of("/usr/bin/counted", 0x1000), one("call", 1000));
+        assert_eq!(of("/usr/bin/counted", 0x1004), one("call", 1000));
+        assert_eq!(of("/usr/bin/counted", 0x2000), one("copy", 1990));
+        assert_eq!(of("/usr/bin/counted", 0x2004), None);
+        assert_eq!(of("/usr/lib/libc.so.6", 0x2000), one("memcpy", 50));
+    }
+
+    #[test]
+    fn other_text_is_refused() {
+        assert!(Counts::read("").is_err());
+        assert!(Counts::read("positions: line\n12 34\n").is_err());
+        assert!(Counts::read("positions: instr line\n0x12 3 4x\n").is_err());
+    }
+
+    #[test]
+    fn only_what_every_call_executes_is_counted() {
+        let idle = counts(&[(1, 50), (2, 500)]);
+        let runs = [
+            counts(&[(1, 1050), (2, 500), (3, 984), (4, 3001), (5, 7311), (6, 810)]),
+            counts(&[(1, 1050), (2, 500), (3, 984), (4, 3000), (5, 7000), (6, 850)]),
+            counts(&[(1, 1051), (2, 500), (3, 984), (4, 3000), (5, 6820), (6, 999)]),
+        ];
+        // Once each: 1 and 3. Three times: 4. Set-up: 2. A loop that waits: 5. Not always: 6.
+        assert_eq!(per_call(&idle, &runs, 1000), BTreeMap::from([("call".to_owned(), 5)]));
+        assert!(per_call(&idle, &[], 1000).is_empty());
+    }
+
+    #[test]
+    fn loop_that_waits_about_once_a_call_is_not_counted() {
+        assert_eq!(steady(&[850.0, 950.0, 1000.0], 1000.0), 1);
+        assert_eq!(steady(&[620.0, 1000.0, 1000.0], 1000.0), 0);
+        assert_eq!(steady(&[990.0, 1000.0, 1100.0], 1000.0), 0);
+        // One disturbed run changes nothing.
+        assert_eq!(steady(&[500.0, 980.0, 990.0, 1000.0, 1000.0], 1000.0), 1);
+        assert_eq!(steady(&[980.0, 990.0, 990.0, 1000.0, 1400.0], 1000.0), 1);
+        assert_eq!(steady(&[500.0, 600.0, 990.0, 1000.0, 1000.0], 1000.0), 0);
+        assert_eq!(steady(&[0.0, 0.0, 1000.0], 1000.0), 0);
+        assert_eq!(steady(&[7000.0, 7000.0, 7300.0], 1000.0), 0);
+    }
+}

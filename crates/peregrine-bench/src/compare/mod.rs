@@ -1,0 +1,183 @@
+//! The experiment `compare`: two builds of this program, measured alternately, row beside row.
+//!
+//! The script `crates/peregrine-bench/compare` builds two commits and starts this. The older build
+//! needs nothing but the experiments themselves and their JSON.
+
+pub(crate) mod callgrind;
+mod decision;
+pub(crate) mod instructions;
+mod program;
+mod report;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use clap::Args;
+
+use self::decision::{Decision, decide};
+use self::program::{Key, Program, Sample};
+use crate::row::Format;
+use crate::subject::Failure;
+use crate::{Progress, machine};
+
+/// What is run if nothing is named.
+const RUNS: [&str; 2] = ["local --quick", "network --quick"];
+
+/// Two builds, and how they are compared.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// The program of the older commit
+    #[arg(long, value_name = "PROGRAM")]
+    before: PathBuf,
+    /// The program of the newer commit
+    #[arg(long, value_name = "PROGRAM")]
+    after: PathBuf,
+    /// What both programs run, as in 'local --quick --case null' (may be repeated). Without it:
+    /// 'local --quick' and 'network --quick'
+    #[arg(long = "run", value_name = "WORDS")]
+    runs: Vec<String>,
+    /// Turns of every row; in a turn both programs measure it once
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns: u32,
+    /// Most turns of a row that looks slower and is not decided
+    #[arg(long, value_name = "N", default_value_t = 24)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    turns_max: u32,
+    /// How the result is shown
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+}
+
+/// One row: what both programs measured, turn by turn.
+#[derive(Clone, Debug, Default)]
+struct Pairs {
+    before: Vec<Sample>,
+    after: Vec<Sample>,
+}
+
+impl Pairs {
+    /// After over before, turn by turn: the two are measured shortly after each other.
+    fn ratios(&self) -> Vec<f64> {
+        let pairs = self.before.iter().zip(&self.after);
+        pairs.map(|(before, after)| after.ours_ns / before.ours_ns).collect()
+    }
+
+    /// The same of the limits, which are equal programs: what the machine did to both.
+    fn limit_ratios(&self) -> Vec<f64> {
+        let pairs = self.before.iter().zip(&self.after);
+        pairs.filter_map(|(before, after)| Some(after.limit_ns? / before.limit_ns?)).collect()
+    }
+
+    fn decision(&self) -> Decision {
+        decide(&self.ratios())
+    }
+}
+
+/// All that was measured, and what could not be.
+#[derive(Debug, Default)]
+struct Comparison {
+    rows: BTreeMap<Key, Pairs>,
+    /// Rows of one program only.
+    before_only: BTreeSet<Key>,
+    after_only: BTreeSet<Key>,
+    failures: Vec<String>,
+}
+
+/// Measures, prints the table, and fails if something did not run.
+pub(crate) fn run(options: &Options, progress: &Progress) -> Result<(), Failure> {
+    let names = RUNS.map(str::to_owned);
+    let runs = if options.runs.is_empty() { &names[..] } else { &options.runs[..] };
+    let mut programs = [&options.before, &options.after].map(|path| Program::new(path));
+    let mut all = Comparison::default();
+    for (number, run) in runs.iter().enumerate() {
+        let words: Vec<String> = run.split_whitespace().map(str::to_owned).collect();
+        all.run(number, &words, options, &mut programs, progress);
+    }
+    progress.say("");
+    // A run may have skipped a row that another one measured.
+    all.before_only.retain(|key| !all.rows.contains_key(key));
+    all.after_only.retain(|key| !all.rows.contains_key(key));
+    let paths = [&options.before, &options.after].map(|path| path.display().to_string());
+    report::show(&all, runs, &paths, &machine::description(), options.format)?;
+    if all.failures.is_empty() { Ok(()) } else { Err(all.failures.join("\n").into()) }
+}
+
+impl Comparison {
+    /// Measures one experiment: all of it once, then case by case, then undecided rows alone.
+    fn run(
+        &mut self,
+        number: usize,
+        words: &[String],
+        options: &Options,
+        programs: &mut [Program; 2],
+        progress: &Progress,
+    ) {
+        if self.turn(number, words, 0, programs, progress).is_none() {
+            return;
+        }
+        let keys: Vec<Key> = self.rows.keys().filter(|key| key.run == number).cloned().collect();
+        let narrow = |key: &Key, options: &[&str], programs: &mut [Program; 2]| {
+            program::narrowed(words, key, options, programs)
+        };
+        // The two measurements of a case are seconds apart; those of a whole run are minutes apart.
+        let cases: BTreeSet<Vec<String>> =
+            keys.iter().map(|key| narrow(key, &["case"], programs)).collect();
+        for turn in 1..options.turns {
+            for words in &cases {
+                self.turn(number, words, turn, programs, progress);
+            }
+        }
+        for turn in options.turns..options.turns_max {
+            let undecided = |key: &&Key| self.rows[*key].decision() == Decision::Undecided;
+            let rows: BTreeSet<Vec<String>> = keys
+                .iter()
+                .filter(undecided)
+                .map(|key| narrow(key, &program::OPTIONS, programs))
+                .collect();
+            if rows.is_empty() {
+                break;
+            }
+            for words in &rows {
+                self.turn(number, words, turn, programs, progress);
+            }
+        }
+    }
+
+    /// Lets both programs measure once. Returns `None` if one of them failed.
+    fn turn(
+        &mut self,
+        number: usize,
+        words: &[String],
+        turn: u32,
+        programs: &mut [Program; 2],
+        progress: &Progress,
+    ) -> Option<()> {
+        let mut measured = [BTreeMap::new(), BTreeMap::new()];
+        // Alternate which program is first, so that a drift of the machine affects both alike.
+        for side in if turn.is_multiple_of(2) { [0, 1] } else { [1, 0] } {
+            let name = ["before", "after"][side];
+            progress.say(&format!("turn {}, {name}: {}", turn + 1, words.join(" ")));
+            match programs[side].measure(number, words) {
+                Ok(rows) => measured[side] = rows,
+                Err(error) => {
+                    self.failures.push(format!("{name}: {}: {error}", words.join(" ")));
+                    return None;
+                }
+            }
+        }
+        let [before, mut after] = measured;
+        for (key, sample) in before {
+            match after.remove(&key) {
+                Some(other) => {
+                    let pairs = self.rows.entry(key).or_default();
+                    pairs.before.push(sample);
+                    pairs.after.push(other);
+                }
+                None => drop(self.before_only.insert(key)),
+            }
+        }
+        self.after_only.extend(after.into_keys());
+        Some(())
+    }
+}

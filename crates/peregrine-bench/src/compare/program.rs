@@ -1,0 +1,232 @@
+//! One of the two builds: what it measures, and which options it has to choose rows.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::subject::Failure;
+
+/// The options that choose rows, by the field of the row that they name.
+pub(crate) const OPTIONS: [&str; 7] =
+    ["case", "placement", "wait", "link", "path", "callers", "bindings"];
+
+/// The conditions of a row. Rows that differ only in their limit have the same time of ours.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    /// The number of the experiment among those that are run.
+    pub(crate) run: usize,
+    /// The kind of call.
+    pub(crate) case: String,
+    /// The other fields, in the order of [`OPTIONS`].
+    fields: [Option<String>; 6],
+}
+
+impl Key {
+    fn of(run: usize, row: &Value) -> Option<Self> {
+        let text = |name: &str| match &row[name] {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            _ => None,
+        };
+        let fields = std::array::from_fn(|place| text(OPTIONS[place + 1]));
+        Some(Self { run, case: text("case")?, fields })
+    }
+
+    /// The value of a field.
+    pub(crate) fn field(&self, name: &str) -> Option<&str> {
+        if name == OPTIONS[0] {
+            return Some(&self.case);
+        }
+        let place = OPTIONS[1..].iter().position(|option| *option == name)?;
+        self.fields[place].as_deref()
+    }
+}
+
+/// What one run measured of a row, in nanoseconds per call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Sample {
+    pub(crate) ours_ns: f64,
+    pub(crate) limit_ns: Option<f64>,
+}
+
+/// Options, and the values that each takes; none if any value is taken.
+type Choices = BTreeMap<String, Vec<String>>;
+
+/// A build of this program.
+#[derive(Debug)]
+pub(crate) struct Program {
+    path: PathBuf,
+    /// The options by experiment, read once from its help text.
+    choices: BTreeMap<String, Choices>,
+}
+
+impl Program {
+    pub(crate) fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), choices: BTreeMap::new() }
+    }
+
+    /// Runs an experiment, and returns its rows.
+    pub(crate) fn measure(
+        &self,
+        run: usize,
+        words: &[String],
+    ) -> Result<BTreeMap<Key, Sample>, Failure> {
+        let done = Command::new(&self.path).args(words).args(["--format", "json"]).output()?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            return Err(format!("{}: {}", done.status, said.trim()).into());
+        }
+        let all: Value = serde_json::from_slice(&done.stdout)?;
+        Ok(rows(run, all["rows"].as_array().ok_or("the output has no rows")?))
+    }
+
+    /// Whether an experiment has an option, and the option takes the value.
+    fn takes(&mut self, experiment: &str, option: &str, value: &str) -> bool {
+        let choices = self.choices.entry(experiment.to_owned()).or_insert_with(|| {
+            let done = Command::new(&self.path).args([experiment, "-h"]).output();
+            let text = done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned());
+            choices(&text.unwrap_or_default())
+        });
+        let values = choices.get(option);
+        values.is_some_and(|all| all.is_empty() || all.iter().any(|one| one == value))
+    }
+}
+
+fn rows(run: usize, rows: &[Value]) -> BTreeMap<Key, Sample> {
+    let mut found = BTreeMap::new();
+    for row in rows {
+        let (Some(key), Some(ours_ns)) = (Key::of(run, row), row["ours_ns"].as_f64()) else {
+            continue; // a limit alone
+        };
+        if ours_ns > 0.0 {
+            let limit_ns = row["limit_ns"].as_f64().filter(|ns| *ns > 0.0);
+            found.entry(key).or_insert(Sample { ours_ns, limit_ns });
+        }
+    }
+    found
+}
+
+/// Reads the options of a short help text, and their possible values.
+fn choices(help: &str) -> Choices {
+    let mut texts: Vec<String> = Vec::new();
+    for line in help.lines().map(str::trim) {
+        match texts.last_mut() {
+            _ if line.starts_with('-') => texts.push(line.to_owned()),
+            Some(text) => *text = format!("{text} {line}"),
+            None => {}
+        }
+    }
+    let option = |text: String| {
+        let (_, name) = text.split_once("--")?;
+        let name = name.split(|c: char| c.is_whitespace() || c == '=').next()?.to_owned();
+        let values = text.split_once("[possible values: ").and_then(|(_, all)| all.split_once(']'));
+        let values = values.map_or("", |(all, _)| all).split(',').map(str::trim);
+        let values = values.filter(|value| !value.is_empty()).map(str::to_owned).collect();
+        Some((name, values))
+    };
+    texts.into_iter().filter_map(option).collect()
+}
+
+/// Returns the words of an experiment with those options that narrow it to a row, as far as both
+/// programs have them.
+pub(crate) fn narrowed(
+    words: &[String],
+    row: &Key,
+    options: &[&str],
+    programs: &mut [Program; 2],
+) -> Vec<String> {
+    let mut words = words.to_vec();
+    let Some(experiment) = words.first().cloned() else { return words };
+    for option in options {
+        let Some(value) = row.field(option) else { continue };
+        if programs.iter_mut().all(|program| program.takes(&experiment, option, value)) {
+            words = without(&words, &format!("--{option}"));
+            words.extend([format!("--{option}"), value.to_owned()]);
+        }
+    }
+    words
+}
+
+/// Returns the words without an option and its values.
+fn without(words: &[String], option: &str) -> Vec<String> {
+    let (mut kept, mut words) = (Vec::new(), words.iter());
+    while let Some(word) = words.next() {
+        if word == option {
+            words.next();
+        } else if word.strip_prefix(option).is_none_or(|rest| !rest.starts_with('=')) {
+            kept.push(word.clone());
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const HELP: &str = "\
+Calls to another process
+
+Usage: peregrine-bench local [OPTIONS]
+
+Options:
+      --quick              Fewer and shorter rounds: ends within 45 seconds
+      --case <NAME>        Only this case (may be repeated) [possible values: local-call, null,
+                           in-16m]
+      --rounds <N>         Rounds per row
+      --bindings <N>       Only rows of so many bindings (may be repeated) [possible values: 1,
+                           10]
+  -h, --help               Print help (see more with '--help')
+";
+
+    fn program() -> Program {
+        let choices = BTreeMap::from([("local".to_owned(), choices(HELP))]);
+        Program { path: PathBuf::new(), choices }
+    }
+
+    fn words(text: &str) -> Vec<String> {
+        text.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn options_and_values_are_read_from_wrapped_help() {
+        let mut program = program();
+        assert!(program.takes("local", "case", "null"));
+        assert!(program.takes("local", "case", "in-16m"));
+        assert!(!program.takes("local", "case", "in-17m"));
+        assert!(program.takes("local", "rounds", "3"));
+        assert!(!program.takes("local", "wait", "spin"));
+        assert!(!program.takes("local", "bindings", "0"));
+    }
+
+    #[test]
+    fn row_is_narrowed_by_options_that_both_programs_have() {
+        let row = json!({
+            "case": "null", "path": "local", "wait": "spin", "callers": 1, "bindings": 10,
+            "ours_ns": 7.0, "limit_ns": null,
+        });
+        let rows = rows(0, &[row]);
+        let (key, sample) = rows.first_key_value().unwrap();
+        assert_eq!(*sample, Sample { ours_ns: 7.0, limit_ns: None });
+        let mut programs = [program(), program()];
+        let base = words("local --quick --case in-16m --case=null --rounds 3");
+        assert_eq!(
+            narrowed(&base, key, &OPTIONS, &mut programs),
+            words("local --quick --rounds 3 --case null --bindings 10")
+        );
+        programs[0].choices.get_mut("local").unwrap().remove("bindings");
+        let narrow = narrowed(&base, key, &OPTIONS, &mut programs);
+        assert_eq!(narrow, words("local --quick --rounds 3 --case null"));
+    }
+
+    #[test]
+    fn rows_of_one_call_beside_several_limits_are_one() {
+        let row = |limit: &str, ours: Option<f64>| json!({ "case": "null", "limit": limit, "ours_ns": ours, "limit_ns": 5.0 });
+        let all = [row("lines", None), row("lines", Some(7.0)), row("spin", Some(7.0))];
+        assert_eq!(rows(0, &all).len(), 1);
+    }
+}
