@@ -9,6 +9,7 @@ mod services;
 mod support;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,15 +17,33 @@ use exchange::bind::{BIND_BYTES, Binding};
 use exchange::time::Moment;
 use peregrine::{BindOptions, Out, PathKind, Running, Server, Wait};
 use services::{Bytes, BytesClient, BytesServer, Object};
-use support::GoOn;
 use support::link::{self, ENDS, Link, at_far_end};
 use support::spoof::{Spoofer, shrink_send_buffer};
+use support::{GoOn, Part, part};
 
 /// Runs a case at the near end of a link, with a runtime directory of its own.
 fn at_near_end(case: impl FnOnce(&Link) + Send) {
     let _alone = support::alone();
     let _directory = support::own_directory();
     link::at_near_end(Link::new(), case);
+}
+
+/// The part that a child plays: serves at the address that it is given; in the test itself this does
+/// nothing.
+#[test]
+fn child() {
+    let Some(at) = part() else { return };
+    let server = Server::new().export("hosts", BytesServer::new(Object)).unwrap();
+    let running = server.listen_beyond_this_machine(&at).unwrap().spawn().unwrap();
+    println!("\nat {}", running.addresses()[0]);
+    running.wait();
+}
+
+/// A server of its own at the far end; its port.
+fn start(link: &Link, directory: &Path, at: &str) -> (Part, u16) {
+    let mut server = link.launch(1, "child", at, directory);
+    let port = server.until("at ").rsplit_once(':').map(|(_, port)| port.trim().parse());
+    (server, port.expect("an address").expect("its port"))
 }
 
 /// Begins to serve at the far end; the port.
@@ -50,9 +69,10 @@ fn call_at(address: &str) {
 
 #[test]
 fn server_answers_from_the_address_that_was_asked() {
+    let directory = tempfile::tempdir().unwrap();
     at_near_end(|link| {
         link.add_address(1, "10.213.77.3/24");
-        let (_running, port) = serve("udp:0.0.0.0:0");
+        let (_server, port) = start(link, directory.path(), "udp:0.0.0.0:0");
         for ip in [ENDS[1], "10.213.77.3"] {
             call_at(&format!("udp:{ip}:{port}/hosts"));
         }
@@ -61,12 +81,13 @@ fn server_answers_from_the_address_that_was_asked() {
 
 #[test]
 fn server_answers_from_the_address_that_was_asked_over_ipv6() {
+    let directory = tempfile::tempdir().unwrap();
     at_near_end(|link| {
         link.add_address(0, "fd00:213:77::1/64 nodad");
         for ip in ["fd00:213:77::2", "fd00:213:77::3"] {
             link.add_address(1, &format!("{ip}/64 nodad"));
         }
-        let (_running, port) = serve("udp:[::]:0");
+        let (_server, port) = start(link, directory.path(), "udp:[::]:0");
         for ip in ["[fd00:213:77::2]", "[fd00:213:77::3]"] {
             call_at(&format!("udp:{ip}:{port}/hosts"));
         }
