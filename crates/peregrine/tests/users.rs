@@ -114,6 +114,19 @@ fn child() {
             become_user(OTHER, OTHER, &[]);
             holds();
         }
+        // Nothing in its environment names a runtime directory.
+        "alone" => {
+            become_user(OTHER, OTHER, &[]);
+            let exported = Server::new().export("alone", WhoServer::new(Door));
+            println!("\nready");
+            match exported.and_then(Server::spawn) {
+                Ok(_running) => {
+                    let told = WhoClient::bind("alone").and_then(|alone| alone.am_i());
+                    println!("told {told:?}");
+                }
+                Err(error) => println!("told {error}"),
+            }
+        }
         "regions" => {
             become_user(OTHER, OTHER, &[]);
             regions(&directory);
@@ -551,4 +564,31 @@ fn memory_that_is_taken_away_slows_no_call_of_another_user() {
     );
     assert!(longest < Duration::from_secs(1), "{longest:?}");
     assert!(waits <= looks / 100, "{waits} of {looks}");
+}
+
+/// Containers, cron jobs and `su` leave a user without `XDG_RUNTIME_DIR`.
+#[test]
+fn a_user_without_a_runtime_directory_has_one_of_its_own() {
+    let _alone = alone();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can be somebody else");
+        return;
+    }
+    let own = Path::new("/tmp").join(format!("peregrine-{OTHER}"));
+    let _ = std::fs::remove_dir_all(&own);
+    let told = || {
+        let mut child = Part::launch_alone("child", "alone");
+        child.until("told ")
+    };
+    assert_eq!(told(), format!("Ok(({OTHER}, {OTHER}))"));
+    let mode = std::fs::metadata(&own).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700);
+    // Somebody else was there first.
+    std::fs::remove_dir_all(&own).unwrap();
+    std::fs::create_dir(&own).unwrap();
+    let told = told();
+    std::fs::remove_dir_all(&own).unwrap();
+    for part in ["permission denied", "belongs to user 0", "set PEREGRINE_DIR"] {
+        assert!(told.contains(part), "{told}");
+    }
 }

@@ -11,7 +11,7 @@
 //!
 //! | file | when |
 //! |---|---|
-//! | `$PEREGRINE_HOSTS` | if set; then no other |
+//! | `$PEREGRINE_HOSTS` | if set; then no other, and it must be there |
 //! | `$XDG_CONFIG_HOME/peregrine/hosts`, or `~/.config/peregrine/hosts` | if it is there |
 //! | `/etc/peregrine/hosts` | if it is there |
 
@@ -37,12 +37,16 @@ use crate::{limits, sys};
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Hosts(Vec<PathBuf>);
+pub struct Hosts {
+    files: Vec<PathBuf>,
+    /// Whether each of them must be there.
+    required: bool,
+}
 
 impl Hosts {
     /// These files.
     pub fn of(files: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self(files.into_iter().collect())
+        Self { files: files.into_iter().collect(), required: false }
     }
 
     /// The files that the environment names; of a program that runs with more rights than its user
@@ -50,7 +54,7 @@ impl Hosts {
     pub fn of_environment() -> Self {
         let set = sys::trusted_variable;
         if let Some(file) = set("PEREGRINE_HOSTS") {
-            return Self::of([file.into()]);
+            return Self { required: true, ..Self::of([file.into()]) };
         }
         let home = || set("HOME").map(|home| PathBuf::from(home).join(".config"));
         let config = set("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
@@ -61,12 +65,13 @@ impl Hosts {
 
 impl Directory for Hosts {
     fn offers(&self, name: &str) -> Result<Vec<Address>, CallError> {
-        for file in &self.0 {
+        for file in &self.files {
             let text = match read(file) {
                 Ok(text) => text,
-                Err(error) if is_nowhere(&error) => continue,
+                Err(error) if !self.required && is_nowhere(&error) => continue,
                 Err(error) => {
-                    let what = format!("reading {}", file.display());
+                    let named = if self.required { " ($PEREGRINE_HOSTS)" } else { "" };
+                    let what = format!("reading {}{named}", file.display());
                     return Err(CallError::system(Phase::Resolve, what, error));
                 }
             };
@@ -82,7 +87,7 @@ impl Directory for Hosts {
     }
 
     fn describe(&self) -> String {
-        let files: Vec<_> = self.0.iter().map(|file| file.display().to_string()).collect();
+        let files: Vec<_> = self.files.iter().map(|file| file.display().to_string()).collect();
         format!("hosts file {}", files.join(" or "))
     }
 }
@@ -175,6 +180,15 @@ empty
         }
         let many = "files a@b:1 ".to_owned() + &"a@b:1 ".repeat(limits::OFFERS_MAX);
         assert!(offers_in(&many, "files").is_err());
+    }
+
+    #[test]
+    fn a_file_that_the_environment_names_must_be_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let missing = Hosts::of([dir.path().join("hosts")]);
+        assert!(missing.offers("files").unwrap().is_empty());
+        let error = Hosts { required: true, ..missing }.offers("files").unwrap_err();
+        assert!(error.to_string().contains("hosts ($PEREGRINE_HOSTS)"), "{error}");
     }
 
     #[test]

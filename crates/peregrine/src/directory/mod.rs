@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `$PEREGRINE_DIR` | if set |
 //! | `$XDG_RUNTIME_DIR/peregrine` | if `$XDG_RUNTIME_DIR` is set |
+//! | `/tmp/peregrine-UID` | for users other than root, if it is theirs and nobody else may write there |
 //! | `/run/peregrine` | always; only root may export there |
 //!
 //! A server exports in the first of them, a client searches all in that order. A program that runs
@@ -21,9 +22,11 @@
 
 mod hosts;
 mod leftovers;
+mod runtime;
 
 pub use hosts::Hosts;
 pub use leftovers::{Leftover, leftovers};
+pub use runtime::search_path;
 
 use core::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -35,10 +38,12 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
+use self::runtime::{export_directory, unsafe_directory};
+
 use crate::address::Address;
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::valid_name;
-use crate::sys::{self, Memory, Seqpacket};
+use crate::sys::{Memory, Seqpacket};
 
 /// Somebody who knows on which machines names are served.
 ///
@@ -73,24 +78,6 @@ pub trait Directory: fmt::Debug + Send + Sync {
 
     /// Which directory it is, for people.
     fn describe(&self) -> String;
-}
-
-/// The runtime directories in the order in which clients search them.
-pub fn search_path() -> Vec<PathBuf> {
-    let mut path = Vec::new();
-    if let Some(own) = sys::trusted_variable("PEREGRINE_DIR") {
-        path.push(PathBuf::from(own));
-    }
-    if let Some(user) = sys::trusted_variable("XDG_RUNTIME_DIR") {
-        path.push(PathBuf::from(user).join("peregrine"));
-    }
-    path.push(PathBuf::from("/run/peregrine"));
-    path
-}
-
-/// Where this process exports: `$PEREGRINE_DIR`, the user's runtime directory, or root's.
-fn export_directory() -> PathBuf {
-    search_path().swap_remove(0)
 }
 
 fn check_name(name: &str, phase: Phase) -> Result<(), CallError> {
@@ -148,7 +135,8 @@ pub(crate) enum Audience {
 /// Publishes a name: the socket listens, then the name appears.
 pub(crate) fn publish(name: &str, audience: Audience) -> Result<Published, CallError> {
     check_name(name, Phase::Export)?;
-    publish_in(&export_directory(), name, audience).map_err(|error| error.at(name))
+    let published = export_directory().and_then(|dir| publish_in(&dir, name, audience));
+    published.map_err(|error| error.at(name))
 }
 
 fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, CallError> {
@@ -229,7 +217,8 @@ fn open_to_others(dir: &Path) -> Result<(), CallError> {
 ///
 /// Who may write there may as well end these servers: it is their own user, or root.
 pub(crate) fn shared_words(bytes: usize) -> io::Result<Memory> {
-    let path = export_directory().join(".processors");
+    let dir = export_directory().map_err(io::Error::other)?;
+    let path = dir.join(".processors");
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -273,6 +262,7 @@ pub(crate) fn resolve(name: &str, until: Instant) -> Result<Seqpacket, CallError
             },
         }
     }
+    why.extend(unsafe_directory());
     let text = why.join(", ");
     Err(CallError::not_executed(Kind::NotFound, Phase::Resolve, text))
 }

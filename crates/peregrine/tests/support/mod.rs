@@ -51,6 +51,13 @@ impl Part {
         Self::launch_by(Command::new(program()), name, part, directory)
     }
 
+    /// As [`launch`](Self::launch), where the environment names no runtime directory.
+    pub(crate) fn launch_alone(name: &str, part: &str) -> Self {
+        let mut command = Command::new(program());
+        command.env("XDG_RUNTIME_DIR", "");
+        Self::launch_by(command, name, part, Path::new(""))
+    }
+
     /// As [`launch`](Self::launch), by a command that runs the program when its arguments follow.
     fn launch_by(mut command: Command, name: &str, part: &str, directory: &Path) -> Self {
         let mut child = command

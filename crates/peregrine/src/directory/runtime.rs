@@ -1,0 +1,115 @@
+//! The runtime directories of this machine: where a process exports names, and where clients search.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::{CallError, Kind, Phase};
+use crate::sys;
+
+/// The runtime directories in the order in which clients search them.
+pub fn search_path() -> Vec<PathBuf> {
+    let mut path = chosen();
+    if let Some(own) = own_directory()
+        && if path.is_empty() { fault_of(&own).is_none() } else { is_safe(&own) }
+    {
+        path.push(own);
+    }
+    path.push(PathBuf::from("/run/peregrine"));
+    path
+}
+
+/// The directories that the environment names.
+fn chosen() -> Vec<PathBuf> {
+    let dir = sys::trusted_variable("PEREGRINE_DIR").map(PathBuf::from);
+    let user = sys::trusted_variable("XDG_RUNTIME_DIR");
+    dir.into_iter().chain(user.map(|user| PathBuf::from(user).join("peregrine"))).collect()
+}
+
+/// The directory of a user for whom the environment names none, as in containers, in cron jobs and
+/// after `su`. Root has `/run/peregrine`.
+fn own_directory() -> Option<PathBuf> {
+    let user = rustix::process::geteuid();
+    (!user.is_root()).then(|| PathBuf::from(format!("/tmp/peregrine-{}", user.as_raw())))
+}
+
+/// Where this process exports: the first directory that the environment names, else root's or the
+/// user's own, which is made here.
+///
+/// # Errors
+/// If the user's own directory is not safe, because another user made or may change it.
+pub(super) fn export_directory() -> Result<PathBuf, CallError> {
+    if let Some(first) = chosen().into_iter().next() {
+        return Ok(first);
+    }
+    let Some(own) = own_directory() else { return Ok(PathBuf::from("/run/peregrine")) };
+    // Others may write to /tmp. What is looked at afterwards is what is used: nobody else can rename
+    // or remove a directory of this user there.
+    let _ = fs::DirBuilder::new().mode(0o700).create(&own);
+    match fault_of(&own) {
+        None => Ok(own),
+        Some(fault) => {
+            let dir = own.display();
+            let text =
+                format!("cannot export in {dir}: {fault}; set PEREGRINE_DIR to another directory");
+            Err(CallError::not_executed(Kind::Denied, Phase::Export, text))
+        }
+    }
+}
+
+/// Why clients do not search the user's own directory; `None` if they do, or it is not there.
+pub(super) fn unsafe_directory() -> Option<String> {
+    let own = own_directory()?;
+    let fault = fault_of(&own)?;
+    Some(format!("{} is not searched: {fault}", own.display()))
+}
+
+fn is_safe(dir: &Path) -> bool {
+    dir.symlink_metadata().is_ok() && fault_of(dir).is_none()
+}
+
+/// Why a directory that anybody could have made is not trusted; `None` if it is, or is not there.
+fn fault_of(dir: &Path) -> Option<String> {
+    let about = dir.symlink_metadata().ok()?;
+    let (user, mode) = (about.uid(), about.mode() & 0o7777);
+    if !about.is_dir() {
+        Some("it is not a directory".to_owned())
+    } else if user != rustix::process::geteuid().as_raw() {
+        Some(format!("it belongs to user {user}"))
+    } else if mode & 0o022 != 0 {
+        Some(format!("other users may write to it (mode {mode:o})"))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_directory_is_trusted_only_if_nobody_else_can_change_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("own");
+        assert!(fault_of(&own).is_none() && !is_safe(&own), "it is not there");
+        fs::create_dir(&own).unwrap();
+        for (mode, safe) in [(0o700, true), (0o755, true), (0o770, false), (0o1777, false)] {
+            fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_safe(&own), safe, "{mode:o}");
+            let fault = fault_of(&own).unwrap_or_default();
+            assert_eq!(fault.contains("other users may write"), !safe, "{fault}");
+        }
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+        let link = dir.path().join("link");
+        symlink(&own, &link).unwrap();
+        assert!(!is_safe(&link), "a symbolic link leads anywhere");
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(!is_safe(&file));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&own, Some(61_003), None).unwrap();
+            assert_eq!(fault_of(&own).unwrap(), "it belongs to user 61003");
+        }
+    }
+}
