@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -135,7 +135,7 @@ impl Keeper {
         // A child leaves the keeper of its parent as it is: it has no thread there, and its
         // descriptors stay open, for closing them would touch the parent's interest list.
         static KEEPER: PerProcess<Mutex<Option<Arc<Keeper>>>> = PerProcess::new();
-        let mut keeper = KEEPER.own().lock().unwrap_or_else(PoisonError::into_inner);
+        let mut keeper = KEEPER.own().lock();
         if let Some(keeper) = &*keeper {
             return Ok(Arc::clone(keeper));
         }
@@ -156,7 +156,7 @@ impl Keeper {
 
     #[track_caller]
     fn entries(&self) -> crate::sync::MutexGuard<'_, HashMap<u64, Entry>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watched.lock()
     }
 
     /// Watches something until the returned value is dropped.
@@ -343,11 +343,11 @@ mod tests {
             self.1.as_fd()
         }
         fn ready(self: Arc<Self>) -> Next {
-            let _ = self.0.lock().unwrap().send("ready");
+            let _ = self.0.lock().send("ready");
             Next::Tick(Duration::from_millis(1))
         }
         fn tick(self: Arc<Self>) -> Next {
-            let _ = self.0.lock().unwrap().send("tick");
+            let _ = self.0.lock().send("tick");
             Next::Forget
         }
     }

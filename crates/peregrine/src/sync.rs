@@ -1,6 +1,7 @@
 //! Locks, and in debug builds the order in which a thread may take them.
 //!
-//! [`Mutex`], [`MutexGuard`] and [`Condvar`] are those of the standard library. In debug builds, and so
+//! [`Mutex`], [`MutexGuard`] and [`Condvar`] are those of the standard library, without poisoning: a
+//! thread that panics holds locks only while what they protect is as it should be. In debug builds, and so
 //! in all tests, each thread also knows which locks it holds. It panics when it takes one whose
 //! [`Rank`] is not above the ranks of all that it holds, or one that it holds already. The message names
 //! both places. A deadlock needs two threads that meet at the wrong moment; a wrong order needs one
@@ -11,7 +12,7 @@
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
-use std::sync::{self, LockResult, PoisonError, TryLockError, TryLockResult, WaitTimeoutResult};
+use std::sync::{self, PoisonError, TryLockError};
 
 /// The order: a thread that holds a lock takes only locks of a higher rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,64 +109,45 @@ impl<T: ?Sized + core::fmt::Debug> core::fmt::Debug for Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Waits for the lock.
     ///
-    /// # Errors
-    /// If a thread panicked that held it.
-    ///
     /// # Panics
     /// In debug builds, if this thread holds a lock of the same rank or a higher one.
     #[track_caller]
     #[inline]
-    pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         #[cfg(debug_assertions)]
         order::check(self.address(), self.rank, false);
-        self.held(self.inner.lock())
+        self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// As [`lock`](Self::lock) for one who may hold another lock of this rank. There must be a reason,
     /// which is said where it is called, why two threads that do so never wait for each other.
-    ///
-    /// # Errors
-    /// If a thread panicked that held it.
     #[track_caller]
     #[inline]
-    pub(crate) fn lock_another(&self) -> LockResult<MutexGuard<'_, T>> {
+    pub(crate) fn lock_another(&self) -> MutexGuard<'_, T> {
         #[cfg(debug_assertions)]
         order::check(self.address(), self.rank, true);
-        self.held(self.inner.lock())
+        self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the lock if nobody has it.
-    ///
-    /// # Errors
-    /// If a thread has it, or one that had it panicked.
+    /// Takes the lock; `None` if a thread has it.
     #[track_caller]
     #[inline]
-    pub(crate) fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         match self.inner.try_lock() {
-            Ok(guard) => self.held(Ok(guard)).map_err(TryLockError::Poisoned),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                self.held(Err(poisoned)).map_err(TryLockError::Poisoned)
-            }
-            Err(TryLockError::WouldBlock) => Err(TryLockError::WouldBlock),
+            Ok(inner) => Some(self.held(inner)),
+            Err(TryLockError::Poisoned(poisoned)) => Some(self.held(poisoned.into_inner())),
+            Err(TryLockError::WouldBlock) => None,
         }
     }
 
     #[track_caller]
     #[inline]
-    fn held<'a>(
-        &'a self,
-        locked: LockResult<sync::MutexGuard<'a, T>>,
-    ) -> LockResult<MutexGuard<'a, T>> {
-        #[cfg(debug_assertions)]
-        let held = order::Held::new(self.address(), self.rank);
-        let guard = |inner| MutexGuard {
+    #[cfg_attr(not(debug_assertions), allow(clippy::unused_self))]
+    fn held<'a>(&'a self, inner: sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+        MutexGuard {
             inner,
             #[cfg(debug_assertions)]
-            held,
-        };
-        match locked {
-            Ok(inner) => Ok(guard(inner)),
-            Err(poisoned) => Err(PoisonError::new(guard(poisoned.into_inner()))),
+            held: order::Held::new(self.address(), self.rank),
         }
     }
 
@@ -177,12 +159,9 @@ impl<T: ?Sized> Mutex<T> {
 
 impl<T> Mutex<T> {
     /// What it protects, when nobody else can reach it.
-    ///
-    /// # Errors
-    /// If a thread panicked that held it.
     #[allow(dead_code)] // for tests
-    pub(crate) fn into_inner(self) -> LockResult<T> {
-        self.inner.into_inner()
+    pub(crate) fn into_inner(self) -> T {
+        self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -221,51 +200,40 @@ impl<'a, T> MutexGuard<'a, T> {
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(sync::Condvar);
 
-/// The guard of a wait that ended, by its reason if there was a limit.
-type Waited<'a, T> = LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)>;
-
 impl Condvar {
     pub(crate) const fn new() -> Self {
         Self(sync::Condvar::new())
     }
 
     /// Waits for a notice, or for no reason.
-    ///
-    /// # Errors
-    /// If a thread panicked that held the lock.
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         let (inner, again) = guard.taken_apart();
-        match self.0.wait(inner) {
-            Ok(inner) => Ok(again(inner)),
-            Err(poisoned) => Err(PoisonError::new(again(poisoned.into_inner()))),
-        }
+        again(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for a notice, for so long, or for no reason.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// Waits for a notice, for so long, or for no reason; whether the time has passed.
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         limit: Duration,
-    ) -> Waited<'a, T> {
+    ) -> (MutexGuard<'a, T>, bool) {
         let (inner, again) = guard.taken_apart();
-        timed(self.0.wait_timeout(inner, limit), again)
+        let waited = self.0.wait_timeout(inner, limit);
+        let (inner, reason) = waited.unwrap_or_else(PoisonError::into_inner);
+        (again(inner), reason.timed_out())
     }
 
-    /// Waits while something is so, for so long.
-    ///
-    /// # Errors
-    /// As for [`wait`](Self::wait).
+    /// Waits while something is so, for so long; whether the time has passed.
     pub(crate) fn wait_timeout_while<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         limit: Duration,
         is_so: impl FnMut(&mut T) -> bool,
-    ) -> Waited<'a, T> {
+    ) -> (MutexGuard<'a, T>, bool) {
         let (inner, again) = guard.taken_apart();
-        timed(self.0.wait_timeout_while(inner, limit, is_so), again)
+        let waited = self.0.wait_timeout_while(inner, limit, is_so);
+        let (inner, reason) = waited.unwrap_or_else(PoisonError::into_inner);
+        (again(inner), reason.timed_out())
     }
 
     pub(crate) fn notify_one(&self) {
@@ -274,19 +242,6 @@ impl Condvar {
 
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
-    }
-}
-
-fn timed<'a, T>(
-    waited: LockResult<(sync::MutexGuard<'a, T>, WaitTimeoutResult)>,
-    again: impl FnOnce(sync::MutexGuard<'a, T>) -> MutexGuard<'a, T>,
-) -> Waited<'a, T> {
-    match waited {
-        Ok((inner, reason)) => Ok((again(inner), reason)),
-        Err(poisoned) => {
-            let (inner, reason) = poisoned.into_inner();
-            Err(PoisonError::new((again(inner), reason)))
-        }
     }
 }
 
@@ -380,7 +335,7 @@ mod tests {
         let outer = Mutex::ranked(Rank::Lane, 1);
         let inner = Mutex::ranked(Rank::Record, 2);
         {
-            let (_outer, _inner) = (outer.lock().unwrap(), inner.lock().unwrap());
+            let (_outer, _inner) = (outer.lock(), inner.lock());
         }
         let text = told(|| {
             let _inner = inner.lock();
@@ -416,24 +371,23 @@ mod tests {
     fn attempts_are_made_in_any_order_and_count_as_held() {
         let outer = Mutex::ranked(Rank::Lane, ());
         let inner = Mutex::ranked(Rank::Record, ());
-        let both = (inner.lock().unwrap(), outer.try_lock().unwrap());
-        assert!(outer.try_lock().is_err());
+        let both = (inner.lock(), outer.try_lock());
+        assert!(both.1.is_some() && outer.try_lock().is_none());
         drop(both);
         let text = told(|| {
             let _inner = inner.try_lock();
             let _outer = outer.lock();
         });
         assert!(text.contains("Lane is locked while Record is held"), "{text}");
-        let lanes = (outer.lock().unwrap(), Mutex::ranked(Rank::Lane, ()));
-        drop(lanes.1.lock_another().unwrap());
+        let lanes = (outer.lock(), Mutex::ranked(Rank::Lane, ()));
+        drop(lanes.1.lock_another());
     }
 
     #[test]
     fn lock_is_held_behind_a_wait() {
         let (lock, came) = (Mutex::new(0), Condvar::new());
-        let (held, waited) =
-            came.wait_timeout(lock.lock().unwrap(), Duration::from_millis(1)).unwrap();
-        assert!(waited.timed_out() && lock.try_lock().is_err());
+        let (held, timed_out) = came.wait_timeout(lock.lock(), Duration::from_millis(1));
+        assert!(timed_out && lock.try_lock().is_none());
         assert!(told(|| drop(lock.lock())).contains("locked again"));
         drop(held);
         drop(lock.lock());

@@ -2,7 +2,7 @@
 //! that all bindings of this process share.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::ladder::Wanted;
@@ -78,7 +78,7 @@ impl Default for Table {
 /// Does something with the table.
 fn with_table<T>(what: impl FnOnce(&mut Vec<Weak<Joined>>) -> T) -> T {
     static TABLE: PerProcess<Table> = PerProcess::new();
-    let mut joined = TABLE.own().0.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut joined = TABLE.own().0.lock();
     joined.retain(|one| one.strong_count() > 0);
     what(&mut joined)
 }

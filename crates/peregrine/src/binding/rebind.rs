@@ -1,7 +1,7 @@
 //! Binding again when the server has gone: a policy, and never a change during a call.
 
 use core::time::Duration;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::BindOptions;
@@ -97,7 +97,7 @@ impl Home {
 
     #[track_caller]
     fn latest(&self) -> MutexGuard<'_, Option<Arc<Bound>>> {
-        self.latest.lock().unwrap_or_else(PoisonError::into_inner)
+        self.latest.lock()
     }
 
     /// What calls go to, of whoever was bound as `known`.

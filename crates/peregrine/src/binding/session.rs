@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::ladder::Wanted;
@@ -145,7 +145,7 @@ impl End {
 
     #[track_caller]
     fn bindings(&self) -> MutexGuard<'_, Bindings> {
-        self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bindings.lock()
     }
 
     fn tell(&self) -> Next {
@@ -248,11 +248,11 @@ fn no_sessions() -> Sessions {
 /// The sessions of this process with process `pid`.
 fn sessions_with(pid: u32) -> Sessions {
     static TABLE: PerProcess<Mutex<HashMap<u32, Sessions>>> = PerProcess::new();
-    let mut table = TABLE.own().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = TABLE.own().lock();
     // Processes whose sessions have all ended, and with which nobody binds now, are forgotten.
     table.retain(|_, sessions| {
         Arc::strong_count(sessions) > 1
-            || sessions.try_lock().is_ok_and(|all| all.iter().any(|one| one.strong_count() > 0))
+            || sessions.try_lock().is_some_and(|all| all.iter().any(|one| one.strong_count() > 0))
     });
     Arc::clone(table.entry(pid).or_insert_with(no_sessions))
 }
@@ -260,15 +260,14 @@ fn sessions_with(pid: u32) -> Sessions {
 /// The lock of a table of sessions, before `until`.
 pub(super) fn hold<T>(lock: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, CallError> {
     loop {
-        match lock.try_lock() {
-            Ok(guard) => return Ok(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                let text = "another thread binds to the same server, which does not answer";
-                return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
-            }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_micros(200)),
+        if let Some(guard) = lock.try_lock() {
+            return Ok(guard);
         }
+        if Instant::now() >= until {
+            let text = "another thread binds to the same server, which does not answer";
+            return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
+        }
+        std::thread::sleep(Duration::from_micros(200));
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -137,11 +137,13 @@ fn no_connections() -> Connections {
 /// The connections of this process to a place.
 fn connections_to(place: &Place) -> Connections {
     static TABLE: PerProcess<Mutex<HashMap<Place, Connections>>> = PerProcess::new();
-    let mut table = TABLE.own().lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = TABLE.own().lock();
     // Places to which all connections have ended, and to which nobody connects now, are forgotten.
     table.retain(|_, connections| {
         Arc::strong_count(connections) > 1
-            || connections.try_lock().is_ok_and(|all| all.iter().any(|one| one.strong_count() > 0))
+            || connections
+                .try_lock()
+                .is_some_and(|all| all.iter().any(|one| one.strong_count() > 0))
     });
     Arc::clone(table.entry(place.clone()).or_insert_with(no_connections))
 }

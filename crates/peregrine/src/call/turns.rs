@@ -57,7 +57,7 @@ mod slots;
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use core::time::Duration;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use self::queue::{Joined, Lock, Queue, State};
 use self::slots::{CAPTURED, EMPTY, FREE, Slots, TAKEN, UNUSED};
@@ -429,7 +429,7 @@ impl Lock<Linux> for Mutex<State<Linux>> {
         Self::new(state)
     }
     fn lock(&self) -> impl DerefMut<Target = State<Linux>> {
-        Self::lock(self).unwrap_or_else(PoisonError::into_inner)
+        Self::lock(self)
     }
 }
 

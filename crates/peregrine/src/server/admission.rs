@@ -4,8 +4,8 @@
 //! Every family of threads has one: the pool, the stream threads, and the receivers of each socket.
 //! How a thread waits for a call is the family's own.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use super::stop::Drain;
@@ -63,7 +63,7 @@ impl Admission {
     }
 
     fn turns(&self) -> MutexGuard<'_, ()> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turns.lock()
     }
 
     // Bounds.
@@ -223,7 +223,7 @@ impl Admission {
             }
             let limit = if nested { NESTED_LOOK } else { LINGER };
             let waited = self.changed.wait_timeout(turns, limit);
-            turns = waited.unwrap_or_else(PoisonError::into_inner).0;
+            turns = waited.0;
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         result
@@ -251,7 +251,7 @@ impl Admission {
             let Some(slice) = drain.slice() else { return false };
             // A procedure that began before the server stopped may end without a notice.
             let waited = self.changed.wait_timeout(self.turns(), slice);
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            drop(waited);
         }
     }
 }

@@ -6,8 +6,8 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 
 use super::admission::{Admission, LINGER};
 use super::faults::Faults;
@@ -76,7 +76,7 @@ impl Crew {
 
     #[track_caller]
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     // Threads.
@@ -161,11 +161,10 @@ impl Crew {
                 continue;
             }
             state.idle += 1;
-            let (back, slept) =
-                self.came.wait_timeout(state, LINGER).unwrap_or_else(PoisonError::into_inner);
+            let (back, slept) = self.came.wait_timeout(state, LINGER);
             state = back;
             state.idle -= 1;
-            if slept.timed_out() && state.queue.is_empty() {
+            if slept && state.queue.is_empty() {
                 break;
             }
         }

@@ -4,7 +4,7 @@ use std::any::Any;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::admission::Admission;
@@ -93,7 +93,7 @@ impl Datagrams {
     }
 
     fn all(&self) -> Vec<Arc<Receivers<Socket>>> {
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.sockets.lock().clone()
     }
 
     /// Begins to serve at an address; the one that it has then.
@@ -145,7 +145,7 @@ impl Datagrams {
                 watch.remind(TENDED_AFTER);
             }
         }));
-        self.sockets.lock().unwrap_or_else(PoisonError::into_inner).push(receivers);
+        self.sockets.lock().push(receivers);
         Ok(())
     }
 
@@ -194,8 +194,7 @@ impl Datagrams {
 
     /// Ends all threads that run nothing.
     pub(super) fn farewell(&self) {
-        let sockets =
-            core::mem::take(&mut *self.sockets.lock().unwrap_or_else(PoisonError::into_inner));
+        let sockets = core::mem::take(&mut *self.sockets.lock());
         for socket in sockets {
             socket.stop(Duration::from_millis(200));
             socket.post().service.revoke_all();
@@ -238,7 +237,7 @@ impl Host for Offers {
     }
 
     fn describe(&self, row: &Row) -> Option<Description> {
-        let exports = self.exports.lock().unwrap_or_else(PoisonError::into_inner);
+        let exports = self.exports.lock();
         let export = exports.iter().find(|export| export.number == row.export)?;
         Some(export.description())
     }

@@ -1,8 +1,8 @@
 //! Exports: a name, the object behind it, and who may bind to it.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::ExportOptions;
@@ -72,7 +72,7 @@ impl Export {
             return Ok(());
         }
         let watch = self.sessions.keeper.watch(Arc::clone(self) as Arc<dyn Watched>)?;
-        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = Some(watch);
+        *self.watch.lock() = Some(watch);
         Ok(())
     }
 
@@ -84,7 +84,7 @@ impl Export {
         self.told.end();
         let Some(published) = &self.published else { return };
         published.withdraw();
-        drop(self.watch.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.watch.lock().take());
         // Who has come meanwhile would wait for an answer for as long as we wait for calls to end.
         let refusal = Answer::refused(Kind::Withdrawn, self.withdrawn()).to_bytes();
         for _ in 0..COME {

@@ -2,7 +2,7 @@
 
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::call::Refusal;
@@ -61,7 +61,7 @@ pub(super) struct Faults(Mutex<Option<Arc<Hook>>>);
 impl Faults {
     /// Tells `hook` from now on.
     pub(super) fn tell(&self, hook: impl Fn(&Fault) + Send + Sync + 'static) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(hook));
+        *self.0.lock() = Some(Arc::new(hook));
     }
 
     /// The object of an export panicked when it was dropped.
@@ -70,7 +70,7 @@ impl Faults {
     }
 
     fn happened(&self, fault: &Fault) {
-        let hook = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let hook = self.0.lock().clone();
         // Without a hook the panic's own message, on standard error, is all that is said.
         if let Some(hook) = hook
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(fault)))
@@ -133,7 +133,7 @@ mod tests {
 
     /// Panics if a thread of that name is to.
     pub(super) fn trip(thread: &str) {
-        let mut trips = TRIPS.lock().unwrap();
+        let mut trips = TRIPS.lock();
         let at = trips.iter().position(|one| *one == thread);
         let tripped = at.map(|at| trips.swap_remove(at));
         drop(trips);
@@ -148,17 +148,17 @@ mod tests {
         let hook = Arc::clone(&told);
         let server = Server::new().export(&name, Nothing).unwrap();
         let server = server.listen("tcp:127.0.0.1:0").unwrap();
-        let server = server.on_fault(move |fault| hook.lock().unwrap().push(fault.clone()));
+        let server = server.on_fault(move |fault| hook.lock().push(fault.clone()));
         let running = server.spawn().unwrap();
         let listens = running.addresses()[0].to_string();
         let tcp = format!("tcp:{name}@{}", listens.trim_start_matches("tcp:"));
         for (thread, address) in [("peregrine-worker", &name), ("peregrine-stream", &tcp)] {
-            TRIPS.lock().unwrap().push(thread);
+            TRIPS.lock().push(thread);
             let options = BindOptions::default();
             let binding = Binding::bind(address, Known::from(&NOTHING), &options).unwrap();
             binding.ping().unwrap();
             binding.ping().unwrap();
-            let faults = core::mem::take(&mut *told.lock().unwrap());
+            let faults = core::mem::take(&mut *told.lock());
             let text = format!("a fault in {thread}");
             assert_eq!(faults, [Fault::Thread { thread: thread.to_owned(), text }]);
         }

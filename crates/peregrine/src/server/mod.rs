@@ -13,7 +13,7 @@ mod stop;
 mod told;
 
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use self::admission::Admission;
@@ -421,7 +421,7 @@ impl Server {
         let exports: Exports = Arc::new(Mutex::ranked(Rank::Exports, exports.collect()));
         if !self.listeners.is_empty() && self.tells != Told::Nothing {
             let own = server_export(&sessions, &exports);
-            exports.lock().unwrap_or_else(PoisonError::into_inner).push(own);
+            exports.lock().push(own);
         }
         let crew = Crew::new(admission(), self.wait, count(), told());
         let terms = network::Terms {
@@ -559,7 +559,7 @@ impl Running {
 
     #[track_caller]
     fn exports(&self) -> MutexGuard<'_, Vec<Arc<Export>>> {
-        self.exports.lock().unwrap_or_else(PoisonError::into_inner)
+        self.exports.lock()
     }
 
     fn end(&mut self, limit: Duration) -> bool {

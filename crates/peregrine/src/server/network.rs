@@ -5,7 +5,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
@@ -103,7 +103,7 @@ impl Network {
 
     #[track_caller]
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Begins to let clients in.
@@ -226,7 +226,7 @@ impl Network {
 
 /// What networks are offered under a name.
 pub(super) fn offered(exports: &Exports, name: &str) -> Result<Arc<Export>, (Kind, String)> {
-    let exports = exports.lock().unwrap_or_else(PoisonError::into_inner);
+    let exports = exports.lock();
     let found = exports.iter().find(|export| export.name == name).map(Arc::clone);
     drop(exports);
     let export = found.ok_or_else(|| (Kind::NotFound, format!("the server has no `{name}`")))?;
@@ -338,7 +338,7 @@ impl Line {
 
     #[track_caller]
     fn watch(&self) -> Option<MutexGuard<'_, Option<Watch>>> {
-        Some(self.watch.get()?.lock().unwrap_or_else(PoisonError::into_inner))
+        Some(self.watch.get()?.lock())
     }
 
     fn unwatch(&self) {

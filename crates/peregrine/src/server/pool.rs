@@ -16,7 +16,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::admission::{Admission, LINGER};
@@ -199,12 +199,12 @@ impl Pool {
 
     #[track_caller]
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     #[track_caller]
     fn slow(&self) -> MutexGuard<'_, HashMap<u32, Instant>> {
-        self.slow.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slow.lock()
     }
 
     /// Looks at memory of a user's clients, and notes if that was slow.

@@ -27,8 +27,8 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::admission::{Admission, LINGER};
@@ -297,7 +297,7 @@ impl<P: Post> Receivers<P> {
 
     #[track_caller]
     fn state(&self) -> MutexGuard<'_, State<P::Work>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Starts a thread, which receives.
@@ -664,10 +664,9 @@ impl<P: Post> Receivers<P> {
             }
             deputy |= !retired && !self.deputy.swap(true, Ordering::SeqCst);
             let limit = if deputy { pause } else { LINGER };
-            let waited = self.wanted.wait_timeout(state, limit);
-            let timeout;
-            (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            if !timeout.timed_out() || state.asked > 0 {
+            let timed_out;
+            (state, timed_out) = self.wanted.wait_timeout(state, limit);
+            if !timed_out || state.asked > 0 {
                 // Perhaps to be the deputy.
                 retired = false;
                 continue;
@@ -727,7 +726,7 @@ impl<P: Post> Receivers<P> {
         self.wanted.notify_all();
         let there = |state: &mut State<P::Work>| state.threads > 0;
         let waited = self.ended.wait_timeout_while(self.state(), limit, there);
-        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let (state, _) = waited;
         state.threads == 0
     }
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::export::{Export, is_other};
@@ -78,11 +78,11 @@ impl Sessions {
 
     #[track_caller]
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     fn make_reserve(&self) -> bool {
-        let mut reserve = self.reserve.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reserve = self.reserve.lock();
         if reserve.is_none() {
             *reserve = Seqpacket::unconnected().ok();
         }
@@ -92,7 +92,7 @@ impl Sessions {
     /// Descriptors have run out, as `why` says: one is spared to tell the client that waits. False
     /// if that one cannot be had back now.
     pub(super) fn turn_away(&self, listener: &Seqpacket, why: &io::Error) -> bool {
-        drop(self.reserve.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.reserve.lock().take());
         if let Ok(socket) = listener.accept() {
             let answer = Answer::refused(Kind::Exhausted, cause("letting a client in", why));
             let _ = socket.send(&answer.to_bytes(), None);
@@ -324,7 +324,7 @@ impl Session {
         const RELIEF: Duration = Duration::from_micros(300);
         let region = self.region.get()?;
         if matches!(region.attendance(index), Some(Attendance::At(_))) {
-            let mut relieved = self.relieved.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut relieved = self.relieved.lock();
             if relieved.is_some_and(|last| last.elapsed() < RELIEF) {
                 return Some(());
             }

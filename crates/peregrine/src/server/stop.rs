@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::keeper::{Next, Watched};
@@ -37,7 +37,7 @@ struct Asked {
 
 impl Stop {
     fn told(&self) -> MutexGuard<'_, Asked> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        self.told.lock()
     }
 
     fn stop(&self) {
@@ -60,7 +60,7 @@ impl Stop {
     pub(super) fn wait(&self) {
         let mut told = self.told();
         while !told.stops {
-            told = self.changed.wait(told).unwrap_or_else(PoisonError::into_inner);
+            told = self.changed.wait(told);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a server tells of itself: its counters to its own user, and an export that is always there.
 
-use std::sync::{Arc, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::ExportOptions;
 use super::datagram::Datagrams;
@@ -100,7 +100,7 @@ impl OfItself {
     /// What networks may know of.
     fn offered(&self) -> Result<Vec<Arc<Export>>, CallError> {
         let exports = self.exports.upgrade().ok_or_else(gone)?;
-        let exports = exports.lock().unwrap_or_else(PoisonError::into_inner);
+        let exports = exports.lock();
         let offered = |export: &&Arc<Export>| {
             export.is_published() && export.is_offered_to_networks() && !export.is_closed()
         };

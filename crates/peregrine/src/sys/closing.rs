@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
-use std::sync::PoisonError;
 
 use super::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
@@ -26,7 +25,7 @@ struct Closing {
 fn closing() -> MutexGuard<'static, Closing> {
     // A forked child has none of the threads, and the parent closes its own.
     static CLOSING: PerProcess<Mutex<Closing>> = PerProcess::new();
-    CLOSING.own().lock().unwrap_or_else(PoisonError::into_inner)
+    CLOSING.own().lock()
 }
 
 /// Closes a descriptor in a thread that may be lost.

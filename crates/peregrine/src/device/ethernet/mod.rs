@@ -23,7 +23,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, TryLockError};
+use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
@@ -311,10 +311,9 @@ impl Ethernet {
         until: Until,
     ) -> Option<Arrival> {
         let mut inbox = match inbox.try_lock() {
-            Ok(inbox) => inbox,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if until == Until::Now => return None,
-            Err(TryLockError::WouldBlock) => station::locked(inbox),
+            Some(inbox) => inbox,
+            None if until == Until::Now => return None,
+            None => inbox.lock(),
         };
         let only = self.peer.as_ref().map(|(peer, _)| *peer);
         take(&mut *inbox, self.node, only, self.merges(), into, from)

@@ -5,7 +5,6 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
-use super::station::locked;
 use super::{Inbox, Pen, Use};
 use crate::device::train::cut;
 use crate::sync::{Mutex, Rank};
@@ -64,13 +63,13 @@ impl Tap {
 
     #[inline]
     pub(super) fn has_come(&self) -> bool {
-        self.inbox.try_lock().is_ok_and(|inbox| inbox.has_frame())
+        self.inbox.try_lock().is_some_and(|inbox| inbox.has_frame())
     }
 
     /// Sends one frame.
     #[inline]
     pub(super) fn send(&self, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io::Result<()> {
-        let mut outbox = locked(&self.outbox);
+        let mut outbox = self.outbox.lock();
         let frame = Space::of_mut(&mut outbox[..SLOT as usize]);
         let bytes = put(frame, header, parts)?;
         self.socket.send(frame.part(0, bytes).unwrap_or(Space::none()).window())
@@ -83,7 +82,7 @@ impl Tap {
         parts: &[Window<'_>],
         segment: usize,
     ) -> io::Result<()> {
-        let mut outbox = locked(&self.outbox);
+        let mut outbox = self.outbox.lock();
         let all = Space::of_mut(&mut outbox);
         let (mut frames, mut count) = ([Window::empty(); FRAMES_SENT_MAX], 0);
         cut(parts, segment, &mut |packet| {

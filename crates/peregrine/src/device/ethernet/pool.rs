@@ -10,7 +10,6 @@ use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use super::station::locked;
 use crate::sync::Mutex;
 use crate::sys::{Consumer, Producer, Queue, QueueRings, Umem, UmemLayout};
 use crate::value::Space;
@@ -129,7 +128,7 @@ impl Pool {
     /// # Errors
     /// If there are not as many left.
     pub(super) fn take(&self, arriving: u32, sent: u32) -> io::Result<Box<[u32]>> {
-        let mut vacant = locked(&self.vacant);
+        let mut vacant = self.vacant.lock();
         let left = vacant.sent.len().checked_sub(sent as usize).ok_or(ErrorKind::QuotaExceeded)?;
         let more = vacant.arriving.checked_sub(arriving).ok_or(ErrorKind::QuotaExceeded)?;
         vacant.arriving = more;
@@ -139,7 +138,7 @@ impl Pool {
     /// The kernel is offered as many frames more, always: those that may lie in a ring, and beside it,
     /// while nobody looks. Otherwise nothing arrives any more, and nobody notices that it is so.
     pub(super) fn offer_more(&self, frames: u32) {
-        let mut fill = locked(&self.fill);
+        let mut fill = self.fill.lock();
         fill.level = (fill.level + frames + BATCH as u32).min(RECEIVED);
         fill.offer();
     }
@@ -163,7 +162,7 @@ impl Pool {
 
     /// Learns which frames have been sent, whosever they are.
     pub(super) fn reap(&self) {
-        let mut completion = locked(&self.completion);
+        let mut completion = self.completion.lock();
         while let Some(at) = completion.take() {
             if let Some(frame) = self.under_way.get((at / u64::from(FRAME)) as usize) {
                 // SYNC: frame-sent. The kernel reads it no more.
@@ -176,7 +175,7 @@ impl Pool {
     /// Whether the kernel wants a system call to go on receiving.
     #[cold]
     pub(super) fn needs_wakeup(&self) -> bool {
-        self.fill.try_lock().is_ok_and(|fill| fill.ring.needs_wakeup())
+        self.fill.try_lock().is_some_and(|fill| fill.ring.needs_wakeup())
     }
 
     /// What arrived.
@@ -204,7 +203,7 @@ impl Stash {
 
     /// Gives them back to the kernel; whether it wants a system call for that.
     pub(super) fn flush(&mut self, pool: &Pool) -> bool {
-        let mut fill = locked(&pool.fill);
+        let mut fill = pool.fill.lock();
         let frames = self.frames[..self.count].iter().map(|at| *at & !u64::from(FRAME - 1));
         fill.spare.extend(frames);
         self.count = 0;
@@ -244,7 +243,7 @@ mod tests {
                 let queue = Queue { interface, queue: 0 };
                 let (umem, rings) = Umem::new(LAYOUT, queue, true, LEAVING).unwrap();
                 let pool = Pool::over(umem, rings, alone);
-                let offered = locked(&pool.fill).ring.outstanding();
+                let offered = pool.fill.lock().ring.outstanding();
                 assert_eq!(offered, if alone { LEVEL } else { RECEIVED });
                 // However many sockets there are, so many frames stay with the driver.
                 let kept = if alone { 0 } else { OF_OTHERS };

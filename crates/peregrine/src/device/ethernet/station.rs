@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -17,7 +17,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::pool::{LEAVING, MEMORY};
 use super::xdp::XdpQueue;
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sync::{Mutex, Rank};
 use crate::sys::{self, NetworkInterface, PerProcess, XDP_SOCKETS_MAX};
 
 /// The queue that is used: the one to which interfaces lead what is no IP packet.
@@ -48,11 +48,6 @@ pub(crate) struct Station {
     holds: Option<UnixListener>,
 }
 
-#[track_caller]
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn name(what: &str) -> io::Result<UnixAddress> {
     UnixAddress::from_abstract_name(format!("peregrine/ethernet/{what}"))
 }
@@ -76,7 +71,7 @@ impl Station {
             }
         }
         static TABLE: PerProcess<Table> = PerProcess::new();
-        let mut stations = locked(&TABLE.own().0);
+        let mut stations = TABLE.own().0.lock();
         // Numbers of interfaces are those of a network namespace, and threads may be in several.
         let namespace = rustix::fs::stat("/proc/thread-self/ns/net").map_or(0, |stat| stat.st_ino);
         // A process has one queue there, however it was asked for first.
@@ -144,14 +139,14 @@ impl Station {
     pub(super) fn endpoint(&self) -> io::Result<[u8; 2]> {
         // Those who have asked have their answer.
         while self.holds.as_ref().is_some_and(|holds| holds.accept().is_ok()) {}
-        let mut slots = locked(&self.slots);
+        let mut slots = self.slots.lock();
         let free = slots.iter().position(|taken| !taken).ok_or(ErrorKind::QuotaExceeded)?;
         slots[free] = true;
         Ok([self.tag, free as u8])
     }
 
     pub(super) fn give_back(&self, endpoint: [u8; 2]) {
-        locked(&self.slots)[usize::from(endpoint[1])] = false;
+        self.slots.lock()[usize::from(endpoint[1])] = false;
     }
 }
 
@@ -199,14 +194,14 @@ static LEFT: PerProcess<Mutex<Option<Instant>>> = PerProcess::new();
 
 /// Whether this process gave up a queue just now.
 fn has_just_left() -> bool {
-    locked(LEFT.own()).is_some_and(|left| left.elapsed() < LEAVING)
+    LEFT.own().lock().is_some_and(|left| left.elapsed() < LEAVING)
 }
 
 impl Drop for Station {
     fn drop(&mut self) {
         if self.queue.is_ok() {
             // Before it is closed, and before nobody can ask any more who has it.
-            *locked(LEFT.own()) = Some(Instant::now());
+            *LEFT.own().lock() = Some(Instant::now());
         }
     }
 }

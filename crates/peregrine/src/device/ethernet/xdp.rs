@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
 use super::pool::{Pool, Stash};
-use super::station::{QUEUE, locked};
+use super::station::QUEUE;
 use super::{Inbox, Pen, Use};
 use crate::device::train::cut;
 use crate::sync::{Mutex, Rank};
@@ -94,7 +94,7 @@ impl XdpQueue {
     /// If there are no frames or descriptors left.
     pub(super) fn open(&self, slot: u8, what: Use) -> io::Result<Arc<Xsk>> {
         let spare = {
-            let mut spare = locked(&self.spare);
+            let mut spare = self.spare.lock();
             let found = spare.iter().position(|xsk| xsk.what == what);
             found.map(|at| spare.swap_remove(at))
         };
@@ -112,7 +112,7 @@ impl XdpQueue {
     pub(super) fn close(&self, slot: u8, xsk: &Arc<Xsk>) {
         self.program.leave(slot);
         xsk.clear();
-        locked(&self.spare).push(Arc::clone(xsk));
+        self.spare.lock().push(Arc::clone(xsk));
     }
 }
 
@@ -149,7 +149,7 @@ impl Xsk {
 
     /// Gives back what has arrived, unseen.
     fn clear(&self) {
-        let mut inbox = locked(&self.inbox);
+        let mut inbox = self.inbox.lock();
         while inbox.peek().is_some() {
             inbox.pass();
         }
@@ -175,13 +175,13 @@ impl Xsk {
     #[inline]
     pub(super) fn has_come(&self) -> bool {
         // Who has the lock looks.
-        self.inbox.try_lock().is_ok_and(|mut inbox| inbox.ring.peek().is_some())
+        self.inbox.try_lock().is_some_and(|mut inbox| inbox.ring.peek().is_some())
     }
 
     /// Sends one frame.
     #[inline]
     pub(super) fn send(&self, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io::Result<()> {
-        let mut outbox = locked(&self.outbox);
+        let mut outbox = self.outbox.lock();
         if outbox.next >= FEW {
             outbox.next = 0;
         }
@@ -199,7 +199,7 @@ impl Xsk {
         parts: &[Window<'_>],
         segment: usize,
     ) -> io::Result<()> {
-        let mut outbox = locked(&self.outbox);
+        let mut outbox = self.outbox.lock();
         cut(parts, segment, &mut |packet| self.put(&mut outbox, header, packet))?;
         outbox.ring.publish();
         drop(outbox);

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use super::bind::{Granted, bind_over, say_goodbye};
@@ -26,7 +26,7 @@ use crate::protocol::exchange::bind::{Lease, Wish};
 use crate::protocol::exchange::caller::Terms;
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES};
 use crate::protocol::exchange::time::Moment;
-use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sync::{Mutex, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
@@ -102,20 +102,6 @@ impl Loss {
 struct Captive {
     association: Weak<Association>,
     lane: Arc<Mutex<Lane>>,
-}
-
-#[track_caller]
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[track_caller]
-fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
 }
 
 /// A socket for a route, with room for what may come.
@@ -304,7 +290,7 @@ impl Association {
             let socket = match connected(&self.to, Use::Calls) {
                 Ok(socket) => socket,
                 // Without descriptors one may share what is there.
-                Err(_) if locked(&self.shared).is_some() => break,
+                Err(_) if self.shared.lock().is_some() => break,
                 Err(error) => {
                     self.sockets.fetch_sub(1, Ordering::Relaxed);
                     return Err(CallError::system(Phase::Bind, "making a socket", error));
@@ -341,7 +327,7 @@ impl Association {
                 // It led there once, and does not any more.
                 break;
             }
-            let mut current = locked(&self.shared);
+            let mut current = self.shared.lock();
             if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &shared)) {
                 *current = None;
             }
@@ -352,7 +338,7 @@ impl Association {
 
     /// The socket that frames share; made for the first of them.
     fn share(&self) -> io::Result<Arc<Shared>> {
-        let mut shared = locked(&self.shared);
+        let mut shared = self.shared.lock();
         if let Some(shared) = &*shared {
             return Ok(Arc::clone(shared));
         }
@@ -362,7 +348,7 @@ impl Association {
 
     /// Gives handles back that were bound over the shared socket.
     pub(super) fn say_goodbye(&self, handles: &[Lease], terms: Terms) {
-        if let Some(shared) = &*locked(&self.shared) {
+        if let Some(shared) = &*self.shared.lock() {
             say_goodbye(shared.socket(), handles, terms);
         }
     }
@@ -413,37 +399,37 @@ impl Association {
 
     /// Looks after a lane from now on.
     pub(super) fn add(&self, lane: &Arc<Mutex<Lane>>) {
-        locked(&self.lanes).push(Arc::downgrade(lane));
+        self.lanes.lock().push(Arc::downgrade(lane));
     }
 
     /// A lane's call was given up: its frame is captured until the server has let go.
     #[cold]
     pub(super) fn capture(self: &Arc<Self>, frame: u32, lane: &Arc<Mutex<Lane>>) {
         let captive = Captive { association: Arc::downgrade(self), lane: Arc::clone(lane) };
-        *locked(&self.captives[frame as usize]) = Some(captive);
+        *self.captives[frame as usize].lock() = Some(captive);
     }
 
     /// Whether a frame is captured. Only its holder asks.
     #[cold]
     pub(super) fn is_captured(&self, frame: u32) -> bool {
-        locked(&self.captives[frame as usize]).is_some()
+        self.captives[frame as usize].lock().is_some()
     }
 
     /// Whether the server has let go of a frame, whichever association captured it.
     pub(crate) fn let_go(&self, frame: u32) -> bool {
         // Who asks has the frame, so that nobody else changes this meanwhile.
-        let captive = locked(&self.captives[frame as usize]).clone();
+        let captive = self.captives[frame as usize].lock().clone();
         let Some(Captive { association, lane }) = captive else { return true };
         // Without its association nobody asks any more.
         let let_go = match association.upgrade() {
             None => true,
             Some(association) => {
-                let Some(mut lane) = try_locked(&lane) else { return false };
+                let Some(mut lane) = lane.try_lock() else { return false };
                 association.look_after(&mut lane)
             }
         };
         if let_go {
-            *locked(&self.captives[frame as usize]) = None;
+            *self.captives[frame as usize].lock() = None;
         }
         let_go
     }
@@ -452,7 +438,7 @@ impl Association {
     pub(crate) fn tend(&self) -> bool {
         // Before the look: what is owed from now on is said anew.
         self.tended.store(false, Ordering::SeqCst);
-        let mut lanes = locked(&self.lanes);
+        let mut lanes = self.lanes.lock();
         lanes.retain(|lane| lane.strong_count() > 0);
         let all: Vec<_> = lanes.iter().filter_map(Weak::upgrade).collect();
         drop(lanes);
@@ -460,7 +446,7 @@ impl Association {
         let mut owed = false;
         for lane in all {
             // One that is in a call owes nothing.
-            let Some(mut lane) = try_locked(&lane) else {
+            let Some(mut lane) = lane.try_lock() else {
                 owed = true;
                 continue;
             };

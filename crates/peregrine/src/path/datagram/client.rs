@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::association::{Association, Loss, locked};
+use super::association::{Association, Loss};
 use super::bind::{Granted, lost, say_goodbye};
 use super::lane::{Came, Lane, Receiving, Trouble, Waiting, Way, send};
 use super::message::{Message, PARTS_MAX, Parts};
@@ -118,7 +118,7 @@ impl<R: Renew> DatagramPath<R> {
                     path.begin_lane(frame, (handle, granted.1, granted.2), way);
                 }
             }
-            First::Socket(socket) => *locked(&path.first) = Some((socket, granted)),
+            First::Socket(socket) => *path.first.lock() = Some((socket, granted)),
         }
         path
     }
@@ -157,7 +157,7 @@ impl<R: Renew> DatagramPath<R> {
     /// The first handle that was granted; the others are kept for callers on the same socket.
     fn first_of(&self, granted: &Granted) -> Option<Lease> {
         let (first, rest) = granted.0.leases().split_first()?;
-        *locked(&self.spare) = rest.to_vec();
+        *self.spare.lock() = rest.to_vec();
         Some(*first)
     }
 
@@ -208,10 +208,10 @@ impl<R: Renew> DatagramPath<R> {
     ) -> Result<&Arc<Mutex<Lane>>, CallError> {
         let known = match self.association.way(index) {
             Some(Way::Shared(_)) => {
-                locked(&self.spare).pop().map(|spare| (spare, self.terms, self.round_trip))
+                self.spare.lock().pop().map(|spare| (spare, self.terms, self.round_trip))
             }
             Some(Way::Own(_)) => None,
-            None => locked(&self.first).take().and_then(|(socket, granted)| {
+            None => self.first.lock().take().and_then(|(socket, granted)| {
                 self.association.start_with(index, socket);
                 Some((*granted.0.leases().first()?, granted.1, granted.2))
             }),
@@ -224,7 +224,7 @@ impl<R: Renew> DatagramPath<R> {
         let way = self.way(index)?;
         let lane = self.begin_lane(index, handle, way);
         if is_new {
-            locked(lane).caller.heard_at(moment());
+            lane.lock().caller.heard_at(moment());
         }
         Ok(lane)
     }
@@ -430,7 +430,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         let deadline = call.limit.deadline();
         let index = call.frame.index();
         let lane = self.lane(index, deadline)?;
-        let mut lane_guard = locked(lane);
+        let mut lane_guard = lane.lock();
         let (inside, carried) = (inside(), &mut None);
         let extension = if inside.is_some() || deadline.is_some() {
             // What travels is a multiple of 16.
@@ -491,7 +491,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     return Err(no_time_left());
                 }
-                lane_guard = locked(lane);
+                lane_guard = lane.lock();
                 let way = self.way(index)?;
                 lane_guard.caller = self.caller(granted, way);
                 lane_guard.caller.heard_at(moment());
@@ -562,7 +562,7 @@ impl<R: Renew> Drop for DatagramPath<R> {
         }
         let now = moment();
         for lane in self.lanes.iter().filter_map(OnceLock::get) {
-            let mut lane = locked(lane);
+            let mut lane = lane.lock();
             lane.caller.bye();
             self.association.say(&mut lane, now);
             if let Some(Way::Shared(shared)) = self.association.way(lane.index) {
@@ -570,8 +570,8 @@ impl<R: Renew> Drop for DatagramPath<R> {
             }
         }
         // Nor are those needed that no thread has used.
-        self.association.say_goodbye(&locked(&self.spare), self.terms);
-        let first = locked(&self.first).take();
+        self.association.say_goodbye(&self.spare.lock(), self.terms);
+        let first = self.first.lock().take();
         if let Some((socket, granted)) = first {
             say_goodbye(&socket, granted.0.leases(), granted.1);
         }

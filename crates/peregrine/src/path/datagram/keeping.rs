@@ -8,7 +8,6 @@
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::PoisonError;
 
 use crate::limits;
 use crate::protocol::exchange::header::HEADER_BYTES;
@@ -387,7 +386,7 @@ impl<T> Shelf<T> {
     }
 
     pub(super) fn take(&self) -> Option<T> {
-        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut things = self.things.lock();
         let (bytes, thing) = things.1.pop()?;
         things.0 -= bytes;
         Some(thing)
@@ -395,7 +394,7 @@ impl<T> Shelf<T> {
 
     /// Puts a thing of so many bytes there, or drops it if there is no room.
     pub(super) fn put(&self, thing: T, bytes: usize) {
-        let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut things = self.things.lock();
         if things.0 + bytes <= self.most {
             things.0 += bytes;
             things.1.push((bytes, thing));
@@ -462,7 +461,7 @@ mod tests {
         shelf.put('b', 5);
         shelf.put('c', 4);
         assert_eq!([shelf.take(), shelf.take(), shelf.take()], [Some('c'), Some('a'), None]);
-        assert_eq!(shelf.things.lock().unwrap().0, 0);
+        assert_eq!(shelf.things.lock().0, 0);
     }
 
     /// What is counted is what is resident.

@@ -25,7 +25,7 @@ pub(crate) use linked::{Fallback, LinkedPath};
 pub(crate) use server::fuzzing;
 pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, TENDED_AFTER, Work};
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use crate::protocol::exchange::flow::{Flow, Lend};
 use crate::protocol::exchange::time::Moment;
@@ -54,7 +54,7 @@ impl PeerFlow {
 
 impl Lend for PeerFlow {
     fn lend<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
-        with(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut self.0.lock())
     }
 }
 

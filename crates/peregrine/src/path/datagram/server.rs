@@ -20,7 +20,7 @@ pub(crate) mod fuzzing;
 use core::ops::Range;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io;
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use self::expecting::{Expected, place};
@@ -190,20 +190,6 @@ enum Heard {
     Bye,
 }
 
-#[track_caller]
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[track_caller]
-fn try_locked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(guard) => Some(guard),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
-
 impl Service {
     /// Serves whoever sends to a socket. `link`: where else this server is; `incarnation`: random, the
     /// same for all places of one server.
@@ -291,7 +277,7 @@ impl Service {
     /// Revokes all bindings to an export.
     pub(crate) fn revoke(&self, export: u64) {
         for record in self.records.all() {
-            if let Some(row) = locked(&record.0).row.as_ref().filter(|row| row.export == export) {
+            if let Some(row) = record.0.lock().row.as_ref().filter(|row| row.export == export) {
                 row.revoke();
             }
         }
@@ -300,7 +286,7 @@ impl Service {
     /// Revokes all bindings.
     pub(crate) fn revoke_all(&self) {
         for record in self.records.all() {
-            if let Some(row) = &locked(&record.0).row {
+            if let Some(row) = &record.0.lock().row {
                 row.revoke();
             }
         }
@@ -393,7 +379,7 @@ impl Service {
                     self.refuse(&nobody, now, &header, &hand.from);
                     continue;
                 };
-                held = Some((place, locked(&record.0)));
+                held = Some((place, record.0.lock()));
             }
             let Some((_, inner)) = &mut held else { continue };
             // Who is where it was heard last is who it was.
@@ -528,7 +514,7 @@ impl Service {
             self.done_with(work.group, estack, bytes);
         }
         let Some(record) = self.record(work.place) else { return };
-        let mut inner = locked(&record.0);
+        let mut inner = record.0.lock();
         inner.waits = Waits::No;
         self.reply_no(hand, &mut inner, refusal);
         self.say(inner, &mut hand.output, &hand.serving.counting);
@@ -543,7 +529,7 @@ impl Service {
     pub(crate) fn fail(&self, hand: &mut Hand, place: u32, refusal: &Refusal) {
         hand.serving.forget();
         let Some(record) = self.record(place) else { return };
-        let mut inner = locked(&record.0);
+        let mut inner = record.0.lock();
         self.reply_no(hand, &mut inner, refusal);
         self.say(inner, &mut hand.output, &hand.serving.counting);
     }
@@ -628,7 +614,7 @@ impl Service {
         }
         let ended = moment();
         if let Some(record) = self.record(work.place) {
-            let mut inner = locked(&record.0);
+            let mut inner = record.0.lock();
             self.keep(hand, &mut inner, result, frame);
             self.say(inner, &mut hand.output, &hand.serving.counting);
             self.part(hand);
@@ -737,7 +723,7 @@ impl Where {
     #[inline]
     fn is_given_up(&self, service: &Service, place: u32) -> bool {
         let waited = matches!(self, Self::Own(..));
-        waited && service.record(place).is_some_and(|record| locked(&record.0).callee.is_given_up())
+        waited && service.record(place).is_some_and(|record| record.0.lock().callee.is_given_up())
     }
 
     fn memory<'a>(&'a mut self, input: &'a mut EStack, total: u32) -> &'a mut [u8] {

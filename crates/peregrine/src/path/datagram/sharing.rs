@@ -11,10 +11,10 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::association::{Association, connected, locked};
+use super::association::{Association, connected};
 use super::bind::{Granted, ask};
 use super::lane::{Came, Lane, Packet, Receiving, Trouble, Waiting, is_refusal};
 use super::moment;
@@ -89,7 +89,7 @@ impl Shared {
 
     /// What comes for that handle is that lane's.
     pub(super) fn add(&self, handle: Handle, lane: &Arc<Mutex<Lane>>) {
-        let mut lanes = locked(&self.lanes);
+        let mut lanes = self.lanes.lock();
         // Of bindings that went before a call that they gave up was let go.
         lanes.retain(|_, lane| lane.strong_count() > 0);
         lanes.insert(handle, Arc::downgrade(lane));
@@ -97,7 +97,7 @@ impl Shared {
 
     /// What comes for that handle is nobody's.
     pub(super) fn remove(&self, handle: &Handle) {
-        locked(&self.lanes).remove(handle);
+        self.lanes.lock().remove(handle);
     }
 
     /// A lane begins a call: what was before is none of it.
@@ -158,7 +158,7 @@ impl Shared {
                     let left =
                         if left == u64::MAX { Duration::MAX } else { Duration::from_nanos(left) };
                     waits.rest(waiting.wait, left);
-                    lane = locked(mutex);
+                    lane = mutex.lock();
                 }
             }
         }
@@ -220,10 +220,10 @@ impl Shared {
                 self.answer(handle, place.part(range.start, range.len()));
                 continue;
             }
-            let lane = locked(&self.lanes).get(&handle).and_then(Weak::upgrade);
+            let lane = self.lanes.lock().get(&handle).and_then(Weak::upgrade);
             let Some(lane) = lane else { continue };
             // Only who has the turn, as this thread does, holds two.
-            let mut lane = lane.lock_another().unwrap_or_else(PoisonError::into_inner);
+            let mut lane = lane.lock_another();
             if !take(&mut lane) {
                 continue;
             }
@@ -276,7 +276,7 @@ impl Shared {
         let secret = secret
             .map_err(|error| CallError::system(Phase::Bind, "asking for random bytes", error))?;
         let asks = Handle { place: 0, secret };
-        locked(&self.asked).insert(asks, None);
+        self.asked.lock().insert(asks, None);
         let to = association.to();
         let granted = ask(&self.socket, to, wish, secret, until, &mut |memory, due| {
             Ok(self.answered(association, asks, due).and_then(|answer| {
@@ -285,14 +285,14 @@ impl Shared {
                 Some(memory.len())
             }))
         });
-        locked(&self.asked).remove(&asks);
+        self.asked.lock().remove(&asks);
         granted
     }
 
     /// An answer came; it is kept for whoever asked, if somebody did.
     #[cold]
     fn answer(&self, asks: Handle, answer: Option<Space<'_>>) {
-        if let (Some(place), Some(answer)) = (locked(&self.asked).get_mut(&asks), answer) {
+        if let (Some(place), Some(answer)) = (self.asked.lock().get_mut(&asks), answer) {
             let mut bytes = vec![0; answer.window().len()].into_boxed_slice();
             let _ = answer.read(0, &mut bytes);
             *place = Some(bytes);
@@ -310,7 +310,7 @@ impl Shared {
         let until = Instant::now() + due;
         loop {
             self.drain(association, None);
-            let answer = locked(&self.asked).get_mut(&asks).and_then(Option::take);
+            let answer = self.asked.lock().get_mut(&asks).and_then(Option::take);
             if answer.is_some() || Instant::now() >= until {
                 return answer;
             }

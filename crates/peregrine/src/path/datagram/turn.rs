@@ -13,7 +13,6 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
-use std::sync::TryLockError;
 use std::time::Instant;
 
 use crate::call::Wait;
@@ -70,11 +69,7 @@ impl<T> Turn<T> {
     /// The turn, if nobody has it.
     #[inline]
     pub(super) fn try_take(&self) -> Option<Held<'_, T>> {
-        let input = match self.input.try_lock() {
-            Ok(input) => input,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        let input = self.input.try_lock()?;
         self.taken.store(true, Ordering::SeqCst);
         Some(Held { turn: self, input: Some(input) })
     }

@@ -5,7 +5,6 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use crate::sync::{Mutex, MutexGuard};
@@ -20,7 +19,7 @@ type Widths = HashMap<IpAddr, (u32, Instant)>;
 
 fn widths() -> MutexGuard<'static, Option<Widths>> {
     static WIDTHS: PerProcess<Mutex<Option<Widths>>> = PerProcess::new();
-    WIDTHS.own().lock().unwrap_or_else(PoisonError::into_inner)
+    WIDTHS.own().lock()
 }
 
 /// Pieces of so many bytes get through to a host, and larger ones do not.

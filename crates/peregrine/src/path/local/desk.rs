@@ -20,7 +20,6 @@ mod model;
 use core::ops::DerefMut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 use core::time::Duration;
-use std::sync::PoisonError;
 
 use super::attend::{HOT_MAX, Place};
 use super::attention::Attendance;
@@ -425,6 +424,6 @@ impl<A> Set<A> for Mutex<Vec<A>> {
         Self::default()
     }
     fn lock(&self) -> impl DerefMut<Target = Vec<A>> {
-        self.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lock()
     }
 }

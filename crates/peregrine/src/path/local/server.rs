@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::arrival::{Arrival, Patience, Waits};
 use super::attention::{self, Asked, Attendance, Attention};
@@ -137,7 +137,7 @@ impl ServerRegion {
     /// The bindings of the session.
     #[track_caller]
     pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
-        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+        self.rows.lock()
     }
 
     /// A number for an A-stack that no other of this process has, and that is not zero.

@@ -2,7 +2,6 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
-use std::sync::PoisonError;
 use std::time::Instant;
 
 use super::handshake::Request;
@@ -92,7 +91,7 @@ impl Session {
         if self.owner != std::process::id() {
             return;
         }
-        let mut unsaid = self.unsaid.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unsaid = self.unsaid.lock();
         unsaid.push(binding);
         // What the socket does not hold now is said when the next one goes; all of it ends with
         // the session.

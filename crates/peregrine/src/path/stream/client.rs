@@ -14,7 +14,7 @@ pub(crate) use call::StreamPath;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use self::input::{Current, Input};
@@ -148,18 +148,14 @@ impl Connection {
 
     #[track_caller]
     fn bindings(&self) -> MutexGuard<'_, Bindings> {
-        self.bindings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.bindings.lock()
     }
 
     /// The receive turn, if nobody has it.
     #[inline]
     #[track_caller]
     fn try_turn(&self) -> Option<MutexGuard<'_, Input>> {
-        match self.input.try_lock() {
-            Ok(input) => Some(input),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        self.input.try_lock()
     }
 
     fn slot(&self, index: u32) -> &Slot {

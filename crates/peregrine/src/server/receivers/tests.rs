@@ -37,7 +37,7 @@ impl Post for Arc<Jobs> {
         Ok(())
     }
     fn receive(&self, (): &mut (), how: How, alone: bool) -> Got<Job> {
-        let mut jobs = self.jobs.lock().unwrap();
+        let mut jobs = self.jobs.lock();
         let others = self.receiving.fetch_add(1, Ordering::SeqCst);
         let another_is_alone = self.alone.fetch_add(alone.into(), Ordering::SeqCst) > 0;
         let wrong = another_is_alone || alone && others > 0;
@@ -48,7 +48,7 @@ impl Post for Arc<Jobs> {
                 None if how == How::Look || self.closed.load(Ordering::SeqCst) => {
                     break Got::Nothing;
                 }
-                None => jobs = self.come.wait(jobs).unwrap(),
+                None => jobs = self.come.wait(jobs),
             }
         };
         self.receiving.fetch_sub(1, Ordering::SeqCst);
@@ -58,7 +58,7 @@ impl Post for Arc<Jobs> {
     fn put_down(&self, (): &mut ()) {}
     fn run(&self, (): &mut (), Job { time, gate, done, .. }: Job) -> u64 {
         assert!(time < Duration::MAX, "on purpose");
-        self.seen.lock().unwrap().insert(std::thread::current().id());
+        self.seen.lock().insert(std::thread::current().id());
         std::thread::sleep(time);
         let _ = gate.map(|gate| gate.recv());
         let ended = sys::boot_ns();
@@ -79,7 +79,7 @@ impl Post for Arc<Jobs> {
     }
     fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        drop(self.jobs.lock().unwrap());
+        drop(self.jobs.lock());
         self.come.notify_all();
     }
     fn panicked(&self, _: Box<dyn Any + Send>) {
@@ -114,7 +114,7 @@ impl Jobs {
     }
 
     fn push(&self, job: Job) {
-        self.jobs.lock().unwrap().push_back(job);
+        self.jobs.lock().push_back(job);
         self.come.notify_one();
     }
 
@@ -167,7 +167,7 @@ fn the_bound_holds_and_what_is_beyond_it_waits_or_is_refused() {
     assert!((5..=8).contains(&ran), "{ran} ran");
     assert_eq!(ran + jobs.refused.load(Ordering::SeqCst) as usize, 8);
     assert!(receivers.threads() <= 3);
-    assert!(jobs.seen.lock().unwrap().len() <= 3);
+    assert!(jobs.seen.lock().len() <= 3);
     assert!(receivers.rest(&Drain::new(LIMIT, Arc::default())));
     assert!(receivers.stop(LIMIT));
 }

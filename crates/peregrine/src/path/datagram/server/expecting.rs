@@ -7,7 +7,7 @@
 //! wrong costs what it was to save: a move. What another thread receives of the call meanwhile is as
 //! good as lost, and sent again; so only a thread that is alone borrows.
 
-use super::{EStack, Hand, Header, Heard, Inner, Service, Until, locked};
+use super::{EStack, Hand, Header, Heard, Inner, Service, Until};
 use crate::device::udp::copy_across;
 use crate::device::{Arrival, BYTES_MAX, TRAIN_MAX, datagrams};
 use crate::path::datagram::moment;
@@ -109,7 +109,7 @@ impl Service {
         let Some(Expected { handle, loan, group, estack, held, .. }) = hand.expected.take() else {
             return;
         };
-        let record = self.record(handle.place).map(|record| locked(&record.0));
+        let record = self.record(handle.place).map(|record| record.0.lock());
         match record.filter(|inner| inner.lent == Some(loan)) {
             Some(mut inner) => (inner.lent, inner.call) = (None, Some((estack, held))),
             None => self.done_with(group, estack, held),
@@ -128,7 +128,7 @@ impl Service {
             return None;
         };
         let Some(record) = self.record(expected.handle.place) else { return Some(Heard::Nothing) };
-        let mut inner = locked(&record.0);
+        let mut inner = record.0.lock();
         let (ours, now) = (inner.lent == Some(expected.loan), moment());
         let mut right = 0;
         let mut whole = None;

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::records::Record;
-use super::{Address, Arrival, Hand, Host, Service, Spare, locked, moment};
+use super::{Address, Arrival, Hand, Host, Service, Spare, moment};
 use crate::call::{CallerInfo, PathKind, Refusal, Serve};
 use crate::counters::{Page, Tally};
 use crate::device::Socket;
@@ -170,9 +170,9 @@ impl Datagrams {
     }
 
     fn forget<'a>(&self, records: impl Iterator<Item = &'a Record>) {
-        let mut table = locked(&self.service.table);
+        let mut table = self.service.table.lock();
         for record in records {
-            let mut inner = locked(&record.0);
+            let mut inner = record.0.lock();
             assert_ne!(inner.callee.standing(), Standing::Running, "all of it was run");
             assert!(inner.callee.standing() != Standing::Replied || inner.result.is_some());
             if inner.callee.standing() != Standing::Vacant {

@@ -3,10 +3,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Service, locked};
+use super::Service;
 use crate::path::datagram::{PeerFlow, moment};
 use crate::protocol::exchange::callee::Callee;
 use crate::protocol::exchange::time::Moment;
@@ -33,7 +33,7 @@ struct Known {
 impl Flows {
     /// The one to a peer.
     pub(super) fn of(&self, peer: u64) -> Arc<PeerFlow> {
-        let mut known = locked(&self.0);
+        let mut known = self.0.lock();
         if let Some(flow) = known.flows.get(&peer).and_then(Weak::upgrade) {
             return flow;
         }
@@ -68,7 +68,7 @@ struct State {
 
 impl Pacer {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Ends the thread.
@@ -92,10 +92,9 @@ impl Pacer {
                 Some(Reverse((due, _))) => Duration::from_nanos(due.since(now)),
                 None => LINGER,
             };
-            let waited = self.earlier.wait_timeout(state, wait);
-            let timeout;
-            (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            if timeout.timed_out() && wait == LINGER && state.due.is_empty() {
+            let timed_out;
+            (state, timed_out) = self.earlier.wait_timeout(state, wait);
+            if timed_out && wait == LINGER && state.due.is_empty() {
                 // Whoever adds something from here on starts another thread.
                 state.runs = false;
                 return None;
@@ -141,7 +140,7 @@ impl Service {
             service.host.outlive(THREAD, &mut || {
                 while let Some(place) = service.pacer.next() {
                     let Some(record) = service.record(place) else { continue };
-                    let mut inner = locked(&record.0);
+                    let mut inner = record.0.lock();
                     inner.paced = false;
                     service.say(inner, &mut hand.output, &hand.serving.counting);
                 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::records::Record;
 use super::room::Waits;
-use super::{Hand, Inner, SWEEP, Service, Why, locked, try_locked};
+use super::{Hand, Inner, SWEEP, Service, Why};
 use crate::call::extensions;
 use crate::limits;
 use crate::path::datagram::credits;
@@ -28,7 +28,7 @@ impl Service {
     /// Calls that run although their callers have given them up.
     pub(crate) fn captured(&self) -> u64 {
         let given_up =
-            |record: &Record| try_locked(&record.0).is_some_and(|inner| inner.callee.is_given_up());
+            |record: &Record| record.0.try_lock().is_some_and(|inner| inner.callee.is_given_up());
         self.records.all().filter(|record| given_up(record)).count() as u64
     }
 
@@ -102,7 +102,7 @@ impl Service {
     #[cold]
     fn why_no_place(&self, from: &Address) -> String {
         let host = self.peer(Peer::of(from).host());
-        let table = locked(&self.table);
+        let table = self.table.lock();
         if table.has_its_share(host) {
             let most = limits::CALLERS_PER_HOST;
             format!("{most} callers of this host are bound, the most that one host may have")
@@ -128,13 +128,13 @@ impl Service {
         let standing = |place| {
             let vacant = (Standing::Vacant, now);
             self.record(place).map_or(vacant, |record| {
-                let inner = locked(&record.0);
+                let inner = record.0.lock();
                 (inner.callee.standing(), inner.callee.last_heard())
             })
         };
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         let admission = table.admit(now, host, standing)?;
-        let mut inner = locked(&self.records.made(admission.place)?.0);
+        let mut inner = self.records.made(admission.place)?.0.lock();
         if admission.evict {
             // A packet may have come since it was looked at.
             let silence = now.since(inner.callee.last_heard());
@@ -162,11 +162,10 @@ impl Service {
             return;
         }
         // Whoever asks may have a record locked, and who admits the table: nobody waits here.
-        let Some(mut table) = try_locked(&self.table) else { return };
+        let Some(mut table) = self.table.try_lock() else { return };
         let mut spare = Spare::default();
         for place in 0..limits::CALLERS_MAX as u32 {
-            let Some(mut inner) = self.record(place).and_then(|record| try_locked(&record.0))
-            else {
+            let Some(mut inner) = self.record(place).and_then(|record| record.0.try_lock()) else {
                 continue;
             };
             let holds = inner.call.is_some() || inner.lent.is_some() || inner.result.is_some();
@@ -199,7 +198,7 @@ impl Service {
         let Some(record) = self.record(handle.place) else { return };
         // In the order of admission: the table, then a record. Meanwhile it may have become another
         // caller's place.
-        let (mut table, mut inner) = (locked(&self.table), locked(&record.0));
+        let (mut table, mut inner) = (self.table.lock(), record.0.lock());
         if inner.callee.handle_of() == handle && inner.callee.standing() == Standing::Idle {
             self.forget(&mut inner, spare);
             table.release(handle.place);

@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::locked;
 use super::room::Waits;
 use crate::call::{Calls, EStack};
 use crate::limits;
@@ -105,6 +104,6 @@ pub(super) fn name_of(place: u32, sequence: u32) -> u64 {
 impl Calls for Records {
     fn is_given_up(&self, call: u64) -> bool {
         let (place, sequence) = ((call >> 32) as u32, call as u32);
-        self.record(place).is_some_and(|record| locked(&record.0).callee.has_given_up(sequence))
+        self.record(place).is_some_and(|record| record.0.lock().callee.has_given_up(sequence))
     }
 }

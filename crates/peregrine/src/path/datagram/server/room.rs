@@ -15,7 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::records::Inner;
-use super::{EStack, Hand, Header, Refusal, Service, Where, Work, locked};
+use super::{EStack, Hand, Header, Refusal, Service, Where, Work};
 use crate::path::datagram::keeping::Full;
 use crate::path::datagram::moment;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
@@ -72,11 +72,11 @@ impl<T> Line<T> {
 
     /// Whether anything of a group waits.
     fn has(&self, group: u16) -> bool {
-        self.any() && locked(&self.groups).of.contains_key(&group)
+        self.any() && self.groups.lock().of.contains_key(&group)
     }
 
     fn push(&self, group: u16, one: T) {
-        let mut groups = locked(&self.groups);
+        let mut groups = self.groups.lock();
         let Groups { turns, of } = &mut *groups;
         let queue = of.entry(group).or_insert_with(|| {
             turns.push_back(group);
@@ -89,7 +89,7 @@ impl<T> Line<T> {
     /// The first that may go on, of the group whose turn it is. A group whose own share is full is
     /// passed over. Where the whole is full nobody is: what needs much room would wait for ever.
     fn next(&self, may: impl Fn(u16, &T) -> Result<(), Full>) -> Option<(u16, T)> {
-        let mut groups = locked(&self.groups);
+        let mut groups = self.groups.lock();
         let Groups { turns, of } = &mut *groups;
         for turn in 0..turns.len() {
             let group = turns[turn];
@@ -189,7 +189,7 @@ impl Service {
     /// Has a client send its call, for which there is room now; false if it does not wait any more.
     fn go_on(&self, hand: &mut Hand, waiter: &Waiter) -> bool {
         let Some(record) = self.record(waiter.place) else { return false };
-        let (mut inner, now) = (locked(&record.0), moment());
+        let (mut inner, now) = (record.0.lock(), moment());
         if inner.waits != Waits::Room(true) || !inner.callee.waits_for_room(waiter.sequence) {
             return false;
         }
@@ -277,7 +277,7 @@ impl Service {
         }
         let Some(work) = self.keep_work(hand, work, false) else { return };
         if let Some(record) = self.record(work.place) {
-            locked(&record.0).waits = Waits::Result;
+            record.0.lock().waits = Waits::Result;
         }
         self.deferred.push(group, work);
     }
@@ -300,7 +300,7 @@ impl Service {
         };
         let (_, work) = self.deferred.next(may)?;
         if let Some(record) = self.record(work.place) {
-            locked(&record.0).waits = Waits::No;
+            record.0.lock().waits = Waits::No;
         }
         Some(work)
     }
@@ -311,7 +311,7 @@ impl Service {
     pub(crate) fn put_by(&self, hand: &mut Hand, work: Work) -> Option<Work> {
         let work = self.keep_work(hand, work, true)?;
         if let Some(record) = self.record(work.place) {
-            let mut inner = locked(&record.0);
+            let mut inner = record.0.lock();
             inner.waits = Waits::Thread;
             // It may have been given up since it came.
             self.ends(&mut inner);
@@ -323,7 +323,7 @@ impl Service {
     #[cold]
     pub(super) fn stops_waiting(&self, place: u32) -> bool {
         self.record(place).is_some_and(|record| {
-            let mut inner = locked(&record.0);
+            let mut inner = record.0.lock();
             inner.waits = Waits::No;
             inner.callee.is_given_up()
         })

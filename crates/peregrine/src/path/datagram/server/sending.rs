@@ -9,7 +9,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::io::{self, ErrorKind};
 
-use super::{COPIED, Inner, Service, Why, locked};
+use super::{COPIED, Inner, Service, Why};
 use crate::counters::Counting;
 use crate::device::Train;
 use crate::path::datagram::keeping::{Peer, Retained};
@@ -172,7 +172,7 @@ impl Service {
             if sent == Sent::TooWide
                 && let Some(record) = self.record(place)
             {
-                self.narrow(locked(&record.0), output, counting);
+                self.narrow(record.0.lock(), output, counting);
             }
             return;
         }

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use super::records::Record;
-use super::{Inner, Service, Spare, locked, moment, try_locked};
+use super::{Inner, Service, Spare, moment};
 use crate::protocol::exchange::callee::Standing;
 use crate::protocol::exchange::header::CONTROL_BYTES_MAX;
 use crate::protocol::exchange::table::is_forgettable;
@@ -76,7 +76,7 @@ impl Service {
         orphans: &mut Vec<u32>,
     ) -> Option<Moment> {
         // Whoever has it locked is about to hear of the caller, or to end its call.
-        let Some(mut inner) = try_locked(&record.0) else { return Some(now.after(LOOK_MIN)) };
+        let Some(mut inner) = record.0.try_lock() else { return Some(now.after(LOOK_MIN)) };
         match inner.callee.standing() {
             Standing::Running => {
                 let Inner { callee, to, flow, .. } = &mut *inner;
@@ -104,9 +104,9 @@ impl Service {
     /// Nobody came for the result of a caller that was taken for gone.
     fn forget_orphan(&self, now: Moment, place: u32) {
         // In the order of admission.
-        let mut table = locked(&self.table);
+        let mut table = self.table.lock();
         let Some(record) = self.record(place) else { return };
-        let Some(mut inner) = try_locked(&record.0) else { return };
+        let Some(mut inner) = record.0.try_lock() else { return };
         let silence = now.since(inner.callee.last_heard());
         if inner.callee.is_lost() && is_forgettable(inner.callee.standing(), silence) {
             self.forget(&mut inner, &mut Spare::default());

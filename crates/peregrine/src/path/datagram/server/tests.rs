@@ -63,7 +63,7 @@ impl Host for Nothing {
     }
     fn captured(&self, _: usize, _: usize) {}
     fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
-        OUTLIVED.lock().unwrap().push(thread.to_owned());
+        OUTLIVED.lock().push(thread.to_owned());
         work();
     }
 }
@@ -87,7 +87,7 @@ fn admitted(service: &Service, now: Moment) -> Handle {
 
 /// A call of a caller comes: all of it, or its first piece.
 fn called(service: &Service, now: Moment, handle: Handle, total: u32) {
-    let mut inner = locked(&service.record(handle.place).unwrap().0);
+    let mut inner = service.record(handle.place).unwrap().0.lock();
     let shape = Shape { total, ..Shape::default() };
     let fragment = u32::from(total > PIECE);
     let header = Header::new(Kind::Call, handle, handle.sequence().wrapping_add(1));
@@ -106,7 +106,7 @@ fn called(service: &Service, now: Moment, handle: Handle, total: u32) {
 }
 
 fn standing(service: &Service, handle: Handle) -> Standing {
-    locked(&service.record(handle.place).unwrap().0).callee.standing()
+    service.record(handle.place).unwrap().0.lock().callee.standing()
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn who_holds_memory_and_is_silent_for_long_loses_it() {
     called(&service, now, replied, 10);
     let all = [idle, assembling, replied];
     let standings = || all.map(|handle| standing(&service, handle));
-    let group = locked(&service.record(replied.place).unwrap().0).group;
+    let group = service.record(replied.place).unwrap().0.lock().group;
     service.sweep(now.after(ASSEMBLING_MIN - 1));
     assert_eq!(standings(), [Standing::Idle, Standing::Assembling, Standing::Replied]);
     // Not looked at again so soon.
@@ -128,13 +128,13 @@ fn who_holds_memory_and_is_silent_for_long_loses_it() {
     assert_eq!(standings(), [Standing::Idle, Standing::Vacant, Standing::Replied]);
     let later = now.after(REPLIED_MIN);
     // Another's record is locked by whoever sweeps: nobody waits for anybody.
-    let own = locked(&service.record(idle.place).unwrap().0);
+    let own = service.record(idle.place).unwrap().0.lock();
     service.sweep(later);
     drop(own);
     assert_eq!(standings(), [Standing::Idle, Standing::Vacant, Standing::Vacant]);
     assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
     // The place says that it has forgotten a result: its client may have run something.
-    let inner = locked(&service.record(replied.place).unwrap().0);
+    let inner = service.record(replied.place).unwrap().0.lock();
     let again = Header::new(Kind::Probe, replied, replied.sequence());
     assert_eq!(inner.callee.refuse(&again, 0).map(|refusal| refusal.generation()), Some(1));
 }
@@ -147,7 +147,7 @@ fn a_call_is_given_up_while_it_runs() {
     let sequence = handle.sequence().wrapping_add(1);
     let is_given_up = |sequence| service.records.is_given_up(name_of(handle.place, sequence));
     let hears = |kind| {
-        let mut inner = locked(&service.record(handle.place).unwrap().0);
+        let mut inner = service.record(handle.place).unwrap().0.lock();
         let shape = Shape { total: 10, ..Shape::default() };
         let header = Header { shape, piece: PIECE, ..Header::new(kind, handle, sequence) };
         inner.handle(now, &header, &[]).then
@@ -171,7 +171,7 @@ fn a_room_that_only_the_silent_take_is_given_to_who_asks() {
         called(&service, now, handle, BYTES);
         held += BYTES as usize;
     }
-    let group = locked(&service.record(0).unwrap().0).group;
+    let group = service.record(0).unwrap().0.lock().group;
     assert!(service.room(now.after(SWEEP), group, BYTES as usize).is_none());
     assert!(service.room(now.after(ASSEMBLING_MIN), group, BYTES as usize).is_some());
 }
@@ -189,16 +189,16 @@ fn memory_that_an_earlier_call_needed_is_reckoned_as_what_it_is() {
 #[test]
 fn thread_that_paces_is_begun_anew_if_it_panics() {
     let service = service();
-    locked(&service.records.made(0).unwrap().0).paced = true;
+    service.records.made(0).unwrap().0.lock().paced = true;
     assert!(service.send_later(moment(), 0));
     let begun = std::time::Instant::now();
     // The thread has sent what the record had to send, which is nothing, by way of its guard.
-    while locked(&service.record(0).unwrap().0).paced {
+    while service.record(0).unwrap().0.lock().paced {
         assert!(begun.elapsed() < Duration::from_secs(20), "no thread paces");
         std::thread::sleep(Duration::from_millis(1));
     }
     service.close();
-    assert!(OUTLIVED.lock().unwrap().iter().any(|thread| thread == "peregrine-pace"));
+    assert!(OUTLIVED.lock().iter().any(|thread| thread == "peregrine-pace"));
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! `InFlight`: the calls of a connection that have come and are not answered, and which of them nobody
 //! waits for any more.
 
-use std::sync::PoisonError;
-
 use crate::sync::{Mutex, MutexGuard};
 
 /// Calls by number.
@@ -27,7 +25,7 @@ struct Call {
 impl InFlight {
     #[track_caller]
     fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A call has come. Before another thread reads on, which may find that it is given up.

@@ -21,7 +21,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::limits;
@@ -150,7 +150,7 @@ fn is_or_becomes(first: &mut Option<u64>, number: u64) -> bool {
 impl Intake {
     #[track_caller]
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Reserves memory for a message that begins to come; `None` if there is none. `extensions` as
