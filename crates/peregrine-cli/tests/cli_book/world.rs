@@ -125,6 +125,7 @@ impl World {
         let process = terminal.process.0.id();
         if !step.until.is_empty() {
             terminal.until(step.until);
+            terminal.until_line_ends();
             terminal.interrupt();
         }
         let seen = terminal.end();

@@ -82,6 +82,13 @@ impl Terminal {
         });
     }
 
+    /// Waits until the last line that was written is whole: what is typed then stands on a line of its
+    /// own.
+    #[allow(dead_code)] // not every program types
+    pub(crate) fn until_line_ends(&self) {
+        until("the cursor is at the start of a line", || self.screen().cursor_position().1 == 0);
+    }
+
     /// Waits until the command has ended.
     pub(crate) fn end(mut self) -> Seen {
         let status = self.process.wait();
