@@ -90,8 +90,14 @@ impl Admission {
     #[cold]
     pub(super) fn bound(&self, nested: bool) -> usize {
         let replaced = self.captured.load(Ordering::SeqCst).min(limits::REPLACED_MAX);
-        let nested = if nested { (self.inside)() as usize } else { 0 };
+        let nested = if nested { self.nested() } else { 0 };
         self.running_max.saturating_add(replaced).saturating_add(nested)
+    }
+
+    /// Threads of this process that wait inside of procedures: as many nested calls run beyond the
+    /// bound.
+    pub(super) fn nested(&self) -> usize {
+        (self.inside)() as usize
     }
 
     /// Whether procedures run that their callers have given up.

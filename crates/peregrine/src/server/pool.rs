@@ -31,7 +31,7 @@ use crate::path::local::{
     call_one,
 };
 use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::sys;
+use crate::{limits, sys};
 
 /// A look at an A-stack that takes so long is slow: its client takes the memory away meanwhile. A look
 /// at memory that is there takes less than a microsecond, at memory that is not a few.
@@ -92,6 +92,8 @@ struct Sitting {
     desk: Arc<Desk>,
     /// Whose A-stacks it looks at, if at any.
     user: Option<User>,
+    /// Whether it ran a call that was given up, when such threads were looked for last.
+    captured: bool,
 }
 
 struct State {
@@ -111,23 +113,37 @@ impl State {
     /// that of the first.
     fn note_user(&mut self, seat: &Seat) -> Option<User> {
         let own = self.desks.iter_mut().find(|one| one.desk.number == seat.desk.number)?;
+        // It runs no call now.
+        let was_captured = core::mem::take(&mut own.captured);
         let mut users = seat.users();
         own.user = match users.next() {
             Some(first) if users.any(|user| user != first) => own.user,
             user => user,
         };
-        own.user
+        let user = own.user;
+        if was_captured {
+            self.count_captured();
+        }
+        user
+    }
+
+    /// Tells how many threads run a call which its caller has given up: they are replaced.
+    fn count_captured(&self) {
+        self.admission.set_captured(self.desks.iter().filter(|one| one.captured).count());
     }
 
     /// How many more threads may look at A-stacks of a user, of those that there may be. A user other
-    /// than the server's own leaves a quarter of them to all others.
+    /// than the server's own leaves a quarter of them to all others, and those that replace threads of
+    /// others.
     fn share_left(&self, user: User, nested: bool) -> usize {
         if user == User::Own {
             return usize::MAX;
         }
-        let theirs = self.desks.iter().filter(|one| one.user == Some(user)).count();
-        let kept = self.admission.running_max() / 4;
-        (self.admission.bound(nested) - kept).saturating_sub(theirs)
+        let theirs = || self.desks.iter().filter(|one| one.user == Some(user));
+        let replaced = theirs().filter(|one| one.captured).count().min(limits::REPLACED_MAX);
+        let beyond = if nested { self.admission.nested() } else { 0 };
+        let threads = self.admission.running_max();
+        (threads - threads / 4 + replaced + beyond).saturating_sub(theirs().count())
     }
 
     /// How many more threads may be started for a user.
@@ -156,6 +172,7 @@ impl State {
         self.desks.retain(|one| one.desk.number != seat.desk.number);
         if self.desks.len() < before {
             self.admission.end();
+            self.count_captured();
         }
     }
 
@@ -255,7 +272,7 @@ impl Pool {
     /// A ring came for an A-stack in the queue. A thread that gave it away had not seen this call.
     fn rung_again(self: &Arc<Self>, place: &Place) {
         let inside = self.timed(place.user(), || is_from_inside(place));
-        self.count_captured();
+        self.find_captured();
         let mut state = self.state();
         if inside && let Some(one) = state.queue.iter_mut().find(|one| one.place.is(place)) {
             one.inside = true;
@@ -293,7 +310,7 @@ impl Pool {
     fn enqueue(self: &Arc<Self>, place: Place) {
         let user = place.user();
         let waiting = self.timed(user, || Waiting::looked_at(place));
-        self.count_captured();
+        self.find_captured();
         let mut state = self.state();
         if self.admission.is_stopping() {
             drop(state);
@@ -332,12 +349,13 @@ impl Pool {
         }
     }
 
-    /// Counts the threads that run a call which its caller has given up, if that matters. It reads
+    /// Looks for the threads that run a call which its caller has given up, if that matters. It reads
     /// memory of clients, which may take a moment: not under the lock.
-    fn count_captured(&self) {
-        let state = self.state();
+    fn find_captured(&self) {
+        let mut state = self.state();
         if state.desks.len() < self.admission.running_max() {
-            self.admission.set_captured(0);
+            state.desks.iter_mut().for_each(|one| one.captured = false);
+            state.count_captured();
             return;
         }
         let desks = state.desks.iter().map(|one| (Arc::clone(&one.desk), one.user));
@@ -349,8 +367,13 @@ impl Pool {
                 self.rests_from(user).is_none() && self.timed(user, || desk.is_captured())
             })
         };
-        let captured = desks.iter().filter(is_captured).count();
-        self.admission.set_captured(captured);
+        let captured = desks.iter().filter(is_captured).map(|(desk, _)| desk.number);
+        let captured: HashSet<_> = captured.collect();
+        let mut state = self.state();
+        for one in &mut state.desks {
+            one.captured = captured.contains(&one.desk.number);
+        }
+        state.count_captured();
     }
 
     /// A-stacks of a user have come into the queue: sees to it that a thread comes.
@@ -386,7 +409,7 @@ impl Pool {
         desk.make_hungry(true);
         thread.spawn(move || pool.run(seat))?;
         state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
-        state.desks.push(Sitting { desk, user: None });
+        state.desks.push(Sitting { desk, user: None, captured: false });
         Ok(())
     }
 
@@ -522,7 +545,7 @@ impl Pool {
         let mut state = self.state();
         if self.admission.beyond() > 0 {
             drop(state);
-            self.count_captured();
+            self.find_captured();
             state = self.state();
         }
         if self.admission.is_stopping() {
@@ -634,4 +657,30 @@ fn bring_inside_forward(queue: &mut VecDeque<Waiting>, user: User) -> bool {
         queue.push_front(waiting);
     }
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_one_user_are_not_replaced_by_those_of_another() {
+        const OTHER: User = User::Other(61_999);
+        let sitting = |number, user, captured| {
+            let desk = Arc::new(Desk::new(number));
+            Sitting { desk, user: Some(user), captured }
+        };
+        let admission = Admission::new(8, 16);
+        let (queue, next_desk) = (VecDeque::new(), 8);
+        let mut state = State { queue, desks: Vec::new(), next_desk, admission };
+        state.desks.extend((0..6).map(|number| sitting(number, OTHER, false)));
+        state.desks.extend((6..8).map(|number| sitting(number, User::Own, true)));
+        state.count_captured();
+        assert_eq!((state.admission.bound(false), state.share_left(OTHER, false)), (10, 0));
+        assert_eq!((state.room(OTHER), state.room(User::Own)), (0, 2));
+        // Their own are.
+        state.desks[0].captured = true;
+        state.count_captured();
+        assert_eq!((state.room(OTHER), state.room(User::Own)), (1, 3));
+    }
 }
