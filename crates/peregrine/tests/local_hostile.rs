@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use attack::scribble::scribble;
 use attack::trickle::{What, trickle};
 use attack::vault::{Vault, VaultClient, check, serve};
+use attack::vitals;
 use attack::wire::{self, Line, Session};
-use attack::{no_longer_than, seed, stop, stopped, tricks};
+use attack::{eventually, no_longer_than, seed, stop, stopped, tricks};
+use peregrine::limits;
 use support::{Part, part};
 
 /// A call that takes longer was kept waiting. Generous: tests run on busy machines.
@@ -170,11 +172,52 @@ fn descriptors_that_are_slow_to_close_stop_no_server_of_an_old_kernel() {
     let session = Session::new(directory.path(), "vault", 1).expect("a session");
     readers.push(send_slow(&server, &session.line, &[&wire::request(wire::RING, 0)]));
     assert_well(directory.path(), &mut canary, "a session's descriptor");
-    // More of them than there are threads that may be lost.
-    for _ in 0..24 {
-        readers.push(send_slow(&server, &connect(), &[&wire::describe()]));
-    }
-    assert_well(directory.path(), &mut canary, "many of them");
+}
+
+/// While as many sockets wait to be closed as may, no new client is let in. Bound clients are served.
+#[test]
+fn server_lets_no_client_in_while_many_sockets_wait_to_be_closed() {
+    /// Threads that close such sockets, and may be lost.
+    const CLOSERS: usize = 16;
+    let directory = tempfile::tempdir().unwrap();
+    let server = Part::start("child", "server-of-an-old-kernel", directory.path());
+    let mut canary = Session::new(directory.path(), "vault", 1).expect("a session");
+    let connect = || Line::connect(directory.path(), "vault").unwrap();
+    let guest = || {
+        let line = connect();
+        assert!(tricks::is_answered(&line, PROMPT));
+        line
+    };
+    let leave = |line: &Line, file: OwnedFd| {
+        line.say_with(&wire::describe(), &[file.as_fd()]).expect("an old kernel takes descriptors");
+    };
+    let slow = (0..CLOSERS).map(|_| (guest(), tricks::slow_to_close(SLOW)));
+    let (guests, slow): (Vec<_>, Vec<_>) = slow.unzip();
+    let (files, readers): (Vec<_>, Vec<_>) = slow.into_iter().unzip();
+    // Halted once, as in `send_slow`. To halt it again would end the waiting of these threads.
+    server.signal(libc::SIGSTOP);
+    guests.iter().zip(files).for_each(|(guest, file)| leave(guest, file));
+    server.signal(libc::SIGCONT);
+    let closers = || vitals::threads(server.id(), "peregrine-close").count();
+    assert!(eventually(PROMPT, || closers() == CLOSERS), "{} threads", closers());
+    // These would be closed at once, but only by those threads.
+    let leave_quick = |count| {
+        let guests: Vec<_> = (0..count).map(|_| guest()).collect();
+        let file = || std::fs::File::open("/dev/null").unwrap();
+        guests.iter().for_each(|guest| leave(guest, file().into()));
+    };
+    leave_quick(limits::CLOSING_MAX / 2);
+    leave_quick(limits::CLOSING_MAX / 4);
+    assert_well(directory.path(), &mut canary, "fewer than may wait");
+    leave_quick(limits::CLOSING_MAX / 4);
+    let refuses = || !tricks::is_answered(&connect(), Duration::from_millis(500));
+    assert!(eventually(PROMPT * 5, refuses), "a client is let in while as many wait as may");
+    assert_eq!(canary.ping(0, PROMPT), Some(0), "a bound client is not served");
+    assert_eq!(closers(), CLOSERS);
+    // The slow ones are reset.
+    drop(readers);
+    let lets_in = || tricks::is_answered(&connect(), PROMPT);
+    assert!(eventually(PROMPT * 5, lets_in), "no client is let in though no socket waits");
 }
 
 /// Without limits: each thread of a client whose memory is written over gets an error in the end.

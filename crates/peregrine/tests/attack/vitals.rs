@@ -1,5 +1,6 @@
 //! What a process has of the machine: descriptors, threads, memory, time.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Counted from outside, at one moment.
@@ -41,6 +42,15 @@ fn status(pid: u32, what: &str) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = text.lines().find_map(|line| line.strip_prefix(what));
     line.and_then(|rest| rest.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+}
+
+/// The threads of a process whose names begin so, as directories of `/proc`.
+pub(crate) fn threads(pid: u32, name: &str) -> impl Iterator<Item = PathBuf> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
+    tasks.flatten().map(|task| task.path()).filter(move |task| {
+        // A thread may end meanwhile.
+        std::fs::read_to_string(task.join("comm")).is_ok_and(|comm| comm.starts_with(name))
+    })
 }
 
 /// Processor time that a process has used.
