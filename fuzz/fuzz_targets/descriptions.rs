@@ -1,4 +1,7 @@
 //! Descriptions of interfaces, in each of their forms.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| peregrine_fuzz::descriptions::run(bytes));
+#[path = "../src/descriptions.rs"]
+mod descriptions;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| descriptions::run(bytes));

@@ -1,4 +1,4 @@
-//! What others say of their interfaces, in each of its forms.
+//! What others say of their interfaces, in each of its forms. Tests of `peregrine-idl` replay the corpus.
 
 use peregrine::interface::{Described, Known};
 use peregrine::stub::Program;
@@ -18,7 +18,7 @@ pub fn run(bytes: &[u8]) {
             }
             Err(error) => return assert!(error.line() <= text.lines().count().max(1)),
         },
-        1 => match Described::parse_trait(text) {
+        1 => match peregrine_idl::parse_trait(text) {
             Ok(described) => described,
             Err(_) => return,
         },
@@ -31,8 +31,8 @@ pub fn run(bytes: &[u8]) {
         Described::parse(&described.to_string()).map(|one| one.digest()),
         Ok(described.digest())
     );
-    let written = described.to_trait();
-    let again = Described::parse_trait(&written);
+    let written = peregrine_idl::to_trait(&described);
+    let again = peregrine_idl::parse_trait(&written);
     assert_eq!(again.map(|one| one.digest()), Ok(described.digest()), "{written}");
     assert_eq!(Described::from_json(&described.to_json()), Ok(described.clone()));
     let _ = Program::flatten(&described).to_string();

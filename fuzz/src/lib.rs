@@ -2,8 +2,6 @@
 //! compile them too, and replay their corpora.
 
 #[cfg(feature = "json")]
-pub mod descriptions;
-#[cfg(feature = "json")]
 pub mod dynamic;
 pub mod server;
 pub mod values;

@@ -53,7 +53,7 @@ pub(crate) fn run(describe: &Describe, format: Written) -> Result<(), Failure> {
                 );
             }
             let _ = writeln!(text, "{DIM}// digest {}{DIM:#}\n", described.digest());
-            text.push_str(&painted(&described.to_trait()));
+            text.push_str(&painted(&peregrine_idl::to_trait(&described)));
             output::say(text.trim_end())
         }
         Written::C => output::print(header::of(&described).trim_end()),
@@ -80,7 +80,7 @@ fn to_json(described: &Described) -> Value {
         }
     }
     whole["canonical"] = json!(described.to_string());
-    whole["trait"] = json!(described.to_trait());
+    whole["trait"] = json!(peregrine_idl::to_trait(described));
     whole
 }
 

@@ -29,11 +29,10 @@ fn parse(text: &str) -> Result<Described, String> {
         let json = serde_json::from_str(text).map_err(|error| error.to_string())?;
         return Described::from_json(&json).map_err(|error| error.to_string());
     }
-    let read = match begins("interface ") {
-        true => Described::parse(text),
-        false => Described::parse_trait(text),
-    };
-    read.map_err(|error| error.to_string())
+    match begins("interface ") {
+        true => Described::parse(text).map_err(|error| error.to_string()),
+        false => peregrine_idl::parse_trait(text).map_err(|error| error.to_string()),
+    }
 }
 
 #[cfg(test)]
@@ -44,7 +43,7 @@ mod tests {
     fn all_forms_are_read() {
         let text = "trait Add { fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>; }";
         let add = parse(text).unwrap();
-        for form in [add.to_trait(), add.to_string(), add.to_json().to_string()] {
+        for form in [peregrine_idl::to_trait(&add), add.to_string(), add.to_json().to_string()] {
             assert_eq!(parse(&form), Ok(add.clone()));
         }
         for form in ["{", "interface ", "trait", ""] {

@@ -1,11 +1,12 @@
 //! `Described`: an interface that is known at run time only, as data that owns itself.
 //!
-//! It is read from a canonical text (`text.rs`), or from a trait as one writes it (`source.rs`).
+//! It is read from a canonical text (`text.rs`). The crate `peregrine-idl` reads traits, and prints them.
 
 use super::{Digest, Direction, Shape};
 use crate::digest::sha256;
 
-/// An interface as a canonical text describes it.
+/// An interface as a canonical text describes it. The crate `peregrine-idl` reads it from a trait in
+/// Rust, and prints it as one.
 ///
 /// ```
 /// use peregrine::interface::{Described, DescribedType};

@@ -10,7 +10,6 @@ mod described;
 mod known;
 #[cfg(test)]
 pub(crate) mod made_up;
-mod source;
 mod text;
 
 use core::fmt::{self, Write as _};

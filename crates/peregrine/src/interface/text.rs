@@ -23,13 +23,22 @@ pub struct TextError {
 }
 
 impl TextError {
-    pub(super) const fn new(line: usize, what: String) -> Self {
-        Self { line, what }
-    }
-
     /// The line that is wrong, the first being 1.
     pub const fn line(&self) -> usize {
         self.line
+    }
+
+    /// Why that line is wrong, without its number: for tools that read interfaces in other forms and
+    /// have places of their own.
+    ///
+    /// ```
+    /// use peregrine::interface::Described;
+    ///
+    /// let error = Described::parse("interface Add version x\n").unwrap_err();
+    /// assert_eq!(error.to_string(), format!("line 1 of the interface's description: {}", error.reason()));
+    /// ```
+    pub fn reason(&self) -> &str {
+        &self.what
     }
 }
 

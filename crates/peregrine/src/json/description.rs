@@ -27,8 +27,8 @@ impl Described {
     /// ```
     /// use peregrine::interface::Described;
     ///
-    /// let text = "trait Add { fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>; }";
-    /// let add = Described::parse_trait(text)?;
+    /// let text = "interface Add version 0\nadd(in a: i32, in b: i32) -> i32 or text\n";
+    /// let add = Described::parse(text)?;
     /// let json = add.to_json();
     /// assert_eq!(json["procedures"][0]["parameters"][1]["type"], "i32");
     /// assert_eq!(Described::from_json(&json)?, add);

@@ -19,8 +19,8 @@ impl Described {
     /// use peregrine::{Dynamic, interface::Described};
     /// use serde_json::json;
     ///
-    /// let text = "trait Sum { fn sum(&self, values: &[u16]) -> peregrine::Result<u64>; }";
-    /// let sum = Described::parse_trait(text)?;
+    /// let text = "interface Sum version 0\nsum(in values: [u16]) -> u64 or text\n";
+    /// let sum = Described::parse(text)?;
     /// let parameter = &sum.procedures[0].parameters[0];
     /// let values = sum.argument_from_json(parameter, &json!([1, 2]))?;
     /// assert_eq!(values, Dynamic::List(vec![Dynamic::U16(1), Dynamic::U16(2)]));

@@ -92,19 +92,19 @@ proptest! {
 }
 
 fn all() -> Described {
-    Described::parse_trait(
-        "trait T {
-            fn put(
-                &self, entries: &[Entry], names: Vec<String>, point: &Point, how: How, at: (u8, char),
-                raw: &[u8], half: f32, none: Option<Option<u8>>, colour: Colour, key: u128, id: &Id,
-            ) -> Result<Result<u8, String>, Failed>;
-        }
-        struct Entry { name: String, size: Option<u64>, tags: [i8; 2] }
-        #[derive(Plain)] #[repr(C)] struct Point { x: f64, y: f64 }
-        enum How { Fast, Slow(u32), Both { a: bool, b: () }, Two(u8, u8) }
-        #[derive(Plain)] #[repr(u8)] enum Colour { Red = 1, Green = 7 }
-        struct Id(String);
-        enum Failed { Call(CallError) }",
+    Described::parse(
+        "interface T version 0
+put(in entries: [Entry#0], in names: sequence<text>, in point: Point#1, in how: How#2, in at: tuple<u8, char>, \
+in raw: [u8], in half: f32, in none: option<option<u8>>, in colour: Colour#3, in key: u128, in id: Id#4) \
+-> result<u8, text> or Failed#5
+Entry#0 = struct {name: text, size: option<u64>, tags: [i8; 2]}
+Point#1 = plain 16 align 8 {x: f64, y: f64}
+How#2 = enum Fast {} Slow {0: u32} Both {a: bool, b: unit} Two {0: u8, 1: u8}
+Colour#3 = plain enum u8 Red=1 Green=7
+Id#4 = struct {0: text}
+Failed#5 = enum Call {0: CallError#6}
+CallError#6 = struct {chain: text}
+",
     )
     .unwrap()
 }

@@ -27,8 +27,9 @@ type Procedures = dyn Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync;
 /// use peregrine::interface::Described;
 /// use peregrine::{Dynamic, GenericParameter, GenericServer, Server, interface};
 ///
-/// let text = "trait Add { fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>; }";
-/// let adder = GenericServer::new(Described::parse_trait(text)?, |call| {
+/// let text = "interface Add version 0\nadd(in a: i32, in b: i32) -> i32 or CallError#0\n\
+///             CallError#0 = struct {chain: text}\n";
+/// let adder = GenericServer::new(Described::parse(text)?, |call| {
 ///     let [GenericParameter::In(Dynamic::I32(a)), GenericParameter::In(Dynamic::I32(b))] =
 ///         call.parameters()
 ///     else {

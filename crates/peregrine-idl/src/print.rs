@@ -1,19 +1,31 @@
-//! A description as Rust.
+//! An interface as a trait in Rust.
 
 use core::fmt::Write as _;
 use std::collections::HashSet;
 
-use super::{KEYWORDS, TAKEN};
-use crate::interface::{
+use peregrine::interface::{
     Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
     DescribedProcedure, DescribedType, Direction, Shape,
 };
+use unicode_ident::{is_xid_continue, is_xid_start};
 
-pub(super) fn trait_of(described: &Described) -> String {
+/// Names that mean something else in Rust, or to the reader, than the type of an interface.
+const TAKEN: &str = "bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 \
+    String Vec Option Result Box Lent Out CallError Self Plain Value";
+
+/// Words that are names only after `r#`.
+const KEYWORDS: &str = concat!(
+    "abstract as async await become box break const continue do dyn else enum extern ",
+    "false final fn for gen if impl in let loop macro match mod move mut override ",
+    "priv pub ref return static struct trait true try type typeof un",
+    "safe unsized use virtual where while yield",
+);
+
+pub(crate) fn trait_of(described: &Described) -> String {
     let printer = Printer {
         described,
-        places: places(described),
-        rings: rings(described),
+        in_modules: in_modules(described),
+        cycles: cycles(described),
         text: String::new(),
     };
     printer.whole()
@@ -21,48 +33,53 @@ pub(super) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
-    /// Whether a type stands in a module of its own, for its name is another's too.
-    places: Vec<bool>,
-    /// Types of one number are parts of each other, without a sequence between.
-    rings: Vec<u32>,
+    /// Whether a type is in a module of its own, because its name is taken.
+    in_modules: Vec<bool>,
+    /// The cycle to which each type belongs. Types of one cycle contain each other, without a sequence
+    /// between.
+    cycles: Vec<u32>,
     text: String,
 }
 
-/// Whether a word is a name in Rust.
-fn is_identifier(name: &str) -> bool {
-    let mut letters = name.chars();
-    let first = letters.next().is_some_and(|c| c == '_' || c.is_alphabetic());
-    first && name != "_" && letters.all(|c| c == '_' || c.is_alphanumeric())
+fn is_one_of(words: &str, word: &str) -> bool {
+    words.split(' ').any(|one| one == word)
 }
 
-/// A name as Rust has it; in quotes if Rust cannot have it.
+/// Whether a word is a name in Rust, or a keyword.
+fn is_identifier(name: &str) -> bool {
+    let mut letters = name.chars();
+    let first = letters.next().is_some_and(|c| c == '_' || is_xid_start(c));
+    first && name != "_" && letters.all(is_xid_continue)
+}
+
+/// A name as Rust writes it; in quotes if it is not a name in Rust.
 fn name(name: &str) -> String {
     match name {
-        word if KEYWORDS.contains(&word) => format!("r#{word}"),
+        word if is_one_of(KEYWORDS, word) => format!("r#{word}"),
         word if is_identifier(word) => word.to_owned(),
         other => format!("{other:?}"),
     }
 }
 
-/// Which types share their name with another one, or with one of the language.
-fn places(described: &Described) -> Vec<bool> {
-    // What the macro makes has names, too.
+/// Which types have the name of an earlier one, or of a type of the language.
+fn in_modules(described: &Described) -> Vec<bool> {
+    // `#[interface]` generates types, too.
     let ident = ident(&described.name);
     let made = [format!("{ident}Client"), format!("{ident}Server"), ident];
     let mut seen: HashSet<&str> = made.iter().map(String::as_str).collect();
     let names = described.types.iter().map(|named| &*named.name);
-    names.map(|name| !seen.insert(name) || TAKEN.contains(&name)).collect()
+    names.map(|name| !seen.insert(name) || is_one_of(TAKEN, name)).collect()
 }
 
-/// Groups of types that contain each other: such are boxed, or they would have no size.
+/// Finds the types that contain each other. They are boxed, because they would have no size otherwise.
 ///
-/// Tarjan's algorithm, without recursion: types may be linked as long as somebody likes.
-fn rings(described: &Described) -> Vec<u32> {
+/// This is Tarjan's algorithm, without recursion: a description may have a long chain of types.
+fn cycles(described: &Described) -> Vec<u32> {
     const NEW: u32 = u32::MAX;
     let parts: Vec<Vec<usize>> = described.types.iter().map(inside).collect();
     let count = parts.len();
     let (mut index, mut low) = (vec![NEW; count], vec![0; count]);
-    let (mut ring, mut open, mut next) = (vec![NEW; count], Vec::new(), 0);
+    let (mut cycle, mut open, mut next) = (vec![NEW; count], Vec::new(), 0);
     for root in 0..count {
         let mut work = if index[root] == NEW { vec![(root, 0)] } else { Vec::new() };
         while let Some((one, done)) = work.pop() {
@@ -77,14 +94,14 @@ fn rings(described: &Described) -> Vec<u32> {
                     work.push((one, done + 1));
                     if index[part] == NEW {
                         work.push((part, 0));
-                    } else if ring[part] == NEW {
+                    } else if cycle[part] == NEW {
                         low[one] = low[one].min(index[part]);
                     }
                 }
                 None => {
                     if low[one] == index[one] {
                         while let Some(member) = open.pop() {
-                            ring[member] = one as u32;
+                            cycle[member] = one as u32;
                             if member == one {
                                 break;
                             }
@@ -97,10 +114,10 @@ fn rings(described: &Described) -> Vec<u32> {
             }
         }
     }
-    ring
+    cycle
 }
 
-/// The named types that a type has inside of itself.
+/// The named types that a type contains directly, without a sequence between.
 fn inside(named: &DescribedNamed) -> Vec<usize> {
     fn all(ty: &DescribedType, into: &mut Vec<usize>) {
         match ty {
@@ -121,23 +138,25 @@ fn inside(named: &DescribedNamed) -> Vec<usize> {
     match &named.body {
         DescribedBody::Plain { fields: all, .. } | DescribedBody::Struct(all) => fields(all),
         DescribedBody::Enum(variants) => variants.iter().for_each(|one| fields(&one.fields)),
-        DescribedBody::PlainEnum { .. } => {}
+        // One without fields, or one that a later version of the library adds.
+        _ => {}
     }
     into
 }
 
-/// The name of the trait.
+/// The name of the trait: that of the interface, or one made of it.
 fn ident(own: &str) -> String {
     let plain = is_identifier(own)
         && own.starts_with(char::is_uppercase)
-        && !KEYWORDS.contains(&own)
+        && !is_one_of(KEYWORDS, own)
         && own != "Self";
     if plain { own.to_owned() } else { camel(own) }
 }
 
-/// The name of a trait whose interface has a name that is not a type's.
+/// A name for the trait of an interface whose own name is not that of a type: `ShapesV2` for `shapes.v2`.
 fn camel(name: &str) -> String {
-    let parts = name.split(|c: char| !c.is_alphanumeric()).filter(|part| !part.is_empty());
+    let parts =
+        name.split(|c: char| c == '_' || !is_xid_continue(c)).filter(|part| !part.is_empty());
     let camel: String = parts
         .map(|part| {
             let mut letters = part.chars();
@@ -168,7 +187,7 @@ impl<'a> Printer<'a> {
         }
         self.line(format_args!("}}"));
         for (number, named) in types.iter().enumerate() {
-            // What a failed call is, every program knows.
+            // `CallError` is a type of the library.
             if !self.described.is_call_error(&DescribedType::Named(number)) {
                 self.text.push('\n');
                 self.named(number, named);
@@ -186,7 +205,7 @@ impl<'a> Printer<'a> {
             return;
         }
         for line in docs.split('\n') {
-            // Whoever reads it on a terminal is told no secrets.
+            // Control characters could change what a terminal shows.
             let line: String =
                 line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
             let space = if line.is_empty() { "" } else { " " };
@@ -238,7 +257,7 @@ impl<'a> Printer<'a> {
         format!("{bound}{}: {written}", name(own))
     }
 
-    /// A type, as it is written inside of another one.
+    /// A type, as it is written inside of the named type `within`, or in a method.
     fn ty(&self, ty: &DescribedType, within: Option<usize>) -> String {
         let inner = |one: &DescribedType| self.ty(one, within);
         match ty {
@@ -246,7 +265,7 @@ impl<'a> Printer<'a> {
             DescribedType::Text => "String".into(),
             DescribedType::Array(one, count) => format!("[{}; {count}]", inner(one)),
             DescribedType::Sequence(one) => match within {
-                // A vector needs no box.
+                // A vector has a size without a box.
                 Some(_) => format!("Vec<{}>", self.unboxed(one, within)),
                 None => format!("Vec<{}>", inner(one)),
             },
@@ -259,9 +278,9 @@ impl<'a> Printer<'a> {
             }
             DescribedType::Named(number) => {
                 let named = self.path(*number, within);
-                let ring = |number: usize| self.rings.get(number);
+                let cycle = |number: usize| self.cycles.get(number);
                 match within {
-                    Some(whole) if ring(whole) == ring(*number) => format!("Box<{named}>"),
+                    Some(whole) if cycle(whole) == cycle(*number) => format!("Box<{named}>"),
                     _ => named,
                 }
             }
@@ -276,27 +295,31 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// How a named type is meant inside of another one.
+    /// The path of a named type, from inside of another one or from a method.
     fn path(&self, number: usize, within: Option<usize>) -> String {
         let Some(named) = self.described.types.get(number) else { return "()".into() };
         if self.described.is_call_error(&DescribedType::Named(number)) {
             return "peregrine::CallError".into();
         }
         let own = name(&named.name);
-        let away = within.is_some_and(|within| self.is_away(within));
-        let up = if away { "super::" } else { "" };
-        if self.is_away(number) { format!("{up}m{number}::{own}") } else { format!("{up}{own}") }
+        let from_module = within.is_some_and(|within| self.is_in_module(within));
+        let up = if from_module { "super::" } else { "" };
+        if self.is_in_module(number) {
+            format!("{up}m{number}::{own}")
+        } else {
+            format!("{up}{own}")
+        }
     }
 
-    fn is_away(&self, number: usize) -> bool {
-        self.places.get(number).copied().unwrap_or(false)
+    fn is_in_module(&self, number: usize) -> bool {
+        self.in_modules.get(number).copied().unwrap_or(false)
     }
 
     fn named(&mut self, number: usize, named: &'a DescribedNamed) {
         let own = name(&named.name);
-        let away = self.is_away(number);
-        let indent = if away { "    " } else { "" };
-        if away {
+        let in_module = self.is_in_module(number);
+        let indent = if in_module { "    " } else { "" };
+        if in_module {
             self.line(format_args!("pub mod m{number} {{"));
             self.line(format_args!("    use super::*;"));
         }
@@ -352,17 +375,19 @@ impl<'a> Printer<'a> {
                 }
                 self.line(format_args!("{indent}}}"));
             }
+            // A later version of the library may add bodies. There is no trait for them yet.
+            _ => {}
         }
         let mut failed = self.described.procedures.iter().map(|one| &one.error);
         if failed.any(|error| *error == DescribedType::Named(number)) {
             self.failure(indent, &own, &named.body);
         }
-        if away {
+        if in_module {
             self.line(format_args!("}}"));
         }
     }
 
-    /// What an error of a procedure's own needs: it can hold a failed call.
+    /// The conversion that the error of a procedure needs, so that it can be a failed call.
     fn failure(&mut self, indent: &str, own: &str, body: &DescribedBody) {
         let variants = match body {
             DescribedBody::Enum(variants) => &variants[..],
@@ -374,7 +399,7 @@ impl<'a> Printer<'a> {
         });
         let Some(variant) = holds.map(|variant| name(&variant.name)) else {
             return self.line(format_args!(
-                "{indent}// Here stands `impl From<peregrine::CallError> for {own}`."
+                "{indent}// `impl From<peregrine::CallError> for {own}` is not part of the description."
             ));
         };
         self.line(format_args!("{indent}impl From<peregrine::CallError> for {own} {{"));
@@ -402,7 +427,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Whether fields have numbers for names, as those of a tuple.
+/// Whether the names of fields are numbers, as in a tuple.
 fn numbered(fields: &[DescribedField]) -> bool {
     fields.iter().enumerate().all(|(i, field)| field.name == i.to_string())
 }

@@ -1,0 +1,169 @@
+//! Attributes and documentation.
+
+use proc_macro2::{Span, TokenStream, TokenTree};
+use syn::parse::{ParseStream, Parser as _};
+use syn::{Error, LitStr, Result, Token};
+
+use super::tokens::{brackets, expected, is_name, keyword, list, name, number, parentheses, sign};
+use crate::syntax::Align;
+
+/// The attributes before an item.
+pub(super) struct Attributes {
+    /// The lines of documentation.
+    pub(super) docs: String,
+    all: Vec<Attribute>,
+}
+
+struct Attribute {
+    /// The last name of its path: `interface` of `#[peregrine::interface(...)]`.
+    name: String,
+    span: Span,
+    /// What is after the path.
+    arguments: TokenStream,
+}
+
+/// What `#[interface(...)]` says.
+#[derive(Default)]
+pub(super) struct Arguments {
+    pub(super) name: Option<String>,
+    pub(super) version: u32,
+    pub(super) max_len: Option<u32>,
+}
+
+/// Takes all attributes before an item. Those of the text as a whole (`#![...]`, `//!`) are skipped.
+///
+/// This does not use `syn::Attribute`, which parses values as expressions, without a bound on the
+/// recursion.
+pub(super) fn attributes(input: ParseStream<'_>) -> Result<Attributes> {
+    let (mut lines, mut all) = (Vec::new(), Vec::new());
+    while keyword::<Token![#]>(input) {
+        let is_inner = keyword::<Token![!]>(input);
+        let one = attribute(&brackets(input)?)?;
+        if is_inner {
+            continue;
+        }
+        if one.name == "doc"
+            && let Ok(line) = doc.parse2(one.arguments.clone())
+        {
+            lines.push(line.strip_prefix(' ').unwrap_or(&line).to_owned());
+        }
+        all.push(one);
+    }
+    Ok(Attributes { docs: lines.join("\n"), all })
+}
+
+fn attribute(inside: ParseStream<'_>) -> Result<Attribute> {
+    let (mut last, span) = name(inside)?;
+    while keyword::<Token![::]>(inside) {
+        (last, _) = name(inside)?;
+    }
+    Ok(Attribute { name: last, span, arguments: inside.parse()? })
+}
+
+/// `= "..."`
+fn doc(input: ParseStream<'_>) -> Result<String> {
+    sign::<Token![=]>(input, "`=`")?;
+    Ok(input.parse::<LitStr>()?.value())
+}
+
+impl Attributes {
+    fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Attribute> {
+        self.all.iter().filter(move |one| one.name == name)
+    }
+
+    /// Whether there is an attribute of that name.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.of(name).next().is_some()
+    }
+
+    /// Whether an attribute of that name has the word between its parentheses.
+    pub(super) fn says(&self, name: &str, word: &str) -> bool {
+        self.of(name).flat_map(Attribute::words).any(|(one, _)| one == word)
+    }
+
+    /// The bound in `#[max_len(N)]`.
+    pub(super) fn max_len(&self) -> Result<Option<u32>> {
+        let Some(one) = self.of("max_len").next() else { return Ok(None) };
+        let bound = |input: ParseStream<'_>| number(&parentheses(input)?, "u32");
+        // Arguments that are missing have no place.
+        let at = |error| match one.arguments.is_empty() {
+            true => Error::new(one.span, "`max_len` needs a number: `#[max_len(4096)]`"),
+            false => error,
+        };
+        bound.parse2(one.arguments.clone()).map(Some).map_err(at)
+    }
+
+    /// The alignment in `#[repr(C, align(N))]` or `#[repr(C, packed(N))]`.
+    pub(super) fn align(&self) -> Result<Option<Align>> {
+        let mut align = None;
+        for (word, argument) in self.of("repr").flat_map(Attribute::words) {
+            let number = |input: ParseStream<'_>| number(input, "u64");
+            let argument = argument.filter(|inside| !inside.is_empty());
+            let argument = argument.map(|inside| number.parse2(inside)).transpose()?;
+            match (&*word, argument) {
+                ("align", Some(bytes)) => align = Some(Align::AtLeast(bytes)),
+                ("packed", bytes) => align = Some(Align::AtMost(bytes.unwrap_or(1))),
+                _ => {}
+            }
+        }
+        Ok(align)
+    }
+
+    /// The arguments of `#[interface]`.
+    pub(super) fn interface(&self) -> Result<Arguments> {
+        match self.of("interface").next() {
+            Some(one) if !one.arguments.is_empty() => arguments.parse2(one.arguments.clone()),
+            _ => Ok(Arguments::default()),
+        }
+    }
+}
+
+impl Attribute {
+    /// The words between its parentheses, each with what is in parentheses after it.
+    fn words(&self) -> Vec<(String, Option<TokenStream>)> {
+        let Some(TokenTree::Group(all)) = self.arguments.clone().into_iter().next() else {
+            return Vec::new();
+        };
+        let mut words: Vec<(String, Option<TokenStream>)> = Vec::new();
+        for token in all.stream() {
+            match token {
+                TokenTree::Ident(word) => words.push((word.to_string(), None)),
+                TokenTree::Group(group) => {
+                    if let Some((_, argument)) = words.last_mut() {
+                        *argument = Some(group.stream());
+                    }
+                }
+                _ => {}
+            }
+        }
+        words
+    }
+}
+
+/// `(name = "...", version = N, max_len = N)`
+fn arguments(input: ParseStream<'_>) -> Result<Arguments> {
+    let mut found = Arguments::default();
+    list(&parentheses(input)?, |input| {
+        let before = input.fork();
+        let (word, _) = name(input)?;
+        if !["name", "version", "max_len"].contains(&&*word) {
+            return Err(expected(&before, "`name`, `version` or `max_len`"));
+        }
+        sign::<Token![=]>(input, "`=`")?;
+        match &*word {
+            "version" => found.version = number(input, "u32")?,
+            "max_len" => found.max_len = Some(number(input, "u32")?),
+            _ => found.name = Some(interface_name(input)?),
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn interface_name(input: ParseStream<'_>) -> Result<String> {
+    if !input.peek(LitStr) || !is_name(&input.fork().parse::<LitStr>()?.value()) {
+        let wanted = "a name in quotes, of letters, digits, `_`, `-` and `.`";
+        return Err(expected(input, wanted));
+    }
+    Ok(input.parse::<LitStr>()?.value())
+}

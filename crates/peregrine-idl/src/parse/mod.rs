@@ -1,0 +1,259 @@
+//! Tokens as a trait and its types.
+//!
+//! This is a parser of its own, made of `syn`'s parts, instead of `syn::File`: names may be in quotes,
+//! bodies are skipped, and the recursion has a bound, which that of `syn`'s types and expressions has
+//! not.
+
+mod attributes;
+mod tokens;
+mod types;
+
+use std::collections::HashMap;
+
+use peregrine::interface::{DescribedType, Shape};
+use proc_macro2::{Delimiter, Span, TokenTree};
+use syn::parse::ParseStream;
+use syn::{Error, Result, Token, Visibility, token};
+
+use crate::syntax::{Body, Definition, Field, Method, Parameter, Source, Trait, Type};
+use attributes::{Attributes, attributes};
+use tokens::{braces, expected, keyword, list, name, number, parentheses, sign};
+use types::{passed, ty};
+
+/// Parses all of a text.
+pub(crate) fn source(input: ParseStream<'_>) -> Result<Source> {
+    let mut found = Found::default();
+    found.items(input, None)?;
+    let Some(root) = found.root else {
+        return Err(expected(input, "a trait"));
+    };
+    Ok(Source { root, types: found.types })
+}
+
+/// What was found in a text so far.
+#[derive(Default)]
+struct Found {
+    root: Option<Trait>,
+    types: HashMap<String, Definition>,
+}
+
+impl Found {
+    /// Reads the items of the text or of a module.
+    fn items(&mut self, input: ParseStream<'_>, module: Option<&str>) -> Result<()> {
+        while !input.is_empty() {
+            let attributes = attributes(input)?;
+            if input.is_empty() {
+                break;
+            }
+            input.parse::<Visibility>()?;
+            if keyword::<Token![impl]>(input) {
+                skip_past(input, "`{`", |token| match token {
+                    TokenTree::Group(group) => group.delimiter() == Delimiter::Brace,
+                    _ => false,
+                })?;
+            } else if keyword::<Token![use]>(input) {
+                skip_past(input, "`;`", |token| match token {
+                    TokenTree::Punct(sign) => sign.as_char() == ';',
+                    _ => false,
+                })?;
+            } else if keyword::<Token![struct]>(input) {
+                let (name, span) = name(input)?;
+                let body = structure(input, &attributes, module)?;
+                self.define(module, name, Definition { span, body })?;
+            } else if keyword::<Token![enum]>(input) {
+                let (name, span) = name(input)?;
+                let body = enumeration(input, &attributes, module, span)?;
+                self.define(module, name, Definition { span, body })?;
+            } else if module.is_some() {
+                return Err(expected(input, "a struct or an enum"));
+            } else if keyword::<Token![mod]>(input) {
+                let (name, _) = name(input)?;
+                self.items(&braces(input)?, Some(&name))?;
+            } else if keyword::<Token![trait]>(input) {
+                let found = interface(input, &attributes)?;
+                let span = found.span;
+                if self.root.replace(found).is_some() {
+                    return Err(Error::new(span, "there is more than one trait"));
+                }
+            } else {
+                return Err(expected(input, "a trait, a struct, an enum or a module"));
+            }
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, module: Option<&str>, name: String, one: Definition) -> Result<()> {
+        let path = module.map_or_else(|| name.clone(), |module| format!("{module}::{name}"));
+        let span = one.span;
+        match self.types.insert(path, one) {
+            None => Ok(()),
+            Some(first) => {
+                let line = first.span.start().line;
+                Err(Error::new(span, format!("`{name}` is already defined in line {line}")))
+            }
+        }
+    }
+}
+
+/// Skips tokens up to and including the first that is `last`.
+fn skip_past(
+    input: ParseStream<'_>,
+    wanted: &str,
+    last: impl Fn(&TokenTree) -> bool,
+) -> Result<()> {
+    while !input.is_empty() {
+        if last(&input.parse::<TokenTree>()?) {
+            return Ok(());
+        }
+    }
+    Err(expected(input, wanted))
+}
+
+/// A trait, after the keyword.
+fn interface(input: ParseStream<'_>, attributes: &Attributes) -> Result<Trait> {
+    let (name, span) = name(input)?;
+    let arguments = attributes.interface()?;
+    let inside = braces(input)?;
+    let mut methods = Vec::new();
+    while !inside.is_empty() {
+        methods.push(method(&inside, arguments.max_len)?);
+    }
+    Ok(Trait {
+        name: arguments.name.unwrap_or(name),
+        span,
+        version: arguments.version,
+        docs: attributes.docs.clone(),
+        methods,
+    })
+}
+
+fn method(input: ParseStream<'_>, max_len: Option<u32>) -> Result<Method> {
+    let attributes = attributes(input)?;
+    if !keyword::<Token![fn]>(input) {
+        return Err(expected(input, "a method"));
+    }
+    let (name, span) = name(input)?;
+    let inside = parentheses(input)?;
+    sign::<Token![&]>(&inside, "`&self`")?;
+    sign::<Token![self]>(&inside, "`self`")?;
+    let mut parameters = Vec::new();
+    if !inside.is_empty() {
+        sign::<Token![,]>(&inside, "`,`")?;
+        parameters = list(&inside, |input| parameter(input, max_len))?;
+    }
+    sign::<Token![->]>(input, "`->` and a `Result`")?;
+    let before = input.fork();
+    let Type::Result(result, error) = ty(input, None, 0)? else {
+        return Err(expected(&before, "`Result<T, E>` or `peregrine::Result<T>`"));
+    };
+    sign::<Token![;]>(input, "`;`")?;
+    Ok(Method {
+        name,
+        span,
+        docs: attributes.docs.clone(),
+        idempotent: attributes.has("idempotent"),
+        parameters,
+        result: *result,
+        error: *error,
+    })
+}
+
+fn parameter(input: ParseStream<'_>, default_max_len: Option<u32>) -> Result<Parameter> {
+    let max_len = attributes(input)?.max_len()?;
+    let (name, _) = name(input)?;
+    sign::<Token![:]>(input, "`:`")?;
+    let (direction, shape, ty) = passed(input)?;
+    let max_len = max_len.or(default_max_len.filter(|_| shape != Shape::One));
+    Ok(Parameter { name, direction, shape, ty, max_len })
+}
+
+/// A struct, after its name.
+fn structure(
+    input: ParseStream<'_>,
+    attributes: &Attributes,
+    module: Option<&str>,
+) -> Result<Body> {
+    let fields = if input.peek(token::Paren) {
+        let fields = unnamed(&parentheses(input)?, module)?;
+        sign::<Token![;]>(input, "`;`")?;
+        fields
+    } else if input.peek(token::Brace) {
+        named(&braces(input)?, module)?
+    } else {
+        sign::<Token![;]>(input, "`{`, `(` or `;`")?;
+        Vec::new()
+    };
+    Ok(match attributes.says("derive", "Plain") {
+        true => Body::Plain { align: attributes.align()?, fields },
+        false => Body::Struct(fields),
+    })
+}
+
+/// Fields that have numbers instead of names.
+fn unnamed(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
+    let mut number = 0;
+    list(inside, |input| {
+        attributes(input)?;
+        input.parse::<Visibility>()?;
+        let span = input.span();
+        let name = number.to_string();
+        number += 1;
+        Ok(Field { name, span, ty: ty(input, module, 0)? })
+    })
+}
+
+fn named(inside: ParseStream<'_>, module: Option<&str>) -> Result<Vec<Field>> {
+    list(inside, |input| {
+        attributes(input)?;
+        input.parse::<Visibility>()?;
+        let (name, span) = name(input)?;
+        sign::<Token![:]>(input, "`:`")?;
+        Ok(Field { name, span, ty: ty(input, module, 0)? })
+    })
+}
+
+/// An enum, after its name, whose place is `span`.
+fn enumeration(
+    input: ParseStream<'_>,
+    attributes: &Attributes,
+    module: Option<&str>,
+    span: Span,
+) -> Result<Body> {
+    let is_plain = attributes.says("derive", "Plain");
+    let mut next: i128 = 0;
+    let variants = list(&braces(input)?, |input| {
+        attributes::attributes(input)?;
+        let (name, span) = name(input)?;
+        let mut fields = Vec::new();
+        if input.peek(token::Paren) {
+            fields = unnamed(&parentheses(input)?, module)?;
+        } else if input.peek(token::Brace) {
+            fields = named(&braces(input)?, module)?;
+        } else if keyword::<Token![=]>(input) {
+            next = number(input, "i128")?;
+        }
+        if is_plain && !fields.is_empty() {
+            let what = format!("the variant `{name}` of a plain enum has fields; it can have none");
+            return Err(Error::new(span, what));
+        }
+        let value = next;
+        next = next.wrapping_add(1);
+        Ok((name, fields, value))
+    })?;
+    if !is_plain {
+        return Ok(Body::Enum(variants.into_iter().map(|(name, all, _)| (name, all)).collect()));
+    }
+    let Some(repr) = integer(attributes) else {
+        let what = "a plain enum needs `#[repr(u8)]`, or that of another integer";
+        return Err(Error::new(span, what));
+    };
+    let variants = variants.into_iter().map(|(name, _, value)| (name, value)).collect();
+    Ok(Body::PlainEnum { repr, variants })
+}
+
+/// The integer that `#[repr]` names.
+fn integer(attributes: &Attributes) -> Option<DescribedType> {
+    let integers = types::SIMPLE.iter().filter(|(name, _)| name.starts_with(['u', 'i']));
+    let mut named = integers.filter(|(name, _)| attributes.says("repr", name));
+    named.next().map(|(_, ty)| ty.clone())
+}

@@ -1,0 +1,131 @@
+//! Names, numbers, signs and brackets, and the error where another one is.
+
+use core::fmt::Display;
+use core::str::FromStr;
+
+use proc_macro2::{Delimiter, Span, TokenTree};
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseBuffer, ParseStream};
+use syn::{Error, Ident, LitInt, LitStr, Result, Token, braced, bracketed, parenthesized, token};
+
+/// Characters of a token that an error shows.
+const SHOWN_MAX: usize = 40;
+
+/// The error that something else is here than what should be.
+#[cold]
+pub(super) fn expected(input: ParseStream<'_>, wanted: impl Display) -> Error {
+    let span = input.span();
+    let found = match input.cursor().token_tree() {
+        Some((TokenTree::Group(group), _)) => match group.delimiter() {
+            Delimiter::Parenthesis => "`(`".to_owned(),
+            Delimiter::Bracket => "`[`".to_owned(),
+            Delimiter::Brace | Delimiter::None => "`{`".to_owned(),
+        },
+        Some((token, _)) => quoted(&token.to_string()),
+        // Where a group ends, this is the place of its closing bracket.
+        None => span.source_text().map_or("the end of the text".to_owned(), |text| quoted(&text)),
+    };
+    Error::new(span, format!("expected {wanted}, found {found}"))
+}
+
+fn quoted(token: &str) -> String {
+    let shown: String = token.chars().take(SHOWN_MAX).collect();
+    let more = if shown.len() < token.len() { "..." } else { "" };
+    // The text of a string may be anything, and errors are shown on terminals.
+    let shown = shown.replace(char::is_control, "\u{fffd}");
+    format!("`{shown}{more}`")
+}
+
+/// Takes a keyword or a sign if it is next.
+pub(super) fn keyword<T: Parse>(input: ParseStream<'_>) -> bool {
+    input.parse::<T>().is_ok()
+}
+
+/// Takes a sign, which an error calls `wanted`.
+pub(super) fn sign<T: Parse>(input: ParseStream<'_>, wanted: &str) -> Result<()> {
+    if keyword::<T>(input) { Ok(()) } else { Err(expected(input, wanted)) }
+}
+
+/// Takes a name, and says where it is. It may be a keyword or be in quotes.
+pub(super) fn name(input: ParseStream<'_>) -> Result<(String, Span)> {
+    let span = input.span();
+    if input.peek(Ident::peek_any) {
+        return Ok((input.call(Ident::parse_any)?.unraw().to_string(), span));
+    }
+    if !input.peek(LitStr) {
+        return Err(expected(input, "a name"));
+    }
+    let name = input.parse::<LitStr>()?.value();
+    match is_name(&name) {
+        true => Ok((name, span)),
+        false => {
+            let what = "a name in quotes consists of letters, digits, `_`, `-` and `.`";
+            Err(Error::new(span, format!("{} is not a name: {what}", quoted(&name))))
+        }
+    }
+}
+
+/// Whether a name can be in a canonical text (REPRESENTATION.md, part 6).
+pub(super) fn is_name(name: &str) -> bool {
+    let letter = |c: char| match c.is_ascii() {
+        true => c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'),
+        false => !c.is_whitespace() && !c.is_control(),
+    };
+    !name.is_empty() && name.chars().all(letter)
+}
+
+/// Takes an integer, perhaps with a minus. `ty` is the name of the type `N`.
+pub(super) fn number<N: FromStr>(input: ParseStream<'_>, ty: &str) -> Result<N> {
+    let span = input.span();
+    let minus = if keyword::<Token![-]>(input) { "-" } else { "" };
+    if !input.peek(LitInt) {
+        return Err(expected(input, format_args!("a number of type `{ty}`")));
+    }
+    let digits = format!("{minus}{}", input.parse::<LitInt>()?.base10_digits());
+    digits.parse().map_err(|_| {
+        let what = format!("expected a number of type `{ty}`, found {}", quoted(&digits));
+        Error::new(span, what)
+    })
+}
+
+pub(super) fn braces<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
+    if !input.peek(token::Brace) {
+        return Err(expected(input, "`{`"));
+    }
+    let inside;
+    braced!(inside in input);
+    Ok(inside)
+}
+
+pub(super) fn brackets<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
+    if !input.peek(token::Bracket) {
+        return Err(expected(input, "`[`"));
+    }
+    let inside;
+    bracketed!(inside in input);
+    Ok(inside)
+}
+
+pub(super) fn parentheses<'a>(input: ParseStream<'a>) -> Result<ParseBuffer<'a>> {
+    if !input.peek(token::Paren) {
+        return Err(expected(input, "`(`"));
+    }
+    let inside;
+    parenthesized!(inside in input);
+    Ok(inside)
+}
+
+/// Takes everything inside of brackets, with commas between.
+pub(super) fn list<T>(
+    inside: ParseStream<'_>,
+    mut one: impl FnMut(ParseStream<'_>) -> Result<T>,
+) -> Result<Vec<T>> {
+    let mut all = Vec::new();
+    while !inside.is_empty() {
+        all.push(one(inside)?);
+        if !inside.is_empty() {
+            sign::<Token![,]>(inside, "`,`")?;
+        }
+    }
+    Ok(all)
+}

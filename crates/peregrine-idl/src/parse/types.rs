@@ -1,0 +1,182 @@
+//! Types, and how parameters are passed.
+
+use peregrine::interface::{DescribedType, Direction, Shape};
+use peregrine::limits::CANONICAL_DEPTH_MAX;
+use proc_macro2::Span;
+use syn::ext::IdentExt;
+use syn::parse::ParseStream;
+use syn::{Ident, Lifetime, LitStr, Result, Token, token};
+
+use super::tokens::{brackets, expected, keyword, list, name, number, parentheses, sign};
+use crate::syntax::{Type, TypeName};
+
+/// Types without parts, by their names in Rust.
+pub(super) const SIMPLE: &[(&str, DescribedType)] = &[
+    ("bool", DescribedType::Bool),
+    ("char", DescribedType::Char),
+    ("u8", DescribedType::U8),
+    ("u16", DescribedType::U16),
+    ("u32", DescribedType::U32),
+    ("u64", DescribedType::U64),
+    ("u128", DescribedType::U128),
+    ("i8", DescribedType::I8),
+    ("i16", DescribedType::I16),
+    ("i32", DescribedType::I32),
+    ("i64", DescribedType::I64),
+    ("i128", DescribedType::I128),
+    ("f32", DescribedType::F32),
+    ("f64", DescribedType::F64),
+    ("String", DescribedType::Text),
+];
+
+/// The type of a parameter: in which direction it travels, and in which shape.
+pub(super) fn passed(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
+    if keyword::<Token![&]>(input) {
+        return referenced(input);
+    }
+    let ahead = input.fork();
+    let is_name = ahead.peek(Ident::peek_any) || ahead.peek(Token![::]);
+    let buffer = if is_name { path(&ahead)?.path } else { String::new() };
+    let direction = match &*buffer {
+        "Lent" => Direction::Lent,
+        "Out" => Direction::Out,
+        _ => return Ok((Direction::In, Shape::One, ty(input, None, 0)?)),
+    };
+    path(input)?;
+    sign::<Token![<]>(input, "`<`")?;
+    if input.parse::<Option<Lifetime>>()?.is_some() {
+        sign::<Token![,]>(input, "`,`")?;
+    }
+    let one = ty(input, None, 0)?;
+    keyword::<Token![,]>(input);
+    sign::<Token![>]>(input, "`>`")?;
+    Ok((direction, Shape::Buffer, one))
+}
+
+/// What is after `&`.
+fn referenced(input: ParseStream<'_>) -> Result<(Direction, Shape, Type)> {
+    input.parse::<Option<Lifetime>>()?;
+    let direction = if keyword::<Token![mut]>(input) { Direction::InOut } else { Direction::In };
+    let is_text = |one: Ident| one == "str";
+    if direction == Direction::In && input.fork().call(Ident::parse_any).is_ok_and(is_text) {
+        name(input)?;
+        return Ok((direction, Shape::Text, Type::Simple(DescribedType::Text)));
+    }
+    if !input.peek(token::Bracket) {
+        return Ok((direction, Shape::One, ty(input, None, 0)?));
+    }
+    let inside = brackets(input)?;
+    let one = ty(&inside, None, 1)?;
+    if inside.is_empty() {
+        return Ok((direction, Shape::Buffer, one));
+    }
+    Ok((direction, Shape::One, array(&inside, one)?))
+}
+
+/// An array, after the type of its elements.
+fn array(inside: ParseStream<'_>, one: Type) -> Result<Type> {
+    sign::<Token![;]>(inside, "`;`")?;
+    let count = number(inside, "u64")?;
+    if !inside.is_empty() {
+        return Err(expected(inside, "`]`"));
+    }
+    Ok(Type::Array(Box::new(one), count))
+}
+
+struct Path {
+    /// The last name, after that of a module if there is one.
+    path: String,
+    span: Span,
+    /// Whether it begins outside of the module in which it is.
+    is_above: bool,
+}
+
+/// Takes a path. `super`, `crate`, `self` and names of crates before it do not count.
+fn path(input: ParseStream<'_>) -> Result<Path> {
+    keyword::<Token![::]>(input);
+    let (first, span) = name(input)?;
+    let mut names = vec![first];
+    while keyword::<Token![::]>(input) {
+        names.push(name(input)?.0);
+    }
+    let is_above = ["super", "crate"].contains(&&*names[0]);
+    let skipped =
+        |name: &&String| ["super", "crate", "self", "peregrine", "std"].contains(&name.as_str());
+    let start = names[..names.len() - 1].iter().take_while(skipped).count();
+    // `Result` of two parts and that of the library with one are different types.
+    let is_ours = start > 0 && names[start - 1] == "peregrine" && names[start..] == ["Result"];
+    let start = if is_ours { start - 1 } else { start };
+    Ok(Path { path: names[start..].join("::"), span, is_above })
+}
+
+/// Takes a type that is inside of `depth` others, in a module.
+pub(super) fn ty(input: ParseStream<'_>, module: Option<&str>, depth: usize) -> Result<Type> {
+    if depth > CANONICAL_DEPTH_MAX {
+        let wanted =
+            format_args!("a type that is nested at most {CANONICAL_DEPTH_MAX} levels deep");
+        return Err(expected(input, wanted));
+    }
+    if input.peek(token::Bracket) {
+        let inside = brackets(input)?;
+        let one = ty(&inside, module, depth + 1)?;
+        return array(&inside, one);
+    }
+    if input.peek(token::Paren) {
+        let parts = list(&parentheses(input)?, |input| ty(input, module, depth + 1))?;
+        return Ok(match parts.is_empty() {
+            true => Type::Simple(DescribedType::Unit),
+            false => Type::Tuple(parts),
+        });
+    }
+    let before = input.fork();
+    let is_quoted = input.peek(LitStr);
+    if !is_quoted && !input.peek(Ident::peek_any) && !input.peek(Token![::]) {
+        return Err(expected(input, "a type"));
+    }
+    let Path { path, span, is_above } = path(input)?;
+    let named = |path: String, module: Option<&str>| {
+        Type::Named(TypeName { path, span, module: module.map(str::to_owned) })
+    };
+    if is_quoted {
+        return Ok(named(path, None));
+    }
+    if let Some((_, simple)) = SIMPLE.iter().find(|(name, _)| *name == path) {
+        return Ok(Type::Simple(simple.clone()));
+    }
+    let boxed = |input: ParseStream<'_>| ty(input, module, depth + 1).map(Box::new);
+    Ok(match &*path {
+        "usize" | "isize" => {
+            let wanted = "a type of the same size on every machine, such as `u64` or `u32`";
+            return Err(expected(&before, wanted));
+        }
+        "Vec" => Type::Sequence(one_part(input, boxed)?),
+        "Option" => Type::Option(one_part(input, boxed)?),
+        "Box" => *one_part(input, boxed)?,
+        "Result" => {
+            sign::<Token![<]>(input, "`<` and two types")?;
+            let ok = boxed(input)?;
+            sign::<Token![,]>(input, "`,` and the type of the error")?;
+            let error = boxed(input)?;
+            close(input)?;
+            Type::Result(ok, error)
+        }
+        "peregrine::Result" => {
+            let failed = named("CallError".to_owned(), None);
+            Type::Result(one_part(input, boxed)?, Box::new(failed))
+        }
+        _ => named(path, module.filter(|_| !is_above)),
+    })
+}
+
+/// `<T>`
+fn one_part<T>(input: ParseStream<'_>, part: impl Fn(ParseStream<'_>) -> Result<T>) -> Result<T> {
+    sign::<Token![<]>(input, "`<` and a type")?;
+    let one = part(input)?;
+    close(input)?;
+    Ok(one)
+}
+
+fn close(input: ParseStream<'_>) -> Result<()> {
+    keyword::<Token![,]>(input);
+    sign::<Token![>]>(input, "`>`")
+}
