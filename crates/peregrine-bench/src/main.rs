@@ -12,6 +12,7 @@ mod cases;
 mod child;
 mod command;
 mod compare;
+mod cost;
 mod crowd;
 mod death;
 mod goodput;
@@ -106,6 +107,9 @@ enum Experiment {
         #[command(flatten)]
         picture: stubs::Picture,
     },
+    /// What marshalling costs in each of ten stub designs for any interface: an equation for every
+    /// procedure, and its value with what this machine takes, measured now.
+    Cost(cost::Options),
     /// A whole `peregrine call` as a process, beside the start of the same program that does nothing.
     Command(Selection),
     /// How fast a caller learns that its server is gone: killed, or (needs root) cut off.
@@ -146,14 +150,15 @@ enum Experiment {
 }
 
 impl Experiment {
-    /// Whether this needs no runtime directory of its own: it is a process of an experiment, or
-    /// starts experiments.
-    const fn has_no_room(&self) -> bool {
+    /// Whether this runs where it was started, and not in a runtime directory and a network namespace
+    /// that are made for it: the process of an experiment, or a command that asks the user's servers.
+    const fn runs_here(&self) -> bool {
         match self {
             Self::Compare(_) | Self::Instructions(_) => true,
             Self::Child(_) | Self::Far(_) | Self::Caller(_) | Self::Told(_) | Self::Binder(_) => {
                 true
             }
+            Self::Cost(_) => true,
             #[cfg(feature = "peers")]
             Self::OtherWay(_) | Self::OtherNetwork(_) => true,
             _ => false,
@@ -314,6 +319,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
             rows.extend(swapped::measure(&selection, &allowed, &progress)?);
             ("bind", selection.format, rows)
         }
+        Experiment::Cost(options) => return cost::run(&options, &progress),
         Experiment::Goodput(options) => return goodput::run(&options, &progress),
         Experiment::Command(selection) => {
             ("command", selection.format, command::measure(&selection, &progress)?)
@@ -332,7 +338,7 @@ fn run(arguments: Arguments) -> Result<(), Box<dyn Error + Send + Sync>> {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let outcome = if arguments.experiment.has_no_room() {
+    let outcome = if arguments.experiment.runs_here() {
         run(arguments).map(|()| ExitCode::SUCCESS)
     } else if rooms::inside() {
         rooms::end_with_the_outside();

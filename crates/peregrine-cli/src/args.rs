@@ -280,10 +280,6 @@ pub(crate) struct Describe {
     /// Show what was saved here, and ask nobody: JSON or a trait that `describe` has printed
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "address")]
     pub(crate) interface: Option<PathBuf>,
-    /// Tell what marshalling costs in each of ten stub designs: an equation for every procedure, and its value
-    /// with what this machine takes, measured now
-    #[arg(long)]
-    pub(crate) cost: bool,
 }
 
 /// Options of `call`.

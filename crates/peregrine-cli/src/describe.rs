@@ -7,7 +7,6 @@ use peregrine::interface::Described;
 use serde_json::{Value, json};
 
 use crate::args::{Describe, Written};
-use crate::cost;
 use crate::header;
 use crate::output::{self, BOLD, DIM, Failure};
 use crate::saved;
@@ -26,9 +25,6 @@ pub(crate) fn run(describe: &Describe, format: Written) -> Result<(), Failure> {
             return Err(Failure::local("there is nothing to describe", "name an address"));
         }
     };
-    if describe.cost {
-        return cost::show(&described, format, begun);
-    }
     match format {
         Written::Json | Written::Ndjson => {
             let mut whole = to_json(&described);

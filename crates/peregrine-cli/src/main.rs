@@ -6,7 +6,6 @@ mod call;
 mod clean;
 mod completions;
 mod copy;
-mod cost;
 mod demo;
 mod describe;
 mod doctor;

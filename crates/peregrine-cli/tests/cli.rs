@@ -57,27 +57,6 @@ fn what_is_served_is_listed_described_and_pinged() {
 }
 
 #[test]
-fn what_an_interface_costs_is_told_by_equations_and_in_time() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
-    let (code, told) = place.json(&["describe", "files", "--cost"]);
-    assert_eq!((code, &told["interface"]), (0, &"Files".into()));
-    let procedures = told["procedures"].as_array().unwrap();
-    assert_eq!(procedures.len(), 3);
-    let size = &procedures[0]["designs"].as_array().unwrap()[9];
-    assert_eq!((&size["stub"], &size["copying"]), (&"compiled".into(), &"block".into()));
-    assert_eq!(size["call"]["equation"], "L_i + b(path) + α");
-    assert_eq!(size["result"]["equation"], "L_i");
-    assert!(told["parameters"]["symbols_ns"]["p"].as_f64().unwrap() > 0.0, "{told}");
-    let text = place.run(&["describe", "--cost", "files"]);
-    for part in ["procedural, byte", "L_b + p + b(path)", "measured on this machine, just now"] {
-        assert!(text.out.contains(part), "{part:?} is missing in {text:?}");
-    }
-    let none = place.run(&["describe", "files", "--cost", "--format", "c"]);
-    assert!(none.code != 0 && none.out.is_empty(), "{none:?}");
-}
-
-#[test]
 fn an_unknown_name_is_not_executed_and_near_ones_are_named() {
     let place = Place::new();
     let _server = place.serve(&[]);

@@ -29,7 +29,6 @@
 //! | [`TOKENS_MAX`] | 8 | further sessions with the same process are not offered at bind |
 //! | [`INTERPRETED_DEPTH_MAX`] | 512 | interpreted stubs: as [`DEPTH_MAX`], every type counted |
 //! | [`CANONICAL_BYTES_MAX`], [`CANONICAL_DEPTH_MAX`] | 1 MiB, 64 | an interface's description is not read |
-//! | [`COST_TERMS_MAX`] | 65,536 | the rest of an interface's cost equations is variables |
 //! | [`HANDSHAKE_BYTES_MAX`] | 64 KiB | the session or connection is closed |
 //! | [`CONNECTIONS_MAX`] / [`CONNECTIONS_PER_HOST`] | 4096 / 256 | `Exhausted`, and the connection is closed; `Server::connections` and `connections_per_host` allow more |
 //! | [`CALLERS_MAX`] / [`CALLERS_PER_HOST`] | 16,384 / 4,096 | over datagrams: the caller that is idle longest is forgotten and binds again, or `Exhausted` at bind |
@@ -77,9 +76,6 @@ pub const INTERPRETED_DEPTH_MAX: u32 = 512;
 
 /// How deep the types of such a text may nest within one line. Reading and printing them recurses.
 pub const CANONICAL_DEPTH_MAX: usize = 64;
-
-/// Values that are looked at to tell what an interface's procedures cost in one design.
-pub const COST_TERMS_MAX: usize = 1 << 16;
 
 /// Bytes in the name of an export.
 pub const NAME_BYTES_MAX: usize = 64;

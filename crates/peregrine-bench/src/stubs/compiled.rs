@@ -1,6 +1,6 @@
 //! Compiled stubs: for each of the three procedures code of its own.
 
-use peregrine::interface::Copying;
+use crate::cost::Copying;
 
 use super::copying::{InlineItem, Mover, with_mover};
 use super::packet::{Packet, Way};

@@ -285,7 +285,7 @@ impl<W: Way> Mover for Block<W> {
 /// copy.
 macro_rules! with_mover {
     ($copying:expr, $way:ty, [$($stub:ident),*]) => {{
-        use peregrine::interface::Copying;
+        use crate::cost::Copying;
         use $crate::stubs::copying::{Block, InlineByte, InlineItem, Procedural};
         let stubs: [$crate::stubs::Stub; 3] = match $copying {
             Copying::InlineByte => {

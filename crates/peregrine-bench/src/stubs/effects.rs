@@ -1,6 +1,6 @@
 //! Experiments that name what the model misses: each takes one thing away from a program, or adds it.
 
-use peregrine::interface::{Control, Copying, Design};
+use crate::cost::{Control, Copying, Design};
 
 use super::compiled::array_of_known_length;
 use super::copying::{Block, InlineItem, Mover, Procedural};

@@ -5,7 +5,7 @@
 
 use core::slice;
 
-use peregrine::interface::Copying;
+use crate::cost::Copying;
 
 use super::copying::{InlineItem, Mover, Nothing, with_mover};
 use super::packet::{Marshal, Packet, Way};

@@ -30,8 +30,10 @@ mod study;
 mod user;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::Args;
+use parameters::Measured;
 use peregrine::sys::pin_to;
 use user::User;
 
@@ -50,6 +52,13 @@ pub(crate) struct Picture {
     /// Draw the designs beside the paper's, as SVG
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+}
+
+pub(crate) use report::{control, copying, ns, rounded};
+
+/// Measures the model's parameters alone, those of marshalling.
+pub(crate) fn measured(rounds: usize, slice: Duration) -> Result<Measured, Failure> {
+    parameters::measure(rounds, slice)
 }
 
 /// Measures and shows all of it.

@@ -1,6 +1,6 @@
 //! The paper's model with this machine's parameters: the sum; and one in which moving items overlaps with the rest.
 
-use peregrine::interface::{Cost, Design, Length, Parameters, Part, Symbol};
+use crate::cost::{Cost, Design, Length, Parameters, Part, Symbol, costs};
 
 use super::parameters::Measured;
 use super::shipped::description;
@@ -18,7 +18,7 @@ pub(crate) struct Prediction {
 
 /// The equation of a type in a design.
 pub(crate) fn equation(design: Design, data: Data) -> Cost {
-    description().costs(design).swap_remove(data as usize).call
+    costs(&description(), design).swap_remove(data as usize).call
 }
 
 /// As many as there are of what has no bound in the description.
@@ -77,7 +77,7 @@ fn times(count: &Length) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use peregrine::interface::{Control, Copying};
+    use crate::cost::{Control, Copying};
 
     use super::*;
 

@@ -3,13 +3,17 @@
 //! None of them is fitted to what stubs take: they are what the paper's Table 6 says they are, alone. What calling
 //! a stub costs is the time of a stub of nothing; it is taken from each, and stands beside the equations.
 
-use peregrine::interface::{Parameters, Symbol};
+use std::time::Duration;
 
 use super::copying::{InlineByte, InlineItem, Mover, Procedural};
 use super::packet::{Marshal, Packet, Unmarshal, Way, apart};
 use super::programs::Program;
 use super::user::{BLOCKS, Data, User};
 use super::{Stub, Used, interpreted};
+use crate::cost::{Parameters, Symbol};
+use crate::local::in_turn;
+use crate::statistics::median;
+use crate::subject::{Failure, Sample};
 
 /// A stub of nothing.
 pub(crate) fn nothing(_: &mut User, _: &mut [u8]) -> Used {
@@ -122,6 +126,15 @@ pub(crate) fn all(marshals: bool) -> Vec<Program> {
     programs.into_iter().map(|(_, stub)| Program::of(stub, Data::Structure)).collect()
 }
 
+/// Measures the parameters of marshalling.
+pub(crate) fn measure(rounds: usize, slice: Duration) -> Result<Measured, Failure> {
+    let mut programs = all(true);
+    let samples = in_turn(rounds, programs.len(), |which| programs[which].measure(slice))?;
+    let ns = |samples: &Vec<Sample>| samples.iter().map(|sample| sample.ns).collect::<Vec<_>>();
+    let medians: Vec<f64> = samples.iter().map(|samples| median(&ns(samples))).collect();
+    Ok(Measured::from_medians(&medians))
+}
+
 /// What this machine needs for each symbol, in nanoseconds.
 #[derive(Clone, Debug)]
 pub(crate) struct Measured {
@@ -158,5 +171,19 @@ impl Measured {
 
     pub(crate) fn parameters(&self) -> Parameters<'_> {
         Parameters { symbols: self.symbols, blocks: &self.blocks }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measured_parameters_are_times() {
+        let measured = measure(3, Duration::from_micros(200)).unwrap();
+        let Parameters { symbols, blocks } = measured.parameters();
+        assert!(symbols.iter().all(|ns| (0.0..1e6).contains(ns)), "{symbols:?}");
+        assert!(blocks.is_sorted_by_key(|(bytes, _)| *bytes));
+        assert!(blocks.iter().all(|(_, ns)| (0.0..1e9).contains(ns)), "{blocks:?}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use peregrine::interface::{Control, Design};
+use crate::cost::{Control, Design};
 
 use super::paper;
 use super::report::{control, copying};

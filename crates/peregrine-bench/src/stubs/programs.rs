@@ -5,7 +5,7 @@ use std::hint::black_box;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use peregrine::interface::{Control, Copying, Design};
+use crate::cost::{Control, Copying, Design};
 
 use super::packet::{Marshal, Unmarshal, apart};
 use super::user::{Data, PACKET, Placed, Room, User};

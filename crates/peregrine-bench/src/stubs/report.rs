@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
+use crate::cost::{Control, Copying, Design, Parameters, Symbol};
 use comfy_table::{CellAlignment, Table};
-use peregrine::interface::{Control, Copying, Design, Parameters, Symbol};
 use serde_json::{Value, json};
 
 use super::paper;
@@ -45,7 +45,8 @@ const fn way(marshals: bool) -> &'static str {
     if marshals { "marshal" } else { "unmarshal" }
 }
 
-fn rounded(value: f64) -> Value {
+/// With three digits after the point.
+pub(crate) fn rounded(value: f64) -> Value {
     json!((value * 1000.0).round() / 1000.0)
 }
 
@@ -160,7 +161,7 @@ fn table(title: &str, header: &[&str], text_columns: usize, rows: Vec<Vec<String
 }
 
 /// Nanoseconds with three digits.
-fn ns(ns: f64) -> String {
+pub(crate) fn ns(ns: f64) -> String {
     match ns {
         ns if ns < 9.995 => format!("{ns:.2}"),
         ns if ns < 99.95 => format!("{ns:.1}"),

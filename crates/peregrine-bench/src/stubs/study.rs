@@ -1,6 +1,6 @@
 //! The study itself: everything is measured in turn, round by round, and held against the model.
 
-use peregrine::interface::Design;
+use crate::cost::Design;
 
 use super::effects::{self, Effect};
 use super::model::{self, Prediction};

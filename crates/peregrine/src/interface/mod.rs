@@ -5,7 +5,6 @@
 //! described through function pointers, so a description is finite however types are linked.
 
 mod compare;
-mod cost;
 mod described;
 mod known;
 #[cfg(test)]
@@ -18,7 +17,6 @@ use crate::digest::sha256;
 use crate::limits;
 
 pub use compare::numbers;
-pub use cost::{Control, Copying, Cost, Design, Length, Parameters, Part, ProcedureCost, Symbol};
 pub use described::{
     Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
     DescribedProcedure, DescribedType, DescribedVariant,

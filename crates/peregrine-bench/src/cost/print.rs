@@ -2,9 +2,10 @@
 
 use core::fmt::{self, Display, Write as _};
 
-use super::{Cost, Length, Part, Place, Symbol};
+use super::derive::Place;
+use super::equation::{Cost, Length, Part, Symbol};
 
-/// Letters in a variable's name, at most: names are as long as a peer likes.
+/// Letters in a variable's name, at most. A peer may choose names of any length.
 const NAME_MAX: usize = 60;
 
 impl Display for Place<'_> {
@@ -65,7 +66,7 @@ impl Display for Part {
     }
 }
 
-/// What is moved first, as in the paper's Table 5; then loops and blocks; then what is due once.
+/// The symbols that are written first, as in the paper's Table 5. Loops and blocks follow, then the rest.
 const BEFORE_PARTS: usize = Symbol::Step as usize;
 
 impl Display for Cost {
@@ -76,7 +77,7 @@ impl Display for Cost {
         let mut between = "";
         let mut plus = || core::mem::replace(&mut between, " + ");
         let symbols = Symbol::ALL.into_iter().zip(self.counts).enumerate();
-        let (before, behind): (Vec<_>, Vec<_>) =
+        let (before, after): (Vec<_>, Vec<_>) =
             symbols.filter(|(_, (_, count))| *count > 0).partition(|(i, _)| *i < BEFORE_PARTS);
         for (_, (symbol, count)) in before {
             write!(f, "{}{}{}", plus(), times(symbol, count), symbol.name())?;
@@ -84,14 +85,14 @@ impl Display for Cost {
         for part in &self.parts {
             write!(f, "{}{part}", plus())?;
         }
-        for (_, (symbol, count)) in behind {
+        for (_, (symbol, count)) in after {
             write!(f, "{}{}{}", plus(), times(symbol, count), symbol.name())?;
         }
         Ok(())
     }
 }
 
-/// How often, as it stands in front of a symbol.
+/// A count, as it is written before a symbol.
 fn times(symbol: Symbol, count: u64) -> String {
     match (symbol, count) {
         (Symbol::ByteCopy, 4) => String::new(),
