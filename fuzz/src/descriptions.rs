@@ -1,6 +1,6 @@
 //! What others say of their interfaces, in each of its forms. Tests of `peregrine-idl` replay the corpus.
 
-use peregrine::interface::{Described, Known};
+use peregrine::interface::{Described, InterfaceRef};
 use peregrine::stub::Program;
 
 /// Reads bytes as a description: the first one says in which form.
@@ -36,5 +36,5 @@ pub fn run(bytes: &[u8]) {
     assert_eq!(again.map(|one| one.digest()), Ok(described.digest()), "{written}");
     assert_eq!(Described::from_json(&described.to_json()), Ok(described.clone()));
     let _ = Program::flatten(&described).to_string();
-    let _ = Known::from(described);
+    let _ = InterfaceRef::from(described);
 }

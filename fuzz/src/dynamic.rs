@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use peregrine::call::{Answer, EStack, Incoming, Reply, Request, Serve, Served, execute};
-use peregrine::interface::{Described, Direction, Known};
+use peregrine::interface::{Described, Direction, InterfaceRef};
 use peregrine::json::Bytes;
 use peregrine::value::{ByteOrder, Space, Window};
 use peregrine::{
@@ -11,10 +11,10 @@ use peregrine::{
 };
 
 /// Answers whatever it is asked with these bytes.
-struct Says(Known, Vec<u8>, ByteOrder);
+struct Says(InterfaceRef, Vec<u8>, ByteOrder);
 
 impl Serve for Says {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         self.0.clone()
     }
     fn byte_order(&self) -> ByteOrder {

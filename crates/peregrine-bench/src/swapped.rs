@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use peregrine::call::{Answer, Refusal, Reply, Request, Serve, Served};
-use peregrine::interface::Known;
+use peregrine::interface::InterfaceRef;
 use peregrine::sys::pin_to;
 use peregrine::value::ByteOrder;
 use peregrine::{BindOptions, Invalid, Out, Plain, Server, Wait, interface};
@@ -60,7 +60,7 @@ struct Told(ByteOrder);
 static LARGE_BYTES: [u8; LARGE] = [0x5a; LARGE];
 
 impl Serve for Told {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         WordsClient::INTERFACE.into()
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Explanation, Rung, Verdict};
+use peregrine::{BindOptions, Candidate, Explanation, Verdict};
 use serde_json::{Value, json};
 
 use crate::args::Format;
@@ -26,7 +26,7 @@ pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
 }
 
 fn to_json(explanation: &Explanation, took: Duration) -> Value {
-    let rungs = explanation.rungs().iter().map(|Rung { path, verdict, reason }| {
+    let rungs = explanation.candidates().iter().map(|Candidate { path, verdict, reason }| {
         json!({ "path": path.to_string(), "verdict": verdict.to_string(), "reason": reason })
     });
     json!({
@@ -38,7 +38,7 @@ fn to_json(explanation: &Explanation, took: Duration) -> Value {
 }
 
 fn to_text(explanation: &Explanation) -> String {
-    let rows = explanation.rungs().iter().map(|Rung { path, verdict, reason }| {
+    let rows = explanation.candidates().iter().map(|Candidate { path, verdict, reason }| {
         let style = match verdict {
             Verdict::Chosen => GOOD,
             Verdict::Failed => BAD,

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use peregrine::directory::{self, Entry};
 use peregrine::interface::Digest;
-use peregrine::tells::Exported;
+use peregrine::server_info::Exported;
 use peregrine::{Address, CallError, Description, PathKind, describe};
 use serde_json::{Value, json};
 

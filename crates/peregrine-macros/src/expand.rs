@@ -425,8 +425,8 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
         where
             __Object: #ident + ::core::marker::Send + ::core::marker::Sync + 'static,
         {
-            fn interface(&self) -> ::peregrine::__rt::Known {
-                ::peregrine::__rt::Known::from(#client::INTERFACE)
+            fn interface(&self) -> ::peregrine::__rt::InterfaceRef {
+                ::peregrine::__rt::InterfaceRef::from(#client::INTERFACE)
             }
 
             #[inline]

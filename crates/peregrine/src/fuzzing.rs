@@ -10,8 +10,8 @@ pub mod exchange;
 use std::io;
 use std::sync::Arc;
 
-use crate::binding::{BindOptions, Binding, Explanation, Leg, Verdict};
-use crate::interface::Known;
+use crate::binding::{BindOptions, Binding, BoundPath, Explanation, Verdict};
+use crate::interface::InterfaceRef;
 
 pub use crate::device::ethernet::fuzzing::frames;
 pub use crate::path::datagram::fuzzing::Datagrams;
@@ -25,16 +25,16 @@ use crate::value::ByteOrder;
 /// # Errors
 /// If the kernel has no memory or descriptor left.
 pub fn scripted(
-    interface: impl Into<Known>,
+    interface: impl Into<InterfaceRef>,
     bytes: usize,
     order: ByteOrder,
 ) -> io::Result<(Arc<Script>, Binding)> {
     let (script, path) = Scripted::new(bytes)?;
     let frames = Arc::clone(&path.path.region.frames);
     let options = BindOptions::default().astacks(1);
-    let leg = Leg { path: Box::new(path), frames, order };
+    let leg = BoundPath { path: Box::new(path), frames, order };
     let explanation = Explanation::all("script", Verdict::NotNeeded, "a script plays the server");
-    let binding = Binding::of_leg(leg, interface.into(), explanation, &options);
+    let binding = Binding::of_path(leg, interface.into(), explanation, &options);
     Ok((script, binding.map_err(io::Error::other)?))
 }
 

@@ -49,11 +49,11 @@
 //! * [`Out`], [`Lent`]: buffers whose place the caller decides, and that are not copied.
 //! * [`Server`], [`Running`], [`ExportOptions`], [`Losses`], [`Fault`]: serving objects under names.
 //! * [`Address`], [`Endpoint`], [`Place`]: where servers are and listen.
-//! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`], [`Short`]: what is behind a client.
+//! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`], [`OnExhausted`]: what is behind a client.
 //! * [`CallError`], [`Kind`], [`Executed`]: what failed, and whether the call ran.
 //! * [`caller`]: who calls the procedure that runs.
 //! * [`directory`], [`describe`](fn@describe), [`exports`](fn@exports): what is exported, here and elsewhere.
-//! * [`stat`](fn@stat), [`counters::Stat`], [`tells`], [`Told`]: what servers count and tell of themselves.
+//! * [`stat`](fn@stat), [`counters::Stat`], [`tells`], [`Disclosure`]: what servers count and tell of themselves.
 //! * [`limits`]: every bound.
 //!
 //! The modules [`call`], [`stub`], [`value`] and [`sys`] are for generated code and for programs that
@@ -83,22 +83,22 @@ pub mod limits;
 mod path;
 mod protocol;
 mod server;
+pub mod server_info;
 pub mod stats;
 pub mod stub;
 mod sync;
 pub mod sys;
-pub mod tells;
 pub mod value;
 
 pub use address::{Address, Endpoint, Place};
 pub use binding::{
-    BindOptions, Binding, Description, EthernetDevice, Explanation, Rebind, Rung, Verdict,
+    BindOptions, Binding, Candidate, Description, EthernetDevice, Explanation, Rebind, Verdict,
     describe, explain, exports, stat,
 };
-pub use call::{Caller, Limit, PathKind, Short, Wait, caller};
+pub use call::{Caller, Limit, OnExhausted, PathKind, Wait, caller};
 pub use error::{CallError, Executed, Kind, Phase, Result};
 pub use peregrine_macros::{Plain, Value, interface};
-pub use server::{ExportOptions, Fault, Losses, Running, Server, StopHandle, Told};
+pub use server::{Disclosure, ExportOptions, Fault, Losses, Running, Server, StopHandle};
 pub use stub::{
     Argument, GenericCall, GenericClient, GenericOutcome, GenericParameter, GenericServer,
 };
@@ -111,8 +111,8 @@ pub mod __rt {
     pub use crate::call::{Limit, Refusal, Reply, Request, Serve, Served};
     pub use crate::error::CallError;
     pub use crate::interface::{
-        Body, Digest, Direction, Field, Interface, Known, Named, Parameter, Procedure, Shape, Type,
-        Variant,
+        Body, Digest, Direction, Field, Interface, InterfaceRef, Named, Parameter, Procedure,
+        Shape, Type, Variant,
     };
     pub use crate::stub::{Outcome, Stub, assign, call, call_swapped, is_native};
     pub use crate::value::{

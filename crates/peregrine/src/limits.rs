@@ -20,7 +20,7 @@
 //! | [`QUEUE_MAX`] | 1024 | `Overloaded`, not executed |
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
 //! | [`BINDINGS_MAX`] / [`BINDINGS_PER_USER`] | 65,536 / 262,144 | `Exhausted` at bind |
-//! | [`GUESTS_PER_USER`], [`GUEST_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
+//! | [`UNBOUND_PER_USER`], [`UNBOUND_TIME`] | 256, 5 s | connections that have not bound yet are refused, or closed |
 //! | [`CLOSING_MAX`] | 256 | before Linux 6.16: while more sockets wait to be closed, with descriptors that a peer sent, no client is let in |
 //! | [`CHAIN_MAX`] | 32 | `Exhausted`, not executed: calls nest too deeply |
 //! | [`STALL_TIME`] | 10 ms | a caller that stops in the middle of a large message posts it again, whole; a connection that says nothing keeps no thread longer |
@@ -151,10 +151,10 @@ pub const BINDINGS_MAX: usize = 1 << 16;
 pub const BINDINGS_PER_USER: usize = 1 << 18;
 
 /// Connections of one user that have not bound yet.
-pub const GUESTS_PER_USER: usize = 256;
+pub const UNBOUND_PER_USER: usize = 256;
 
 /// How long a connection may take to bind.
-pub const GUEST_TIME: core::time::Duration = core::time::Duration::from_secs(5);
+pub const UNBOUND_TIME: core::time::Duration = core::time::Duration::from_secs(5);
 
 /// Sockets in which a peer left descriptors, and that wait for one of 16 threads which close such
 /// sockets and may be lost: the close of a descriptor of a peer's choice may wait for ever.

@@ -52,9 +52,9 @@ pub(crate) enum Rank {
     /// Which callers have more to be sent, and when.
     Pacer,
     /// The bindings of one client.
-    Rows,
+    BindingTable,
     /// The interfaces at which this process speaks raw Ethernet.
-    Stations,
+    LinkPorts,
     /// Frames on their way from or to an interface.
     Ring,
     /// Nothing is locked while it is held. The rank of all locks that are made without one.

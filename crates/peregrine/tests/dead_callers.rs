@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use attack::vitals::Vitals;
 use attack::{eventually, no_longer_than};
-use peregrine::{BindOptions, Server, Short, interface};
+use peregrine::{BindOptions, OnExhausted, Server, interface};
 use support::link::{ENDS, Link, at_near_end};
 use support::{Part, part};
 
@@ -116,7 +116,7 @@ fn child() {
         }
         "next" => {
             let count: u32 = words[2].parse().unwrap();
-            let options = BindOptions::default().astacks(count).short_of_astacks(Short::More);
+            let options = BindOptions::default().astacks(count).on_exhausted(OnExhausted::More);
             let jobs = JobsClient::bind_with(words[1], &options).unwrap();
             let threads: Vec<_> = (0..count)
                 .map(|_| {

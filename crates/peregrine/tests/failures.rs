@@ -6,7 +6,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Barrier, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use peregrine::{BindOptions, Executed, Kind, Phase, Running, Server, Short, Wait, interface};
+use peregrine::{
+    BindOptions, Executed, Kind, OnExhausted, Phase, Running, Server, Wait, interface,
+};
 
 #[interface]
 trait Gate {
@@ -176,8 +178,8 @@ fn more_threads_than_a_stacks_take_turns() {
 #[test]
 fn who_finds_no_a_stack_waits_or_makes_more() {
     let test = Test::start(|server| server);
-    for short in [Short::Wait, Short::More] {
-        let options = BindOptions::default().astacks(1).short_of_astacks(short);
+    for short in [OnExhausted::Wait, OnExhausted::More] {
+        let options = BindOptions::default().astacks(1).on_exhausted(short);
         let gate = GateClient::bind_with("gate", &options).unwrap();
         let hasty = gate.with_timeout(Duration::from_millis(30));
         std::thread::scope(|scope| {
@@ -185,14 +187,14 @@ fn who_finds_no_a_stack_waits_or_makes_more() {
             assert_eq!(test.came.recv_timeout(LIMIT), Ok(1));
             // The only A-stack is taken.
             match short {
-                Short::More => assert_eq!(gate.pass(2).unwrap(), 2),
+                OnExhausted::More => assert_eq!(gate.pass(2).unwrap(), 2),
                 _ => assert_eq!(hasty.pass(2).unwrap_err().executed(), Executed::No),
             }
             test.open.send(()).unwrap();
             assert_eq!(first.join().unwrap().unwrap(), 1);
         });
         // Calls that are given up keep theirs until they end.
-        for x in [3, 4, 5].into_iter().filter(|_| short == Short::More) {
+        for x in [3, 4, 5].into_iter().filter(|_| short == OnExhausted::More) {
             assert_eq!(hasty.wait(x).unwrap_err().executed(), Executed::Maybe);
             assert_eq!(gate.pass(x).unwrap(), x);
         }

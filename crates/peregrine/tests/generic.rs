@@ -13,7 +13,7 @@ use contract::{
 use peregrine::call::{
     Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
 };
-use peregrine::interface::{Described, Known};
+use peregrine::interface::{Described, InterfaceRef};
 use peregrine::value::{ByteOrder, Space, Window, align_up};
 use peregrine::{
     Argument, BindOptions, Binding, Dynamic, Executed, GenericCall, GenericClient, GenericOutcome,
@@ -109,7 +109,7 @@ type Message = (u32, Vec<u8>, Vec<u8>, Vec<u8>);
 struct Kept(Arc<Mutex<Vec<Message>>>, ByteOrder);
 
 impl Serve for Kept {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         ContractClient::INTERFACE.into()
     }
     fn byte_order(&self) -> ByteOrder {
@@ -464,10 +464,10 @@ fn what_a_generic_server_returns_is_looked_at() {
 }
 
 /// Answers with this head, and with what it says of blocks.
-struct Replies(Known, Vec<u8>, Vec<(Vec<u8>, usize)>, Arc<Mutex<Vec<u8>>>);
+struct Replies(InterfaceRef, Vec<u8>, Vec<(Vec<u8>, usize)>, Arc<Mutex<Vec<u8>>>);
 
 impl Serve for Replies {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         self.0.clone()
     }
     fn byte_order(&self) -> ByteOrder {

@@ -3,7 +3,7 @@
 mod contract;
 
 use contract::ContractClient;
-use peregrine::{BindOptions, Short};
+use peregrine::{BindOptions, OnExhausted};
 
 #[test]
 fn the_contract_holds() {
@@ -12,7 +12,7 @@ fn the_contract_holds() {
 
 #[test]
 fn the_contract_holds_where_a_stacks_are_made_as_calls_come() {
-    let options = BindOptions::default().astacks(1).short_of_astacks(Short::More);
+    let options = BindOptions::default().astacks(1).on_exhausted(OnExhausted::More);
     contract::suite(&|object| ContractClient::in_process_with(object, &options));
 }
 

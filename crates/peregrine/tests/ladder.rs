@@ -47,7 +47,7 @@ fn bound(address: &str, options: &BindOptions) -> (PathKind, [Verdict; 4], [Stri
     let chosen = explanation.chosen().expect("a path");
     assert_eq!(way.path().unwrap(), chosen.to_string());
     assert_eq!(explanation.address(), address);
-    let rungs = explanation.rungs();
+    let rungs: &[_; 4] = explanation.candidates().try_into().expect("four paths");
     assert_eq!(
         rungs.each_ref().map(|rung| rung.path),
         [PathKind::Local, PathKind::Ethernet, PathKind::Udp, PathKind::Tcp]
@@ -139,15 +139,15 @@ fn the_fastest_path_is_taken_that_works() {
     }
     let (explanation, bound_to) = peregrine::explain("nobody", &central);
     assert!(bound_to.is_err() && explanation.chosen().is_none());
-    assert_eq!(explanation.rungs()[0].verdict, Failed);
-    assert!(explanation.rungs()[3].reason.contains("not in the centre"), "{explanation}");
+    assert_eq!(explanation.candidates()[0].verdict, Failed);
+    assert!(explanation.candidates()[3].reason.contains("not in the centre"), "{explanation}");
     assert_eq!(explanation.to_string().lines().count(), 4);
     // What is wrong with a hosts file keeps nobody from the names of this machine.
     std::fs::write(&file, "nobody x\nother x\n").unwrap();
     let (explanation, bound_to) = peregrine::explain("nobody", &known);
     let error = bound_to.unwrap_err();
     assert_eq!(error.kind(), Kind::BadName);
-    assert!(explanation.rungs()[2].reason.contains("hosts:1"), "{explanation}");
+    assert!(explanation.candidates()[2].reason.contains("hosts:1"), "{explanation}");
     assert_eq!(bound("other", &known).0, PathKind::Local);
 }
 
@@ -256,7 +256,7 @@ fn a_path_that_is_silent_keeps_nobody_from_the_next() {
     let options = options.bind_timeout(Duration::from_secs(3));
     let (explanation, bound) = peregrine::explain(&format!("way@127.0.0.1:{port}"), &options);
     assert_eq!(bound.unwrap_err().kind(), Kind::TimedOut);
-    let rungs = explanation.rungs();
+    let rungs = explanation.candidates();
     assert!(rungs[1].reason.contains("does not answer"), "{explanation}");
     assert!(rungs[2].reason.contains("does not answer"), "{explanation}");
     assert!(rungs[3].reason.contains("answer"), "{explanation}");

@@ -10,9 +10,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use peregrine::counters::Stat;
+use peregrine::server_info::{ServerInfo as _, ServerInfoClient};
 use peregrine::sys::Memory;
-use peregrine::tells::{Tells as _, TellsClient};
-use peregrine::{CallError, ExportOptions, Kind, Out, Running, Server, Told, interface, stat};
+use peregrine::{
+    CallError, Disclosure, ExportOptions, Kind, Out, Running, Server, interface, stat,
+};
 use support::link::{ENDS, Link, at_far_end};
 use support::relay::Relay;
 use support::weather::Weather;
@@ -82,9 +84,10 @@ impl Work for Object {
 }
 
 /// A server that listens everywhere, and what it tells to whom.
-fn serve(told: Told) -> (Running, Arc<Door>) {
+fn serve(told: Disclosure) -> (Running, Arc<Door>) {
     let door = Arc::<Door>::default();
-    let server = Server::new().tells(told).export("work", WorkServer::new(Object(door.clone())));
+    let server =
+        Server::new().disclosure(told).export("work", WorkServer::new(Object(door.clone())));
     let server = server.unwrap().export("idle", WorkServer::new(Object(door.clone()))).unwrap();
     let options = ExportOptions::default().users([12_345]);
     let server = server.export_with("secret", WorkServer::new(Object(door.clone())), options);
@@ -113,7 +116,7 @@ fn settled(is_so: impl Fn(&Stat) -> bool) -> Stat {
 fn counts_agree_with_calls_on_every_path() {
     let _alone = alone();
     let _directory = support::own_directory();
-    let (running, _) = serve(Told::Totals);
+    let (running, _) = serve(Disclosure::Totals);
     let mut due = 0;
     let mut failed = 0;
     for address in ["work".to_owned()]
@@ -191,7 +194,7 @@ impl Waits for peregrine::counters::WaitCounts {
 fn calls_in_flight_and_calls_given_up_are_seen_while_they_last() {
     let _alone = alone();
     let _directory = support::own_directory();
-    let (running, door) = serve(Told::Totals);
+    let (running, door) = serve(Disclosure::Totals);
     let addresses = ["work".to_owned()].into_iter();
     let network = running.addresses().iter().map(|endpoint| format!("{endpoint}/work"));
     let clients: Vec<_> =
@@ -284,12 +287,12 @@ fn refused_calls_are_counted_as_such() {
 fn what_networks_are_told_is_what_they_may_know() {
     let _alone = alone();
     let _directory = support::own_directory();
-    for told in [Told::Totals, Told::All] {
+    for told in [Disclosure::Totals, Disclosure::All] {
         let (running, _) = serve(told);
         let local = WorkClient::bind("work").unwrap();
         local.null().unwrap();
         for place in places(&running) {
-            let server = TellsClient::bind(&place).unwrap();
+            let server = ServerInfoClient::bind(&place).unwrap();
             let names = server.list().unwrap();
             let names: Vec<_> = names.iter().map(|export| &*export.name).collect();
             assert_eq!(names, ["work", "idle"], "{place}");
@@ -304,15 +307,15 @@ fn what_networks_are_told_is_what_they_may_know() {
             assert!(stat.export("secret").is_none(), "{place}");
             assert!(stat.server.sessions >= 2 && stat.server.bindings >= 2, "{place}");
             let shown = stat.sessions.iter().any(|session| session.path == "local");
-            assert_eq!(shown, told == Told::All, "{place}");
-            assert_eq!(stat.bindings.is_empty(), told == Told::Totals, "{place}");
+            assert_eq!(shown, told == Disclosure::All, "{place}");
+            assert_eq!(stat.bindings.is_empty(), told == Disclosure::Totals, "{place}");
             let said = peregrine::describe(&place).unwrap();
             assert_eq!(said.interface, "Server");
         }
         assert_eq!(running.names(), ["work", "idle", "secret"], "it is no export of the program's");
         assert!(!running.withdraw(".server"));
     }
-    let (running, _) = serve(Told::Nothing);
+    let (running, _) = serve(Disclosure::Nothing);
     for place in places(&running) {
         assert_eq!(stat(&place).unwrap_err().kind(), Kind::NotFound, "{place}");
         assert_eq!(peregrine::exports(&place).unwrap_err().kind(), Kind::NotFound, "{place}");
@@ -330,7 +333,7 @@ fn a_link_is_a_path_like_others() {
     };
     let over_the_link = || {
         link.enter();
-        let server = Server::new().tells(Told::All);
+        let server = Server::new().disclosure(Disclosure::All);
         let server = server.export("work", WorkServer::new(Object(Arc::default()))).unwrap();
         let at = format!("eth:{}:0", ENDS[1]);
         let running =
@@ -358,7 +361,7 @@ fn a_link_is_a_path_like_others() {
 fn a_name_that_hosts_have_leads_to_the_server_there() {
     let _alone = alone();
     let directory = support::own_directory();
-    let (running, _) = serve(Told::Totals);
+    let (running, _) = serve(Disclosure::Totals);
     let hosts = directory.path().join("hosts");
     std::fs::write(
         &hosts,
@@ -380,7 +383,7 @@ fn packets_that_are_sent_again_are_counted() {
     const CALLS: u64 = 300;
     let _alone = alone();
     let _directory = support::own_directory();
-    let (running, _) = serve(Told::Totals);
+    let (running, _) = serve(Disclosure::Totals);
     let server = running.addresses()[1].to_string();
     let server = server.strip_prefix("udp:").unwrap().parse().unwrap();
     let weather = Weather {
@@ -436,7 +439,7 @@ fn child() {
 fn clients_that_are_killed_leave_nothing_behind() {
     let _alone = alone();
     let directory = support::own_directory();
-    let (running, door) = serve(Told::Totals);
+    let (running, door) = serve(Disclosure::Totals);
     let tcp = format!("{}/work", running.addresses()[0]);
     for (number, address) in ["work", &*tcp].into_iter().enumerate() {
         let mut part = Part::start("child", address, directory.path());
@@ -463,7 +466,7 @@ fn rows_are_used_again() {
     const SESSIONS: u64 = 10_000;
     let _alone = alone();
     let directory = support::own_directory();
-    let (_running, _) = serve(Told::Totals);
+    let (_running, _) = serve(Disclosure::Totals);
     let standing = WorkClient::bind("work").unwrap();
     for _ in 0..SESSIONS {
         let mut session = wire::Session::new(directory.path(), "work", 1).unwrap();
@@ -503,7 +506,7 @@ fn only_the_servers_own_user_may_look() {
 fn what_a_server_shows_cannot_be_written_to() {
     let _alone = alone();
     let directory = support::own_directory();
-    let (_running, _) = serve(Told::Totals);
+    let (_running, _) = serve(Disclosure::Totals);
     let line = Line::connect(directory.path(), "work").unwrap();
     let (answer, files) = line.ask(&wire::words(&[wire::MAGIC, wire::VERSION, wire::COUNT]));
     assert_eq!((wire::word(&answer, 0), files.len()), (wire::COUNTERS, 1));
@@ -522,7 +525,7 @@ fn servers_that_show_something_else_are_refused() {
     let directory = support::own_directory();
     let listener = wire::listen(directory.path(), "false");
     let bytes = {
-        let (_running, _) = serve(Told::Totals);
+        let (_running, _) = serve(Disclosure::Totals);
         let line = Line::connect(directory.path(), "work").unwrap();
         let (answer, _) = line.ask(&wire::words(&[wire::MAGIC, wire::VERSION, wire::COUNT]));
         u64::from_ne_bytes(answer[8..16].try_into().unwrap())

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use contract::{ContractServer, Object};
 use peregrine::call::{Refusal, Reply, Request, Serve, Served};
-use peregrine::interface::Known;
+use peregrine::interface::InterfaceRef;
 use peregrine::value::{ByteOrder, Native, Reader, Representation, Space, Swapped, Window, Writer};
 use peregrine::{
     BindOptions, Binding, Executed, Invalid, Kind, Lent, Out, PathKind, Plain, Running, Server,
@@ -310,7 +310,7 @@ trait Odd {
 struct Saying(&'static [u8], Option<&'static [u8]>);
 
 impl Serve for Saying {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         OddClient::INTERFACE.into()
     }
     fn byte_order(&self) -> ByteOrder {

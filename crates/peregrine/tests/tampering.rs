@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use peregrine::call::{Refusal, Reply, Request, Serve, Served};
-use peregrine::interface::{Described, Known};
+use peregrine::interface::{Described, InterfaceRef};
 use peregrine::value::align_up;
 use peregrine::{
     BindOptions, Binding, Dynamic, GenericParameter, GenericServer, Lent, Out, Server, interface,
@@ -150,7 +150,7 @@ struct Message {
 struct Keeps(Mutex<Option<Message>>);
 
 impl Serve for Keeps {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         LookClient::INTERFACE.into()
     }
 

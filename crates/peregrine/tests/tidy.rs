@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("device", &["limits", "sync", "sys", "value"]),
     ("call", &["error", "interface", "limits", "stats", "sync", "sys", "value"]),
     ("counters", &["call", "interface", "limits", "sync", "sys"]),
-    ("tells", &["counters", "error", "interface"]),
+    ("server_info", &["counters", "error", "interface"]),
     ("address", &["call", "error", "interface"]),
     ("directory", &["address", "error", "interface", "limits", "sys"]),
     ("keeper", &["sync", "sys"]),
@@ -58,7 +58,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "stub",
             "sync",
             "sys",
-            "tells",
+            "server_info",
             "value",
         ],
     ),
@@ -81,7 +81,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "protocol",
             "sync",
             "sys",
-            "tells",
+            "server_info",
         ],
     ),
     ("fuzzing", &["binding", "device", "interface", "path", "protocol", "value"]),
@@ -344,7 +344,7 @@ fn the_file_with_the_lock_of_the_frames_takes_no_function() {
     let lock =
         sources().into_iter().filter(|(_, text)| text.contains("M::Lock")).map(|(path, _)| path);
     assert_eq!(lock.collect::<Vec<_>>(), [place], "the lock has left its file");
-    assert_eq!(functions_taken("fn f(let_go: &dyn Fn(u32) -> bool) {}").len(), 1);
+    assert_eq!(functions_taken("fn f(is_released: &dyn Fn(u32) -> bool) {}").len(), 1);
     assert_eq!(functions_taken("fn f(f: impl FnOnce()) {}\nfn g(g: fn(u8)) {}").len(), 2);
     assert_eq!(functions_taken("// Fn(u32)\nfn f(index: u32) {}").len(), 0);
 }

@@ -563,7 +563,7 @@ fn calls_behind_a_balancer_all_succeed() {
 /// What a binding says of a path.
 fn said_of(ledger: &LedgerClient, path: PathKind) -> (Verdict, String) {
     let explanation = ledger.binding().explain();
-    let rung = explanation.rungs().iter().find(|rung| rung.path == path).expect("every path");
+    let rung = explanation.candidates().iter().find(|rung| rung.path == path).expect("every path");
     (rung.verdict, rung.reason.clone())
 }
 

@@ -41,9 +41,9 @@ impl Who for Door {
 trait Threads {
     /// The thread that runs this call.
     fn thread(&self) -> peregrine::Result<i32>;
-    /// Returns once somebody has called `let_go`.
+    /// Returns once somebody has called `is_released`.
     fn hold(&self) -> peregrine::Result<()>;
-    fn let_go(&self) -> peregrine::Result<()>;
+    fn is_released(&self) -> peregrine::Result<()>;
 }
 
 #[derive(Default)]
@@ -63,7 +63,7 @@ impl Threads for Workshop {
         Ok(())
     }
 
-    fn let_go(&self) -> peregrine::Result<()> {
+    fn is_released(&self) -> peregrine::Result<()> {
         *self.open.lock().unwrap() = true;
         self.opened.notify_all();
         Ok(())
@@ -229,7 +229,7 @@ fn guests(directory: &Path) {
         // Those who come after them are, for as long as they have.
         let (said, _) = connect().answer();
         let stay = guests.len() - refused();
-        let late = begun.elapsed() >= limits::GUEST_TIME;
+        let late = begun.elapsed() >= limits::UNBOUND_TIME;
         let full = word(&said, 0) == wire::REFUSED && word(&said, 4) == Kind::Exhausted as u32;
         assert!(full || late, "{said:?}");
         (!late).then_some((stay, guests))
@@ -248,7 +248,7 @@ fn guests_of_one_user_keep_no_other_out() {
     let before = Vitals::of(server.id());
     let mut hostile = Part::start("child", "guests", directory.path());
     let stay: usize = hostile.line().parse().unwrap();
-    assert!((1..=limits::GUESTS_PER_USER).contains(&stay), "{stay} stay");
+    assert!((1..=limits::UNBOUND_PER_USER).contains(&stay), "{stay} stay");
     let who = WhoClient::bind("public").expect("another user is let in");
     assert_eq!(who.am_i().unwrap(), (0, 0));
     // Their time ends, and with it what they kept from their own user.
@@ -466,7 +466,7 @@ fn another_user_leaves_threads_to_others() {
     // Time to get more of them, if it may.
     std::thread::sleep(Duration::from_millis(200));
     let client = ThreadsClient::bind("workshop").unwrap();
-    client.with_timeout(LIMIT).let_go().expect("a thread for the server's own user");
+    client.with_timeout(LIMIT).is_released().expect("a thread for the server's own user");
     assert_eq!(other.until("held "), (2 * WORKERS).to_string());
 }
 

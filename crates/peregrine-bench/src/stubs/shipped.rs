@@ -15,7 +15,7 @@ use peregrine::interface::Described;
 use peregrine::value::{
     Block, Native, Reader, Representation, Space, Swapped, Window, Writer, plain_slice,
 };
-use peregrine::{Argument, Dynamic, GenericClient, Plain, Short, Value, interface};
+use peregrine::{Argument, Dynamic, GenericClient, OnExhausted, Plain, Value, interface};
 
 use super::Used;
 use super::programs::Program;
@@ -237,7 +237,7 @@ impl Caller {
 
     /// So many times.
     fn run(&self, data: Data, times: u32) -> Option<Lies> {
-        let mut frame = self.frames.take(|| None, |_| false, Short::Wait)?;
+        let mut frame = self.frames.take(|| None, |_| false, OnExhausted::Wait)?;
         frame.fill(|frame, space| self.fill(frame, space, data, times))
     }
 
@@ -303,7 +303,7 @@ impl Server {
 
     fn run(&mut self, data: Data, times: u32) -> Option<()> {
         let Self { caller, lies, server, estack, reply } = self;
-        let mut frame = caller.frames.take(|| None, |_| false, Short::Wait)?;
+        let mut frame = caller.frames.take(|| None, |_| false, OnExhausted::Wait)?;
         let mut fine = true;
         frame.fill(|_, space| {
             for _ in 0..times {

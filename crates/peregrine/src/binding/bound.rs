@@ -5,14 +5,14 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use super::explain::Explanation;
-use crate::call::{CallPath, Frames, Short};
+use crate::call::{CallPath, Frames, OnExhausted};
 use crate::error::{CallError, Executed, Phase};
-use crate::interface::Known;
+use crate::interface::InterfaceRef;
 use crate::sys::ForkMark;
 use crate::value::ByteOrder;
 
 /// A path, the frames of calls that take it, and the order of the bytes at its end.
-pub(crate) struct Leg {
+pub(crate) struct BoundPath {
     pub(crate) path: Box<dyn CallPath>,
     pub(crate) frames: Arc<Frames>,
     pub(crate) order: ByteOrder,
@@ -22,8 +22,8 @@ pub(crate) struct Leg {
 pub(crate) struct Bound {
     pub(crate) path: Box<dyn CallPath>,
     pub(crate) frames: Arc<Frames>,
-    pub(crate) short: Short,
-    pub(crate) interface: Known,
+    pub(crate) short: OnExhausted,
+    pub(crate) interface: InterfaceRef,
     pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
     /// What is special about its calls; zero is straight through.
@@ -47,16 +47,16 @@ const MOVED: u32 = 4;
 
 impl Bound {
     pub(crate) fn new(
-        leg: Leg,
+        leg: BoundPath,
         numbers: Option<Box<[u32]>>,
-        interface: Known,
+        interface: InterfaceRef,
         explanation: Explanation,
-        short: Short,
+        short: OnExhausted,
     ) -> Result<Self, CallError> {
         let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
         })?;
-        let Leg { path, frames, order } = leg;
+        let BoundPath { path, frames, order } = leg;
         let swapped = if order.is_native() { 0 } else { SWAPPED };
         let mapped = if numbers.is_some() { MAPPED } else { 0 };
         let flags = AtomicU32::new(swapped | mapped);

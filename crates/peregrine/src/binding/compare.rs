@@ -2,10 +2,13 @@
 //! they differ.
 
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{self, Described, Description, Known};
+use crate::interface::{self, Described, Description, InterfaceRef};
 
 /// The server's number of each procedure of ours; `None` if all are the same.
-pub(super) fn numbers(ours: &Known, theirs: &Description) -> Result<Option<Box<[u32]>>, CallError> {
+pub(super) fn numbers(
+    ours: &InterfaceRef,
+    theirs: &Description,
+) -> Result<Option<Box<[u32]>>, CallError> {
     let differs =
         |text: String| Err(CallError::not_executed(Kind::InterfaceMismatch, Phase::Bind, text));
     // Not what the server said before, but what it says now.

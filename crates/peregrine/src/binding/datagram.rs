@@ -5,15 +5,15 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::ladder::Wanted;
+use super::select::Wanted;
 use super::session::{refused, until};
-use super::{BindOptions, Binding, EthernetDevice, Explanation, Leg, Verdict};
+use super::{BindOptions, Binding, BoundPath, EthernetDevice, Explanation, Verdict};
 use crate::address::Place;
-use crate::call::{CallPath, Limit, Short, Wait};
+use crate::call::{CallPath, Limit, OnExhausted, Wait};
 use crate::device::udp::Udp;
-use crate::device::{Route, Station};
+use crate::device::{LinkPort, Route};
 use crate::error::{CallError, Kind, NO_THREAD, Phase};
-use crate::interface::{Description, Digest, Known};
+use crate::interface::{Description, Digest, InterfaceRef};
 use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
 use crate::path::datagram::{
@@ -126,8 +126,9 @@ fn attach(
         let (now, patience) = (Instant::now(), STAGGER.max(association.round_trip() * 4));
         // A new socket is to have its time, too, however little there is.
         let soon = now + patience.min(until.saturating_duration_since(now) / 2);
-        let let_go = |frame| association.let_go(frame);
-        let Some(taken) = association.frames.take(|| Some(soon), let_go, Short::More) else {
+        let is_released = |frame| association.is_released(frame);
+        let Some(taken) = association.frames.take(|| Some(soon), is_released, OnExhausted::More)
+        else {
             continue;
         };
         match association.bind(taken.index(), wish, soon) {
@@ -200,7 +201,7 @@ fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
 /// What a binding over a link needs to go on over UDP.
 struct Otherwise {
     link: Arc<Joined>,
-    station: Arc<Station>,
+    station: Arc<LinkPort>,
     to: SocketAddr,
     wish: Wish,
     limit: Duration,
@@ -253,7 +254,7 @@ fn link_to(
     asked: bool,
     options: &BindOptions,
     until: Instant,
-) -> Result<(SocketAddr, Route, Arc<Station>), CallError> {
+) -> Result<(SocketAddr, Route, Arc<LinkPort>), CallError> {
     let unreachable = |text: String| CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
     let (number, there) = datagram::where_on_link(&over_udp(addresses), until)?;
     let Some(node) = there else {
@@ -268,7 +269,7 @@ fn link_to(
         CallError::system(Phase::Bind, "finding the interface that leads there", error)
     })?;
     let by = EthernetDevice::by(options.ethernet, asked);
-    let station = Station::at(&interface, by, None).map_err(|error| {
+    let station = LinkPort::at(&interface, by, None).map_err(|error| {
         let what = format!("speaking raw Ethernet at `{}`", interface.name);
         CallError::system(Phase::Bind, what, error)
     })?;
@@ -284,7 +285,7 @@ fn attach_over_link(
     bytes: usize,
     options: &BindOptions,
     until: Instant,
-) -> Result<(SocketAddr, Arc<Station>, Attached), CallError> {
+) -> Result<(SocketAddr, Arc<LinkPort>, Attached), CallError> {
     let mut patience = LINK_PATIENCE;
     loop {
         let (to, route, station) = link_to(addresses, asked, options, until)?;
@@ -324,7 +325,7 @@ fn wish(
 }
 
 /// Binds to a name at a place.
-pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
     let bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // One handle is one record at the server. Who calls from several threads gets more when they do.
@@ -353,7 +354,7 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Leg
             (Box::new(LinkedPath::new(path, otherwise)), joined, order)
         }
     };
-    Ok(Leg { path, frames: Arc::clone(&joined.association.frames), order })
+    Ok(BoundPath { path, frames: Arc::clone(&joined.association.frames), order })
 }
 
 /// What an export says of itself.
@@ -364,11 +365,11 @@ pub(super) fn describe(
     options: &BindOptions,
     limit: Duration,
 ) -> Result<Description, CallError> {
-    let interface = &Known::none();
+    let interface = &InterfaceRef::none();
     let wanted = Wanted { name, interface, digest: None, options, until: until(limit) };
     let leg = bind(over, place, &wanted)?;
     let explanation = Explanation::all("", Verdict::Excluded, "");
-    let binding = Binding::of_leg(leg, interface.clone(), explanation, options)?;
+    let binding = Binding::of_path(leg, interface.clone(), explanation, options)?;
     let binding = binding.with_limit(Limit::Within(limit));
     let bytes = crate::stub::ask(&binding, DESCRIBE)?;
     description_from_bytes(&bytes).ok_or_else(|| refused(0, "its answer is not readable".into()))

@@ -11,7 +11,7 @@ use crate::call::PathKind;
 ///
 /// let (explanation, _) = peregrine::explain("surely-nobody-exports-this", &BindOptions::default());
 /// assert_eq!(explanation.chosen(), None);
-/// let [local, ..] = explanation.rungs();
+/// let local = &explanation.candidates()[0];
 /// assert_eq!((local.path, local.verdict), (PathKind::Local, Verdict::Failed));
 /// assert!(local.reason.contains("no such export"));
 /// println!("{explanation}");
@@ -19,12 +19,12 @@ use crate::call::PathKind;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
     pub(super) address: String,
-    pub(super) rungs: [Rung; 4],
+    pub(super) candidates: Vec<Candidate>,
 }
 
 /// One path, and what became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rung {
+pub struct Candidate {
     /// Which path.
     pub path: PathKind,
     /// Whether it was taken.
@@ -59,14 +59,16 @@ impl fmt::Display for Verdict {
 }
 
 /// The paths, the fastest first.
-pub(super) const LADDER: [PathKind; 4] =
-    [PathKind::Local, PathKind::Ethernet, PathKind::Udp, PathKind::Tcp];
+pub(super) const PATHS: &[PathKind] =
+    &[PathKind::Local, PathKind::Ethernet, PathKind::Udp, PathKind::Tcp];
 
 impl Explanation {
     /// All paths with the same verdict.
     pub(crate) fn all(address: &str, verdict: Verdict, reason: &str) -> Self {
-        let rungs = LADDER.map(|path| Rung { path, verdict, reason: reason.to_owned() });
-        Self { address: address.to_owned(), rungs }
+        let candidate =
+            |path: &PathKind| Candidate { path: *path, verdict, reason: reason.to_owned() };
+        let candidates = PATHS.iter().map(candidate).collect();
+        Self { address: address.to_owned(), candidates }
     }
 
     /// The address that was bound, as it was written.
@@ -74,30 +76,33 @@ impl Explanation {
         &self.address
     }
 
-    /// All four: local, ethernet, udp, tcp.
-    pub const fn rungs(&self) -> &[Rung; 4] {
-        &self.rungs
+    /// All paths, the fastest first.
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates
     }
 
     /// The path that was chosen; `None` if none works, or if calls leave no process.
     pub fn chosen(&self) -> Option<PathKind> {
-        let mut chosen = self.rungs.iter().filter(|rung| rung.verdict == Verdict::Chosen);
-        chosen.next().map(|rung| rung.path)
+        let mut chosen =
+            self.candidates.iter().filter(|candidate| candidate.verdict == Verdict::Chosen);
+        chosen.next().map(|candidate| candidate.path)
     }
 
     /// The chosen path and what carries its calls, in one line.
     pub fn summary(&self) -> String {
-        let mut chosen = self.rungs.iter().filter(|rung| rung.verdict == Verdict::Chosen);
+        let mut chosen =
+            self.candidates.iter().filter(|candidate| candidate.verdict == Verdict::Chosen);
         match chosen.next() {
             None => "no path".to_owned(),
-            Some(Rung { path, reason, .. }) if reason.is_empty() => path.to_string(),
-            Some(Rung { path, reason, .. }) => format!("{path}: {reason}"),
+            Some(Candidate { path, reason, .. }) if reason.is_empty() => path.to_string(),
+            Some(Candidate { path, reason, .. }) => format!("{path}: {reason}"),
         }
     }
 
     pub(super) fn set(&mut self, path: PathKind, verdict: Verdict, reason: String) {
-        if let Some(rung) = self.rungs.iter_mut().find(|rung| rung.path == path) {
-            (rung.verdict, rung.reason) = (verdict, reason);
+        if let Some(candidate) = self.candidates.iter_mut().find(|candidate| candidate.path == path)
+        {
+            (candidate.verdict, candidate.reason) = (verdict, reason);
         }
     }
 }
@@ -105,9 +110,9 @@ impl Explanation {
 impl fmt::Display for Explanation {
     /// A line for each path.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, rung) in self.rungs.iter().enumerate() {
-            let Rung { path, verdict, reason } = rung;
-            let end = if i + 1 < self.rungs.len() { "\n" } else { "" };
+        for (i, candidate) in self.candidates.iter().enumerate() {
+            let Candidate { path, verdict, reason } = candidate;
+            let end = if i + 1 < self.candidates.len() { "\n" } else { "" };
             match reason.is_empty() {
                 true => write!(f, "{path:<9} {verdict}{end}")?,
                 false => write!(f, "{path:<9} {verdict:<10}  {reason}{end}")?,

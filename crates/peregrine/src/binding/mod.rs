@@ -4,28 +4,28 @@ mod bound;
 mod compare;
 mod datagram;
 mod explain;
-mod ladder;
 mod options;
 mod rebind;
+mod select;
 mod session;
 mod stream;
 mod told;
 
-pub use explain::{Explanation, Rung, Verdict};
+pub use explain::{Candidate, Explanation, Verdict};
 pub use options::{BindOptions, EthernetDevice};
 pub use rebind::Rebind;
 pub use told::{exports, stat};
 
-pub(crate) use self::bound::{Bound, Leg};
-use self::ladder::Unbound;
+pub(crate) use self::bound::{Bound, BoundPath};
 use self::rebind::Home;
+use self::select::Unbound;
 
 use core::fmt;
 use std::sync::Arc;
 
 use crate::call::{Frames, Limit, PathKind, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::interface::{Digest, Known};
+use crate::interface::{Digest, InterfaceRef};
 use crate::path::in_process::InProcess;
 pub use crate::path::local::Description;
 
@@ -74,7 +74,7 @@ impl Clone for Binding {
 /// If there is no such export, it does not serve this user, or does not answer within 5 seconds.
 pub fn describe(address: &str) -> Result<Description, CallError> {
     let limit = BindOptions::default().bind_limit;
-    ladder::describe(address, limit).map_err(|error| error.at(address))
+    select::describe(address, limit).map_err(|error| error.at(address))
 }
 
 /// Binds to an address as a client of any interface does, says which path that takes and why none of the
@@ -88,7 +88,7 @@ pub fn describe(address: &str) -> Result<Description, CallError> {
 /// assert_eq!(bound.is_ok(), explanation.chosen().is_some());
 /// ```
 pub fn explain(address: &str, options: &BindOptions) -> (Explanation, Result<(), CallError>) {
-    match Binding::try_bind(address, Known::none(), None, options) {
+    match Binding::try_bind(address, InterfaceRef::none(), None, options) {
         Ok(binding) => (binding.explain(), Ok(())),
         Err(unbound) => {
             let (error, explanation) = unbound.into_parts();
@@ -107,7 +107,7 @@ impl Binding {
     /// If there is no such export, it does not serve this user, or its interface differs.
     pub fn bind(
         address: &str,
-        interface: impl Into<Known>,
+        interface: impl Into<InterfaceRef>,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let interface = interface.into();
@@ -120,12 +120,12 @@ impl Binding {
     /// # Errors
     /// As [`Binding::bind`].
     pub fn bind_any(address: &str, options: &BindOptions) -> Result<Self, CallError> {
-        Ok(Self::try_bind(address, Known::none(), None, options)?)
+        Ok(Self::try_bind(address, InterfaceRef::none(), None, options)?)
     }
 
     fn try_bind(
         address: &str,
-        interface: Known,
+        interface: InterfaceRef,
         digest: Option<Digest>,
         options: &BindOptions,
     ) -> Result<Self, Unbound> {
@@ -135,9 +135,9 @@ impl Binding {
     }
 
     /// A binding by a way that was found otherwise, and that is not bound again.
-    pub(crate) fn of_leg(
-        leg: Leg,
-        interface: Known,
+    pub(crate) fn of_path(
+        leg: BoundPath,
+        interface: InterfaceRef,
         explanation: Explanation,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
@@ -163,10 +163,11 @@ impl Binding {
         let count = options.room_for(bytes);
         let frames = Frames::private(count, options.astacks, bytes).expect("memory for the frames");
         let order = serve.byte_order();
-        let leg = Leg { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames), order };
+        let leg =
+            BoundPath { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames), order };
         let why = "the object is in this process";
         let explanation = Explanation::all("in-process", Verdict::NotNeeded, why);
-        Self::of_leg(leg, interface, explanation, options).expect("memory for the fork mark")
+        Self::of_path(leg, interface, explanation, options).expect("memory for the fork mark")
     }
 
     /// The same binding with another limit to how long calls wait.
@@ -185,7 +186,7 @@ impl Binding {
     /// let echo = EchoClient::in_process(Same);
     /// let explanation = echo.binding().explain();
     /// assert_eq!(explanation.chosen(), None);
-    /// assert!(explanation.rungs()[0].reason.contains("in this process"));
+    /// assert!(explanation.candidates()[0].reason.contains("in this process"));
     /// ```
     pub fn explain(&self) -> Explanation {
         let bound = self.now();
@@ -204,7 +205,7 @@ impl Binding {
     }
 
     /// The interface that the client was compiled with.
-    pub fn interface(&self) -> &Known {
+    pub fn interface(&self) -> &InterfaceRef {
         &self.home.interface
     }
 

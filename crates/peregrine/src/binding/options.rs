@@ -4,10 +4,10 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use super::Rebind;
-use crate::call::{Limit, Short, Wait};
+use crate::call::{Limit, OnExhausted, Wait};
 use crate::device::By;
 use crate::directory::Directory;
-use crate::interface::Known;
+use crate::interface::InterfaceRef;
 use crate::limits;
 use crate::path::local::RegionLayout;
 
@@ -67,7 +67,7 @@ impl EthernetDevice {
 #[must_use]
 pub struct BindOptions {
     pub(crate) astacks: u32,
-    pub(crate) short: Short,
+    pub(crate) short: OnExhausted,
     pub(crate) message_bytes: Option<usize>,
     pub(crate) wait: Wait,
     pub(crate) limit: Limit,
@@ -84,7 +84,7 @@ impl Default for BindOptions {
     fn default() -> Self {
         Self {
             astacks: limits::ASTACKS,
-            short: Short::Wait,
+            short: OnExhausted::Wait,
             message_bytes: None,
             wait: Wait::Adaptive,
             limit: Limit::None,
@@ -101,7 +101,7 @@ impl Default for BindOptions {
 
 impl BindOptions {
     /// Calls in flight at one time, 1 to [`limits::ASTACKS_MAX`]; more callers wait, unless
-    /// [`BindOptions::short_of_astacks`] says otherwise.
+    /// [`BindOptions::on_exhausted`] says otherwise.
     ///
     /// # Panics
     /// If it is out of that range.
@@ -113,10 +113,10 @@ impl BindOptions {
 
     /// What a caller does that finds all A-stacks used: it waits for one unless set.
     ///
-    /// With [`Short::More`] there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for as many as
+    /// With [`OnExhausted::More`] there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for as many as
     /// were asked for with [`BindOptions::astacks`] if that is more, as far as the server grants
     /// them; beyond that, callers wait.
-    pub const fn short_of_astacks(mut self, short: Short) -> Self {
+    pub const fn on_exhausted(mut self, short: OnExhausted) -> Self {
         self.short = short;
         self
     }
@@ -204,8 +204,8 @@ impl BindOptions {
     /// come into use.
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
         match self.short {
-            Short::Wait => self.astacks,
-            Short::More => self.astacks.max(
+            OnExhausted::Wait => self.astacks,
+            OnExhausted::More => self.astacks.max(
                 limits::ASTACKS_SPARSE.min(
                     RegionLayout::at_most(limits::ASTACKS_SPARSE, bytes)
                         .map_or(1, |layout| layout.count),
@@ -215,7 +215,7 @@ impl BindOptions {
     }
 
     /// The size of A-stack that an interface needs under these options.
-    pub(crate) fn message_bytes_for(&self, interface: &Known) -> usize {
+    pub(crate) fn message_bytes_for(&self, interface: &InterfaceRef) -> usize {
         let wanted = self.message_bytes.unwrap_or(limits::MESSAGE_BYTES);
         wanted
             .max(interface.message_bytes())
@@ -231,7 +231,7 @@ mod tests {
     fn room_is_what_was_asked_for_and_for_more_what_fits() {
         let options = BindOptions::default().astacks(3);
         assert_eq!(options.room_for(4096), 3);
-        let more = options.short_of_astacks(Short::More);
+        let more = options.on_exhausted(OnExhausted::More);
         assert_eq!(more.room_for(4096), limits::ASTACKS_SPARSE);
         assert_eq!(more.clone().astacks(100).room_for(4096), 100);
         // A region has 8 GiB at most; what was asked for is asked for, and refused, as ever.

@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use super::BindOptions;
 use super::bound::Bound;
-use super::ladder::{self, Climbed, Unbound};
+use super::select::{self, Selected, Unbound};
 use super::session::{hold, until};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::interface::{Digest, Known};
+use crate::interface::{Digest, InterfaceRef};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// What a binding does whose server has gone, when it is called.
@@ -43,7 +43,7 @@ const LONG: Duration = Duration::from_millis(500);
 /// What all that a binding is, was and will be have in common.
 pub(crate) struct Home {
     pub(super) address: String,
-    pub(super) interface: Known,
+    pub(super) interface: InterfaceRef,
     digest: Option<Digest>,
     options: BindOptions,
     /// What it was bound to last, if it ever was bound again.
@@ -67,7 +67,7 @@ const fn is_final(kind: Kind) -> bool {
 impl Home {
     pub(super) fn new(
         address: &str,
-        interface: Known,
+        interface: InterfaceRef,
         digest: Option<Digest>,
         options: &BindOptions,
     ) -> Self {
@@ -84,12 +84,12 @@ impl Home {
     pub(super) fn bind(&self) -> Result<Bound, Unbound> {
         let limit = until(self.options.bind_limit);
         let Self { address, interface, digest, options, .. } = self;
-        let climbed = ladder::climb(address, interface, *digest, options, limit)?;
-        self.bound(climbed)
+        let selected = select::select(address, interface, *digest, options, limit)?;
+        self.bound(selected)
     }
 
-    fn bound(&self, climbed: Climbed) -> Result<Bound, Unbound> {
-        let Climbed { leg, numbers, explanation } = climbed;
+    fn bound(&self, selected: Selected) -> Result<Bound, Unbound> {
+        let Selected { leg, numbers, explanation } = selected;
         let told = explanation.clone();
         Bound::new(leg, numbers, self.interface.clone(), explanation, self.options.short)
             .map_err(|error| Unbound::new(error.at(&self.address), told))
@@ -163,8 +163,8 @@ impl Home {
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
         }
         let Self { address, interface, digest, options, .. } = self;
-        let climbed = ladder::climb(address, interface, *digest, options, until);
-        let bound = climbed.and_then(|climbed| self.bound(climbed)).inspect_err(|_| {
+        let selected = select::select(address, interface, *digest, options, until);
+        let bound = selected.and_then(|selected| self.bound(selected)).inspect_err(|_| {
             // Where nobody answers, calls are not to wait for that one after the other.
             let (now, took) = (Instant::now(), begun.elapsed());
             *quiet = (took >= LONG).then_some(now + took);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::ladder::Wanted;
-use super::{BindOptions, Leg};
+use super::select::Wanted;
+use super::{BindOptions, BoundPath};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::directory;
 use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
@@ -80,8 +80,8 @@ impl CallPath for Member {
         self.path.is_alive()
     }
 
-    fn let_go(&self, frame: u32) -> bool {
-        self.path.let_go(frame)
+    fn is_released(&self, frame: u32) -> bool {
+        self.path.is_released(frame)
     }
 }
 
@@ -359,7 +359,7 @@ pub(super) fn until(limit: Duration) -> Instant {
 }
 
 /// Binds to a name of this machine.
-pub(super) fn bind(wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+pub(super) fn bind(wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let socket = directory::resolve(wanted.name, wanted.until)?;
     bind_socket(socket, wanted)
 }
@@ -368,7 +368,7 @@ fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
     move |error| CallError::system(Phase::Bind, what.to_owned(), error)
 }
 
-fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, digest, options, until, .. } = *wanted;
     let credentials = socket.credentials().map_err(system("asking who serves"))?;
     let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
@@ -422,7 +422,7 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<Leg, CallError>
         block_cost();
     }
     let path = Box::new(Member { path, end: Arc::clone(&joined.end), joined: Some(joined) });
-    Ok(Leg { path, frames, order })
+    Ok(BoundPath { path, frames, order })
 }
 
 /// Maps the region of a new session, and has it watched.

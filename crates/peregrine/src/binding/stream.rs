@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::ladder::Wanted;
+use super::select::Wanted;
 use super::session::{byte_order, hold, refused, until};
-use super::{BindOptions, Leg};
+use super::{BindOptions, BoundPath};
 use crate::address::Place;
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::device::tcp::Stream;
@@ -72,8 +72,8 @@ impl CallPath for Member {
         self.path.is_alive()
     }
 
-    fn let_go(&self, frame: u32) -> bool {
-        self.path.let_go(frame)
+    fn is_released(&self, frame: u32) -> bool {
+        self.path.is_released(frame)
     }
 }
 
@@ -209,7 +209,7 @@ fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
 }
 
 /// Binds to a name at a place.
-pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
     let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // As many as there is address space for: memory that was never touched costs nothing.
@@ -267,7 +267,7 @@ pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<Leg, CallError>
         block_cost();
     }
     let frames = Arc::clone(&path.connection.frames);
-    Ok(Leg { path: Box::new(Member { path, joined }), frames, order })
+    Ok(BoundPath { path: Box::new(Member { path, joined }), frames, order })
 }
 
 /// Makes a connection of a socket on which one has bound, and has it watched.

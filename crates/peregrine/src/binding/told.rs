@@ -10,8 +10,8 @@ use crate::address::Address;
 use crate::counters::{self, PAGE_BYTES, Stat};
 use crate::directory::{Directory as _, Hosts};
 use crate::error::{CallError, Kind, unusable_memory};
+use crate::server_info::{Exported, ServerInfo as _, ServerInfoClient};
 use crate::sys::Memory;
-use crate::tells::{Exported, Tells as _, TellsClient};
 
 /// What a server has counted: the one that exports a name of this machine, which must be of this user
 /// (root may ask any), or one at a place, such as `@fs.example.org`, which may tell less.
@@ -72,10 +72,10 @@ fn elsewhere(address: &Address) -> Option<Address> {
     offers.first().map(Address::of_server)
 }
 
-fn at(address: &Address) -> Result<TellsClient, CallError> {
+fn at(address: &Address) -> Result<ServerInfoClient, CallError> {
     let options = BindOptions::default();
     let limit = options.bind_limit;
-    TellsClient::bind_with(&address.to_string(), &options.timeout(limit))
+    ServerInfoClient::bind_with(&address.to_string(), &options.timeout(limit))
 }
 
 /// What the server of a name of this machine has counted.

@@ -2,7 +2,7 @@
 
 use super::request::Refusal;
 use super::{Reply, Request, Serve, Served};
-use crate::interface::Known;
+use crate::interface::InterfaceRef;
 use crate::sys::Fragile;
 use crate::value::ByteOrder;
 use core::any::Any;
@@ -20,7 +20,7 @@ impl<S: Serve> Exported<S> {
 }
 
 impl<S: Serve> Serve for Exported<S> {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         self.0.interface()
     }
 

@@ -1,7 +1,7 @@
 //! `Frames`: the call frames (A-stacks) of a session, taken and given back without a virtual call.
 //!
 //! Firefly's Starter and Ender: a thread tries the frame that it used before. LRPC's uncommon case:
-//! if none is free the caller waits or more are made, as [`Short`] says. Who has which frame, and
+//! if none is free the caller waits or more are made, as [`OnExhausted`] says. Who has which frame, and
 //! how callers wait in order, stands in `turns.rs`; here is where the frames are.
 
 use core::cell::Cell;
@@ -12,7 +12,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::Short;
+use super::OnExhausted;
 use super::turns::{Patience, Turns};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
@@ -40,13 +40,13 @@ pub struct FrameLayout {
 /// was never used has no pages, so a frame that is not active costs 128 bytes here.
 ///
 /// ```
-/// use peregrine::Short;
+/// use peregrine::OnExhausted;
 /// use peregrine::call::Frames;
 ///
 /// let frames = Frames::private(4, 1, 4096)?;
-/// let one = frames.take(|| None, |_| true, Short::Wait).expect("a free frame");
+/// let one = frames.take(|| None, |_| true, OnExhausted::Wait).expect("a free frame");
 /// // The only active frame is taken: another one becomes active.
-/// let two = frames.take(|| None, |_| true, Short::More).expect("a new frame");
+/// let two = frames.take(|| None, |_| true, OnExhausted::More).expect("a new frame");
 /// assert_ne!(one.index(), two.index());
 /// assert_eq!(frames.active(), 2);
 /// # Ok::<(), std::io::Error>(())
@@ -127,7 +127,7 @@ impl Frames {
     }
 
     /// Takes a frame. While there is none, does as `short` says; who waits, waits in the order of
-    /// coming, until `deadline`. `let_go` returns whether the server has let go of a captured frame.
+    /// coming, until `deadline`. `is_released` returns whether the server has let go of a captured frame.
     /// It may be asked on behalf of another caller, and must not take frames itself. It is asked
     /// without any lock of this pool, and may use the rest of it.
     ///
@@ -136,12 +136,12 @@ impl Frames {
     pub fn take(
         &self,
         deadline: impl FnOnce() -> Option<Instant>,
-        let_go: impl Fn(u32) -> bool,
-        short: Short,
+        is_released: impl Fn(u32) -> bool,
+        short: OnExhausted,
     ) -> Option<Taken<'_>> {
         match self.turns.take(thread_index()) {
             Some(index) => Some(Taken { frames: self, index }),
-            None => self.take_slowly(deadline(), &let_go, short),
+            None => self.take_slowly(deadline(), &is_released, short),
         }
     }
 
@@ -151,24 +151,24 @@ impl Frames {
     fn take_slowly(
         &self,
         deadline: Option<Instant>,
-        let_go: &dyn Fn(u32) -> bool,
-        short: Short,
+        is_released: &dyn Fn(u32) -> bool,
+        short: OnExhausted,
     ) -> Option<Taken<'_>> {
         // A procedure's own call may be what those who have the others wait for.
-        let short = if super::inside().is_some() { Short::More } else { short };
+        let short = if super::inside().is_some() { OnExhausted::More } else { short };
         let left = || {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
         };
         let patience = Patience { left: &left, look_every: self.look_every };
-        let index = self.turns.take_slowly(thread_index(), &patience, let_go, short)?;
+        let index = self.turns.take_slowly(thread_index(), &patience, is_released, short)?;
         Some(Taken { frames: self, index })
     }
 
-    /// Takes back captured frames of which `let_go` says that the server has let go. Otherwise they
+    /// Takes back captured frames of which `is_released` says that the server has let go. Otherwise they
     /// come back when a caller finds no other frame, and until then are neither free nor shrunk.
-    pub fn reclaim(&self, let_go: &dyn Fn(u32) -> bool) {
-        self.turns.reclaim(let_go);
+    pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
+        self.turns.reclaim(is_released);
     }
 
     /// Gives back what a burst of calls made active; to be called about once a second.
@@ -293,15 +293,15 @@ mod tests {
 
     impl Frames {
         fn wait(&self) -> Option<Taken<'_>> {
-            self.take(|| None, |_| false, Short::Wait)
+            self.take(|| None, |_| false, OnExhausted::Wait)
         }
 
         fn wait_for(&self, limit: Duration) -> Option<Taken<'_>> {
-            self.take(|| Some(Instant::now() + limit), |_| false, Short::Wait)
+            self.take(|| Some(Instant::now() + limit), |_| false, OnExhausted::Wait)
         }
 
         fn more(&self) -> Taken<'_> {
-            self.take(|| None, |_| false, Short::More).expect("one more")
+            self.take(|| None, |_| false, OnExhausted::More).expect("one more")
         }
 
         /// Returns when so many callers wait.
@@ -519,21 +519,21 @@ mod tests {
             false
         };
         let late = || Some(Instant::now());
-        assert!(frames.take(late, held, Short::Wait).is_none());
+        assert!(frames.take(late, held, OnExhausted::Wait).is_none());
         assert!(asked.lock().unwrap().iter().all(|index| *index == 0));
         assert!(!asked.lock().unwrap().is_empty());
         // It is as good as taken: who does not wait gets another.
-        assert_eq!(frames.take(late, held, Short::More).map(|taken| taken.index()), Some(1));
-        let second = frames.take(late, held, Short::More).unwrap();
+        assert_eq!(frames.take(late, held, OnExhausted::More).map(|taken| taken.index()), Some(1));
+        let second = frames.take(late, held, OnExhausted::More).unwrap();
         // Nobody says so when it is let go; who waits finds out.
-        let let_go = AtomicBool::new(false);
+        let is_released = AtomicBool::new(false);
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
-                let let_go = |_| let_go.load(Ordering::Relaxed);
-                frames.take(|| None, let_go, Short::Wait).unwrap().index()
+                let is_released = |_| is_released.load(Ordering::Relaxed);
+                frames.take(|| None, is_released, OnExhausted::Wait).unwrap().index()
             });
             frames.until_waiting(1);
-            let_go.store(true, Ordering::Relaxed);
+            is_released.store(true, Ordering::Relaxed);
             assert_eq!(waits.join().unwrap(), 0);
         });
         // It is a frame like any other again.
@@ -549,18 +549,18 @@ mod tests {
             first.capture();
             second
         };
-        let let_go = AtomicBool::new(false);
+        let is_released = AtomicBool::new(false);
         thread::scope(|scope| {
             // The first in the queue cannot tell, the second can.
             let first = scope.spawn(|| frames.wait().unwrap().index());
             frames.until_waiting(1);
             let tells = scope.spawn(|| {
-                let let_go = |_| let_go.load(Ordering::Relaxed);
-                frames.take(|| None, let_go, Short::Wait).unwrap().index()
+                let is_released = |_| is_released.load(Ordering::Relaxed);
+                frames.take(|| None, is_released, OnExhausted::Wait).unwrap().index()
             });
             frames.until_waiting(2);
             let captured = 1 - second.index();
-            let_go.store(true, Ordering::Relaxed);
+            is_released.store(true, Ordering::Relaxed);
             assert_eq!(first.join().unwrap(), captured);
             tells.join().unwrap();
         });
@@ -589,8 +589,11 @@ mod tests {
                     0 => Some(Instant::now() + Duration::from_micros((state >> 8) as u64 % 50)),
                     _ => None,
                 };
-                let short =
-                    if next(&mut state).is_multiple_of(64) { Short::More } else { Short::Wait };
+                let short = if next(&mut state).is_multiple_of(64) {
+                    OnExhausted::More
+                } else {
+                    OnExhausted::Wait
+                };
                 let Some(taken) = frames.take(|| limit, |_| true, short) else {
                     assert!(limit.is_some(), "it gave up without a deadline");
                     continue;
@@ -621,7 +624,7 @@ mod tests {
         });
         assert!(start.elapsed() < LONG, "somebody slept until he looked by himself");
         assert_eq!(frames.turns.waiting(), 0);
-        let all = || frames.take(|| Some(Instant::now()), |_| true, Short::Wait);
+        let all = || frames.take(|| Some(Instant::now()), |_| true, OnExhausted::Wait);
         let all: Vec<_> = (0..frames.active()).map_while(|_| all()).collect();
         assert_eq!(all.len() as u32, frames.active(), "a frame was lost");
     }

@@ -100,13 +100,13 @@ pub enum Wait {
 /// What a caller does that finds no A-stack free (LRPC: "the client waits or more are made").
 ///
 /// ```
-/// use peregrine::{BindOptions, Short};
+/// use peregrine::{BindOptions, OnExhausted};
 ///
 /// // As many calls at a time as come, up to the server's bound.
-/// let options = BindOptions::default().astacks(2).short_of_astacks(Short::More);
+/// let options = BindOptions::default().astacks(2).on_exhausted(OnExhausted::More);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Short {
+pub enum OnExhausted {
     /// Waits until one is given back, in the order of coming; so the number of A-stacks is a
     /// bound to the calls in flight.
     #[default]
@@ -176,7 +176,7 @@ pub trait CallPath: Send + Sync {
     }
 
     /// Whether a captured frame has been let go by the server and may be taken again.
-    fn let_go(&self, frame: u32) -> bool;
+    fn is_released(&self, frame: u32) -> bool;
 }
 
 /// How a message lies in its space: everything is checked against the space's size once.
@@ -404,7 +404,7 @@ mod tests {
         outs: &mut [OutBlock<'_>],
         body: impl FnOnce(&mut Call<'_, '_, '_>) -> T,
     ) -> T {
-        let frame = frames.take(|| None, |_| true, Short::Wait).expect("a frame");
+        let frame = frames.take(|| None, |_| true, OnExhausted::Wait).expect("a frame");
         let mut head = Writer::new(frame.call_space());
         (0..blocks.len() as u64 * 3).for_each(|n| head.plain(&n).unwrap());
         let windows: Vec<_> = blocks.iter().map(|block| Window::from(*block).into()).collect();

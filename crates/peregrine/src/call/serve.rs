@@ -3,7 +3,7 @@
 use super::request::Refusal;
 use super::{PING, Reply, Request};
 use crate::error::{Executed, Kind};
-use crate::interface::Known;
+use crate::interface::InterfaceRef;
 use crate::limits;
 use crate::stats::{self, Copy};
 use crate::value::{
@@ -16,7 +16,7 @@ pub type Served = Result<(), Refusal>;
 /// A server stub: takes the arguments, calls the object, puts the result in its place.
 pub trait Serve: Send + Sync {
     /// What is served.
-    fn interface(&self) -> Known;
+    fn interface(&self) -> InterfaceRef;
 
     /// The byte order of the values that it takes and gives, which clients are told when they bind.
     #[doc(hidden)]

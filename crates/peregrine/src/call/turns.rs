@@ -61,7 +61,7 @@ use std::sync::Arc;
 
 use self::queue::{Joined, Lock, Queue, State};
 use self::slots::{CAPTURED, EMPTY, FREE, Slots, TAKEN, UNUSED};
-use super::Short;
+use super::OnExhausted;
 use crate::sync::Mutex;
 use crate::sys;
 
@@ -176,10 +176,10 @@ impl<M: Machine> Turns<M> {
         &self,
         hint: u32,
         patience: &Patience<'_>,
-        let_go: &dyn Fn(u32) -> bool,
-        short: Short,
+        is_released: &dyn Fn(u32) -> bool,
+        short: OnExhausted,
     ) -> Option<u32> {
-        let looks = if short == Short::Wait { M::LOOKS } else { 1 };
+        let looks = if short == OnExhausted::Wait { M::LOOKS } else { 1 };
         for look in 0..looks {
             if look > 0 {
                 M::offer_processor();
@@ -191,7 +191,7 @@ impl<M: Machine> Turns<M> {
             let taken = self.slots.take_free(hint, open);
             // Asking a path may take a system call for each frame: once is enough.
             let taken = taken.or_else(|| match look {
-                0 => self.slots.recover_any(open, let_go),
+                0 => self.slots.recover_any(open, is_released),
                 _ => None,
             });
             if taken.is_some() {
@@ -200,12 +200,12 @@ impl<M: Machine> Turns<M> {
         }
         if self.slots.open.peek() == 0 && self.until_look(patience.look_every / 8).is_zero() {
             // Others wait: what is found is theirs. All callers together do this now and then.
-            self.look(let_go);
+            self.look(is_released);
         }
         match self.queue.inner.join(&self.slots, hint, short) {
             Joined::Taken(index) => Some(index),
             Joined::Waits { ticket, waiter, looks } => {
-                Place { turns: self, waiter, ticket, looks }.wait(patience, let_go)
+                Place { turns: self, waiter, ticket, looks }.wait(patience, is_released)
             }
         }
     }
@@ -239,10 +239,10 @@ impl<M: Machine> Turns<M> {
     }
 
     /// Looks for frames that came back without a notice, on behalf of those that wait.
-    fn look(&self, let_go: &dyn Fn(u32) -> bool) {
+    fn look(&self, is_released: &dyn Fn(u32) -> bool) {
         self.queue.looked.store(M::clock());
         self.hand_over_free();
-        self.reclaim(let_go);
+        self.reclaim(is_released);
     }
 
     fn hand_over_free(&self) {
@@ -251,7 +251,7 @@ impl<M: Machine> Turns<M> {
         }
     }
 
-    /// Leaves a frame to the server: it comes back, without a notice, when `let_go` says so.
+    /// Leaves a frame to the server: it comes back, without a notice, when `is_released` says so.
     pub(super) fn capture(&self, index: u32) {
         self.slots.at(index).state.store(CAPTURED);
     }
@@ -279,9 +279,9 @@ impl<M: Machine> Turns<M> {
 
     /// Takes back captured frames of which the server has let go, for callers who need no other
     /// frame do not look at them.
-    pub(super) fn reclaim(&self, let_go: &dyn Fn(u32) -> bool) {
+    pub(super) fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         for index in 0..self.active() {
-            if self.slots.recover(index, let_go) {
+            if self.slots.recover(index, is_released) {
                 self.give_back(index);
             }
         }
@@ -319,7 +319,7 @@ struct Place<'a, M: Machine> {
 }
 
 impl<M: Machine> Place<'_, M> {
-    fn wait(mut self, patience: &Patience<'_>, let_go: &dyn Fn(u32) -> bool) -> Option<u32> {
+    fn wait(mut self, patience: &Patience<'_>, is_released: &dyn Fn(u32) -> bool) -> Option<u32> {
         let mut seen = NOTHING;
         loop {
             // Asked first: what comes too late is of more use to the next one.
@@ -339,7 +339,7 @@ impl<M: Machine> Place<'_, M> {
                 left = left.min(self.turns.until_look(patience.look_every));
             }
             if left.is_zero() {
-                self.turns.look(let_go);
+                self.turns.look(is_released);
                 self.looks = self.turns.queue.inner.pass_look(self.ticket);
             } else {
                 self.waiter.given.sleep(seen, left);
@@ -526,11 +526,11 @@ mod tests {
                 let left = || {
                     if asked.fetch_add(1, Ordering::Relaxed) == 0 { LONG } else { Duration::ZERO }
                 };
-                turns.take_slowly(0, &waits(&left), &|_| false, Short::Wait)
+                turns.take_slowly(0, &waits(&left), &|_| false, OnExhausted::Wait)
             });
             until(|| turns.waiting() == 1);
-            let next =
-                scope.spawn(|| turns.take_slowly(0, &waits(&patient()), &|_| false, Short::Wait));
+            let next = scope
+                .spawn(|| turns.take_slowly(0, &waits(&patient()), &|_| false, OnExhausted::Wait));
             until(|| turns.waiting() == 2);
             turns.give_back(0);
             assert_eq!(hasty.join().unwrap(), None);
@@ -545,9 +545,9 @@ mod tests {
         assert_eq!(turns.take(0), Some(0));
         thread::scope(|scope| {
             let panics = scope.spawn(|| {
-                let let_go = |_| panic!("nobody can tell");
+                let is_released = |_| panic!("nobody can tell");
                 let patience = Patience { left: &patient(), look_every: Duration::from_millis(1) };
-                turns.take_slowly(0, &patience, &let_go, Short::Wait)
+                turns.take_slowly(0, &patience, &is_released, OnExhausted::Wait)
             });
             until(|| turns.waiting() == 1);
             turns.capture(0);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::error::{Executed, Kind};
-use crate::interface::Known;
+use crate::interface::InterfaceRef;
 use crate::limits;
 use crate::sys::Memory;
 use crate::value::{Arrives, Arriving, Lent, Out, Reader, Space, Value, Writer};
@@ -25,7 +25,7 @@ struct Echo {
 }
 
 impl Serve for Echo {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         unreachable!("nobody binds")
     }
 
@@ -131,7 +131,7 @@ impl Default for Sends {
 impl Sends {
     fn call(&self, serve: &dyn Serve, way: Way, bytes: usize) -> Gets {
         let frames = frames(bytes);
-        let frame = frames.take(|| None, |_| true, Short::Wait).expect("a frame");
+        let frame = frames.take(|| None, |_| true, OnExhausted::Wait).expect("a frame");
         let mut head = Writer::new(frame.call_space());
         head.plain(&self.number).unwrap();
         head.count(self.text.len()).unwrap();
@@ -623,7 +623,7 @@ fn with_reply<T>(
     body: impl FnOnce(&mut Call<'_, '_, '_>) -> T,
 ) -> T {
     let frames = frames(BYTES);
-    let frame = frames.take(|| None, |_| true, Short::Wait).expect("a frame");
+    let frame = frames.take(|| None, |_| true, OnExhausted::Wait).expect("a frame");
     frame.reply_to().write(0, reply).expect("room");
     let mut head = Writer::new(frame.call_space());
     let [mut one, mut other] = outs.map(Out::from);
@@ -689,7 +689,7 @@ fn a_message_put_in_parts_is_the_same_wherever_they_meet() {
     let source: Vec<u8> = (1..=200).collect();
     let put = |parts: &[usize]| {
         let frames = frames(BYTES);
-        let frame = frames.take(|| None, |_| true, Short::Wait).expect("a frame");
+        let frame = frames.take(|| None, |_| true, OnExhausted::Wait).expect("a frame");
         frame.call_space().write(0, &[0xaa; 512]).expect("room");
         let mut head = Writer::new(frame.call_space());
         head.plain(&7u8).unwrap();
@@ -732,7 +732,7 @@ impl Departs for Straight {
 struct Raw(Answer, Vec<u8>);
 
 impl Serve for Raw {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         unreachable!("nobody binds")
     }
 
@@ -773,7 +773,7 @@ impl CallPath for Nowhere {
     fn is_alive(&self) -> bool {
         true
     }
-    fn let_go(&self, _: u32) -> bool {
+    fn is_released(&self, _: u32) -> bool {
         true
     }
 }

@@ -15,7 +15,7 @@ use super::layout::{
     header, lane, lane_at, row, session, session_at, thread, thread_at,
 };
 use crate::call::{CallerInfo, PathKind};
-use crate::interface::Known;
+use crate::interface::InterfaceRef;
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys::{self, Memory};
@@ -222,7 +222,7 @@ pub(crate) struct ExportTold {
 }
 
 impl ExportTold {
-    pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &Known) -> Self {
+    pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &InterfaceRef) -> Self {
         let mut rows = page.rows();
         // The last row is of all that come then.
         let number = rows.exports.min(COUNTED_EXPORTS - 1);

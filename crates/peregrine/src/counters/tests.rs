@@ -11,7 +11,7 @@ use super::layout::{
 use super::reading::{Unreadable, read};
 use super::*;
 use crate::call::{Answer, PathKind};
-use crate::interface::{Digest, Interface, Known};
+use crate::interface::{Digest, Interface, InterfaceRef};
 use crate::limits::{COUNTED_BINDINGS, COUNTED_EXPORTS, COUNTED_SESSIONS, COUNTED_THREADS};
 use crate::sys::Memory;
 
@@ -44,7 +44,7 @@ struct Server {
 impl Server {
     fn new() -> Self {
         let page = Page::new().unwrap();
-        let export = ExportTold::new(&page, "nothing", &Known::from(&NOTHING));
+        let export = ExportTold::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
         let session = SessionTold::new(&page, &visitor(Some("[::1]:7")));
         Self { page, export, session }
     }
@@ -171,7 +171,9 @@ fn what_has_no_row_is_counted_all_the_same() {
     assert_eq!(stat.server.counts.calls, 2 * calls);
 
     let exports: Vec<_> = (0..COUNTED_EXPORTS + 3)
-        .map(|number| ExportTold::new(page, &format!("export-{number}"), &Known::from(&NOTHING)))
+        .map(|number| {
+            ExportTold::new(page, &format!("export-{number}"), &InterfaceRef::from(&NOTHING))
+        })
         .collect();
     let last = exports.last().unwrap().tally(0);
     call(&mut threads[0], &last);

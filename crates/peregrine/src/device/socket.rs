@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use super::Sends;
-use super::ethernet::{Ethernet, Node, Station, Use};
+use super::ethernet::{Ethernet, LinkPort, Node, Use};
 use super::udp::{self, Udp};
 use super::udp::{Arrival, Until};
 use crate::sys::Address;
@@ -27,7 +27,7 @@ pub(crate) enum Route {
     /// In datagrams, to there.
     Udp(SocketAddr),
     /// In frames, from this interface to that endpoint.
-    Link(Arc<Station>, Node),
+    Link(Arc<LinkPort>, Node),
 }
 
 impl PartialEq for Route {

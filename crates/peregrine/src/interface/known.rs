@@ -1,4 +1,4 @@
-//! `Known`: an interface as bindings and exports hold it, compiled or read.
+//! `InterfaceRef`: an interface as bindings and exports hold it, compiled or read.
 
 use core::fmt;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::{Described, Digest, Interface};
 /// Both are the same to whoever binds, compares and answers. Cheap to clone.
 ///
 /// ```
-/// use peregrine::interface::{Described, Known};
+/// use peregrine::interface::{Described, InterfaceRef};
 ///
 /// let text = "interface Add version 3\nadd(in a: i32, in b: i32) -> i32 or text\n";
-/// let known = Known::from(Described::parse(text)?);
+/// let known = InterfaceRef::from(Described::parse(text)?);
 /// assert_eq!((known.name(), known.version()), ("Add", 3));
 /// assert_eq!(known.canonical_text(), text);
 /// # Ok::<(), peregrine::interface::TextError>(())
 /// ```
 #[derive(Clone)]
-pub struct Known(Origin);
+pub struct InterfaceRef(Origin);
 
 #[derive(Clone)]
 enum Origin {
@@ -35,20 +35,20 @@ struct Read {
     message_bytes: usize,
 }
 
-impl From<&'static Interface> for Known {
+impl From<&'static Interface> for InterfaceRef {
     fn from(interface: &'static Interface) -> Self {
         Self(Origin::Compiled(interface))
     }
 }
 
-impl From<Described> for Known {
+impl From<Described> for InterfaceRef {
     fn from(described: Described) -> Self {
         let (digest, message_bytes) = (described.digest(), described.message_bytes());
         Self(Origin::Read(Arc::new(Read { described, digest, message_bytes })))
     }
 }
 
-impl Known {
+impl InterfaceRef {
     /// No interface at all: what is bound by it calls nothing but what every export has.
     pub(crate) const fn none() -> Self {
         const NONE: Interface = Interface {
@@ -160,17 +160,17 @@ impl Known {
     }
 }
 
-impl fmt::Debug for Known {
+impl fmt::Debug for InterfaceRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Known({} version {}, {})", self.name(), self.version(), self.digest())
+        write!(f, "InterfaceRef({} version {}, {})", self.name(), self.version(), self.digest())
     }
 }
 
-impl PartialEq for Known {
+impl PartialEq for InterfaceRef {
     /// Whether both have one identity.
     fn eq(&self, other: &Self) -> bool {
         self.digest() == other.digest()
     }
 }
 
-impl Eq for Known {}
+impl Eq for InterfaceRef {}

@@ -21,7 +21,7 @@ pub use described::{
     Described, DescribedBody, DescribedField, DescribedNamed, DescribedParameter,
     DescribedProcedure, DescribedType, DescribedVariant,
 };
-pub use known::Known;
+pub use known::InterfaceRef;
 #[cfg(feature = "json")]
 pub(crate) use text::SIMPLE;
 pub use text::TextError;

@@ -93,7 +93,7 @@ impl CallPath for InProcess {
         true
     }
 
-    fn let_go(&self, _frame: u32) -> bool {
+    fn is_released(&self, _frame: u32) -> bool {
         true
     }
 }

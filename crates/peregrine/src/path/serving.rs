@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::rows::Row;
+use super::binding_table::BindingRow;
 use crate::call::{
     Answer, CallerInfo, Calls, Nested, Ran, Refusal, Serve, extensions, leave_call, serve_call,
     serve_calls_of, tell_caller,
@@ -44,7 +44,7 @@ pub(crate) struct Begins<'a, W, G> {
 /// A call that runs.
 pub(crate) struct Guard<'a> {
     counting: &'a mut Counting,
-    row: &'a Row,
+    row: &'a BindingRow,
     bytes: u32,
     /// When the procedure began and how long it took, of calls that are timed.
     begun: Option<u64>,
@@ -67,13 +67,13 @@ impl Serving {
     #[inline]
     pub(crate) fn begin<'a>(
         &'a mut self,
-        row: &'a Row,
+        row: &'a BindingRow,
         call: Begins<'_, impl FnOnce() -> Duration, impl FnOnce() -> bool>,
         calls: impl FnOnce() -> Arc<dyn Calls>,
     ) -> Result<Guard<'a>, Refusal> {
         let Begins { number, bytes, extensions, waited, is_given_up } = call;
         if !row.admits(bytes) {
-            return Err(self.refuse(row, Row::refusal(Some(row))));
+            return Err(self.refuse(row, BindingRow::refusal(Some(row))));
         }
         if self.caller.as_ref().is_none_or(|caller| !Arc::ptr_eq(caller, &row.caller)) {
             self.turn_to(row, calls);
@@ -94,7 +94,7 @@ impl Serving {
 
     /// The next call has another caller than the last one.
     #[cold]
-    fn turn_to(&mut self, row: &Row, calls: impl FnOnce() -> Arc<dyn Calls>) {
+    fn turn_to(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
         self.caller = Some(Arc::clone(&row.caller));
         tell_caller(Some(Arc::clone(&row.caller)));
         serve_calls_of(Some(calls()));
@@ -113,7 +113,7 @@ impl Serving {
 
     /// Counts a call that does not run.
     #[cold]
-    pub(crate) fn refuse(&mut self, row: &Row, refusal: Refusal) -> Refusal {
+    pub(crate) fn refuse(&mut self, row: &BindingRow, refusal: Refusal) -> Refusal {
         self.counting.refused(Some(&row.tally));
         refusal
     }
@@ -200,7 +200,7 @@ mod tests {
     use crate::call::{PathKind, Reply, Request, Served, caller, due, extensions::Extensions};
     use crate::counters::{ExportTold, Page, Tally, ThreadKind, Visitor, read};
     use crate::error::{Executed, Kind};
-    use crate::interface::{Digest, Interface, Known};
+    use crate::interface::{Digest, Interface, InterfaceRef};
 
     static NOTHING: Interface = Interface {
         name: "Nothing",
@@ -213,8 +213,8 @@ mod tests {
     struct Nothing;
 
     impl Serve for Nothing {
-        fn interface(&self) -> Known {
-            Known::from(&NOTHING)
+        fn interface(&self) -> InterfaceRef {
+            InterfaceRef::from(&NOTHING)
         }
         fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
             Ok(())
@@ -234,7 +234,7 @@ mod tests {
     struct Server {
         page: Arc<Page>,
         serving: Serving,
-        row: Row,
+        row: BindingRow,
         calls: Arc<All>,
     }
 
@@ -253,9 +253,10 @@ mod tests {
                 from: None,
                 hardware: None,
             };
-            let told = ExportTold::new(&page, "nothing", &Known::from(&NOTHING));
+            let told = ExportTold::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = told.tally_of(&Visitor::of(&caller));
-            let row = Row::new(0, Arc::new(Nothing), Arc::new(caller), 100, Arc::default(), tally);
+            let row =
+                BindingRow::new(0, Arc::new(Nothing), Arc::new(caller), 100, Arc::default(), tally);
             Self { page, serving, row, calls: Arc::new(All(AtomicBool::new(false))) }
         }
 

@@ -16,12 +16,12 @@ use super::stop::Drain;
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
 use crate::counters::{Page, Visitor};
 use crate::device::udp::Udp;
-use crate::device::{self, By, Ethernet, Node, Station, Use};
+use crate::device::{self, By, Ethernet, LinkPort, Node, Use};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch};
+use crate::path::binding_table::BindingRow;
 use crate::path::datagram::{self as path, Hand, Host, Service, TENDED_AFTER, Work};
-use crate::path::rows::Row;
 use crate::sync::Mutex;
 use crate::sys::{self, Address};
 
@@ -106,7 +106,7 @@ impl Datagrams {
     /// # Errors
     /// Also if no interface has that address, it is no Ethernet, or this process may not.
     pub(super) fn open_link(&self, to: SocketAddr, by: By) -> io::Result<SocketAddr> {
-        let station = Station::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
+        let station = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&station, Use::Service)?;
         let node = link.node();
         self.start(device::Socket::Ethernet(link), None, self.wait)?;
@@ -219,7 +219,7 @@ impl Host for Offers {
         digest: Option<[u8; 16]>,
         bytes: u64,
         from: &Address,
-    ) -> Result<Arc<Row>, (Kind, String)> {
+    ) -> Result<Arc<BindingRow>, (Kind, String)> {
         let export = self.export(name)?;
         let bytes = export.admitted_bytes(digest, bytes)?;
         let caller = CallerInfo {
@@ -233,10 +233,17 @@ impl Host for Offers {
         };
         let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
         let tally = export.told.tally_of(&Visitor::of(&caller));
-        Ok(Arc::new(Row::new(export.number, serve, Arc::new(caller), bytes, standing, tally)))
+        Ok(Arc::new(BindingRow::new(
+            export.number,
+            serve,
+            Arc::new(caller),
+            bytes,
+            standing,
+            tally,
+        )))
     }
 
-    fn describe(&self, row: &Row) -> Option<Description> {
+    fn describe(&self, row: &BindingRow) -> Option<Description> {
         let exports = self.exports.lock();
         let export = exports.iter().find(|export| export.number == row.export)?;
         Some(export.description())

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::binding::{BindOptions, Binding};
     use crate::call::{Reply, Request, Serve, Served};
-    use crate::interface::{Digest, Interface, Known};
+    use crate::interface::{Digest, Interface, InterfaceRef};
     use crate::server::Server;
 
     static NOTHING: Interface = Interface {
@@ -120,8 +120,8 @@ mod tests {
     struct Nothing;
 
     impl Serve for Nothing {
-        fn interface(&self) -> Known {
-            Known::from(&NOTHING)
+        fn interface(&self) -> InterfaceRef {
+            InterfaceRef::from(&NOTHING)
         }
         fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
             Ok(())
@@ -155,7 +155,7 @@ mod tests {
         for (thread, address) in [("peregrine-worker", &name), ("peregrine-stream", &tcp)] {
             TRIPS.lock().push(thread);
             let options = BindOptions::default();
-            let binding = Binding::bind(address, Known::from(&NOTHING), &options).unwrap();
+            let binding = Binding::bind(address, InterfaceRef::from(&NOTHING), &options).unwrap();
             binding.ping().unwrap();
             binding.ping().unwrap();
             let faults = core::mem::take(&mut *told.lock());

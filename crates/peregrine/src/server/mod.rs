@@ -3,6 +3,7 @@
 mod admission;
 mod crew;
 mod datagram;
+mod disclosure;
 mod export;
 mod faults;
 mod network;
@@ -10,7 +11,6 @@ mod pool;
 mod receivers;
 mod session;
 mod stop;
-mod told;
 
 use std::io;
 use std::sync::Arc;
@@ -20,6 +20,8 @@ use self::admission::Admission;
 use self::crew::Crew;
 use self::datagram::Datagrams;
 pub use self::datagram::Losses;
+pub use self::disclosure::Disclosure;
+use self::disclosure::{Teller, server_export};
 use self::export::Export;
 pub use self::faults::Fault;
 use self::faults::Faults;
@@ -28,8 +30,6 @@ use self::pool::Pool;
 use self::session::Sessions;
 pub use self::stop::StopHandle;
 use self::stop::{Drain, Signals, Stop};
-pub use self::told::Told;
-use self::told::{Teller, server_export};
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
 use crate::call::{Exported, Serve, Wait};
@@ -67,7 +67,7 @@ pub struct Server {
     connections: usize,
     connections_per_host: usize,
     ethernet: Option<EthernetDevice>,
-    tells: Told,
+    disclosure: Disclosure,
     /// Made with the first export, or the hook, whichever comes first.
     faults: Option<Arc<Faults>>,
 }
@@ -172,7 +172,7 @@ impl Server {
             connections: limits::CONNECTIONS_MAX,
             connections_per_host: limits::CONNECTIONS_PER_HOST,
             ethernet: None,
-            tells: Told::Totals,
+            disclosure: Disclosure::Totals,
             faults: None,
         }
     }
@@ -306,19 +306,19 @@ impl Server {
         self
     }
 
-    /// What it tells of itself, and to whom: [`Told::Totals`] unless set.
+    /// What it tells of itself, and to whom: [`Disclosure::Totals`] unless set.
     ///
     /// ```no_run
-    /// # use peregrine::{interface, Server, Told};
+    /// # use peregrine::{interface, Server, Disclosure};
     /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
     /// # struct Same;
     /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
     /// let server = Server::new().export("echo", EchoServer::new(Same))?;
-    /// server.listen("127.0.0.1:7000")?.tells(Told::Nothing).run()?;
+    /// server.listen("127.0.0.1:7000")?.disclosure(Disclosure::Nothing).run()?;
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
-    pub const fn tells(mut self, what: Told) -> Self {
-        self.tells = what;
+    pub const fn disclosure(mut self, what: Disclosure) -> Self {
+        self.disclosure = what;
         self
     }
 
@@ -412,14 +412,14 @@ impl Server {
             let watch = watched.and_then(|watched| keeper.watch(Arc::new(watched)));
             signals = Some(watch.map_err(|error| failed("watching for signals", error))?);
         }
-        let teller = Teller::new(count(), self.tells);
+        let teller = Teller::new(count(), self.disclosure);
         let sessions = Sessions::new(pool, Arc::clone(&keeper), teller);
         let exports = (0..).zip(self.exports).map(|(number, (name, serve, options, published))| {
             let published = Some(published);
             Export::new(name, number, serve, options, published, Arc::clone(&sessions))
         });
         let exports: Exports = Arc::new(Mutex::ranked(Rank::Exports, exports.collect()));
-        if !self.listeners.is_empty() && self.tells != Told::Nothing {
+        if !self.listeners.is_empty() && self.disclosure != Disclosure::Nothing {
             let own = server_export(&sessions, &exports);
             exports.lock().push(own);
         }

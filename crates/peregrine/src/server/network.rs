@@ -22,7 +22,7 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
-use crate::path::rows::Row;
+use crate::path::binding_table::BindingRow;
 use crate::path::stream::{
     Attended, Host, Incoming, Intake, Resume, StreamWorker, Terms as BindTerms,
 };
@@ -164,7 +164,7 @@ impl Network {
         });
         // The table is locked before the keeper can see the first message.
         let watched = Arc::clone(&line) as Arc<dyn Watched>;
-        let watch = self.keeper.watch_for(watched, limits::GUEST_TIME)?;
+        let watch = self.keeper.watch_for(watched, limits::UNBOUND_TIME)?;
         let _ = line.watch.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
         *table.hosts.entry(host).or_default() += 1;
         table.open.insert(key, line);
@@ -402,7 +402,7 @@ impl Watched for Line {
     /// takes memory comes too slowly.
     fn tick(self: Arc<Self>) -> Next {
         if !self.incoming.has_bound() {
-            let Some(left) = limits::GUEST_TIME.checked_sub(self.since.elapsed()) else {
+            let Some(left) = limits::UNBOUND_TIME.checked_sub(self.since.elapsed()) else {
                 self.end();
                 return Next::Forget;
             };
@@ -427,7 +427,7 @@ impl Watched for Line {
 struct Visit<'a>(&'a Arc<Line>);
 
 impl Host for Visit<'_> {
-    fn bind(&self, bind: &Bind) -> Result<(Arc<Row>, BindTerms), (Kind, String)> {
+    fn bind(&self, bind: &Bind) -> Result<(Arc<BindingRow>, BindTerms), (Kind, String)> {
         let Some(network) = self.0.network.upgrade() else {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
@@ -444,7 +444,7 @@ impl Host for Visit<'_> {
         };
         let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
         let tally = export.told.tally(self.0.told.number());
-        let row = Row::new(export.number, serve, Arc::new(caller), bytes, standing, tally);
+        let row = BindingRow::new(export.number, serve, Arc::new(caller), bytes, standing, tally);
         let terms = BindTerms { epoch: network.epoch, count_max: export.astacks_max() };
         Ok((Arc::new(row), terms))
     }

@@ -8,16 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use super::disclosure::{Disclosure, Teller};
 use super::export::{Export, is_other};
 use super::pool::Pool;
-use super::told::{Teller, Told};
 use crate::call::{CallerInfo, PathKind, Refusal};
 use crate::counters::{PAGE_BYTES, SessionTold, Visitor};
 use crate::error::{Kind, limit_reached};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
-    Answer, Attendance, Bind, Bound, RegionLayout, Request, Row, ServerRegion, Token, User, Waits,
+    Answer, Attendance, Bind, BindingRow, Bound, RegionLayout, Request, ServerRegion, Token, User,
+    Waits,
 };
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials, Process, Seqpacket};
@@ -125,11 +126,11 @@ impl Sessions {
             return Ok(());
         }
         let theirs = table.open.values().filter(|entry| entry.session.peer.uid == peer.uid);
-        let (mut sessions, mut guests) = (0, 0);
+        let (mut sessions, mut unbound) = (0, 0);
         for entry in theirs {
             match entry.session.region.get() {
                 Some(_) => sessions += 1,
-                None => guests += 1,
+                None => unbound += 1,
             }
         }
         let user = peer.uid;
@@ -140,10 +141,10 @@ impl Sessions {
             );
             return Ok(());
         }
-        if guests >= limits::GUESTS_PER_USER {
+        if unbound >= limits::UNBOUND_PER_USER {
             refuse(
                 Kind::Exhausted,
-                format!("user {user} has {guests} connections that have not bound"),
+                format!("user {user} has {unbound} connections that have not bound"),
             );
             return Ok(());
         }
@@ -161,7 +162,7 @@ impl Sessions {
             all: Arc::clone(self),
         });
         let watched = Arc::clone(&session) as Arc<dyn Watched>;
-        let watches = vec![self.keeper.watch_for(watched, limits::GUEST_TIME)?];
+        let watches = vec![self.keeper.watch_for(watched, limits::UNBOUND_TIME)?];
         table.open.insert(key, Entry { session, watches });
         Ok(())
     }
@@ -341,7 +342,7 @@ impl Session {
         let refusal = if is_other(&self.peer) {
             let text = format!("the counters are user {own}'s, and user {} asks", self.peer.uid);
             Answer::refused(Kind::Denied, text)
-        } else if told.tells == Told::Nothing {
+        } else if told.disclosure == Disclosure::Nothing {
             Answer::refused(Kind::Denied, "the server tells nothing of itself")
         } else if let Some(file) = told.page.file() {
             told.refresh();
@@ -408,7 +409,7 @@ impl Session {
             hardware: None,
         };
         let row = |session: &SessionTold| {
-            Row::new(
+            BindingRow::new(
                 export.number,
                 Arc::clone(&export.serve),
                 Arc::new(caller),
@@ -449,7 +450,7 @@ impl Session {
         count: u32,
         message_bytes: usize,
         representation: u32,
-        row: impl FnOnce(&SessionTold) -> Row,
+        row: impl FnOnce(&SessionTold) -> BindingRow,
     ) -> Result<NewBinding, (Kind, String)> {
         let exhausted = |what| move |error| (Kind::Exhausted, cause(what, &error));
         // Sparse: what is never touched costs nothing, and later bindings may need more.
@@ -522,7 +523,7 @@ fn cause(what: &str, error: &io::Error) -> String {
     format!("{what}: {}", limit_reached(error).unwrap_or_else(|| error.to_string()))
 }
 
-fn add(region: &ServerRegion, row: Row) -> Result<u32, (Kind, String)> {
+fn add(region: &ServerRegion, row: BindingRow) -> Result<u32, (Kind, String)> {
     let number = region.rows().add(Arc::new(row));
     number.ok_or_else(|| (Kind::Exhausted, format!("{} bindings", limits::BINDINGS_MAX)))
 }

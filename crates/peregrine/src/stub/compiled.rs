@@ -136,11 +136,11 @@ fn attempt<O, R: Representation>(
     number: u32,
     body: &mut impl FnMut(&mut Stub<'_, R>) -> Result<O, CallError>,
 ) -> Result<O, CallError> {
-    let let_go = |frame| bound.path.let_go(frame);
+    let is_released = |frame| bound.path.is_released(frame);
     if bound.mark.wiped() {
         return Err(forked());
     }
-    let Some(frame) = bound.frames.take(|| limit.deadline(), let_go, bound.short) else {
+    let Some(frame) = bound.frames.take(|| limit.deadline(), is_released, bound.short) else {
         return Err(no_frame());
     };
     let head = Writer::represented(frame.call_space());

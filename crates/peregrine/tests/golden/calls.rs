@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use peregrine::call::{Answer, EStack, Incoming, Ran, Reply, Request, Serve, Served, execute};
-use peregrine::interface::Known;
+use peregrine::interface::InterfaceRef;
 use peregrine::value::{ByteOrder, Space, Window};
 use peregrine::{BindOptions, Binding, CallError, Executed, Kind, Lent, Out, Value, interface};
 
@@ -185,7 +185,7 @@ pub(crate) const BIG_CASES: &[&str] = &["add", "mixed", "lend", "read", "change"
 struct Big;
 
 impl Serve for Big {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         GoldenClient::INTERFACE.into()
     }
     fn byte_order(&self) -> ByteOrder {

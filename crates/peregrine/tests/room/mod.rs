@@ -14,8 +14,8 @@ use crate::contract::{self, ContractClient, ContractServer, Object};
 use crate::support;
 use crate::support::link::{self, ENDS};
 use peregrine::{
-    BindOptions, CallError, Endpoint, Executed, ExportOptions, Kind, Out, PathKind, Phase, Running,
-    Server, Short, Wait, interface,
+    BindOptions, CallError, Endpoint, Executed, ExportOptions, Kind, OnExhausted, Out, PathKind,
+    Phase, Running, Server, Wait, interface,
 };
 
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -194,7 +194,7 @@ pub(crate) fn the_contract_is_kept(by: Carrier) {
 pub(crate) fn the_contract_is_kept_asleep(by: Carrier) {
     let _home = home();
     let options = BindOptions::default().wait(Wait::Block).astacks(1);
-    keeps_the_contract_with(by, &options.short_of_astacks(Short::More), Wait::Block);
+    keeps_the_contract_with(by, &options.on_exhausted(OnExhausted::More), Wait::Block);
 }
 
 pub(crate) fn calls_within_their_bounds_wait_for_each_other(by: Carrier) {
@@ -557,7 +557,7 @@ pub(crate) fn callers_are_served_side_by_side(by: Carrier) {
     const CALLERS: usize = 12;
     let (_running, address) =
         serve(Server::new().threads(CALLERS), Inside::of(CALLERS), &by.loopback());
-    let options = BindOptions::default().short_of_astacks(Short::More);
+    let options = BindOptions::default().on_exhausted(OnExhausted::More);
     let room = RoomClient::bind_with(&address, &options).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..CALLERS {

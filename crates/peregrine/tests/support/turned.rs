@@ -6,7 +6,7 @@
 use peregrine::call::{
     Answer, EStack, Incoming, Ran, Refusal, Reply, Request, Serve, Served, execute,
 };
-use peregrine::interface::{Body, Direction, Field, Known, Procedure, Shape, Type};
+use peregrine::interface::{Body, Direction, Field, InterfaceRef, Procedure, Shape, Type};
 use peregrine::value::{ByteOrder, Invalid, Space, Window, align_up};
 
 /// Answers as `S` does, with all values in the other byte order.
@@ -206,7 +206,7 @@ fn turn_result(procedure: &Procedure, head: &mut [u8]) -> Result<(), Invalid> {
 }
 
 impl<S: Serve> Serve for Turned<S> {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         self.0.interface()
     }
 

@@ -98,7 +98,7 @@ impl Frames {
 
     fn take(&self, hint: u32, left: &dyn Fn() -> Duration) -> Option<u32> {
         let patience = Patience { left, look_every: LONG };
-        let slowly = || self.turns.take_slowly(hint, &patience, &|_| false, Short::Wait);
+        let slowly = || self.turns.take_slowly(hint, &patience, &|_| false, OnExhausted::Wait);
         self.turns.take(hint).or_else(slowly)
     }
 
@@ -223,7 +223,7 @@ fn new_frames_go_to_those_who_wait() {
     });
 }
 
-/// A path that has everything in it that a connection's `let_go` uses: a lock of its own, the number
+/// A path that has everything in it that a connection's `is_released` uses: a lock of its own, the number
 /// of frames, and a frame that its caller gives back meanwhile.
 struct Path {
     input: Mutex<()>,
@@ -235,7 +235,7 @@ impl Path {
         Arc::new(Self { input: Mutex::new(()), replied: AtomicU32::new(0) })
     }
 
-    fn let_go(&self, turns: &Turns<Model>) -> bool {
+    fn is_released(&self, turns: &Turns<Model>) -> bool {
         let _input = self.input.lock().unwrap();
         // Every function of the pool that takes its lock.
         turns.at_least(1);
@@ -254,8 +254,8 @@ fn let_go_may_call_back() {
             let path = Arc::clone(&path);
             move |frames: &Frames| {
                 let patience = Patience { left: &|| LONG, look_every: Duration::ZERO };
-                let let_go = |_| path.let_go(&frames.turns);
-                let index = frames.turns.take_slowly(0, &patience, &let_go, Short::Wait);
+                let is_released = |_| path.is_released(&frames.turns);
+                let index = frames.turns.take_slowly(0, &patience, &is_released, OnExhausted::Wait);
                 frames.count(index.expect("the frame that was let go"));
                 frames.turns.give_back(0);
             }
@@ -284,8 +284,8 @@ fn somebody_looks_while_somebody_waits() {
                     if asked.get() == 1 { Duration::from_nanos(1) } else { Duration::ZERO }
                 };
                 let patience = Patience { left: &left, look_every: LONG };
-                let let_go = |_| path.let_go(&frames.turns);
-                let index = frames.turns.take_slowly(0, &patience, &let_go, Short::Wait);
+                let is_released = |_| path.is_released(&frames.turns);
+                let index = frames.turns.take_slowly(0, &patience, &is_released, OnExhausted::Wait);
                 index.into_iter().for_each(|index| frames.turns.give_back(index));
             })
         };
@@ -293,8 +293,8 @@ fn somebody_looks_while_somebody_waits() {
             let path = Arc::clone(&path);
             spawn(&frames, move |frames| {
                 let patience = Patience { left: &|| LONG, look_every: Duration::ZERO };
-                let let_go = |_| path.let_go(&frames.turns);
-                let index = frames.turns.take_slowly(0, &patience, &let_go, Short::Wait);
+                let is_released = |_| path.is_released(&frames.turns);
+                let index = frames.turns.take_slowly(0, &patience, &is_released, OnExhausted::Wait);
                 frames.turns.give_back(index.expect("the frame that was let go"));
             })
         };

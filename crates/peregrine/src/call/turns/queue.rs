@@ -1,7 +1,7 @@
 //! `Queue`: the callers that wait for a frame, in the order of their coming, and the lock around them.
 //!
 //! **No function here takes a function.** The lock does not leave this file, so nothing that a path
-//! does, such as `let_go`, can run while a thread holds it. A path's `let_go` may receive from the
+//! does, such as `is_released`, can run while a thread holds it. A path's `is_released` may receive from the
 //! network, wake other callers and use the pool.
 
 use core::ops::DerefMut;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::slots::{EMPTY, FREE, INACTIVE, Slots, TAKEN};
 use super::{LOOK, Machine, NOTHING, Waiter, Word};
-use crate::call::Short;
+use crate::call::OnExhausted;
 
 /// A caller that joins a queue shorter than this looks for all that wait. Nobody is woken for that,
 /// and few callers in front of it are served before the duty must go to another.
@@ -118,7 +118,7 @@ impl<M: Machine> Queue<M> {
     }
 
     /// Takes a free frame or a new one, or else begins to wait.
-    pub(super) fn join(&self, slots: &Slots<M>, hint: u32, short: Short) -> Joined<M> {
+    pub(super) fn join(&self, slots: &Slots<M>, hint: u32, short: OnExhausted) -> Joined<M> {
         let mut state = self.0.lock();
         // To look once more is cheaper than to stop every processor.
         if state.waiting.is_empty()
@@ -126,7 +126,7 @@ impl<M: Machine> Queue<M> {
         {
             return Joined::Taken(index);
         }
-        if short == Short::More
+        if short == OnExhausted::More
             && let Some(index) = state.activate(slots, TAKEN)
         {
             return Joined::Taken(index);

@@ -76,8 +76,8 @@ impl<M: Machine> Slots<M> {
     /// Takes a captured frame if the server has let go of it.
     ///
     /// The caller holds no lock of the pool: see [`Queue`](super::queue::Queue).
-    pub(super) fn recover(&self, index: u32, let_go: &dyn Fn(u32) -> bool) -> bool {
-        /// The frame is captured still, unless it was found to be let go: also if `let_go` panics.
+    pub(super) fn recover(&self, index: u32, is_released: &dyn Fn(u32) -> bool) -> bool {
+        /// The frame is captured still, unless it was found to be let go: also if `is_released` panics.
         struct Asks<'a, W: Word>(&'a W);
         impl<W: Word> Drop for Asks<'_, W> {
             fn drop(&mut self) {
@@ -85,12 +85,12 @@ impl<M: Machine> Slots<M> {
             }
         }
         let state = &self.at(index).state;
-        // First ours, then asked for: what `let_go` notes belongs to the frame's holder.
+        // First ours, then asked for: what `is_released` notes belongs to the frame's holder.
         if state.peek() != CAPTURED || !state.exchange(CAPTURED, TAKEN) {
             return false;
         }
         let asks = Asks(state);
-        let free = let_go(index);
+        let free = is_released(index);
         if free {
             core::mem::forget(asks);
         }
@@ -98,7 +98,11 @@ impl<M: Machine> Slots<M> {
     }
 
     /// Takes the first captured frame of which the server has let go.
-    pub(super) fn recover_any(&self, active: u32, let_go: &dyn Fn(u32) -> bool) -> Option<u32> {
-        (0..active).find(|index| self.recover(*index, let_go))
+    pub(super) fn recover_any(
+        &self,
+        active: u32,
+        is_released: &dyn Fn(u32) -> bool,
+    ) -> Option<u32> {
+        (0..active).find(|index| self.recover(*index, is_released))
     }
 }

@@ -14,9 +14,9 @@
 mod frame;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzzing;
+mod link_port;
 mod packet;
 mod pool;
-mod station;
 mod xdp;
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 pub(crate) use self::frame::Node;
 use self::frame::{LINK_BYTES, LINK_PAYLOAD, header, parse};
+pub(crate) use self::link_port::{By, LinkPort};
 use self::packet::Tap;
-pub(crate) use self::station::{By, Station};
 use self::xdp::Xsk;
 use super::train::TRAIN_MAX;
 use super::udp::{Arrival, BYTES_MAX, Until};
@@ -90,7 +90,7 @@ pub(crate) struct Ethernet {
     merges: AtomicBool,
     /// Readable once nobody is to sleep here any more.
     closed: Option<OwnedFd>,
-    station: Arc<Station>,
+    station: Arc<LinkPort>,
 }
 
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Ethernet {
     ///
     /// # Errors
     /// If neither device is to be had.
-    pub(crate) fn open(station: &Arc<Station>, what: Use) -> io::Result<Self> {
+    pub(crate) fn open(station: &Arc<LinkPort>, what: Use) -> io::Result<Self> {
         let node = Node {
             hardware: station.interface().hardware.ok_or(ErrorKind::Unsupported)?,
             endpoint: station.endpoint()?,
@@ -155,7 +155,7 @@ impl Ethernet {
     ///
     /// # Errors
     /// As for [`open`](Self::open).
-    pub(crate) fn connected(station: &Arc<Station>, peer: Node, what: Use) -> io::Result<Self> {
+    pub(crate) fn connected(station: &Arc<LinkPort>, peer: Node, what: Use) -> io::Result<Self> {
         let mut socket = Self::open(station, what)?;
         socket.peer = Some((peer, header(peer, socket.node)));
         Ok(socket)
@@ -487,9 +487,9 @@ impl core::fmt::Debug for Xsk {
     }
 }
 
-impl core::fmt::Debug for Station {
+impl core::fmt::Debug for LinkPort {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let name = &self.interface().name;
-        f.debug_struct("Station").field("interface", name).finish_non_exhaustive()
+        f.debug_struct("LinkPort").field("interface", name).finish_non_exhaustive()
     }
 }

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
+use super::link_port::QUEUE;
 use super::pool::{Pool, Stash};
-use super::station::QUEUE;
 use super::{Inbox, Pen, Use};
 use crate::device::train::cut;
 use crate::sync::{Mutex, Rank};

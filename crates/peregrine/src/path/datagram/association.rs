@@ -416,22 +416,22 @@ impl Association {
     }
 
     /// Whether the server has let go of a frame, whichever association captured it.
-    pub(crate) fn let_go(&self, frame: u32) -> bool {
+    pub(crate) fn is_released(&self, frame: u32) -> bool {
         // Who asks has the frame, so that nobody else changes this meanwhile.
         let captive = self.captives[frame as usize].lock().clone();
         let Some(Captive { association, lane }) = captive else { return true };
         // Without its association nobody asks any more.
-        let let_go = match association.upgrade() {
+        let is_released = match association.upgrade() {
             None => true,
             Some(association) => {
                 let Some(mut lane) = lane.try_lock() else { return false };
                 association.look_after(&mut lane)
             }
         };
-        if let_go {
+        if is_released {
             *self.captives[frame as usize].lock() = None;
         }
-        let_go
+        is_released
     }
 
     /// Does what is owed; whether something still will be.

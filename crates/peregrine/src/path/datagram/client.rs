@@ -549,8 +549,8 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         self.association.is_captured(frame)
     }
 
-    fn let_go(&self, frame: u32) -> bool {
-        self.association.let_go(frame)
+    fn is_released(&self, frame: u32) -> bool {
+        self.association.is_released(frame)
     }
 }
 

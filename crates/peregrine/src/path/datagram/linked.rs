@@ -112,9 +112,9 @@ impl<R: Renew, F: Fallback<Renew = R>> CallPath for LinkedPath<R, F> {
         self.link.captures(frame)
     }
 
-    fn let_go(&self, frame: u32) -> bool {
+    fn is_released(&self, frame: u32) -> bool {
         // Frames are the same for both.
-        self.link.let_go(frame)
+        self.link.is_released(frame)
     }
 
     fn explain(&self) -> String {

@@ -40,7 +40,7 @@ use crate::counters::{Counting, Page, ThreadKind};
 use crate::device::{Arrival, BYTES_MAX, Node, Socket, Until, datagrams};
 use crate::error::Kind as Why;
 use crate::limits;
-use crate::path::rows::Row;
+use crate::path::binding_table::BindingRow;
 use crate::path::serving::{Begins, Serving};
 use crate::protocol::exchange::bind::{Cookies, OnLink};
 use crate::protocol::exchange::callee::{Callee, Received, Retain, Standing, Then};
@@ -73,10 +73,10 @@ pub(crate) trait Host: Send + Sync {
         digest: Option<[u8; 16]>,
         bytes: u64,
         from: &Address,
-    ) -> Result<Arc<Row>, (Why, String)>;
+    ) -> Result<Arc<BindingRow>, (Why, String)>;
 
     /// What the export of a row says of itself, if it is still there.
-    fn describe(&self, row: &Row) -> Option<crate::interface::Description>;
+    fn describe(&self, row: &BindingRow) -> Option<crate::interface::Description>;
 
     /// Whether calls are refused because the server stops.
     fn is_stopping(&self) -> bool;
@@ -151,7 +151,7 @@ pub(crate) struct Work {
     came: Moment,
     group: u16,
     shape: Shape,
-    row: Arc<Row>,
+    row: Arc<BindingRow>,
     message: Where,
 }
 
@@ -679,7 +679,7 @@ impl Service {
     fn describe(&self, work: &Work, frame: &mut Frame) -> Result<Shape, Refusal> {
         let row = &work.row;
         let description = self.host.describe(row).filter(|_| row.admits(work.body()));
-        let Some(description) = description else { return Err(Row::refusal(Some(row))) };
+        let Some(description) = description else { return Err(BindingRow::refusal(Some(row))) };
         let bytes = description_to_bytes(&description);
         let put = frame.reply(row.message_bytes).write(0, &bytes);
         put.ok_or_else(|| Refusal::exhausted("the description is too long"))?;

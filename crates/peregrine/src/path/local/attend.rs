@@ -153,7 +153,7 @@ impl Seat {
         let mut left = None;
         if self.hot.len() >= most {
             let oldest = (0..self.hot.len()).min_by_key(|&at| self.hot[at].called);
-            left = oldest.and_then(|at| self.let_go(at));
+            left = oldest.and_then(|at| self.is_released(at));
         }
         // In front: it is there because somebody calls.
         self.hot.insert(0, self.desk.take_in(place, self.worker.served));
@@ -161,8 +161,8 @@ impl Seat {
     }
 
     /// Looks at an A-stack no more; gives it back if a call has come there meanwhile.
-    fn let_go(&mut self, at: usize) -> Option<Place> {
-        self.desk.let_go(self.hot.remove(at))
+    fn is_released(&mut self, at: usize) -> Option<Place> {
+        self.desk.is_released(self.hot.remove(at))
     }
 
     /// Gives all A-stacks to others, by way of the queue.
@@ -175,14 +175,14 @@ impl Seat {
     pub(crate) fn leave_others(&mut self, user: User) -> Vec<Place> {
         let mut posted = Vec::new();
         while let Some(at) = self.hot.iter().position(|hot| hot.place.user() != user) {
-            posted.extend(self.let_go(at));
+            posted.extend(self.is_released(at));
         }
         posted
     }
 
     /// Leaves all A-stacks; those where a call has come are given back.
     pub(crate) fn leave_all(&mut self) -> Vec<Place> {
-        (0..self.hot.len()).filter_map(|_| self.let_go(0)).collect()
+        (0..self.hot.len()).filter_map(|_| self.is_released(0)).collect()
     }
 
     /// Brings the thread's own view up to date with what others have changed.
@@ -197,7 +197,7 @@ impl Seat {
         let mut at = 0;
         while at < self.hot.len() {
             if self.hot[at].place.region.is_closed() {
-                let _ = self.let_go(at);
+                let _ = self.is_released(at);
                 // Nor is their memory kept by who has run their last call.
                 self.worker.forget();
             } else {

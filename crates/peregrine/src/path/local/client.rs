@@ -116,7 +116,7 @@ impl ClientRegion {
     pub(crate) fn tidy(&self) -> bool {
         self.untidy.store(false, Ordering::Relaxed);
         let before = self.frames.active();
-        self.frames.reclaim(&|index| self.let_go(index));
+        self.frames.reclaim(&|index| self.is_released(index));
         self.frames.shrink(&|index| {
             self.memory.release(self.layout.call_word(index), self.layout.end_of(index));
         });
@@ -138,7 +138,7 @@ impl ClientRegion {
     }
 
     /// Whether the server has let go of an A-stack whose call was given up.
-    fn let_go(&self, frame: u32) -> bool {
+    fn is_released(&self, frame: u32) -> bool {
         let astack = &self.astacks[frame as usize];
         let reply = self.memory.word(self.layout.reply_word(frame));
         match word::look(reply, astack.seen.load(Ordering::Relaxed)) {
@@ -532,7 +532,7 @@ impl CallPath for LocalPath {
         self.region.session.is_alive() && !self.revoked.load(Ordering::Acquire)
     }
 
-    fn let_go(&self, frame: u32) -> bool {
-        self.region.let_go(frame)
+    fn is_released(&self, frame: u32) -> bool {
+        self.region.is_released(frame)
     }
 }

@@ -252,7 +252,7 @@ impl<M: Machine> Desk<M> {
     }
 
     /// Looks at an A-stack no more; gives it back if a call has come there meanwhile.
-    pub(super) fn let_go(&self, hot: Hot<M>) -> Option<M::Astack> {
+    pub(super) fn is_released(&self, hot: Hot<M>) -> Option<M::Astack> {
         self.set.lock().retain(|place| place.key() != hot.key);
         let place = hot.place;
         if place.is_closed() || place.leave() {

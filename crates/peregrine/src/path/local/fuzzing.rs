@@ -166,7 +166,7 @@ impl CallPath for Scripted {
         self.path.is_alive()
     }
 
-    fn let_go(&self, frame: u32) -> bool {
-        self.path.let_go(frame)
+    fn is_released(&self, frame: u32) -> bool {
+        self.path.is_released(frame)
     }
 }

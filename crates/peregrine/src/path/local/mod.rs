@@ -21,7 +21,7 @@ mod stream;
 mod wait;
 mod word;
 
-pub(crate) use super::rows::Row;
+pub(crate) use super::binding_table::BindingRow;
 pub(crate) use arrival::Waits;
 pub(crate) use attend::{HOT_MAX, Pause, Place, Seat};
 pub(crate) use attention::{Asked, Attendance};

@@ -14,7 +14,7 @@ use super::word::{self, Look, Owed};
 use crate::call::{Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
 use crate::counters::Counting;
 use crate::limits;
-use crate::path::rows::{Lately, Row, Rows};
+use crate::path::binding_table::{BindingRow, BindingTable, Lately};
 use crate::path::serving::{Begins, Serving};
 use crate::stats::{Moment, stamp};
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -39,7 +39,7 @@ pub(crate) struct ServerRegion {
     memory: Memory,
     layout: RegionLayout,
     astacks: Box<[AStack]>,
-    rows: Mutex<Rows>,
+    rows: Mutex<BindingTable>,
     closed: AtomicBool,
     patience: Patience,
     /// Differs from that of every other region of this process.
@@ -117,7 +117,7 @@ impl ServerRegion {
             memory,
             layout,
             astacks: (0..layout.count).map(astack).collect(),
-            rows: Mutex::ranked(Rank::Rows, Rows::default()),
+            rows: Mutex::ranked(Rank::BindingTable, BindingTable::default()),
             closed: AtomicBool::new(false),
             patience: Patience::new(waits),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -136,7 +136,7 @@ impl ServerRegion {
 
     /// The bindings of the session.
     #[track_caller]
-    pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
+    pub(crate) fn rows(&self) -> MutexGuard<'_, BindingTable> {
         self.rows.lock()
     }
 
@@ -292,7 +292,7 @@ impl ServerRegion {
         let Some(row) = rows.get(self.number, header.binding, || self.rows().get(header.binding))
         else {
             serving.counting.refused(None);
-            self.post_refusal(astack, message, &Row::refusal(None));
+            self.post_refusal(astack, message, &BindingRow::refusal(None));
             return header.cpu;
         };
         let mut extensions = Window::empty();

@@ -23,7 +23,7 @@ use self::silence::{LOOK, Vigil};
 use self::slot::{ASLEEP, CAPTURED, DONE, IDLE, INDEX_BITS, POKED, SENDING, Slot, WAITING};
 use super::sending::Sending;
 use super::turn::Turn;
-use crate::call::{FrameLayout, Frames, Short, Wait};
+use crate::call::{FrameLayout, Frames, OnExhausted, Wait};
 use crate::device::tcp::{For, Stream};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
@@ -657,8 +657,8 @@ impl Connection {
         body: &[u8],
         until: Instant,
     ) -> Result<(Header, Vec<u8>), CallError> {
-        let let_go = |frame| self.let_go(frame);
-        let Some(frame) = self.frames.take(|| Some(until), let_go, Short::More) else {
+        let is_released = |frame| self.is_released(frame);
+        let Some(frame) = self.frames.take(|| Some(until), is_released, OnExhausted::More) else {
             let text = "no A-stack became free in time";
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
         };
@@ -705,7 +705,7 @@ impl Connection {
     }
 
     /// Whether the reply to a call that was given up has come, or never will.
-    fn let_go(&self, frame: u32) -> bool {
+    fn is_released(&self, frame: u32) -> bool {
         let slot = self.slot(frame);
         if !slot.is_done() && !self.has_ended() {
             self.listen();

@@ -31,7 +31,7 @@ use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, re
 use crate::device::tcp::{For, Stream};
 use crate::error::Kind;
 use crate::limits;
-use crate::path::rows::{Lately, Row, Rows};
+use crate::path::binding_table::{BindingRow, BindingTable, Lately};
 use crate::path::serving::Begins;
 use crate::protocol::stream::{
     self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable, description_to_bytes,
@@ -76,7 +76,7 @@ pub(crate) struct Incoming {
     /// Calls that are thought to be long because one was found to be.
     suspected: AtomicU32,
     kept: Mutex<Kept>,
-    rows: Mutex<Rows>,
+    rows: Mutex<BindingTable>,
     output: Turn,
     calls: InFlight,
     bound: AtomicBool,
@@ -138,7 +138,7 @@ impl Incoming {
             seen: AtomicU64::new(PARKED),
             suspected: AtomicU32::new(0),
             kept: Mutex::ranked(Rank::Received, Kept::default()),
-            rows: Mutex::ranked(Rank::Rows, Rows::default()),
+            rows: Mutex::ranked(Rank::BindingTable, BindingTable::default()),
             output: Turn::default(),
             calls: InFlight::default(),
             bound: AtomicBool::new(false),
@@ -156,7 +156,7 @@ impl Incoming {
 
     /// Its bindings.
     #[track_caller]
-    pub(crate) fn rows(&self) -> MutexGuard<'_, Rows> {
+    pub(crate) fn rows(&self) -> MutexGuard<'_, BindingTable> {
         self.rows.lock()
     }
 
@@ -316,7 +316,7 @@ impl Incoming {
                     return None;
                 }
                 worker.serving.counting.refused(row.map(|row| &row.tally));
-                let refusal = Row::refusal(row);
+                let refusal = BindingRow::refusal(row);
                 // What was withdrawn is not kept alive by those who ask for it.
                 worker.rows.forget_last();
                 Some(Some(refusal))
@@ -332,7 +332,7 @@ impl Incoming {
 
     /// The row of a binding.
     #[inline]
-    fn row<'a>(&self, binding: u32, rows: &'a mut Lately) -> Option<&'a Arc<Row>> {
+    fn row<'a>(&self, binding: u32, rows: &'a mut Lately) -> Option<&'a Arc<BindingRow>> {
         rows.get(self.number, binding, || self.rows().get(binding))
     }
 
@@ -462,7 +462,12 @@ impl Incoming {
 
     /// A procedure is about to run: who reads meanwhile. `None` if another thread does, in any case;
     /// otherwise the word that says that the keeper may have one do so.
-    fn leave_reading(&self, row: &Row, worker: &mut StreamWorker, host: &dyn Host) -> Option<u64> {
+    fn leave_reading(
+        &self,
+        row: &BindingRow,
+        worker: &mut StreamWorker,
+        host: &dyn Host,
+    ) -> Option<u64> {
         let more = worker.from < worker.to;
         let took = if self.is_suspected() { VERY_LONG } else { row.took() };
         if more {
@@ -497,7 +502,7 @@ impl Incoming {
 
     fn run(
         &self,
-        row: &Row,
+        row: &BindingRow,
         header: &Header,
         body: Range<usize>,
         reserved: Option<Reservation>,

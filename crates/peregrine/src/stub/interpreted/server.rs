@@ -6,7 +6,7 @@ use super::marshal::{Stopped, nested};
 use super::program::{Form, Program, Routine, Unfit};
 use crate::call::{Answer, RawRequest, Refusal, Reply, Request, Serve, Served};
 use crate::error::CallError;
-use crate::interface::{Described, DescribedProcedure, Direction, Known};
+use crate::interface::{Described, DescribedProcedure, Direction, InterfaceRef};
 use crate::value::{
     Arriving, Departing, Dynamic, Invalid, Lent, Out, Overflow, Reader, Writer, align_up,
 };
@@ -49,7 +49,7 @@ type Procedures = dyn Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct GenericServer {
-    known: Known,
+    known: InterfaceRef,
     described: Described,
     program: Program,
     procedures: Box<Procedures>,
@@ -106,7 +106,7 @@ impl GenericServer {
         procedures: impl Fn(&mut GenericCall<'_>) -> GenericOutcome + Send + Sync + 'static,
     ) -> Self {
         let program = Program::flatten(&described);
-        let known = Known::from(described.clone());
+        let known = InterfaceRef::from(described.clone());
         Self { known, described, program, procedures: Box::new(procedures) }
     }
 
@@ -145,7 +145,7 @@ impl<'a> Blocks<'a> {
 }
 
 impl Serve for GenericServer {
-    fn interface(&self) -> Known {
+    fn interface(&self) -> InterfaceRef {
         self.known.clone()
     }
 

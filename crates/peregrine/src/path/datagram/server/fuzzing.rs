@@ -16,7 +16,7 @@ use crate::device::Socket;
 use crate::device::udp::Udp;
 use crate::error::Kind as Why;
 use crate::interface::Description;
-use crate::path::rows::Row;
+use crate::path::binding_table::BindingRow;
 use crate::protocol::exchange::bind::{Name, Wish};
 use crate::protocol::exchange::callee::Standing;
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle, VERSION, checksum};
@@ -38,7 +38,7 @@ impl Host for Only {
         _: Option<[u8; 16]>,
         _: u64,
         from: &Address,
-    ) -> Result<Arc<Row>, (Why, String)> {
+    ) -> Result<Arc<BindingRow>, (Why, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
             export: "only".into(),
@@ -49,7 +49,7 @@ impl Host for Only {
             hardware: None,
         };
         let standing = Arc::new(AtomicU32::new(0));
-        Ok(Arc::new(Row::new(
+        Ok(Arc::new(BindingRow::new(
             1,
             Arc::clone(&self.0),
             Arc::new(caller),
@@ -59,7 +59,7 @@ impl Host for Only {
         )))
     }
 
-    fn describe(&self, _: &Row) -> Option<Description> {
+    fn describe(&self, _: &BindingRow) -> Option<Description> {
         None
     }
 

@@ -10,9 +10,9 @@ use super::room::Waits;
 use super::{Hand, Inner, SWEEP, Service, Why};
 use crate::call::extensions;
 use crate::limits;
+use crate::path::binding_table::BindingRow;
 use crate::path::datagram::credits;
 use crate::path::datagram::keeping::{Peer, Spare};
-use crate::path::rows::Row;
 use crate::protocol::exchange::bind::{
     Asked, BIND_BYTES, Denial, Grant, HANDLES_MAX, Lease, Said, Wish,
 };
@@ -117,7 +117,7 @@ impl Service {
     pub(super) fn admit(
         &self,
         now: Moment,
-        row: &Arc<Row>,
+        row: &Arc<BindingRow>,
         from: &Address,
         terms: &Terms,
         checked: bool,

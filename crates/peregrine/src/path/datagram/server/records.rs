@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use super::room::Waits;
 use crate::call::{Calls, EStack};
 use crate::limits;
+use crate::path::binding_table::BindingRow;
 use crate::path::datagram::PeerFlow;
 use crate::path::datagram::keeping::Retained;
-use crate::path::rows::Row;
 use crate::protocol::exchange::callee::Callee;
 use crate::sync::{Mutex, Rank};
 use crate::sys::Address;
@@ -35,7 +35,7 @@ pub(super) struct Inner {
     pub(super) group: u16,
     /// Whether payloads are checked.
     pub(super) checked: bool,
-    pub(super) row: Option<Arc<Row>>,
+    pub(super) row: Option<Arc<BindingRow>>,
     /// A call of several packets, and how much is reckoned for it.
     pub(super) call: Option<(EStack, usize)>,
     /// What its call waits for.

@@ -7,7 +7,7 @@ use super::*;
 use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
 use crate::counters::Tally;
 use crate::device::udp::Udp;
-use crate::interface::Known;
+use crate::interface::InterfaceRef;
 use crate::path::datagram::keeping::BOX_BYTES;
 use crate::protocol::exchange::bind::{HANDLES_MAX, Name, Wish};
 use crate::protocol::exchange::callee::{Standing, Terms};
@@ -20,8 +20,8 @@ struct Nothing;
 static OUTLIVED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 impl Serve for Nothing {
-    fn interface(&self) -> Known {
-        Known::none()
+    fn interface(&self) -> InterfaceRef {
+        InterfaceRef::none()
     }
     fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
         Ok(())
@@ -35,7 +35,7 @@ impl Host for Nothing {
         _: Option<[u8; 16]>,
         _: u64,
         from: &Address,
-    ) -> Result<Arc<Row>, (Why, String)> {
+    ) -> Result<Arc<BindingRow>, (Why, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
             export: "nothing".into(),
@@ -45,7 +45,7 @@ impl Host for Nothing {
             from: from.ip(),
             hardware: None,
         };
-        let row = Row::new(
+        let row = BindingRow::new(
             0,
             Arc::new(Self),
             Arc::new(caller),
@@ -55,7 +55,7 @@ impl Host for Nothing {
         );
         Ok(Arc::new(row))
     }
-    fn describe(&self, _: &Row) -> Option<crate::interface::Description> {
+    fn describe(&self, _: &BindingRow) -> Option<crate::interface::Description> {
         None
     }
     fn is_stopping(&self) -> bool {
@@ -250,6 +250,6 @@ fn memory_of_a_socket_is_bounded_as_documented() {
     assert_eq!(limits::CLOSING_MAX, 256);
     // A name has 255 bytes at most, and each reference count two words.
     let names = 255 + 4 * size_of::<usize>();
-    let bound = size_of::<Record>() + size_of::<Row>() + size_of::<CallerInfo>() + names;
+    let bound = size_of::<Record>() + size_of::<BindingRow>() + size_of::<CallerInfo>() + names;
     assert!(limits::CALLERS_MAX * bound <= 16 * MIB, "{bound} bytes each");
 }

@@ -286,7 +286,7 @@ impl Pool {
             self.serve_posted(desk, &hot);
             desk.refresh(&mut hot);
             while let Some(at) = hot.iter().position(|hot| hot.place.is_closed()) {
-                assert!(desk.let_go(hot.remove(at)).is_none(), "a session that has ended");
+                assert!(desk.is_released(hot.remove(at)).is_none(), "a session that has ended");
                 self.happened();
             }
             if desk.is_hungry() && self.take(desk, &mut hot) {
@@ -463,7 +463,7 @@ fn call_reaches_an_astack_that_is_left() {
         let place = Place::new(1);
         let hot = pool.desks[0].take_in(place.clone(), 0);
         let thread = spawn(&pool, |pool| {
-            if let Some(posted) = pool.desks[0].let_go(hot) {
+            if let Some(posted) = pool.desks[0].is_released(hot) {
                 pool.enqueue(posted);
             }
             pool.work(0, Vec::new());

@@ -92,8 +92,8 @@ impl CallPath for StreamPath {
         !self.connection.has_ended() && !self.revoked.load(Ordering::Acquire)
     }
 
-    fn let_go(&self, frame: u32) -> bool {
-        self.connection.let_go(frame)
+    fn is_released(&self, frame: u32) -> bool {
+        self.connection.is_released(frame)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::call::{Calls, Refusal, Wait};
 use crate::error::Kind;
 use crate::interface::Description;
-use crate::path::rows::Row;
+use crate::path::binding_table::BindingRow;
 use crate::protocol::stream::Bind;
 
 /// What the server does for its connections.
@@ -15,7 +15,7 @@ pub(crate) trait Host {
     ///
     /// # Errors
     /// Why there will be none.
-    fn bind(&self, bind: &Bind) -> Result<(Arc<Row>, Terms), (Kind, String)>;
+    fn bind(&self, bind: &Bind) -> Result<(Arc<BindingRow>, Terms), (Kind, String)>;
 
     /// To be asked once the binding is among the connection's: those that were there before are revoked
     /// when an export is withdrawn.

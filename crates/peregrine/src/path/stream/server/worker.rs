@@ -8,7 +8,7 @@ use super::reading::Part;
 use crate::call::EStack;
 use crate::counters::Counting;
 use crate::limits;
-use crate::path::rows::Lately;
+use crate::path::binding_table::Lately;
 use crate::path::serving::Serving;
 use crate::protocol::stream::{HEADER_BYTES, Header, Kind, Unreadable};
 use crate::sys::Memory;

@@ -6,14 +6,14 @@
 use std::time::{Duration, Instant};
 
 use super::datagram::{self, Over};
-use super::explain::{Explanation, LADDER, Verdict};
+use super::explain::{Explanation, PATHS, Verdict};
 use super::session::until;
-use super::{BindOptions, Leg, compare, session, stream};
+use super::{BindOptions, BoundPath, compare, session, stream};
 use crate::address::{Address, Place};
 use crate::call::PathKind;
 use crate::directory::{Directory, Hosts};
 use crate::error::{CallError, Kind, Phase};
-use crate::interface::{Description, Digest, Known};
+use crate::interface::{Description, Digest, InterfaceRef};
 use crate::limits;
 use crate::sys;
 
@@ -35,7 +35,7 @@ fn patience(until: Instant, others: usize) -> Instant {
 #[derive(Clone, Copy)]
 pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
-    pub(super) interface: &'a Known,
+    pub(super) interface: &'a InterfaceRef,
     /// Which interface the server must have; any, if none is given.
     pub(super) digest: Option<Digest>,
     pub(super) options: &'a BindOptions,
@@ -72,33 +72,33 @@ impl From<Unbound> for CallError {
 }
 
 /// What was bound, by which path, and what became of the others.
-pub(super) struct Climbed {
-    pub(super) leg: Leg,
+pub(super) struct Selected {
+    pub(super) leg: BoundPath,
     /// The server's number of each procedure, if they are not the client's.
     pub(super) numbers: Option<Box<[u32]>>,
     pub(super) explanation: Explanation,
 }
 
 /// Binds by the fastest path that works.
-pub(super) fn climb(
+pub(super) fn select(
     address: &str,
-    interface: &Known,
+    interface: &InterfaceRef,
     digest: Option<Digest>,
     options: &BindOptions,
     until: Instant,
-) -> Result<Climbed, Unbound> {
+) -> Result<Selected, Unbound> {
     let mut explanation = Explanation::all(address, Verdict::Excluded, "");
     match try_all(address, interface, digest, options, until, &mut explanation) {
-        Ok((leg, numbers)) => Ok(Climbed { leg, numbers, explanation }),
+        Ok((leg, numbers)) => Ok(Selected { leg, numbers, explanation }),
         Err(error) => Err(Unbound::new(error.at(address), explanation)),
     }
 }
 
-type Bound = (Leg, Option<Box<[u32]>>);
+type Bound = (BoundPath, Option<Box<[u32]>>);
 
 fn try_all(
     address: &str,
-    interface: &Known,
+    interface: &InterfaceRef,
     digest: Option<Digest>,
     options: &BindOptions,
     until: Instant,
@@ -133,7 +133,7 @@ fn try_all(
         let error = match bound {
             Ok(bound) => {
                 explanation.set(path, Verdict::Chosen, String::new());
-                let slower = LADDER.into_iter().skip_while(|one| *one != path).skip(1);
+                let slower = PATHS.iter().copied().skip_while(|one| *one != path).skip(1);
                 for path in slower.filter(|path| ways.iter().any(|way| way.path == *path)) {
                     explanation.set(path, Verdict::NotNeeded, String::new());
                 }
@@ -212,12 +212,13 @@ fn worse(a: CallError, b: CallError) -> CallError {
 /// One error for all paths: the kind of the one that came furthest, and what became of each.
 fn all_failed(worst: &CallError, explanation: &Explanation) -> CallError {
     let mut told: Vec<(String, &str)> = Vec::new();
-    for rung in explanation.rungs.iter().filter(|rung| !rung.reason.is_empty()) {
+    for candidate in explanation.candidates.iter().filter(|candidate| !candidate.reason.is_empty())
+    {
         match told.last_mut() {
-            Some((paths, reason)) if *reason == rung.reason => {
-                paths.push_str(&format!(", {}", rung.path));
+            Some((paths, reason)) if *reason == candidate.reason => {
+                paths.push_str(&format!(", {}", candidate.path));
             }
-            _ => told.push((rung.path.to_string(), &rung.reason)),
+            _ => told.push((candidate.path.to_string(), &candidate.reason)),
         }
     }
     let text: Vec<_> = told.iter().map(|(paths, reason)| format!("{paths}: {reason}")).collect();
@@ -263,7 +264,7 @@ fn ways<'a>(
     explanation: &mut Explanation,
 ) -> Vec<Way<'a>> {
     let mut ways = Vec::new();
-    for path in LADDER {
+    for &path in PATHS {
         if let Some(asked) = address.path()
             && asked != path
         {
@@ -313,7 +314,7 @@ impl Way<'_> {
         Over::Ethernet { asked: self.asked }
     }
 
-    fn bind(&self, wanted: &Wanted<'_>) -> Result<Leg, CallError> {
+    fn bind(&self, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
         match (self.path, self.target.place()) {
             (PathKind::Ethernet, Some(place)) => datagram::bind(self.ethernet(), place, wanted),
             (PathKind::Udp, Some(place)) => datagram::bind(Over::Udp, place, wanted),
@@ -386,8 +387,13 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     for (i, way) in ways.iter().enumerate() {
         let until = patience(until, ways.len() - i - 1);
         let name = way.target.name();
-        let wanted =
-            Wanted { name, interface: &Known::none(), digest: None, options: &options, until };
+        let wanted = Wanted {
+            name,
+            interface: &InterfaceRef::none(),
+            digest: None,
+            options: &options,
+            until,
+        };
         if let Some(place) = way.target.place().filter(|_| way.if_here)
             && is_here(place, &wanted).is_err()
         {

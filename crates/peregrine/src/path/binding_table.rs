@@ -10,7 +10,7 @@ use crate::error::Kind;
 use crate::limits;
 
 /// One binding: what its calls run, and for whom.
-pub(crate) struct Row {
+pub(crate) struct BindingRow {
     /// Which export of the server it is bound to.
     pub(crate) export: u64,
     pub(crate) serve: Arc<dyn Serve>,
@@ -26,7 +26,7 @@ pub(crate) struct Row {
     pub(crate) tally: Tally,
 }
 
-impl Row {
+impl BindingRow {
     pub(crate) const fn new(
         export: u64,
         serve: Arc<dyn Serve>,
@@ -100,14 +100,14 @@ impl Row {
 /// Rows by number: a place in the low 16 bits, above it how often the place was used before, so
 /// that a number which has gone does not soon mean another binding.
 #[derive(Default)]
-pub(crate) struct Rows {
-    places: Vec<(u16, Option<Arc<Row>>)>,
+pub(crate) struct BindingTable {
+    places: Vec<(u16, Option<Arc<BindingRow>>)>,
     free: Vec<u16>,
 }
 
-impl Rows {
+impl BindingTable {
     /// Adds a row; its number, or `None` if there are too many.
-    pub(crate) fn add(&mut self, row: Arc<Row>) -> Option<u32> {
+    pub(crate) fn add(&mut self, row: Arc<BindingRow>) -> Option<u32> {
         let place = match self.free.pop() {
             Some(place) => place,
             None if self.places.len() < limits::BINDINGS_MAX => {
@@ -128,14 +128,14 @@ impl Rows {
     }
 
     /// The row of that number.
-    pub(crate) fn get(&self, number: u32) -> Option<Arc<Row>> {
+    pub(crate) fn get(&self, number: u32) -> Option<Arc<BindingRow>> {
         let (place, used) = Self::place(number);
         let (now, row) = self.places.get(place)?;
         row.as_ref().filter(|_| *now == used).map(Arc::clone)
     }
 
     /// Takes a row away; it admits no call any more.
-    pub(crate) fn remove(&mut self, number: u32) -> Option<Arc<Row>> {
+    pub(crate) fn remove(&mut self, number: u32) -> Option<Arc<BindingRow>> {
         let row = self.get(number)?;
         let (place, _) = Self::place(number);
         self.places[place].1 = None;
@@ -150,7 +150,7 @@ impl Rows {
     }
 
     /// All rows, with their numbers.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<Row>)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<BindingRow>)> {
         let numbered = (0u32..).zip(&self.places);
         numbered.filter_map(|(place, (used, row))| {
             Some((u32::from(*used) << 16 | place, row.as_ref()?))
@@ -176,7 +176,7 @@ pub(crate) struct Lately {
 struct Found {
     table: u64,
     number: u32,
-    row: Arc<Row>,
+    row: Arc<BindingRow>,
 }
 
 impl Lately {
@@ -188,8 +188,8 @@ impl Lately {
         &mut self,
         table: u64,
         number: u32,
-        look_up: impl FnOnce() -> Option<Arc<Row>>,
-    ) -> Option<&Arc<Row>> {
+        look_up: impl FnOnce() -> Option<Arc<BindingRow>>,
+    ) -> Option<&Arc<BindingRow>> {
         let is_it = |found: &Found| found.table == table && found.number == number;
         if !self.last.as_ref().is_some_and(is_it) {
             self.turn_to(table, number, look_up);
@@ -198,7 +198,12 @@ impl Lately {
     }
 
     #[cold]
-    fn turn_to(&mut self, table: u64, number: u32, look_up: impl FnOnce() -> Option<Arc<Row>>) {
+    fn turn_to(
+        &mut self,
+        table: u64,
+        number: u32,
+        look_up: impl FnOnce() -> Option<Arc<BindingRow>>,
+    ) {
         if let Some(last) = self.last.take() {
             let place = last.number as usize % Self::OTHERS;
             self.others[place] = Some(last);
@@ -224,20 +229,20 @@ impl Lately {
 mod tests {
     use super::*;
     use crate::call::{PathKind, Reply, Request, Served};
-    use crate::interface::Known;
+    use crate::interface::InterfaceRef;
 
     struct Nothing;
 
     impl Serve for Nothing {
-        fn interface(&self) -> Known {
-            Known::none()
+        fn interface(&self) -> InterfaceRef {
+            InterfaceRef::none()
         }
         fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
             Ok(())
         }
     }
 
-    fn row() -> Arc<Row> {
+    fn row() -> Arc<BindingRow> {
         let caller = CallerInfo {
             path: PathKind::Local,
             export: "nothing".into(),
@@ -247,7 +252,7 @@ mod tests {
             from: None,
             hardware: None,
         };
-        Arc::new(Row::new(
+        Arc::new(BindingRow::new(
             0,
             Arc::new(Nothing),
             Arc::new(caller),
@@ -259,7 +264,7 @@ mod tests {
 
     #[test]
     fn numbers_that_have_gone_mean_nothing() {
-        let mut rows = Rows::default();
+        let mut rows = BindingTable::default();
         let first = rows.add(row()).unwrap();
         let second = rows.add(row()).unwrap();
         assert_ne!(first, second);
@@ -278,11 +283,11 @@ mod tests {
 
     #[test]
     fn those_that_stand_are_counted() {
-        let (mut rows, standing) = (Rows::default(), Arc::new(AtomicU32::new(0)));
+        let (mut rows, standing) = (BindingTable::default(), Arc::new(AtomicU32::new(0)));
         let one = || {
-            let Row { serve, caller, .. } = &*row();
+            let BindingRow { serve, caller, .. } = &*row();
             let (serve, caller) = (Arc::clone(serve), Arc::clone(caller));
-            Arc::new(Row::new(0, serve, caller, 100, Arc::clone(&standing), Tally::unseen()))
+            Arc::new(BindingRow::new(0, serve, caller, 100, Arc::clone(&standing), Tally::unseen()))
         };
         let never = one();
         let first = rows.add(one()).unwrap();
@@ -298,7 +303,7 @@ mod tests {
 
     #[test]
     fn there_are_only_so_many() {
-        let (mut rows, row) = (Rows::default(), row());
+        let (mut rows, row) = (BindingTable::default(), row());
         while rows.add(Arc::clone(&row)).is_some() {}
         assert_eq!(rows.len(), limits::BINDINGS_MAX);
     }

@@ -1,4 +1,4 @@
-//! `Station`: what this process has at an interface, and shares among its sockets there.
+//! `LinkPort`: what this process has at an interface, and shares among its sockets there.
 //!
 //! A queue of an interface belongs to one process, and an interface has one program. Who comes second
 //! receives through `AF_PACKET` what the first one's program lets pass. So that the frames of two
@@ -36,7 +36,7 @@ pub(crate) enum By {
 }
 
 /// What this process has at an interface.
-pub(crate) struct Station {
+pub(crate) struct LinkPort {
     interface: NetworkInterface,
     /// What all endpoints of this process begin with.
     tag: u8,
@@ -52,7 +52,7 @@ fn name(what: &str) -> io::Result<UnixAddress> {
     UnixAddress::from_abstract_name(format!("peregrine/ethernet/{what}"))
 }
 
-impl Station {
+impl LinkPort {
     /// What this process has at an interface, made if it has nothing yet. A server tells the port at
     /// which it listens.
     ///
@@ -63,11 +63,11 @@ impl Station {
         by: By,
         port: Option<u16>,
     ) -> io::Result<Arc<Self>> {
-        type Stations = HashMap<(u64, u32, By), Weak<Station>>;
-        struct Table(Mutex<Stations>);
+        type LinkPorts = HashMap<(u64, u32, By), Weak<LinkPort>>;
+        struct Table(Mutex<LinkPorts>);
         impl Default for Table {
             fn default() -> Self {
-                Self(Mutex::ranked(Rank::Stations, Stations::new()))
+                Self(Mutex::ranked(Rank::LinkPorts, LinkPorts::new()))
             }
         }
         static TABLE: PerProcess<Table> = PerProcess::new();
@@ -197,7 +197,7 @@ fn has_just_left() -> bool {
     LEFT.own().lock().is_some_and(|left| left.elapsed() < LEAVING)
 }
 
-impl Drop for Station {
+impl Drop for LinkPort {
     fn drop(&mut self) {
         if self.queue.is_ok() {
             // Before it is closed, and before nobody can ask any more who has it.

@@ -12,8 +12,8 @@ use crate::call::Refusal;
 use crate::counters::{self, Gauges, Page, Stat};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
+use crate::server_info::{Exported, SERVER_NAME, ServerInfo, ServerInfoServer};
 use crate::sync::Mutex;
-use crate::tells::{Exported, SERVER_NAME, Tells, TellsServer};
 
 /// What a server tells of itself, and to whom.
 ///
@@ -21,7 +21,7 @@ use crate::tells::{Exported, SERVER_NAME, Tells, TellsServer};
 /// nothing: they could as well trace it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Told {
+pub enum Disclosure {
     /// Nothing, to nobody.
     Nothing,
     /// Over networks: what it exports there, and how much that is called; of sessions and bindings how
@@ -36,7 +36,7 @@ pub enum Told {
 /// What a server needs to tell of itself.
 pub(super) struct Teller {
     pub(super) page: Arc<Page>,
-    pub(super) tells: Told,
+    pub(super) disclosure: Disclosure,
     asks: OnceLock<Asks>,
 }
 
@@ -48,8 +48,8 @@ struct Asks {
 }
 
 impl Teller {
-    pub(super) const fn new(page: Arc<Page>, tells: Told) -> Self {
-        Self { page, tells, asks: OnceLock::new() }
+    pub(super) const fn new(page: Arc<Page>, disclosure: Disclosure) -> Self {
+        Self { page, disclosure, asks: OnceLock::new() }
     }
 
     /// From here on it asks these.
@@ -80,7 +80,7 @@ impl Teller {
 /// The export by which a server tells of itself over networks.
 pub(super) fn server_export(sessions: &Arc<Sessions>, exports: &Exports) -> Arc<Export> {
     let told = OfItself { sessions: Arc::downgrade(sessions), exports: Arc::downgrade(exports) };
-    let serve = Arc::new(TellsServer::new(told));
+    let serve = Arc::new(ServerInfoServer::new(told));
     let (name, options) = (SERVER_NAME.to_owned(), ExportOptions::default());
     Export::new(name, u64::MAX, serve, options, None, Arc::clone(sessions))
 }
@@ -108,7 +108,7 @@ impl OfItself {
     }
 }
 
-impl Tells for OfItself {
+impl ServerInfo for OfItself {
     fn list(&self) -> Result<Vec<Exported>, CallError> {
         let exported = |export: Arc<Export>| {
             let said = export.description();
@@ -138,7 +138,7 @@ impl Tells for OfItself {
             |name: &str| name == SERVER_NAME || offered.iter().any(|export| export.name == name);
         stat.exports.retain(|export| known(&export.name));
         stat.bindings.retain(|binding| known(&binding.export));
-        if told.tells == Told::All {
+        if told.disclosure == Disclosure::All {
             stat.sessions.truncate(limits::TOLD_ROWS);
             stat.bindings.truncate(limits::TOLD_ROWS);
         } else {

@@ -11,20 +11,20 @@ pub const SERVER_NAME: &str = crate::interface::SERVER_NAME;
 ///
 /// ```
 /// # use peregrine::{interface, Server};
-/// use peregrine::tells::{Tells, TellsClient};
+/// use peregrine::server_info::{ServerInfo, ServerInfoClient};
 ///
 /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
 /// # struct Same;
 /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
 /// let server = Server::new().export("tells-example", EchoServer::new(Same))?;
 /// let running = server.listen("tcp:127.0.0.1:0")?.spawn()?;
-/// let server = TellsClient::bind(&running.addresses()[0].to_string().replace("tcp:", "tcp:@"))?;
+/// let server = ServerInfoClient::bind(&running.addresses()[0].to_string().replace("tcp:", "tcp:@"))?;
 /// let exports = server.list()?;
 /// assert_eq!((exports.len(), &*exports[0].name), (1, "tells-example"));
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
 #[peregrine_macros::interface(name = "Server")]
-pub trait Tells {
+pub trait ServerInfo {
     /// What it exports, save for what is limited to users and groups of its machine.
     #[idempotent]
     fn list(&self) -> Result<Vec<Exported>>;
