@@ -14,7 +14,7 @@
 use core::fmt;
 use core::str::FromStr;
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 use crate::call::PathKind;
 use crate::error::{CallError, Kind, Phase};
@@ -177,7 +177,7 @@ impl<'a> Cursor<'a> {
         let host = &self.rest()[..end];
         // An address of one link may name its interface.
         let bare = host.split('%').next().unwrap_or(host);
-        if bare.parse::<core::net::Ipv6Addr>().is_err() {
+        if bare.parse::<Ipv6Addr>().is_err() {
             return Err(self.expected("an IPv6 address and `]`"));
         }
         self.at += end;
@@ -431,6 +431,18 @@ impl fmt::Display for Address {
             Some(place) => write!(f, "{}@{place}", self.name),
             None => f.write_str(&self.name),
         }
+    }
+}
+
+/// Returns the address that stands for a host in bounds per host: for IPv6 the network of 64 bits,
+/// because one host can use any address of its network.
+pub(crate) fn host_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
+            Some(v4) => v4.into(),
+            None => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
+        },
     }
 }
 

@@ -10,8 +10,9 @@ pub mod exchange;
 use std::io;
 use std::sync::Arc;
 
-use crate::binding::{BindOptions, Binding, BoundPath, Explanation, Verdict};
+use crate::binding::{BindOptions, Binding, Verdict, explain_all};
 use crate::interface::InterfaceRef;
+use crate::path::bind::BoundPath;
 
 pub use crate::device::ethernet::fuzzing::frames;
 pub use crate::path::datagram::fuzzing::Datagrams;
@@ -33,7 +34,7 @@ pub fn scripted(
     let frames = Arc::clone(&path.path.region.frames);
     let options = BindOptions::default().astacks(1);
     let leg = BoundPath { path: Box::new(path), frames, order };
-    let explanation = Explanation::all("script", Verdict::NotNeeded, "a script plays the server");
+    let explanation = explain_all("script", Verdict::NotNeeded, "a script plays the server");
     let binding = Binding::of_path(leg, interface.into(), explanation, &options);
     Ok((script, binding.map_err(io::Error::other)?))
 }

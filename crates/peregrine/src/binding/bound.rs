@@ -8,15 +8,8 @@ use super::explain::Explanation;
 use crate::call::{CallPath, Frames, OnExhausted};
 use crate::error::{CallError, Executed, Phase};
 use crate::interface::InterfaceRef;
+use crate::path::bind::BoundPath;
 use crate::sys::ForkMark;
-use crate::value::ByteOrder;
-
-/// A path, the frames of calls that take it, and the order of the bytes at its end.
-pub(crate) struct BoundPath {
-    pub(crate) path: Box<dyn CallPath>,
-    pub(crate) frames: Arc<Frames>,
-    pub(crate) order: ByteOrder,
-}
 
 /// What all clones of a binding share, until it is bound again.
 pub(crate) struct Bound {
@@ -47,7 +40,7 @@ const MOVED: u32 = 4;
 
 impl Bound {
     pub(crate) fn new(
-        leg: BoundPath,
+        bound: BoundPath,
         numbers: Option<Box<[u32]>>,
         interface: InterfaceRef,
         explanation: Explanation,
@@ -56,7 +49,7 @@ impl Bound {
         let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
         })?;
-        let BoundPath { path, frames, order } = leg;
+        let BoundPath { path, frames, order } = bound;
         let swapped = if order.is_native() { 0 } else { SWAPPED };
         let mapped = if numbers.is_some() { MAPPED } else { 0 };
         let flags = AtomicU32::new(swapped | mapped);

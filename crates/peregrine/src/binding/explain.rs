@@ -58,17 +58,16 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The paths, the fastest first.
-pub(super) const PATHS: &[PathKind] =
-    &[PathKind::Local, PathKind::Ethernet, PathKind::Udp, PathKind::Tcp];
-
 impl Explanation {
-    /// All paths with the same verdict.
-    pub(crate) fn all(address: &str, verdict: Verdict, reason: &str) -> Self {
-        let candidate =
-            |path: &PathKind| Candidate { path: *path, verdict, reason: reason.to_owned() };
-        let candidates = PATHS.iter().map(candidate).collect();
-        Self { address: address.to_owned(), candidates }
+    /// These paths, the fastest first, with the same verdict.
+    pub(super) fn all(
+        address: &str,
+        paths: impl Iterator<Item = PathKind>,
+        verdict: Verdict,
+        reason: &str,
+    ) -> Self {
+        let candidate = |path| Candidate { path, verdict, reason: reason.to_owned() };
+        Self { address: address.to_owned(), candidates: paths.map(candidate).collect() }
     }
 
     /// The address that was bound, as it was written.
@@ -103,6 +102,15 @@ impl Explanation {
         if let Some(candidate) = self.candidates.iter_mut().find(|candidate| candidate.path == path)
         {
             (candidate.verdict, candidate.reason) = (verdict, reason);
+        }
+    }
+
+    /// Notes that `path` was chosen. Slower ones that were to be tried are not needed.
+    pub(super) fn choose(&mut self, path: PathKind, is_to_be_tried: impl Fn(PathKind) -> bool) {
+        self.set(path, Verdict::Chosen, String::new());
+        let slower = self.candidates.iter_mut().skip_while(|one| one.path != path).skip(1);
+        for candidate in slower.filter(|one| is_to_be_tried(one.path)) {
+            (candidate.verdict, candidate.reason) = (Verdict::NotNeeded, String::new());
         }
     }
 }

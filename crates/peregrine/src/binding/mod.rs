@@ -2,32 +2,29 @@
 
 mod bound;
 mod compare;
-mod datagram;
 mod explain;
-mod options;
 mod rebind;
 mod select;
-mod session;
-mod stream;
 mod told;
 
+pub use crate::path::options::{BindOptions, EthernetDevice, Rebind};
 pub use explain::{Candidate, Explanation, Verdict};
-pub use options::{BindOptions, EthernetDevice};
-pub use rebind::Rebind;
 pub use told::{exports, stat};
 
-pub(crate) use self::bound::{Bound, BoundPath};
+pub(crate) use self::bound::Bound;
 use self::rebind::Home;
 use self::select::Unbound;
+pub(crate) use self::select::explain_all;
 
 use core::fmt;
 use std::sync::Arc;
 
 use crate::call::{Frames, Limit, PathKind, Serve};
 use crate::error::{CallError, Executed, Kind, Phase};
+pub use crate::interface::Description;
 use crate::interface::{Digest, InterfaceRef};
+use crate::path::bind::BoundPath;
 use crate::path::in_process::InProcess;
-pub use crate::path::local::Description;
 
 /// A binding to one export: cheap to clone, called through by any number of threads.
 ///
@@ -136,14 +133,14 @@ impl Binding {
 
     /// A binding by a way that was found otherwise, and that is not bound again.
     pub(crate) fn of_path(
-        leg: BoundPath,
+        path: BoundPath,
         interface: InterfaceRef,
         explanation: Explanation,
         options: &BindOptions,
     ) -> Result<Self, CallError> {
         let options = options.clone().rebind(Rebind::Never);
         let home = Home::new(explanation.address(), interface.clone(), None, &options);
-        let bound = Bound::new(leg, None, interface, explanation, options.short)?;
+        let bound = Bound::new(path, None, interface, explanation, options.short)?;
         Ok(Self { bound: Arc::new(bound), home: Arc::new(home), limit: options.limit })
     }
 
@@ -163,11 +160,11 @@ impl Binding {
         let count = options.room_for(bytes);
         let frames = Frames::private(count, options.astacks, bytes).expect("memory for the frames");
         let order = serve.byte_order();
-        let leg =
+        let path =
             BoundPath { path: Box::new(InProcess::new(serve)), frames: Arc::new(frames), order };
         let why = "the object is in this process";
-        let explanation = Explanation::all("in-process", Verdict::NotNeeded, why);
-        Self::of_path(leg, interface, explanation, options).expect("memory for the fork mark")
+        let explanation = explain_all("in-process", Verdict::NotNeeded, why);
+        Self::of_path(path, interface, explanation, options).expect("memory for the fork mark")
     }
 
     /// The same binding with another limit to how long calls wait.

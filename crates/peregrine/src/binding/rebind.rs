@@ -4,38 +4,13 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::BindOptions;
 use super::bound::Bound;
 use super::select::{self, Selected, Unbound};
-use super::session::{hold, until};
+use super::{BindOptions, Rebind};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::interface::{Digest, InterfaceRef};
+use crate::path::bind::{hold, until};
 use crate::sync::{Mutex, MutexGuard, Rank};
-
-/// What a binding does whose server has gone, when it is called.
-///
-/// Binding again is all that binding was: the name is looked up, the fastest path is taken that works,
-/// the interfaces are compared. It happens between two attempts at a call, within the time that the
-/// call may take, once for each call that fails. If it does not help, the call fails as it did; if what is
-/// there now does not fit the client, or does not serve it, with the error of binding.
-///
-/// ```
-/// use peregrine::{BindOptions, Rebind};
-///
-/// let options = BindOptions::default().rebind(Rebind::Never);
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Rebind {
-    /// It fails for ever: whoever bound binds again, if they wish.
-    Never,
-    /// It binds again, and repeats the call, if that certainly was not executed. A call of which
-    /// nobody knows fails; the next one finds the server again.
-    #[default]
-    WhenNotExecuted,
-    /// The same, and repeats calls of which nobody knows if their procedure is `#[idempotent]`.
-    Idempotent,
-}
 
 /// An attempt that took so long, and was in vain, is not made again for as long as it took.
 const LONG: Duration = Duration::from_millis(500);
@@ -89,9 +64,9 @@ impl Home {
     }
 
     fn bound(&self, selected: Selected) -> Result<Bound, Unbound> {
-        let Selected { leg, numbers, explanation } = selected;
+        let Selected { path, numbers, explanation } = selected;
         let told = explanation.clone();
-        Bound::new(leg, numbers, self.interface.clone(), explanation, self.options.short)
+        Bound::new(path, numbers, self.interface.clone(), explanation, self.options.short)
             .map_err(|error| Unbound::new(error.at(&self.address), told))
     }
 

@@ -1,27 +1,34 @@
-//! The ladder: local, ethernet, udp, tcp. Binding takes the fastest path that works.
+//! The selection of a path: binding takes the fastest one that works.
 //!
-//! This is the one file that names every path. What is decided here is decided before the first
-//! call: no call ever changes its path under way.
+//! [`CONNECTS`] is the list of all paths. Everything decided here is decided before the first call.
+//! No call changes its path while it runs.
 
 use std::time::{Duration, Instant};
 
-use super::datagram::{self, Over};
-use super::explain::{Explanation, PATHS, Verdict};
-use super::session::until;
-use super::{BindOptions, BoundPath, compare, session, stream};
+use super::explain::{Explanation, Verdict};
+use super::{BindOptions, Binding, compare};
 use crate::address::{Address, Place};
-use crate::call::PathKind;
+use crate::call::{Limit, PathKind};
 use crate::directory::{Directory, Hosts};
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::{Description, Digest, InterfaceRef};
 use crate::limits;
+use crate::path::bind::{BoundPath, Connect, Inquiry, Target, Wanted, until, violated};
+use crate::path::datagram::{OverEthernet, OverUdp};
+use crate::path::local::Local;
+use crate::path::stream::Tcp;
+use crate::protocol::stream::description_from_bytes;
+use crate::stub;
 use crate::sys;
+
+/// The client halves of all paths, the fastest first.
+const CONNECTS: &[&dyn Connect] = &[&Local, &OverEthernet, &OverUdp, &Tcp];
 
 /// How long a path may take to answer while there are others to try.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Until when a way is tried after which there are `others`: each of them gets as much time as this one,
-/// so that one that works is reached however many do not answer.
+/// Returns the moment until which an attempt may last when `others` follow it. Each of those gets as
+/// much time as this one, so that a path that works is reached even if all before it are silent.
 fn patience(until: Instant, others: usize) -> Instant {
     if others == 0 {
         return until;
@@ -31,28 +38,15 @@ fn patience(until: Instant, others: usize) -> Instant {
     now + share.min(PATIENCE)
 }
 
-/// What a client wants, whoever serves it.
-#[derive(Clone, Copy)]
-pub(super) struct Wanted<'a> {
-    pub(super) name: &'a str,
-    pub(super) interface: &'a InterfaceRef,
-    /// Which interface the server must have; any, if none is given.
-    pub(super) digest: Option<Digest>,
-    pub(super) options: &'a BindOptions,
-    pub(super) until: Instant,
+/// One attempt to bind: by which path, and to which address.
+struct Attempt<'a> {
+    connect: &'static dyn Connect,
+    target: Target<'a>,
+    /// Whether the attempt counts only if the server at the address is on this machine.
+    only_if_here: bool,
 }
 
-/// A way that can be tried: by which path, and where.
-struct Way<'a> {
-    path: PathKind,
-    target: &'a Address,
-    /// Only if the server there is of this machine too.
-    if_here: bool,
-    /// Whether an address names the path.
-    asked: bool,
-}
-
-/// Why no path works, and what became of each.
+/// Why no path works, and the outcome of each.
 pub(super) struct Unbound(Box<(CallError, Explanation)>);
 
 impl Unbound {
@@ -71,10 +65,10 @@ impl From<Unbound> for CallError {
     }
 }
 
-/// What was bound, by which path, and what became of the others.
+/// The path that was selected, and the outcome of all others.
 pub(super) struct Selected {
-    pub(super) leg: BoundPath,
-    /// The server's number of each procedure, if they are not the client's.
+    pub(super) path: BoundPath,
+    /// The server's number of each procedure, if they differ from the client's.
     pub(super) numbers: Option<Box<[u32]>>,
     pub(super) explanation: Explanation,
 }
@@ -87,11 +81,21 @@ pub(super) fn select(
     options: &BindOptions,
     until: Instant,
 ) -> Result<Selected, Unbound> {
-    let mut explanation = Explanation::all(address, Verdict::Excluded, "");
+    let mut explanation = excluded(address);
     match try_all(address, interface, digest, options, until, &mut explanation) {
-        Ok((leg, numbers)) => Ok(Selected { leg, numbers, explanation }),
+        Ok((path, numbers)) => Ok(Selected { path, numbers, explanation }),
         Err(error) => Err(Unbound::new(error.at(address), explanation)),
     }
+}
+
+/// The explanation before anything was tried.
+pub(crate) fn explain_all(address: &str, verdict: Verdict, reason: &str) -> Explanation {
+    let kinds = CONNECTS.iter().map(|connect| connect.kind());
+    Explanation::all(address, kinds, verdict, reason)
+}
+
+fn excluded(address: &str) -> Explanation {
+    explain_all(address, Verdict::Excluded, "")
 }
 
 type Bound = (BoundPath, Option<Box<[u32]>>);
@@ -105,72 +109,69 @@ fn try_all(
     explanation: &mut Explanation,
 ) -> Result<Bound, CallError> {
     let address: Address = address.parse()?;
-    let (targets, nowhere) = targets(&address, options);
-    let ways = ways(&address, &targets, &nowhere.cause(), explanation);
-    // A directory that could not be asked has something to say; one that does not know, only if there
-    // is nobody else.
-    let mut failure = (ways.is_empty() || nowhere.kind() != Kind::NotFound).then_some(nowhere);
-    // Where nothing answered over UDP, nothing will when it is asked for something else.
+    let (targets, no_more) = targets(&address, options);
+    let attempts = attempts(&address, &targets, &no_more.cause(), explanation);
+    // A directory that could not be asked explains the failure. One that does not know the name
+    // explains it only if there is nothing to try.
+    let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
+    // A place that does not answer the first question over UDP does not answer a second one.
     let mut silent: Vec<&Place> = Vec::new();
     let mut ended: Vec<&Address> = Vec::new();
-    for (i, way) in ways.iter().enumerate() {
-        if ended.contains(&way.target) {
+    for (i, attempt) in attempts.iter().enumerate() {
+        let (kind, target) = (attempt.connect.kind(), attempt.target.address);
+        if ended.contains(&target) {
             continue;
         }
         if Instant::now() >= until {
-            explanation.set(way.path, Verdict::Failed, "no time was left".to_owned());
+            explanation.set(kind, Verdict::Failed, "no time was left".to_owned());
             continue;
         }
-        let until = patience(until, ways.len() - i - 1);
-        let Way { path, target, .. } = *way;
+        let until = patience(until, attempts.len() - i - 1);
         let wanted = Wanted { name: target.name(), interface, digest, options, until };
         let bound = match target.place() {
-            Some(place) if path == PathKind::Udp && silent.contains(&place) => {
+            Some(place) if kind == PathKind::Udp && silent.contains(&place) => {
                 Err(unanswered(place))
             }
-            _ => way.try_it(&wanted),
+            _ => attempt.bind(&wanted),
         };
         let error = match bound {
             Ok(bound) => {
-                explanation.set(path, Verdict::Chosen, String::new());
-                let slower = PATHS.iter().copied().skip_while(|one| *one != path).skip(1);
-                for path in slower.filter(|path| ways.iter().any(|way| way.path == *path)) {
-                    explanation.set(path, Verdict::NotNeeded, String::new());
-                }
+                explanation.choose(kind, |kind| {
+                    attempts.iter().any(|attempt| attempt.connect.kind() == kind)
+                });
                 return Ok(bound);
             }
             Err(Failed::Elsewhere(reason)) => {
-                explanation.set(path, Verdict::Excluded, reason);
+                explanation.set(kind, Verdict::Excluded, reason);
                 continue;
             }
             Err(Failed::Error(error)) => error,
         };
         if let Some(place) = target.place()
-            && path == PathKind::Ethernet
+            && kind == PathKind::Ethernet
             && error.kind() == Kind::TimedOut
         {
             silent.push(place);
         }
-        explanation.set(path, Verdict::Failed, reason_of(&error));
-        let ends = ends_the_climb(error.kind());
-        failure = Some(match failure {
-            Some(before) => worse(before, error),
-            None => error,
-        });
-        if ends {
+        explanation.set(kind, Verdict::Failed, reason_of(&error));
+        if is_final(error.kind()) {
             ended.push(target);
         }
+        failure = Some(match failure {
+            Some(before) => furthest(before, error),
+            None => error,
+        });
     }
-    let failure = failure.unwrap_or_else(nobody_else);
-    Err(match ways.len() {
+    let failure = failure.unwrap_or_else(no_other_machine);
+    Err(match attempts.len() {
         0 | 1 => failure,
         _ => all_failed(&failure, explanation),
     })
 }
 
-/// Why a way was not taken.
+/// Why an attempt failed.
 enum Failed {
-    /// It leads to somebody else.
+    /// The address belongs to another server.
     Elsewhere(String),
     Error(CallError),
 }
@@ -192,223 +193,197 @@ fn reason_of(error: &CallError) -> String {
     if error.detail().is_empty() { text.to_owned() } else { format!("{text}: {}", error.cause()) }
 }
 
-/// What another path cannot mend.
-const fn ends_the_climb(kind: Kind) -> bool {
+/// Returns whether an attempt by another path to the same address would fail for the same reason.
+const fn is_final(kind: Kind) -> bool {
     matches!(kind, Kind::InterfaceMismatch | Kind::TooLarge | Kind::BadName)
 }
 
-/// Of two failures the one that says more: who came further knows better.
-fn worse(a: CallError, b: CallError) -> CallError {
-    let far = |error: &CallError| match error.kind() {
+/// Returns the more informative of two failures: that of the attempt that came further.
+fn furthest(a: CallError, b: CallError) -> CallError {
+    let progress = |error: &CallError| match error.kind() {
         Kind::NotFound => 0,
         Kind::Unreachable => 1,
         Kind::TimedOut => 2,
         Kind::ServerGone | Kind::Withdrawn => 3,
         _ => 4,
     };
-    if far(&b) >= far(&a) { b } else { a }
+    if progress(&b) >= progress(&a) { b } else { a }
 }
 
-/// One error for all paths: the kind of the one that came furthest, and what became of each.
-fn all_failed(worst: &CallError, explanation: &Explanation) -> CallError {
-    let mut told: Vec<(String, &str)> = Vec::new();
-    for candidate in explanation.candidates.iter().filter(|candidate| !candidate.reason.is_empty())
-    {
-        match told.last_mut() {
+/// One error for all attempts: the kind of the one that came furthest, and the reason of each.
+fn all_failed(furthest: &CallError, explanation: &Explanation) -> CallError {
+    let mut reasons: Vec<(String, &str)> = Vec::new();
+    for candidate in explanation.candidates().iter().filter(|one| !one.reason.is_empty()) {
+        match reasons.last_mut() {
             Some((paths, reason)) if *reason == candidate.reason => {
                 paths.push_str(&format!(", {}", candidate.path));
             }
-            _ => told.push((candidate.path.to_string(), &candidate.reason)),
+            _ => reasons.push((candidate.path.to_string(), &candidate.reason)),
         }
     }
-    let text: Vec<_> = told.iter().map(|(paths, reason)| format!("{paths}: {reason}")).collect();
-    CallError::not_executed(worst.kind(), worst.phase(), text.join("; "))
+    let text: Vec<_> = reasons.iter().map(|(paths, reason)| format!("{paths}: {reason}")).collect();
+    CallError::not_executed(furthest.kind(), furthest.phase(), text.join("; "))
 }
 
 #[cold]
-fn nobody_else() -> CallError {
+fn no_other_machine() -> CallError {
     CallError::not_executed(Kind::NotFound, Phase::Resolve, "no hosts file names another machine")
 }
 
-/// Where the export may be, and why there are no more such places.
+/// Returns the addresses at which the export may be, and why there are no more.
 fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError) {
     let mut targets = vec![address.clone()];
     if address.place().is_some() || address.path() == Some(PathKind::Local) {
-        return (targets, nobody_else());
+        return (targets, no_other_machine());
     }
-    // On this machine by the runtime directory, elsewhere as another directory says.
+    // The runtime directory knows the names of this machine. Another directory knows the others.
     let hosts = Hosts::of_environment();
     let known: &dyn Directory = match &options.directory {
         Some(directory) => &**directory,
         None => &hosts,
     };
-    let why = match known.offers(address.name()) {
+    let no_more = match known.offers(address.name()) {
         Ok(offers) if offers.is_empty() => {
             let text = format!("not in {}", known.describe());
             CallError::not_executed(Kind::NotFound, Phase::Resolve, text)
         }
         Ok(offers) => {
             targets.extend(offers.into_iter().take(limits::OFFERS_MAX));
-            nobody_else()
+            no_other_machine()
         }
         Err(error) => error,
     };
-    (targets, why)
+    (targets, no_more)
 }
 
-/// The ways to the targets, the fastest first; of paths without one the explanation says why.
-fn ways<'a>(
+/// Returns the attempts to reach the targets, the fastest path first. The explanation says why a path
+/// is not among them.
+fn attempts<'a>(
     address: &Address,
     targets: &'a [Address],
-    nowhere: &str,
+    no_more: &str,
     explanation: &mut Explanation,
-) -> Vec<Way<'a>> {
-    let mut ways = Vec::new();
-    for &path in PATHS {
+) -> Vec<Attempt<'a>> {
+    let mut attempts = Vec::new();
+    for &connect in CONNECTS {
+        let kind = connect.kind();
         if let Some(asked) = address.path()
-            && asked != path
+            && asked != kind
         {
-            explanation.set(path, Verdict::Excluded, format!("the address asks for {asked}"));
+            explanation.set(kind, Verdict::Excluded, format!("the address asks for {asked}"));
             continue;
         }
-        let before = ways.len();
+        let before = attempts.len();
         for target in targets {
-            let by_path = target.path().is_none_or(|asked| asked == path);
-            let leads = match path {
-                PathKind::Local => target.place().is_none() || target.path().is_none(),
-                _ => target.place().is_some(),
-            };
-            if by_path && leads {
-                let if_here = path == PathKind::Local && target.place().is_some();
-                let asked = [address, target].iter().any(|one| one.path() == Some(path));
-                ways.push(Way { path, target, if_here, asked });
+            let fits = target.path().is_none_or(|asked| asked == kind);
+            if fits && connect.leads_to(target) {
+                let is_asked = [address, target].iter().any(|one| one.path() == Some(kind));
+                let only_if_here = kind == PathKind::Local && target.place().is_some();
+                let target = Target { address: target, is_asked };
+                attempts.push(Attempt { connect, target, only_if_here });
             }
         }
-        if ways.len() == before {
-            explanation.set(path, Verdict::Excluded, nowhere.to_owned());
+        if attempts.len() == before {
+            explanation.set(kind, Verdict::Excluded, no_more.to_owned());
         }
     }
-    ways
+    attempts
 }
 
-impl Way<'_> {
-    fn try_it(&self, wanted: &Wanted<'_>) -> Result<Bound, Failed> {
-        if let Some(place) = self.target.place().filter(|_| self.if_here) {
-            is_here(place, wanted).map_err(Failed::Elsewhere)?;
-        }
-        match self.bind(wanted) {
-            Ok(leg) => Ok((leg, None)),
+impl Attempt<'_> {
+    /// Binds. If the interfaces differ, finds out whether the server's fits the client's.
+    fn bind(&self, wanted: &Wanted<'_>) -> Result<Bound, Failed> {
+        self.check_machine(wanted).map_err(Failed::Elsewhere)?;
+        match self.connect.bind(&self.target, wanted) {
+            Ok(path) => Ok((path, None)),
             Err(error) if error.kind() == Kind::InterfaceMismatch => {
-                let left = wanted.until.saturating_duration_since(Instant::now());
-                let theirs = self.describe(wanted.name, wanted.options, left)?;
+                let theirs = self.describe(wanted)?;
                 let numbers = compare::numbers(wanted.interface, &theirs)?;
-                // Of this very interface, for the server may have been exchanged meanwhile.
-                let leg = self.bind(&Wanted { digest: Some(theirs.digest), ..*wanted })?;
-                Ok((leg, numbers))
+                // The server may have been replaced meanwhile: it must have the interface that was
+                // compared.
+                let wanted = Wanted { digest: Some(theirs.digest), ..*wanted };
+                Ok((self.connect.bind(&self.target, &wanted)?, numbers))
             }
             Err(error) => Err(error.into()),
         }
     }
 
-    const fn ethernet(&self) -> Over {
-        Over::Ethernet { asked: self.asked }
+    /// Asks the server to describe the export.
+    fn describe(&self, wanted: &Wanted<'_>) -> Result<Description, CallError> {
+        let any = Wanted { interface: &InterfaceRef::none(), digest: None, ..*wanted };
+        let (path, procedure) = match self.connect.inquire(&self.target, &any)? {
+            Inquiry::Answer(description) => return Ok(description),
+            Inquiry::Call { path, procedure } => (path, procedure),
+        };
+        let binding = Binding::of_path(path, InterfaceRef::none(), excluded(""), any.options)?;
+        let left = any.until.saturating_duration_since(Instant::now());
+        let bytes = stub::ask(&binding.with_limit(Limit::Within(left)), procedure)?;
+        description_from_bytes(&bytes)
+            .ok_or_else(|| violated("the server's description is not readable"))
     }
 
-    fn bind(&self, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
-        match (self.path, self.target.place()) {
-            (PathKind::Ethernet, Some(place)) => datagram::bind(self.ethernet(), place, wanted),
-            (PathKind::Udp, Some(place)) => datagram::bind(Over::Udp, place, wanted),
-            (PathKind::Tcp, Some(place)) => stream::bind(place, wanted),
-            _ => session::bind(wanted),
+    /// Checks that the server at the address is the one that exports the name on this machine, if
+    /// only that one is wanted. The error says why it is taken for another.
+    fn check_machine(&self, wanted: &Wanted<'_>) -> Result<(), String> {
+        let Some(place) = self.target.address.place().filter(|_| self.only_if_here) else {
+            return Ok(());
+        };
+        let addresses = place.resolve().map_err(|error| error.cause())?;
+        let is_own = |ip: core::net::IpAddr| ip.is_loopback() || sys::interface_of(ip).is_ok();
+        if !addresses.iter().any(|address| is_own(address.ip())) {
+            return Err(format!("{} is another machine", place.host()));
         }
-    }
-
-    fn describe(
-        &self,
-        name: &str,
-        options: &BindOptions,
-        limit: Duration,
-    ) -> Result<Description, CallError> {
-        match (self.path, self.target.place()) {
-            (PathKind::Ethernet, Some(place)) => {
-                datagram::describe(self.ethernet(), place, name, options, limit)
-            }
-            (PathKind::Udp, Some(place)) => {
-                datagram::describe(Over::Udp, place, name, options, limit)
-            }
-            (PathKind::Tcp, Some(place)) => stream::describe(place, name, limit),
-            _ => session::describe(name, limit),
+        let description = self.describe(wanted).map_err(|error| reason_of(&error))?;
+        let listens = |text: &String| {
+            // Numbers only: a server must not make the client look up names.
+            let place = text.split_once(':').map(|(_, place)| place.parse());
+            place.and_then(Result::ok).into_iter().any(|at: core::net::SocketAddr| {
+                let same = |address: &core::net::SocketAddr| {
+                    let same_host = address.ip() == at.ip() || at.ip().is_unspecified();
+                    address.port() == at.port() && same_host
+                };
+                addresses.iter().any(same)
+            })
+        };
+        let same_network = description.network == sys::network_number();
+        if same_network && description.listens.iter().any(listens) {
+            return Ok(());
         }
+        Err(format!("`{}` of this machine does not listen at {place}", wanted.name))
     }
 }
 
-/// Whether the server that listens at a place is the one that exports the name on this machine; if
-/// not, why it is taken for another.
-fn is_here(place: &Place, wanted: &Wanted<'_>) -> Result<(), String> {
-    let addresses = place.resolve().map_err(|error| error.cause())?;
-    let own = |ip: core::net::IpAddr| ip.is_loopback() || sys::interface_of(ip).is_ok();
-    if !addresses.iter().any(|address| own(address.ip())) {
-        return Err(format!("{} is another machine", place.host()));
-    }
-    let left = wanted.until.saturating_duration_since(Instant::now());
-    let said = session::describe(wanted.name, left).map_err(|error| reason_of(&error))?;
-    let listens = |text: &String| {
-        // Numbers only: nobody's name is looked up because a server says it.
-        let place = text.split_once(':').map(|(_, place)| place.parse::<core::net::SocketAddr>());
-        place.and_then(Result::ok).into_iter().any(|at| {
-            let here = |address: &core::net::SocketAddr| {
-                address.port() == at.port() && (address.ip() == at.ip() || at.ip().is_unspecified())
-            };
-            addresses.iter().any(here)
-        })
-    };
-    if said.network == sys::network_number() && said.listens.iter().any(listens) {
-        return Ok(());
-    }
-    Err(format!("`{}` of this machine does not listen at {place}", wanted.name))
-}
-
-/// What an export says of itself, by whichever path it answers.
+/// Asks the server to describe the export at an address, by the first path that answers.
 pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, CallError> {
     let until = until(limit);
     let parsed: Address = address.parse()?;
     let options = BindOptions::default();
-    let (targets, nowhere) = targets(&parsed, &options);
-    let mut explanation = Explanation::all(address, Verdict::Excluded, "");
-    let mut ways = ways(&parsed, &targets, &nowhere.cause(), &mut explanation);
-    // For one question a connection is made faster than it is found out what else there is.
-    ways.sort_by_key(|way| match way.path {
+    let (targets, no_more) = targets(&parsed, &options);
+    let mut attempts = attempts(&parsed, &targets, &no_more.cause(), &mut excluded(address));
+    // For one question, TCP answers sooner than the search for a faster path.
+    attempts.sort_by_key(|attempt| match attempt.connect.kind() {
         PathKind::Local => 0,
         PathKind::Tcp => 1,
         PathKind::Udp => 2,
         _ => 3,
     });
-    let mut failure = (ways.is_empty() || nowhere.kind() != Kind::NotFound).then_some(nowhere);
-    for (i, way) in ways.iter().enumerate() {
-        let until = patience(until, ways.len() - i - 1);
-        let name = way.target.name();
-        let wanted = Wanted {
-            name,
-            interface: &InterfaceRef::none(),
-            digest: None,
-            options: &options,
-            until,
-        };
-        if let Some(place) = way.target.place().filter(|_| way.if_here)
-            && is_here(place, &wanted).is_err()
-        {
+    let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
+    for (i, attempt) in attempts.iter().enumerate() {
+        let until = patience(until, attempts.len() - i - 1);
+        let (name, interface) = (attempt.target.address.name(), &InterfaceRef::none());
+        let wanted = Wanted { name, interface, digest: None, options: &options, until };
+        if attempt.check_machine(&wanted).is_err() {
             continue;
         }
-        let left = until.saturating_duration_since(Instant::now());
-        match way.describe(name, &options, left) {
+        match attempt.describe(&wanted) {
             Ok(description) => return Ok(description),
             Err(error) => {
                 failure = Some(match failure {
-                    Some(before) => worse(before, error),
+                    Some(before) => furthest(before, error),
                     None => error,
                 });
             }
         }
     }
-    Err(failure.unwrap_or_else(nobody_else))
+    Err(failure.unwrap_or_else(no_other_machine))
 }

@@ -5,11 +5,12 @@ use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use super::BindOptions;
-use super::session;
 use crate::address::Address;
 use crate::counters::{self, PAGE_BYTES, Stat};
 use crate::directory::{Directory as _, Hosts};
 use crate::error::{CallError, Kind, unusable_memory};
+use crate::path::bind::violated;
+use crate::path::local::counters as counters_of;
 use crate::server_info::{Exported, ServerInfo as _, ServerInfoClient};
 use crate::sys::Memory;
 
@@ -81,12 +82,13 @@ fn at(address: &Address) -> Result<ServerInfoClient, CallError> {
 /// What the server of a name of this machine has counted.
 fn here(name: &str) -> Result<Stat, CallError> {
     let until = Instant::now() + BindOptions::default().bind_limit;
-    let (bytes, file) = session::counters(name, until)?;
-    let wrong = |text: String| session::refused(Kind::ProtocolMismatch as u32, text);
+    let (bytes, file) = counters_of(name, until)?;
     if bytes != PAGE_BYTES as u64 {
-        return Err(wrong(format!("the server's counters have {bytes} bytes, not {PAGE_BYTES}")));
+        return Err(violated(format!(
+            "the server's counters have {bytes} bytes, not {PAGE_BYTES}"
+        )));
     }
     let memory = Memory::seen(file.as_fd(), PAGE_BYTES)
         .map_err(|error| unusable_memory("the server's counters", error))?;
-    counters::read(&memory).map_err(|unreadable| wrong(unreadable.to_string()))
+    counters::read(&memory).map_err(|unreadable| violated(unreadable.to_string()))
 }

@@ -59,10 +59,10 @@ impl Places {
 }
 
 /// What is known only when it is asked for.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Gauges {
-    /// Calls that were given up and still run: local, tcp, datagrams.
-    pub(crate) captured: [u64; 3],
+    /// Calls that were given up and still run: local, tcp, datagrams. Further paths are not counted.
+    pub(crate) captured: Vec<u64>,
     /// Calls that wait for a thread.
     pub(crate) queued: u64,
 }
@@ -198,7 +198,7 @@ impl Page {
     /// What was asked for now.
     pub(crate) fn set_gauges(&self, gauges: &Gauges) {
         let words: &[AtomicU64; header::WORDS] = self.memory.longs(0);
-        for (at, captured) in gauges.captured.iter().enumerate() {
+        for (at, captured) in gauges.captured.iter().take(3).enumerate() {
             words[header::CAPTURED + at].store(*captured, Ordering::Relaxed);
         }
         words[header::QUEUED].store(gauges.queued, Ordering::Relaxed);

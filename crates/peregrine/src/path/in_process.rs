@@ -12,12 +12,12 @@ use core::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::serving;
 use crate::call::{
     Answer, Call, CallPath, CallerInfo, EStack, Incoming, PathKind, Ran, Returned, Serve, execute,
     extensions, refuse,
 };
 use crate::error::{CallError, Executed, Kind, Phase};
+use crate::serving::procedure;
 
 /// Calls run on the caller's own thread.
 pub(crate) struct InProcess {
@@ -65,7 +65,7 @@ impl CallPath for InProcess {
             departs: None,
         };
         let reply = call.frame.reply_to();
-        let ran = serving::within(&self.caller, due, || {
+        let ran = procedure::within(&self.caller, due, || {
             execute(&*self.serve, &incoming, reply, &mut estack)
         });
         let Ran { answer, head_at, head_bytes, .. } =

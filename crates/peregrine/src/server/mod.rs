@@ -1,35 +1,14 @@
 //! `Server`: several exports, one pool of threads, and a way to stop.
 
-mod admission;
-mod crew;
-mod datagram;
 mod disclosure;
-mod export;
-mod faults;
-mod network;
-mod pool;
-mod receivers;
-mod session;
-mod stop;
+mod paths;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::admission::Admission;
-use self::crew::Crew;
-use self::datagram::Datagrams;
-pub use self::datagram::Losses;
-pub use self::disclosure::Disclosure;
-use self::disclosure::{Teller, server_export};
-use self::export::Export;
-pub use self::faults::Fault;
-use self::faults::Faults;
-use self::network::{Exports, Listening, Network};
-use self::pool::Pool;
-use self::session::Sessions;
-pub use self::stop::StopHandle;
-use self::stop::{Drain, Signals, Stop};
+use self::disclosure::server_export;
+use self::paths::{Listening, Paths};
 use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
 use crate::call::{Exported, Serve, Wait};
@@ -37,9 +16,16 @@ use crate::counters::Page;
 use crate::directory::{self, Audience, Published};
 use crate::error::{CallError, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Watch};
-use crate::path::local::{PROCESSORS_BYTES, Processors};
-use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::sys::Memory;
+pub use crate::path::datagram::Losses;
+use crate::path::stream::ConnectionTerms;
+pub use crate::serving::disclosure::Disclosure;
+use crate::serving::export::Export;
+pub use crate::serving::export::ExportOptions;
+pub use crate::serving::faults::Fault;
+use crate::serving::faults::Faults;
+pub use crate::serving::stop::StopHandle;
+use crate::serving::stop::{Drain, Signals, Stop};
+use crate::serving::{ServerCore, ServerPath, Threads};
 use crate::{limits, sys};
 
 /// How long stopping waits for procedures that still run.
@@ -58,98 +44,14 @@ const STOP: Duration = Duration::from_secs(5);
 #[must_use]
 pub struct Server {
     exports: Vec<(String, Arc<dyn Serve>, ExportOptions, Published)>,
-    threads: usize,
-    queue: usize,
-    wait: Wait,
+    threads: Threads,
     signals: bool,
     listeners: Vec<Listening>,
-    congestion: Option<String>,
-    connections: usize,
-    connections_per_host: usize,
+    connections: ConnectionTerms,
     ethernet: Option<EthernetDevice>,
     disclosure: Disclosure,
     /// Made with the first export, or the hook, whichever comes first.
     faults: Option<Arc<Faults>>,
-}
-
-/// What a server may choose for each export.
-///
-/// ```no_run
-/// use peregrine::{ExportOptions, Server};
-///
-/// # use peregrine::interface;
-/// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
-/// # struct Same;
-/// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
-/// let options = ExportOptions::default().public().astacks_max(4);
-/// let running = Server::new().export_with("echo", EchoServer::new(Same), options)?.spawn()?;
-/// assert_eq!(running.names(), ["echo"]);
-/// running.stop();
-/// # Ok::<(), peregrine::CallError>(())
-/// ```
-#[derive(Clone, Debug, Default)]
-#[must_use]
-pub struct ExportOptions {
-    pub(crate) public: bool,
-    pub(crate) users: Vec<u32>,
-    pub(crate) groups: Vec<u32>,
-    /// As many as there may be, and fewer of other users, if none is set.
-    pub(crate) astacks_max: Option<u32>,
-    /// As the interface needs it, if none is set.
-    pub(crate) message_bytes_max: Option<usize>,
-}
-
-impl ExportOptions {
-    /// Lets every user of the machine bind; otherwise only the server's own, and root.
-    pub const fn public(mut self) -> Self {
-        self.public = true;
-        self
-    }
-
-    /// Lets these users bind too, by number.
-    ///
-    /// ```
-    /// # use peregrine::ExportOptions;
-    /// let options = ExportOptions::default().users([1000, 1001]).groups([50]);
-    /// ```
-    pub fn users(mut self, users: impl IntoIterator<Item = u32>) -> Self {
-        self.users.extend(users);
-        self
-    }
-
-    /// Lets the members of these groups bind too, by number: processes whose effective group or
-    /// one of whose supplementary groups it is.
-    pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
-        self.groups.extend(groups);
-        self
-    }
-
-    fn audience(&self) -> Audience {
-        // Others must be able to connect to be asked who they are.
-        match self.public || !self.users.is_empty() || !self.groups.is_empty() {
-            true => Audience::Public,
-            false => Audience::Private,
-        }
-    }
-
-    /// A-stacks that a session which begins here gets at most, 1 to [`limits::ASTACKS_MAX`]. Unless
-    /// set: that many, and [`limits::ASTACKS_OF_OTHERS`] for users other than the server's own and
-    /// root.
-    ///
-    /// # Panics
-    /// If it is out of that range.
-    pub const fn astacks_max(mut self, count: u32) -> Self {
-        assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
-        self.astacks_max = Some(count);
-        self
-    }
-
-    /// Bytes that a message may have each way at most; clients that want more are refused. Unless
-    /// set: 1 MiB, or what the interface's bounded parameters need.
-    pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
-        self.message_bytes_max = Some(bytes);
-        self
-    }
 }
 
 impl Default for Server {
@@ -163,14 +65,18 @@ impl Server {
     pub const fn new() -> Self {
         Self {
             exports: Vec::new(),
-            threads: limits::WORKERS_MAX,
-            queue: limits::QUEUE_MAX,
-            wait: Wait::Adaptive,
+            threads: Threads {
+                running_max: limits::WORKERS_MAX,
+                waiting_max: limits::QUEUE_MAX,
+                wait: Wait::Adaptive,
+            },
             signals: false,
             listeners: Vec::new(),
-            congestion: None,
-            connections: limits::CONNECTIONS_MAX,
-            connections_per_host: limits::CONNECTIONS_PER_HOST,
+            connections: ConnectionTerms {
+                congestion: None,
+                connections: limits::CONNECTIONS_MAX,
+                connections_per_host: limits::CONNECTIONS_PER_HOST,
+            },
             ethernet: None,
             disclosure: Disclosure::Totals,
             faults: None,
@@ -197,7 +103,7 @@ impl Server {
         serve: impl Serve + 'static,
         options: ExportOptions,
     ) -> Result<Self, CallError> {
-        let published = directory::publish(name, options.audience())?;
+        let published = directory::publish(name, audience(&options))?;
         let faults = self.faults.get_or_insert_default();
         let (faults, export) = (Arc::clone(faults), name.to_owned());
         let report = move |text| faults.dropping(&export, text);
@@ -262,7 +168,7 @@ impl Server {
 
     fn listen_at(mut self, endpoint: &str, beyond: bool) -> Result<Self, CallError> {
         let parsed: Endpoint = endpoint.parse().map_err(|error: CallError| error.at(endpoint))?;
-        let listeners = network::listen(&parsed, beyond).map_err(|error| error.at(endpoint))?;
+        let listeners = paths::listen(&parsed, beyond).map_err(|error| error.at(endpoint))?;
         self.listeners.extend(listeners);
         Ok(self)
     }
@@ -270,14 +176,14 @@ impl Server {
     /// Congestion control of TCP connections that come, as with
     /// [`BindOptions::congestion`](crate::BindOptions::congestion).
     pub fn congestion(mut self, name: &str) -> Self {
-        self.congestion = Some(name.to_owned());
+        self.connections.congestion = Some(name.to_owned());
         self
     }
 
     /// TCP connections that the server accepts at one time: [`limits::CONNECTIONS_MAX`] unless set.
     /// Each takes a descriptor, so `RLIMIT_NOFILE` bounds them as well.
     pub const fn connections(mut self, most: usize) -> Self {
-        self.connections = most;
+        self.connections.connections = most;
         self
     }
 
@@ -296,7 +202,7 @@ impl Server {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     pub const fn connections_per_host(mut self, most: usize) -> Self {
-        self.connections_per_host = most;
+        self.connections.connections_per_host = most;
         self
     }
 
@@ -326,20 +232,20 @@ impl Server {
     /// for calls over networks, for which as many threads again (16 at least) may wait. A user of this
     /// machine other than the server's own and root leaves a quarter of them to other users.
     pub fn threads(mut self, most: usize) -> Self {
-        self.threads = most.max(1);
+        self.threads.running_max = most.max(1);
         self
     }
 
     /// Calls that wait for a thread before more are refused as overload: 1024 unless set. Of calls of
     /// this machine each user has so many.
     pub const fn queue(mut self, most: usize) -> Self {
-        self.queue = most;
+        self.threads.waiting_max = most;
         self
     }
 
     /// How threads wait for the next call.
     pub const fn wait(mut self, wait: Wait) -> Self {
-        self.wait = wait;
+        self.threads.wait = wait;
         self
     }
 
@@ -386,121 +292,74 @@ impl Server {
     /// # Errors
     /// If a thread or a descriptor cannot be had.
     pub fn spawn(self) -> Result<Running, CallError> {
-        let failed =
-            |what: &str, error: io::Error| CallError::system(Phase::Export, what.to_owned(), error);
+        let failed = |what: &'static str| {
+            move |error: io::Error| CallError::system(Phase::Export, what, error)
+        };
         // Before there are threads: among those the kernel takes 10 ms to make such barriers possible,
         // which the first call would wait for.
         sys::membarrier();
-        let keeper = Keeper::of_process().map_err(|error| failed(NO_THREAD, error))?;
-        let processors = directory::shared_words(PROCESSORS_BYTES)
-            .or_else(|_| Memory::private(PROCESSORS_BYTES))
-            .map_err(|error| failed("no memory for words", error))?;
-        let processors = Processors::new(processors);
-        let page = Page::new().map_err(|error| failed("no memory for counters", error))?;
-        let count = || Arc::clone(&page);
-        let faults = self.faults.unwrap_or_default();
-        let told = || Arc::clone(&faults);
-        let (threads, queue) = (self.threads, self.queue);
-        let admission = || Admission::new(threads, queue);
-        let pool = Pool::new(admission(), self.wait, processors, count(), told());
         // Measured before the first call rather than in it.
         crate::path::local::block_cost();
+        let keeper = Keeper::of_process().map_err(failed(NO_THREAD))?;
         let stop = Arc::new(Stop::default());
-        let mut signals = None;
-        if self.signals {
-            let watched = Signals::new(Arc::clone(&stop));
-            let watch = watched.and_then(|watched| keeper.watch(Arc::new(watched)));
-            signals = Some(watch.map_err(|error| failed("watching for signals", error))?);
-        }
-        let teller = Teller::new(count(), self.disclosure);
-        let sessions = Sessions::new(pool, Arc::clone(&keeper), teller);
-        let exports = (0..).zip(self.exports).map(|(number, (name, serve, options, published))| {
-            let published = Some(published);
-            Export::new(name, number, serve, options, published, Arc::clone(&sessions))
-        });
-        let exports: Exports = Arc::new(Mutex::ranked(Rank::Exports, exports.collect()));
-        if !self.listeners.is_empty() && self.disclosure != Disclosure::Nothing {
-            let own = server_export(&sessions, &exports);
-            exports.lock().push(own);
-        }
-        let crew = Crew::new(admission(), self.wait, count(), told());
-        let terms = network::Terms {
-            congestion: self.congestion,
-            connections: self.connections,
-            connections_per_host: self.connections_per_host,
+        let signals = match self.signals {
+            true => Signals::new(Arc::clone(&stop))
+                .and_then(|signals| keeper.watch(Arc::new(signals)))
+                .map(Some)
+                .map_err(failed("cannot watch for signals"))?,
+            false => None,
         };
-        let network = Network::new(Arc::clone(&exports), crew, keeper, terms, count());
-        let (addresses, doors, pid) = (Vec::new(), Vec::new(), std::process::id());
-        // From here on dropping it closes those that are open already.
-        let datagrams =
-            Datagrams::new(Arc::clone(&exports), [threads, queue], self.wait, count(), told());
-        let datagrams = Arc::new(datagrams);
-        sessions.told.asks(&sessions.pool, &network, &datagrams);
-        let mut running =
-            Running { stop, sessions, network, datagrams, exports, addresses, doors, signals, pid };
+        let page = Page::new().map_err(failed("no memory for counters"))?;
+        let faults = self.faults.unwrap_or_default();
+        let core = ServerCore::new(self.threads, faults, keeper, page, self.disclosure);
+        let core = Arc::new(core.map_err(failed("no random numbers"))?);
+        let mut published = Vec::new();
+        let mut exports = Vec::new();
+        for (number, (name, serve, options, place)) in (0..).zip(self.exports) {
+            let (listens, page) = (Arc::clone(&core.listens), core.page());
+            exports.push(Export::new(name, number, serve, options, listens, &page));
+            published.push(place);
+        }
+        let named = exports.clone();
+        if !self.listeners.is_empty() && self.disclosure != Disclosure::Nothing {
+            exports.push(server_export(&core));
+        }
+        core.exports.lock().extend(exports);
+        let paths = Paths::new(&core, self.connections);
+        let paths = paths.map_err(failed("no memory for words that servers share"))?;
+        let all = paths.all();
+        core.teller.measure(all.iter().map(Arc::downgrade));
+        let (addresses, pid) = (Vec::new(), std::process::id());
+        // From here on, dropping `running` closes what is open already.
+        let mut running = Running { stop, core, paths, all, addresses, signals, pid };
         for listening in self.listeners {
-            let endpoint = match listening {
-                Listening::Tcp(listener) => {
-                    let address = listener.address();
-                    let door = running.network.open(listener);
-                    let door = door.map_err(|error| failed("letting clients in", error))?;
-                    running.doors.push(door);
-                    Endpoint::Tcp(
-                        address.map_err(|error| failed("asking for the port", error))?.into(),
-                    )
-                }
-                Listening::Udp(to) => {
-                    let opened = running.datagrams.open(to);
-                    let what = format!("listening on `udp:{to}`");
-                    Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
-                }
-                Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
-                    let opened = running.datagrams.open(to);
-                    let what = format!("listening on `udp:{to}`");
-                    Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
-                }
-                Listening::Datagrams(to) => {
-                    let by = EthernetDevice::by(self.ethernet, false);
-                    match running.datagrams.open_link(to, by) {
-                        Ok(at) => Endpoint::Ethernet(at.into()),
-                        // No Ethernet there, or this process may not.
-                        Err(_) => {
-                            let opened = running.datagrams.open(to);
-                            let what = format!("listening on `udp:{to}`");
-                            Endpoint::Udp(opened.map_err(|error| failed(&what, error))?.into())
-                        }
-                    }
-                }
-                Listening::Ethernet(to) => {
-                    let by = EthernetDevice::by(self.ethernet, true);
-                    let opened = running.datagrams.open_link(to, by);
-                    let what = format!("listening on `eth:{to}`");
-                    Endpoint::Ethernet(opened.map_err(|error| failed(&what, error))?.into())
-                }
-            };
+            let endpoint = running.paths.open(listening, self.ethernet)?;
             running.addresses.push(endpoint);
         }
         let listens = running.addresses.iter().map(ToString::to_string).collect();
-        let _ = running.sessions.listens.set(listens);
-        for export in running.exports().iter() {
-            export.open().map_err(|error| failed("letting clients in", error))?;
+        let _ = running.core.listens.set(listens);
+        for (export, published) in named.iter().zip(published) {
+            let opened = running.paths.local.open(export, published);
+            opened.map_err(failed("cannot watch the socket of an export"))?;
         }
         Ok(running)
     }
+}
+
+/// Returns which processes can connect to an export's socket.
+const fn audience(options: &ExportOptions) -> Audience {
+    if options.is_for_others() { Audience::Public } else { Audience::Private }
 }
 
 /// A server that runs in the background; it stops when this is dropped.
 #[must_use = "the server stops when this is dropped"]
 pub struct Running {
     stop: Arc<Stop>,
-    sessions: Arc<Sessions>,
-    network: Arc<Network>,
-    datagrams: Arc<Datagrams>,
-    exports: Exports,
+    core: Arc<ServerCore>,
+    paths: Paths,
+    all: Vec<Arc<dyn ServerPath>>,
     addresses: Vec<Endpoint>,
-    /// Sockets that listen for connections.
-    doors: Vec<Watch>,
-    /// Watched until the drain has ended, for a second signal shortens it.
+    /// Watched until the drain has ended, because a second signal shortens it.
     signals: Option<Watch>,
     pid: u32,
 }
@@ -508,7 +367,7 @@ pub struct Running {
 impl Running {
     /// A handle that stops the server from anywhere.
     pub fn stop_handle(&self) -> StopHandle {
-        StopHandle(Arc::clone(&self.stop))
+        StopHandle::new(&self.stop)
     }
 
     /// Waits until the server is told to stop, then stops it.
@@ -546,20 +405,14 @@ impl Running {
     /// calls have ended that run now, those of other exports included. False if it serves under no
     /// such name.
     pub fn withdraw(&self, name: &str) -> bool {
-        let mut exports = self.exports();
-        let named = |export: &Arc<Export>| export.name == name && export.is_published();
+        let mut exports = self.core.exports.lock();
+        let named = |export: &Arc<Export>| export.name == name && export.is_named();
         let Some(at) = exports.iter().position(named) else { return false };
         let export = exports.remove(at);
         drop(exports);
-        export.withdraw();
-        self.network.revoke(export.number);
-        self.datagrams.revoke(export.number);
+        export.close();
+        self.all.iter().for_each(|path| path.revoke(&export));
         true
-    }
-
-    #[track_caller]
-    fn exports(&self) -> MutexGuard<'_, Vec<Arc<Export>>> {
-        self.exports.lock()
     }
 
     fn end(&mut self, limit: Duration) -> bool {
@@ -567,30 +420,26 @@ impl Running {
         if self.pid != std::process::id() || core::mem::replace(&mut self.pid, 0) == 0 {
             return true;
         }
-        self.doors.clear();
-        let exports = core::mem::take(&mut *self.exports());
-        for export in &exports {
-            export.close();
-        }
+        self.core.exports.lock().iter().for_each(|export| export.close());
+        self.all.iter().for_each(|path| path.close());
+        let exports = core::mem::take(&mut *self.core.exports.lock());
+        drop(exports);
         let drain = Drain::new(limit, Arc::clone(&self.stop));
-        // All are told before any is waited for.
-        self.network.crew.refuse();
-        self.datagrams.refuse();
-        let ended = self.sessions.pool.stop(&drain);
-        let ended = self.network.crew.stop(&drain) && ended;
-        let ended = self.datagrams.stop(&drain) && ended;
+        self.all.iter().for_each(|path| path.refuse());
+        let ended: Vec<bool> = self.all.iter().map(|path| path.drain(&drain)).collect();
         self.signals = None;
-        self.sessions.farewell();
-        self.network.farewell();
-        self.datagrams.farewell();
-        ended
+        self.all.iter().for_each(|path| path.farewell());
+        ended.into_iter().all(|ended| ended)
     }
 
     /// The names under which it serves.
     pub fn names(&self) -> Vec<String> {
-        let exports = self.exports();
-        let published = exports.iter().filter(|export| export.is_published());
-        published.map(|export| export.name.clone()).collect()
+        let exports = self.core.exports.lock();
+        exports
+            .iter()
+            .filter(|export| export.is_named())
+            .map(|export| export.name.clone())
+            .collect()
     }
 
     /// Where it listens for calls over networks, with the ports that it was given.
@@ -613,12 +462,12 @@ impl Running {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     pub fn losses(&self) -> Losses {
-        self.datagrams.losses()
+        self.paths.datagrams.losses()
     }
 
     /// Threads that run procedures or wait for calls now.
     pub fn threads(&self) -> usize {
-        self.sessions.pool.threads() + self.network.crew.threads() + self.datagrams.threads()
+        self.all.iter().map(|path| path.threads()).sum()
     }
 }
 

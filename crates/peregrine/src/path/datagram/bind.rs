@@ -11,6 +11,7 @@ use super::association::connected;
 use super::{BUFFER_BYTES, PeerFlow, credits, moment};
 use crate::device::{Node, Route, Socket, Until, Use, wait_for_any};
 use crate::error::{CallError, Kind, Phase};
+use crate::path::bind::STAGGER;
 use crate::protocol::exchange::bind::{
     self as wire, BIND_BYTES, Bound, Grant, Lease, OnLink, Wish,
 };
@@ -23,8 +24,6 @@ use crate::value::{Space, Window};
 /// What a server granted: handles, on which terms, and the first round trip.
 pub(crate) type Granted = (Grant, Terms, u64);
 
-/// How much later than the one before an address is asked, unless that one failed.
-pub(crate) const STAGGER: Duration = Duration::from_millis(250);
 /// A machine that refused so many packets has no server there. One that is about to start is waited for.
 const REFUSED_MAX: u32 = 3;
 

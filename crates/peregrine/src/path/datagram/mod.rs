@@ -7,6 +7,7 @@ mod association;
 mod bind;
 mod checks;
 mod client;
+mod connect;
 mod keeping;
 mod lane;
 mod linked;
@@ -17,13 +18,11 @@ mod sharing;
 mod turn;
 mod widths;
 
-pub(crate) use association::{Association, OWED};
-pub(crate) use bind::{Granted, STAGGER, bind, where_on_link};
-pub(crate) use client::{DatagramPath, First, Renew};
-pub(crate) use linked::{Fallback, LinkedPath};
+pub(crate) use connect::{OverEthernet, OverUdp};
+pub(crate) use server::Datagrams;
+pub use server::Losses;
 #[cfg(any(test, fuzzing))]
 pub(crate) use server::fuzzing;
-pub(crate) use server::{DESCRIBE, Got, Hand, Host, Service, TENDED_AFTER, Work};
 
 use std::sync::Arc;
 

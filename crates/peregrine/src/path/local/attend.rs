@@ -22,7 +22,7 @@ use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS, block_cost};
 use super::word::Look;
 use crate::call::Wait;
 use crate::counters::Counting;
-use crate::path::serving::catching;
+use crate::serving::procedure::catching;
 use crate::sys;
 
 /// A-stacks that one thread looks at: a look at all of them takes less than a line takes to come

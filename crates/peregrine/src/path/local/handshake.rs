@@ -4,7 +4,7 @@
 //! machine), written and read by the same cursors as any head. See `docs/PROTOCOL.md`.
 
 use crate::error::{CallError, Kind, Phase};
-pub use crate::interface::Description;
+use crate::interface::Description;
 use crate::interface::Digest;
 use crate::limits;
 use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};

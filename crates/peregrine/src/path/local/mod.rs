@@ -9,6 +9,7 @@ mod arrival;
 mod attend;
 mod attention;
 mod client;
+mod connect;
 mod desk;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -21,16 +22,16 @@ mod stream;
 mod wait;
 mod word;
 
-pub(crate) use super::binding_table::BindingRow;
 pub(crate) use arrival::Waits;
 pub(crate) use attend::{HOT_MAX, Pause, Place, Seat};
 pub(crate) use attention::{Asked, Attendance};
 pub(crate) use client::{ClientRegion, LocalPath};
+pub(crate) use connect::{Local, counters};
 pub(crate) use desk::{Astack, Desk, call_one};
-pub use handshake::Description;
 pub(crate) use handshake::{Answer, Bind, Bound, Request, Token};
 pub(crate) use processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use region::RegionLayout;
+pub(crate) use server::sessions::Sessions;
 pub(crate) use server::{ServerRegion, User};
 pub(crate) use session::Session;
 pub(crate) use wait::block_cost;

@@ -1,5 +1,9 @@
 //! The server's half of a local call: see the call, copy it, run it, post the reply.
 
+pub(crate) mod names;
+mod pool;
+pub(crate) mod sessions;
+
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
 use std::io;
@@ -14,8 +18,8 @@ use super::word::{self, Look, Owed};
 use crate::call::{Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
 use crate::counters::Counting;
 use crate::limits;
-use crate::path::binding_table::{BindingRow, BindingTable, Lately};
-use crate::path::serving::{Begins, Serving};
+use crate::serving::binding_table::{BindingRow, BindingTable, Lately};
+use crate::serving::procedure::{Begins, Serving};
 use crate::stats::{Moment, stamp};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Memory};

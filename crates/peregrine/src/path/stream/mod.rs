@@ -6,9 +6,11 @@
 //! lies.
 
 mod client;
+mod connect;
 mod sending;
 mod server;
 mod turn;
 
 pub(crate) use client::{Connection, Grant, StreamPath, ask_alone};
-pub(crate) use server::{Attended, Host, Incoming, Intake, Resume, StreamWorker, Terms};
+pub(crate) use connect::Tcp;
+pub(crate) use server::{ConnectionTerms, Connections};

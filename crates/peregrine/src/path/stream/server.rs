@@ -2,13 +2,16 @@
 //! it was received; while a procedure takes long, another thread reads on.
 
 mod calls;
+mod connections;
 mod gathered;
 mod host;
 mod intake;
 mod reading;
+mod threads;
 mod unread;
 mod worker;
 
+pub(crate) use connections::{Connections, Terms as ConnectionTerms};
 pub(crate) use host::{Host, Terms};
 pub(crate) use intake::{Intake, Resume};
 pub(crate) use worker::StreamWorker;
@@ -31,11 +34,11 @@ use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, re
 use crate::device::tcp::{For, Stream};
 use crate::error::Kind;
 use crate::limits;
-use crate::path::binding_table::{BindingRow, BindingTable, Lately};
-use crate::path::serving::Begins;
 use crate::protocol::stream::{
     self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable, description_to_bytes,
 };
+use crate::serving::binding_table::{BindingRow, BindingTable, Lately};
+use crate::serving::procedure::Begins;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};

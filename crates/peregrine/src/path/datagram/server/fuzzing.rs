@@ -16,10 +16,10 @@ use crate::device::Socket;
 use crate::device::udp::Udp;
 use crate::error::Kind as Why;
 use crate::interface::Description;
-use crate::path::binding_table::BindingRow;
 use crate::protocol::exchange::bind::{Name, Wish};
 use crate::protocol::exchange::callee::Standing;
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle, VERSION, checksum};
+use crate::serving::binding_table::BindingRow;
 
 /// Bytes of the largest message.
 const BYTES: usize = 100_000;

@@ -10,7 +10,6 @@ use super::room::Waits;
 use super::{Hand, Inner, SWEEP, Service, Why};
 use crate::call::extensions;
 use crate::limits;
-use crate::path::binding_table::BindingRow;
 use crate::path::datagram::credits;
 use crate::path::datagram::keeping::{Peer, Spare};
 use crate::protocol::exchange::bind::{
@@ -21,6 +20,7 @@ use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Header};
 use crate::protocol::exchange::message::TOTAL_MAX;
 use crate::protocol::exchange::table::is_forgettable;
 use crate::protocol::exchange::time::Moment;
+use crate::serving::binding_table::BindingRow;
 use crate::sys::{self, Address};
 use crate::value::{ByteOrder, Window};
 

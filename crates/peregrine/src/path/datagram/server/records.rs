@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 use super::room::Waits;
 use crate::call::{Calls, EStack};
 use crate::limits;
-use crate::path::binding_table::BindingRow;
 use crate::path::datagram::PeerFlow;
 use crate::path::datagram::keeping::Retained;
 use crate::protocol::exchange::callee::Callee;
+use crate::serving::binding_table::BindingRow;
 use crate::sync::{Mutex, Rank};
 use crate::sys::Address;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::call::{Calls, Refusal, Wait};
 use crate::error::Kind;
 use crate::interface::Description;
-use crate::path::binding_table::BindingRow;
 use crate::protocol::stream::Bind;
+use crate::serving::binding_table::BindingRow;
 
 /// What the server does for its connections.
 pub(crate) trait Host {

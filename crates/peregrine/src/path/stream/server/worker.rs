@@ -8,9 +8,9 @@ use super::reading::Part;
 use crate::call::EStack;
 use crate::counters::Counting;
 use crate::limits;
-use crate::path::binding_table::Lately;
-use crate::path::serving::Serving;
 use crate::protocol::stream::{HEADER_BYTES, Header, Kind, Unreadable};
+use crate::serving::binding_table::Lately;
+use crate::serving::procedure::Serving;
 use crate::sys::Memory;
 
 /// What a thread that serves connections has of its own.

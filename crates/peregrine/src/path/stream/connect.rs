@@ -1,7 +1,6 @@
 //! Binding to a server somewhere: connect, or join the connection that this process has to the same
 //! address, and watch for its end.
 
-use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,23 +9,52 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::select::Wanted;
-use super::session::{byte_order, hold, refused, until};
-use super::{BindOptions, BoundPath};
-use crate::address::Place;
+use super::{Connection, Grant, StreamPath, ask_alone};
+use crate::address::{Address, Place};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, NO_THREAD, Phase};
-use crate::interface::Description;
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
-use crate::path::datagram::STAGGER;
+use crate::path::bind::{
+    BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, byte_order, hold, refused, system,
+    violated,
+};
 use crate::path::local::{RegionLayout, block_cost};
-use crate::path::stream::{Connection, Grant, StreamPath, ask_alone};
+use crate::path::options::BindOptions;
 use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
-use crate::sync::{Mutex, Rank};
-use crate::sys::{ForkMark, PerProcess};
+use crate::registry::Registry;
+use crate::sync::Rank;
+use crate::sys::ForkMark;
 use crate::value::ByteOrder;
+
+/// The client half of the stream path.
+pub(crate) struct Tcp;
+
+impl Connect for Tcp {
+    fn kind(&self) -> PathKind {
+        PathKind::Tcp
+    }
+
+    fn leads_to(&self, target: &Address) -> bool {
+        target.place().is_some()
+    }
+
+    fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
+        bind(target.place()?, wanted)
+    }
+
+    fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError> {
+        let stream = connect(target.place()?, None, wanted.until)?;
+        let name = wanted.name.as_bytes();
+        let (header, body) = ask_alone(&stream, wire::Kind::Describe, name, wanted.until)?;
+        answered(&header, &body, wire::Kind::Description)?;
+        wire::description_from_bytes(&body).map(Inquiry::Answer).ok_or_else(unreadable)
+    }
+}
+
+/// The connections of this process, by the place to which they lead.
+static CONNECTIONS: Registry<Place, Joined> = Registry::new(Rank::Server);
 
 /// A connection, and the bindings that it carries; it ends with the last of them.
 struct Joined {
@@ -126,28 +154,6 @@ impl Watched for Watcher {
     }
 }
 
-/// The connections of this process to one place; the lock is held while one binds, so that two
-/// threads do not make two where one would do.
-type Connections = Arc<Mutex<Vec<Weak<Joined>>>>;
-
-fn no_connections() -> Connections {
-    Arc::new(Mutex::ranked(Rank::Server, Vec::new()))
-}
-
-/// The connections of this process to a place.
-fn connections_to(place: &Place) -> Connections {
-    static TABLE: PerProcess<Mutex<HashMap<Place, Connections>>> = PerProcess::new();
-    let mut table = TABLE.own().lock();
-    // Places to which all connections have ended, and to which nobody connects now, are forgotten.
-    table.retain(|_, connections| {
-        Arc::strong_count(connections) > 1
-            || connections
-                .try_lock()
-                .is_some_and(|all| all.iter().any(|one| one.strong_count() > 0))
-    });
-    Arc::clone(table.entry(place.clone()).or_insert_with(no_connections))
-}
-
 /// Connects to the first of the place's addresses where somebody listens.
 fn connect(place: &Place, congestion: Option<&str>, until: Instant) -> Result<Stream, CallError> {
     let (address, error) = match Stream::connect(&place.resolve()?, STAGGER, until) {
@@ -173,22 +179,9 @@ fn connect(place: &Place, congestion: Option<&str>, until: Instant) -> Result<St
     Err(CallError::not_executed(kind, Phase::Bind, text).because(error))
 }
 
-/// What an export says of itself.
-pub(super) fn describe(
-    place: &Place,
-    name: &str,
-    limit: Duration,
-) -> Result<Description, CallError> {
-    let until = until(limit);
-    let stream = connect(place, None, until)?;
-    let (header, body) = ask_alone(&stream, wire::Kind::Describe, name.as_bytes(), until)?;
-    answered(&header, &body, wire::Kind::Description)?;
-    wire::description_from_bytes(&body).ok_or_else(unreadable)
-}
-
 #[cold]
 fn unreadable() -> CallError {
-    refused(0, "the server's answer is not readable".into())
+    violated("the server's answer is not readable")
 }
 
 /// Checks that the server has answered the question.
@@ -199,7 +192,7 @@ fn answered(header: &Header, body: &[u8], kind: wire::Kind) -> Result<(), CallEr
             Err(refused(kind, text))
         }
         other if other == kind => Ok(()),
-        _ => Err(refused(0, "the server answered another request than the client's".into())),
+        _ => Err(violated("the server answered another request than the client's")),
     }
 }
 
@@ -209,7 +202,7 @@ fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
 }
 
 /// Binds to a name at a place.
-pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
+fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
     let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // As many as there is address space for: memory that was never touched costs nothing.
@@ -223,8 +216,8 @@ pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, Call
         name: name.to_owned(),
     };
     let request = request.to_bytes();
-    let table = connections_to(place);
-    let mut connections = hold(&table, until)?;
+    let entry = CONNECTIONS.entry(place.clone());
+    let mut connections = hold(&entry, until)?;
     connections.retain(|joined| joined.upgrade().is_some_and(|one| !one.connection.has_ended()));
     let fits = |joined: &Arc<Joined>| joined.connection.message_bytes() >= message_bytes;
     let known = connections.iter().filter_map(Weak::upgrade).find(fits);
@@ -235,10 +228,7 @@ pub(super) fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, Call
             let (header, body) = joined.connection.ask(wire::Kind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
             if bound.epoch != joined.epoch {
-                return Err(refused(
-                    0,
-                    "another server answers than the one that the connection is with".into(),
-                ));
+                return Err(violated("the server at the other end of the connection has changed"));
             }
             (joined, bound)
         }
@@ -277,9 +267,6 @@ fn join(
     message_bytes: usize,
     options: &BindOptions,
 ) -> Result<Joined, CallError> {
-    let system = |what: &'static str| {
-        move |error: io::Error| CallError::system(Phase::Bind, what.to_owned(), error)
-    };
     let most = RegionLayout::at_most(bound.count.max(1), message_bytes);
     let count = most.map_or(1, |layout| layout.count);
     let grant = Grant { count, bytes: message_bytes };

@@ -1,4 +1,4 @@
-//! The crew: a bounded number of threads that serve network connections.
+//! The threads that serve TCP connections: a bounded number.
 //!
 //! A connection that is active has a thread, which sleeps in receiving; one that is not is watched by
 //! the keeper. Procedures that run are bounded by [`Admission`] rather than by threads: a thread that
@@ -9,13 +9,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::admission::{Admission, LINGER};
-use super::faults::Faults;
-use super::network::Line;
-use super::stop::Drain;
+use super::connections::ServerConnection;
+use super::{Attended, StreamWorker};
 use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
-use crate::path::stream::{Attended, StreamWorker};
+use crate::serving::ServerCore;
+use crate::serving::admission::{Admission, LINGER};
+use crate::serving::faults::Faults;
+use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
 /// Threads that may wait for calls, however few of those may run.
@@ -24,9 +25,9 @@ const READERS_MIN: usize = 16;
 /// What its threads are called.
 const THREAD: &str = "peregrine-stream";
 
-pub(super) struct Crew {
+pub(super) struct StreamThreads {
     state: Mutex<State>,
-    /// A connection was queued, or the crew stops.
+    /// A connection was queued, or the server stops.
     came: Condvar,
     pub(super) admission: Arc<Admission>,
     /// Calls that have come and are not answered.
@@ -39,7 +40,7 @@ pub(super) struct Crew {
 }
 
 /// A visit to a connection; dropped only if it panics.
-struct Unwinds<'a>(&'a Line);
+struct Unwinds<'a>(&'a ServerConnection);
 
 impl Drop for Unwinds<'_> {
     fn drop(&mut self) {
@@ -49,28 +50,23 @@ impl Drop for Unwinds<'_> {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<Arc<Line>>,
+    queue: VecDeque<Arc<ServerConnection>>,
     threads: usize,
     /// Threads that wait for a connection.
     idle: usize,
 }
 
-impl Crew {
-    pub(super) fn new(
-        admission: Arc<Admission>,
-        wait: Wait,
-        page: Arc<Page>,
-        faults: Arc<Faults>,
-    ) -> Arc<Self> {
+impl StreamThreads {
+    pub(super) fn new(core: &Arc<ServerCore>) -> Arc<Self> {
         Arc::new(Self {
             state: Mutex::ranked(Rank::Threads, State::default()),
             came: Condvar::new(),
-            admission,
+            admission: core.admission(),
             calls: AtomicUsize::new(0),
             hungry: AtomicBool::new(false),
-            wait,
-            page,
-            faults,
+            wait: core.threads.wait,
+            page: core.page(),
+            faults: Arc::clone(&core.faults),
         })
     }
 
@@ -82,9 +78,9 @@ impl Crew {
     // Threads.
 
     /// A thread will attend to the connection.
-    pub(super) fn enqueue(self: &Arc<Self>, line: Arc<Line>) {
+    pub(super) fn enqueue(self: &Arc<Self>, connection: Arc<ServerConnection>) {
         let mut state = self.state();
-        state.queue.push_back(line);
+        state.queue.push_back(connection);
         if state.idle > 0 {
             self.came.notify_one();
         }
@@ -96,7 +92,7 @@ impl Crew {
             // There is no thread and none can be had: nobody would ever come.
             let unserved = state.queue.pop_back();
             drop(state);
-            return unserved.iter().for_each(|line| line.end());
+            return unserved.iter().for_each(|connection| connection.end());
         }
         if state.queue.len() > state.idle {
             state.threads += 1;
@@ -106,7 +102,7 @@ impl Crew {
     /// Starts a thread if one more may be; false if not.
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
         // Those whose call waits to run do not count: they bound the queue. Nor do calls from inside
-        // that run beyond the bound: the next call of which all of them wait may come on this line.
+        // that run beyond the bound: the next call of which all of them wait may come on this connection.
         let elsewhere = self.admission.waiting() + self.admission.beyond();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();
@@ -123,31 +119,31 @@ impl Crew {
     }
 
     fn start(self: &Arc<Self>) -> io::Result<()> {
-        let crew = Arc::clone(self);
+        let threads = Arc::clone(self);
         let thread = std::thread::Builder::new().name(THREAD.into());
-        thread.spawn(move || crew.faults.outlive(THREAD, || crew.run())).map(drop)
+        thread.spawn(move || threads.faults.outlive(THREAD, || threads.run())).map(drop)
     }
 
     fn run(self: &Arc<Self>) {
         let counting = Counting::new(&self.page, ThreadKind::Stream);
         let mut worker = StreamWorker::new(counting);
-        while let Some(line) = self.next(&mut worker) {
+        while let Some(connection) = self.next(&mut worker) {
             // If this panics, the clients must not wait for the answers that nobody will send.
-            let unwinds = Unwinds(&line);
-            if Line::attend(&line, &mut worker) == Attended::Ended {
-                line.end();
+            let unwinds = Unwinds(&connection);
+            if ServerConnection::attend(&connection, &mut worker) == Attended::Ended {
+                connection.end();
             }
             core::mem::forget(unwinds);
         }
     }
 
     /// The next connection; `None` if the thread is to end.
-    fn next(&self, worker: &mut StreamWorker) -> Option<Arc<Line>> {
+    fn next(&self, worker: &mut StreamWorker) -> Option<Arc<ServerConnection>> {
         let mut state = self.state();
         loop {
-            if let Some(line) = state.queue.pop_front() {
+            if let Some(connection) = state.queue.pop_front() {
                 self.hungry.store(state.queue.len() > state.idle, Ordering::Release);
-                return Some(line);
+                return Some(connection);
             }
             self.hungry.store(false, Ordering::Release);
             if self.admission.is_stopping() {
@@ -177,8 +173,8 @@ impl Crew {
         self.hungry.load(Ordering::Acquire)
     }
 
-    /// Threads that there are.
-    pub(super) fn threads(&self) -> usize {
+    /// Returns the number of threads.
+    pub(super) fn count(&self) -> usize {
         self.state().threads
     }
 
@@ -216,10 +212,9 @@ impl Crew {
         self.came.notify_all();
     }
 
-    /// As [`refuse`](Self::refuse), and waits until calls that run are answered; false if some were
-    /// not when the drain was over.
-    pub(super) fn stop(&self, drain: &Drain) -> bool {
-        self.refuse();
+    /// Waits until the calls that run are answered. Returns false if some were not when the drain was
+    /// over.
+    pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.calls.load(Ordering::SeqCst) == 0)
     }
 }

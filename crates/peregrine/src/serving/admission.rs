@@ -15,13 +15,13 @@ use crate::limits;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How long a thread that nobody needs stays before it ends.
-pub(super) const LINGER: Duration = Duration::from_secs(5);
+pub(crate) const LINGER: Duration = Duration::from_secs(5);
 /// How often a nested call that waits looks whether it may run: how many threads wait inside of
 /// procedures changes without a notice.
 const NESTED_LOOK: Duration = Duration::from_millis(1);
 
 /// Counts the procedures of a family of threads that run, and the calls that wait.
-pub(super) struct Admission {
+pub(crate) struct Admission {
     /// Procedures that may run at a time, and calls that may wait.
     running_max: usize,
     waiting_max: usize,
@@ -39,12 +39,12 @@ pub(super) struct Admission {
 
 impl Admission {
     /// So many procedures may run at a time, and so many calls may wait.
-    pub(super) fn new(running_max: usize, waiting_max: usize) -> Arc<Self> {
+    pub(crate) fn new(running_max: usize, waiting_max: usize) -> Arc<Self> {
         Self::beside(running_max, waiting_max, chain::waiting_inside)
     }
 
     /// The same, where `inside` tells how many threads wait inside of procedures.
-    pub(super) fn beside(
+    pub(crate) fn beside(
         running_max: usize,
         waiting_max: usize,
         inside: impl Fn() -> u32 + Send + Sync + 'static,
@@ -69,17 +69,17 @@ impl Admission {
     // Bounds.
 
     /// Procedures that may run at a time, as the server's owner set it.
-    pub(super) const fn running_max(&self) -> usize {
+    pub(crate) const fn running_max(&self) -> usize {
         self.running_max
     }
 
     /// Procedures that run.
-    pub(super) fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         self.running.load(Ordering::SeqCst)
     }
 
     /// Procedures that run beyond what the owner set.
-    pub(super) fn beyond(&self) -> usize {
+    pub(crate) fn beyond(&self) -> usize {
         self.running().saturating_sub(self.running_max)
     }
 
@@ -88,7 +88,7 @@ impl Admission {
     /// process waits, runs beyond the bound. But no more of those run than threads wait, for any
     /// peer can say that its call is nested.
     #[cold]
-    pub(super) fn bound(&self, nested: bool) -> usize {
+    pub(crate) fn bound(&self, nested: bool) -> usize {
         let replaced = self.captured.load(Ordering::SeqCst).min(limits::REPLACED_MAX);
         let nested = if nested { self.nested() } else { 0 };
         self.running_max.saturating_add(replaced).saturating_add(nested)
@@ -96,17 +96,17 @@ impl Admission {
 
     /// Threads of this process that wait inside of procedures: as many nested calls run beyond the
     /// bound.
-    pub(super) fn nested(&self) -> usize {
+    pub(crate) fn nested(&self) -> usize {
         (self.inside)() as usize
     }
 
     /// Whether procedures run that their callers have given up.
-    pub(super) fn has_captured(&self) -> bool {
+    pub(crate) fn has_captured(&self) -> bool {
         self.captured.load(Ordering::SeqCst) > 0
     }
 
     /// So many procedures more, or fewer, run although their callers have given them up.
-    pub(super) fn captured(&self, more: usize, fewer: usize) {
+    pub(crate) fn captured(&self, more: usize, fewer: usize) {
         self.captured.fetch_sub(fewer, Ordering::SeqCst);
         // SYNC: admission. As in `end`.
         if more > 0 {
@@ -118,7 +118,7 @@ impl Admission {
     }
 
     /// So many procedures run although their callers have given them up, for those who count anew.
-    pub(super) fn set_captured(&self, count: usize) {
+    pub(crate) fn set_captured(&self, count: usize) {
         self.captured.store(count, Ordering::SeqCst);
     }
 
@@ -126,7 +126,7 @@ impl Admission {
 
     /// Whether one more procedure may run; then it is counted, until its [end](Self::end).
     #[inline]
-    pub(super) fn try_begin(&self, nested: bool) -> bool {
+    pub(crate) fn try_begin(&self, nested: bool) -> bool {
         self.begin_below(self.running_max)
             || (nested || self.has_captured()) && self.begin_below(self.bound(nested))
     }
@@ -141,7 +141,7 @@ impl Admission {
 
     /// A procedure has ended.
     #[inline]
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.running.fetch_sub(1, Ordering::SeqCst);
         // SYNC: admission. Who waits says so, then looks; here one call fewer runs, and then it is
         // looked whether any waits. So one of both sees the other.
@@ -152,7 +152,7 @@ impl Admission {
 
     /// Something happened that a waiting call, or the end of the server, may depend on.
     #[cold]
-    pub(super) fn notify(&self) {
+    pub(crate) fn notify(&self) {
         let _turns = self.turns();
         self.changed.notify_all();
     }
@@ -161,12 +161,12 @@ impl Admission {
 
     /// Calls that wait.
     #[inline]
-    pub(super) fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
     /// Notes how many calls wait in the family's own queue.
-    pub(super) fn set_waiting(&self, count: usize) {
+    pub(crate) fn set_waiting(&self, count: usize) {
         self.waiting.store(count, Ordering::SeqCst);
     }
 
@@ -175,7 +175,7 @@ impl Admission {
     ///
     /// # Errors
     /// What its caller is told.
-    pub(super) fn may_wait(&self, waiting: usize, at_once: usize) -> Result<(), Refusal> {
+    pub(crate) fn may_wait(&self, waiting: usize, at_once: usize) -> Result<(), Refusal> {
         if self.is_stopping() {
             return Err(Refusal::stopping());
         }
@@ -198,7 +198,7 @@ impl Admission {
     ///
     /// # Errors
     /// Why the call does not run; those of `waits`.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &self,
         nested: bool,
         waits: &mut dyn FnMut() -> Result<(), Refusal>,
@@ -237,19 +237,19 @@ impl Admission {
 
     // The server stops.
 
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
     /// Lets no call begin any more.
-    pub(super) fn stop(&self) {
+    pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.notify();
     }
 
     /// Waits until `is_done`; false if it was not when the drain was over. It is asked whenever a
     /// procedure has ended.
-    pub(super) fn drain(&self, drain: &Drain, mut is_done: impl FnMut() -> bool) -> bool {
+    pub(crate) fn drain(&self, drain: &Drain, mut is_done: impl FnMut() -> bool) -> bool {
         loop {
             if is_done() {
                 return true;

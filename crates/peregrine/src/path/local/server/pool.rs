@@ -19,18 +19,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::admission::{Admission, LINGER};
-use super::faults::Faults;
-use super::stop::Drain;
 use crate::call::chain::waiting_inside;
 use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
+use crate::directory;
 use crate::error::Kind;
 use crate::path::local::{
-    Asked, Astack, Attendance, Desk, HOT_MAX, Pause, Place, Processors, Seat, ServerRegion, User,
-    call_one,
+    Asked, Astack, Attendance, Desk, HOT_MAX, PROCESSORS_BYTES, Pause, Place, Processors, Seat,
+    ServerRegion, User, call_one,
 };
+use crate::serving::admission::{Admission, LINGER};
+use crate::serving::stop::Drain;
+use crate::serving::{Load, ServerCore};
 use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys::Memory;
 use crate::{limits, sys};
 
 /// A look at an A-stack that takes so long is slow: its client takes the memory away meanwhile. A look
@@ -53,7 +55,7 @@ pub(super) struct Pool {
     wait: Wait,
     processors: Arc<Processors>,
     page: Arc<Page>,
-    faults: Arc<Faults>,
+    faults: Arc<crate::serving::faults::Faults>,
 }
 
 /// What a look into the queue brought.
@@ -190,28 +192,29 @@ impl State {
 }
 
 impl Pool {
-    pub(super) fn new(
-        admission: Arc<Admission>,
-        wait: Wait,
-        processors: Processors,
-        page: Arc<Page>,
-        faults: Arc<Faults>,
-    ) -> Arc<Self> {
+    /// Threads of a server, none of which runs yet.
+    ///
+    /// # Errors
+    /// If there is no memory for the words that the servers of this machine share.
+    pub(super) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
+        let processors = directory::shared_words(PROCESSORS_BYTES)
+            .or_else(|_| Memory::private(PROCESSORS_BYTES))?;
+        let admission = core.admission();
         let state = State {
             queue: VecDeque::new(),
             desks: Vec::new(),
             next_desk: 0,
             admission: Arc::clone(&admission),
         };
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             state: Mutex::ranked(Rank::Threads, state),
             slow: Mutex::default(),
             admission,
-            wait,
-            processors: Arc::new(processors),
-            page,
-            faults,
-        })
+            wait: core.threads.wait,
+            processors: Arc::new(Processors::new(processors)),
+            page: core.page(),
+            faults: Arc::clone(&core.faults),
+        }))
     }
 
     #[track_caller]
@@ -601,9 +604,8 @@ impl Pool {
         false
     }
 
-    /// Lets no thread take anything any more, and waits for those that run a procedure; false if
-    /// some still did when the drain was over.
-    pub(super) fn stop(&self, drain: &Drain) -> bool {
+    /// Lets no call begin any more. Calls that wait are refused.
+    pub(super) fn refuse(&self) {
         self.admission.stop();
         let mut state = self.state();
         let queue = core::mem::take(&mut state.queue);
@@ -615,6 +617,11 @@ impl Pool {
         for Waiting { place: Place { region, index }, .. } in queue {
             region.refuse(index, &Refusal::stopping());
         }
+    }
+
+    /// Waits for the threads that run a procedure. Returns false if some still did when the drain was
+    /// over.
+    pub(super) fn drain(&self, drain: &Drain) -> bool {
         self.admission.drain(drain, || self.state().desks.is_empty())
     }
 
@@ -623,13 +630,13 @@ impl Pool {
         self.state().desks.iter().for_each(|one| one.desk.forget_rows());
     }
 
-    /// Calls that run although their callers have given them up, and A-stacks that wait.
-    pub(super) fn captured(&self) -> [u64; 2] {
+    /// Returns how many calls are captured, and how many A-stacks wait for a thread.
+    pub(super) fn load(&self) -> Load {
         let state = self.state();
-        let (desks, waiting) = (state.desks(), state.queue.len());
+        let (desks, waiting) = (state.desks(), state.queue.len() as u64);
         drop(state);
-        let captured = desks.iter().filter(|desk| desk.is_captured()).count();
-        [captured as u64, waiting as u64]
+        let captured = desks.iter().filter(|desk| desk.is_captured()).count() as u64;
+        Load { captured, waiting }
     }
 
     /// Threads that there may be, save for calls from inside.

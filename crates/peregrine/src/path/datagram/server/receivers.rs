@@ -31,12 +31,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::admission::{Admission, LINGER};
-use super::stop::Drain;
 use crate::call::chain::has_waited;
 use crate::call::{Refusal, Wait};
 use crate::path::datagram::Offers;
 use crate::path::local::block_cost;
+use crate::serving::admission::{Admission, LINGER};
+use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 use crate::sys;
 

@@ -5,27 +5,69 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::select::Wanted;
-use super::session::{refused, until};
-use super::{BindOptions, Binding, BoundPath, EthernetDevice, Explanation, Verdict};
-use crate::address::Place;
-use crate::call::{CallPath, Limit, OnExhausted, Wait};
+use super::association::{Association, OWED};
+use super::bind::{self as handles, Granted, where_on_link};
+use super::client::{DatagramPath, First, Renew};
+use super::linked::{Fallback, LinkedPath};
+use super::server::DESCRIBE;
+use crate::address::{Address, Place};
+use crate::call::{CallPath, OnExhausted, PathKind, Wait};
 use crate::device::udp::Udp;
 use crate::device::{LinkPort, Route};
 use crate::error::{CallError, Kind, NO_THREAD, Phase};
-use crate::interface::{Description, Digest, InterfaceRef};
+use crate::interface::Digest;
 use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
-use crate::path::datagram::{
-    self, Association, DESCRIBE, DatagramPath, Fallback, First, Granted, LinkedPath, OWED, Renew,
-    STAGGER,
-};
+use crate::path::bind::{BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, system, until};
 use crate::path::local::{RegionLayout, block_cost};
+use crate::path::options::{BindOptions, EthernetDevice};
 use crate::protocol::exchange::bind::{Name, Wish};
-use crate::protocol::stream::description_from_bytes;
-use crate::sync::{Mutex, Rank};
-use crate::sys::{self, ForkMark, PerProcess};
+use crate::registry::Registry;
+use crate::sync::Rank;
+use crate::sys::{self, ForkMark};
 use crate::value::ByteOrder;
+
+/// The client half of the datagram path over UDP.
+pub(crate) struct OverUdp;
+
+/// The client half of the datagram path over raw Ethernet.
+pub(crate) struct OverEthernet;
+
+impl Connect for OverUdp {
+    fn kind(&self) -> PathKind {
+        PathKind::Udp
+    }
+
+    fn leads_to(&self, target: &Address) -> bool {
+        target.place().is_some()
+    }
+
+    fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
+        bind(Over::Udp, target.place()?, wanted)
+    }
+
+    fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError> {
+        Ok(Inquiry::Call { path: self.bind(target, wanted)?, procedure: DESCRIBE })
+    }
+}
+
+impl Connect for OverEthernet {
+    fn kind(&self) -> PathKind {
+        PathKind::Ethernet
+    }
+
+    fn leads_to(&self, target: &Address) -> bool {
+        target.place().is_some()
+    }
+
+    fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
+        bind(Over::Ethernet { asked: target.is_asked }, target.place()?, wanted)
+    }
+
+    fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError> {
+        Ok(Inquiry::Call { path: self.bind(target, wanted)?, procedure: DESCRIBE })
+    }
+}
 
 /// How long a server may be silent on the link, at first, until it is asked again where it is.
 const LINK_PATIENCE: Duration = Duration::from_millis(500);
@@ -66,21 +108,16 @@ impl Renew for Again {
     }
 }
 
-/// The associations of this process, the newest last.
-struct Table(Mutex<Vec<Weak<Joined>>>);
+/// The associations of this process, in one entry, the newest last. Its lock is not held while a
+/// thread binds: an association is found by any of its routes.
+static ASSOCIATIONS: Registry<(), Joined> = Registry::new(Rank::Associations);
 
-impl Default for Table {
-    fn default() -> Self {
-        Self(Mutex::ranked(Rank::Associations, Vec::new()))
-    }
-}
-
-/// Does something with the table.
-fn with_table<T>(what: impl FnOnce(&mut Vec<Weak<Joined>>) -> T) -> T {
-    static TABLE: PerProcess<Table> = PerProcess::new();
-    let mut joined = TABLE.own().0.lock();
+/// Runs `with` on the associations that live.
+fn with_table<T>(with: impl FnOnce(&mut Vec<Weak<Joined>>) -> T) -> T {
+    let entry = ASSOCIATIONS.entry(());
+    let mut joined = entry.lock();
     joined.retain(|one| one.strong_count() > 0);
-    what(&mut joined)
+    with(&mut joined)
 }
 
 /// Associations that one who binds tries before others: behind a balancer there is one for each server.
@@ -147,7 +184,7 @@ fn attach(
             }
         }
     }
-    let (route, socket, granted) = datagram::bind(routes, wish, until)?;
+    let (route, socket, granted) = handles::bind(routes, wish, until)?;
     let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
     let count = room.map_or(1, |room| room.count);
     let (to, active) = (routes[route].clone(), options.astacks.min(count));
@@ -187,8 +224,6 @@ fn attached(
 
 /// An association, and the keeper's eye on it.
 fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
-    let system =
-        |what: &'static str| move |error| CallError::system(Phase::Bind, String::from(what), error);
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
     let tended = Arc::clone(&association);
     // Now and then something is owed.
@@ -239,7 +274,7 @@ fn in_time(limit: Duration, deadline: Option<Instant>) -> Instant {
 
 /// How a place is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+enum Over {
     Udp,
     /// Whether the address names it.
     Ethernet {
@@ -256,7 +291,7 @@ fn link_to(
     until: Instant,
 ) -> Result<(SocketAddr, Route, Arc<LinkPort>), CallError> {
     let unreachable = |text: String| CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
-    let (number, there) = datagram::where_on_link(&over_udp(addresses), until)?;
+    let (number, there) = where_on_link(&over_udp(addresses), until)?;
     let Some(node) = there else {
         let text =
             "the server does not speak raw Ethernet there: it listens at `udp:`, not at `eth:`";
@@ -325,7 +360,7 @@ fn wish(
 }
 
 /// Binds to a name at a place.
-pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
+fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
     let bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // One handle is one record at the server. Who calls from several threads gets more when they do.
@@ -355,22 +390,4 @@ pub(super) fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<Bou
         }
     };
     Ok(BoundPath { path, frames: Arc::clone(&joined.association.frames), order })
-}
-
-/// What an export says of itself.
-pub(super) fn describe(
-    over: Over,
-    place: &Place,
-    name: &str,
-    options: &BindOptions,
-    limit: Duration,
-) -> Result<Description, CallError> {
-    let interface = &InterfaceRef::none();
-    let wanted = Wanted { name, interface, digest: None, options, until: until(limit) };
-    let leg = bind(over, place, &wanted)?;
-    let explanation = Explanation::all("", Verdict::Excluded, "");
-    let binding = Binding::of_path(leg, interface.clone(), explanation, options)?;
-    let binding = binding.with_limit(Limit::Within(limit));
-    let bytes = crate::stub::ask(&binding, DESCRIBE)?;
-    description_from_bytes(&bytes).ok_or_else(|| refused(0, "its answer is not readable".into()))
 }

@@ -3,13 +3,12 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::Rebind;
+use super::local::RegionLayout;
 use crate::call::{Limit, OnExhausted, Wait};
 use crate::device::By;
 use crate::directory::Directory;
 use crate::interface::InterfaceRef;
 use crate::limits;
-use crate::path::local::RegionLayout;
 
 /// By which device raw Ethernet is spoken.
 ///
@@ -43,6 +42,31 @@ impl EthernetDevice {
             None => By::PacketsUnasked,
         }
     }
+}
+
+/// What a binding does whose server has gone, when it is called.
+///
+/// Binding again is all that binding was: the name is looked up, the fastest path is taken that works,
+/// the interfaces are compared. It happens between two attempts at a call, within the time that the
+/// call may take, once for each call that fails. If it does not help, the call fails as it did; if what is
+/// there now does not fit the client, or does not serve it, with the error of binding.
+///
+/// ```
+/// use peregrine::{BindOptions, Rebind};
+///
+/// let options = BindOptions::default().rebind(Rebind::Never);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rebind {
+    /// It fails for ever: whoever bound binds again, if they wish.
+    Never,
+    /// It binds again, and repeats the call, if that certainly was not executed. A call of which
+    /// nobody knows fails; the next one finds the server again.
+    #[default]
+    WhenNotExecuted,
+    /// The same, and repeats calls of which nobody knows if their procedure is `#[idempotent]`.
+    Idempotent,
 }
 
 /// Options of a binding; the defaults suit most programs.

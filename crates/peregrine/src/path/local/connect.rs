@@ -11,20 +11,50 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::select::Wanted;
-use super::{BindOptions, BoundPath};
+use super::{
+    Answer, Bind, Bound, ClientRegion, LocalPath, RegionLayout, Request, Session, Token, block_cost,
+};
+use crate::address::Address;
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::directory;
 use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
-use crate::path::local::{
-    Answer, Bind, Bound, ClientRegion, Description, LocalPath, RegionLayout, Request, Session,
-    Token, block_cost,
+use crate::path::bind::{
+    BoundPath, Connect, Inquiry, Target, Wanted, byte_order, hold, refused, system, violated,
 };
+use crate::path::options::BindOptions;
+use crate::registry::Registry;
 use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::sys::{Memory, PerProcess, Process, Received, Seqpacket};
-use crate::value::ByteOrder;
+use crate::sys::{Memory, Process, Received, Seqpacket};
+
+/// The client half of the local path.
+pub(crate) struct Local;
+
+impl Connect for Local {
+    fn kind(&self) -> PathKind {
+        PathKind::Local
+    }
+
+    fn leads_to(&self, target: &Address) -> bool {
+        target.place().is_none() || target.path().is_none()
+    }
+
+    fn bind(&self, _: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
+        bind_socket(directory::resolve(wanted.name, wanted.until)?, wanted)
+    }
+
+    fn inquire(&self, _: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError> {
+        let socket = directory::resolve(wanted.name, wanted.until)?;
+        match ask(&socket, &Request::Describe, wanted.until)?.0 {
+            Answer::Description(description) => Ok(Inquiry::Answer(description)),
+            answer => Err(unexpected(answer)),
+        }
+    }
+}
+
+/// The sessions of this process, by the server's process.
+static SESSIONS: Registry<u32, Joined> = Registry::new(Rank::Server);
 
 /// A session, and the bindings that it carries; it ends with the last of them.
 struct Joined {
@@ -237,40 +267,6 @@ impl Watched for Death {
     }
 }
 
-/// The sessions of this process with one other; the lock is held while one binds, so that two
-/// threads do not make two sessions where one would do.
-type Sessions = Arc<Mutex<Vec<Weak<Joined>>>>;
-
-fn no_sessions() -> Sessions {
-    Arc::new(Mutex::ranked(Rank::Server, Vec::new()))
-}
-
-/// The sessions of this process with process `pid`.
-fn sessions_with(pid: u32) -> Sessions {
-    static TABLE: PerProcess<Mutex<HashMap<u32, Sessions>>> = PerProcess::new();
-    let mut table = TABLE.own().lock();
-    // Processes whose sessions have all ended, and with which nobody binds now, are forgotten.
-    table.retain(|_, sessions| {
-        Arc::strong_count(sessions) > 1
-            || sessions.try_lock().is_some_and(|all| all.iter().any(|one| one.strong_count() > 0))
-    });
-    Arc::clone(table.entry(pid).or_insert_with(no_sessions))
-}
-
-/// The lock of a table of sessions, before `until`.
-pub(super) fn hold<T>(lock: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, CallError> {
-    loop {
-        if let Some(guard) = lock.try_lock() {
-            return Ok(guard);
-        }
-        if Instant::now() >= until {
-            let text = "another thread binds to the same server, which does not answer";
-            return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
-        }
-        std::thread::sleep(Duration::from_micros(200));
-    }
-}
-
 /// Receives a message. A peer that closed while something of ours was unread makes the first
 /// attempt fail, although what it had said before is still there.
 fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
@@ -280,19 +276,12 @@ fn receive(socket: &Seqpacket, buffer: &mut [u8]) -> io::Result<Received> {
     }
 }
 
-pub(super) fn refused(kind: u32, text: String) -> CallError {
-    let kind = Kind::from_number(kind).unwrap_or(Kind::ProtocolMismatch);
-    CallError::not_executed(kind, Phase::Bind, text)
-}
-
-/// The byte order of a server that tells this representation.
-pub(super) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
-    ByteOrder::from_number(representation).ok_or_else(|| {
-        let text = format!(
-            "the server's byte order has the number {representation}, which is unknown here"
-        );
-        refused(Kind::ProtocolMismatch as u32, text)
-    })
+/// Returns the error for an answer that grants nothing.
+fn unexpected(answer: Answer) -> CallError {
+    match answer {
+        Answer::Refused { kind, text } => refused(kind, text),
+        _ => violated("the server answered another request than the client's"),
+    }
 }
 
 /// Sends a request and waits for the answer.
@@ -327,53 +316,24 @@ fn ask(
     Ok((Answer::from_bytes(&buffer[..received.bytes])?, received))
 }
 
-/// What the export of a name says of itself.
-pub(crate) fn describe(name: &str, limit: Duration) -> Result<Description, CallError> {
-    let until = until(limit);
-    let socket = directory::resolve(name, until)?;
-    match ask(&socket, &Request::Describe, until) {
-        Ok((Answer::Description(description), _)) => Ok(description),
-        Ok((Answer::Refused { kind, text }, _)) => Err(refused(kind, text)),
-        Ok(_) => Err(refused(0, "the server answered another request than the client's".into())),
-        Err(error) => Err(error),
-    }
-}
-
 /// The counters of the server that exports a name: how many bytes they have, and what to map.
-pub(super) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), CallError> {
+pub(crate) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), CallError> {
     let socket = directory::resolve(name, until)?;
     socket.admit_files(true);
     let (answer, mut received) = ask(&socket, &Request::Count, until)?;
     let file = received.files.pop().filter(|_| received.files.is_empty());
     match (answer, file) {
         (Answer::Counters(bytes), Some(file)) => Ok((bytes, file)),
-        (Answer::Refused { kind, text }, _) => Err(refused(kind, text)),
-        _ => Err(refused(0, "the server answered another request than the client's".into())),
+        (answer, _) => Err(unexpected(answer)),
     }
-}
-
-/// The moment that ends a limit; limits beyond the clock's range end in a year.
-pub(super) fn until(limit: Duration) -> Instant {
-    let now = Instant::now();
-    now.checked_add(limit).unwrap_or(now + Duration::from_secs(365 * 86400))
-}
-
-/// Binds to a name of this machine.
-pub(super) fn bind(wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
-    let socket = directory::resolve(wanted.name, wanted.until)?;
-    bind_socket(socket, wanted)
-}
-
-fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
-    move |error| CallError::system(Phase::Bind, what.to_owned(), error)
 }
 
 fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, digest, options, until, .. } = *wanted;
     let credentials = socket.credentials().map_err(system("asking who serves"))?;
     let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
-    let table = sessions_with(credentials.pid);
-    let mut sessions = hold(&table, until)?;
+    let entry = SESSIONS.entry(credentials.pid);
+    let mut sessions = hold(&entry, until)?;
     sessions.retain(|session| session.strong_count() > 0);
     let fits = |joined: &Arc<Joined>| {
         joined.region().session.is_alive() && joined.region().message_bytes() >= message_bytes
@@ -393,10 +353,7 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, Call
     let (answer, received) = asked?;
     let bound = match answer {
         Answer::Bound(bound) => bound,
-        Answer::Refused { kind, text } => return Err(refused(kind, text)),
-        _ => {
-            return Err(refused(0, "the server answered another request than the client's".into()));
-        }
+        answer => return Err(unexpected(answer)),
     };
     let order = byte_order(bound.representation)?;
     let joined = match known.into_iter().find(|joined| joined.token == bound.session) {
@@ -435,14 +392,10 @@ fn join(
 ) -> Result<Joined, CallError> {
     let (count, bytes) = (bound.count, usize::try_from(bound.bytes).unwrap_or(0));
     let layout = RegionLayout::checked(count, bytes).ok_or_else(|| {
-        refused(
-            0,
-            format!("the server offers {count} A-stacks of {bytes} bytes, which is impossible"),
-        )
+        violated(format!("the server offers {count} A-stacks of {bytes} bytes, which cannot be"))
     })?;
     let file = received.files.pop().filter(|_| received.files.is_empty());
-    let file =
-        file.ok_or_else(|| refused(0, "the server sent no shared memory with its answer".into()))?;
+    let file = file.ok_or_else(|| violated("the server sent no shared memory with its answer"))?;
     let memory = Memory::received(file.as_fd(), layout.region_bytes())
         .map_err(|error| unusable_memory("the server's region", error))?;
     let active = options.astacks.min(count);
@@ -460,10 +413,7 @@ fn join(
     // close, that is this thread's trouble, and not the keeper's, who has others to look after.
     while Arc::clone(&end).ready() == Next::Sleep && end.has_more() {
         if Instant::now() >= until {
-            return Err(refused(
-                0,
-                "the server sends messages without end during the handshake".into(),
-            ));
+            return Err(violated("the server kept sending during the handshake"));
         }
     }
     let watch = |what| keeper.watch(what).map_err(system("watching the session"));

@@ -8,35 +8,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use super::disclosure::{Disclosure, Teller};
-use super::export::{Export, is_other};
+use super::names::NameSocket;
 use super::pool::Pool;
 use crate::call::{CallerInfo, PathKind, Refusal};
 use crate::counters::{PAGE_BYTES, SessionTold, Visitor};
+use crate::directory::Published;
 use crate::error::{Kind, limit_reached};
-use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
-    Answer, Attendance, Bind, BindingRow, Bound, RegionLayout, Request, ServerRegion, Token, User,
-    Waits,
+    Answer, Attendance, Bind, Bound, RegionLayout, Request, ServerRegion, Token, User, Waits,
 };
+use crate::serving::binding_table::BindingRow;
+use crate::serving::disclosure::Disclosure;
+use crate::serving::export::{Export, is_other};
+use crate::serving::stop::Drain;
+use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials, Process, Seqpacket};
 
 /// All sessions of a server, by number; none is added once it is closed.
-pub(super) struct Sessions {
+pub(crate) struct Sessions {
+    pub(super) core: Arc<ServerCore>,
     table: Mutex<Table>,
     next: AtomicU64,
-    /// Differs between incarnations.
-    epoch: u64,
-    /// Where the server listens for calls over networks, once that is known.
-    pub(super) listens: OnceLock<Vec<String>>,
     pub(super) pool: Arc<Pool>,
-    pub(super) keeper: Arc<Keeper>,
-    pub(super) told: Teller,
+    /// The sockets at which clients connect, one for each export.
+    names: Mutex<Vec<Arc<NameSocket>>>,
     /// The threads that wait for messages which are still being written.
     waits: Arc<Waits>,
-    /// Closed for a moment to let in, and turn away, one client when descriptors have run out.
+    /// A descriptor in reserve. It is closed for a moment to accept and refuse one client when no
+    /// other descriptor is left.
     reserve: Mutex<Option<Seqpacket>>,
 }
 
@@ -53,28 +55,48 @@ struct Entry {
     watches: Vec<Watch>,
 }
 
-/// A number for this incarnation of a server.
-pub(super) fn epoch() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(0, |now| now.as_nanos() as u64) ^ u64::from(std::process::id())
-}
-
 impl Sessions {
-    pub(super) fn new(pool: Arc<Pool>, keeper: Arc<Keeper>, told: Teller) -> Arc<Self> {
-        let (epoch, waits) = (epoch(), Waits::of(pool.threads_max()));
+    /// The local half of a server.
+    ///
+    /// # Errors
+    /// If there is no memory for the words that the servers of this machine share.
+    pub(crate) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
+        let pool = Pool::new(core)?;
+        let waits = Waits::of(pool.threads_max());
         let sessions = Self {
+            core: Arc::clone(core),
             table: Mutex::ranked(Rank::Clients, Table::default()),
             next: AtomicU64::new(0),
-            epoch,
-            listens: OnceLock::new(),
             pool,
-            keeper,
-            told,
+            names: Mutex::default(),
             waits,
             reserve: Mutex::default(),
         };
         sessions.make_reserve();
-        Arc::new(sessions)
+        Ok(Arc::new(sessions))
+    }
+
+    /// Lets clients connect to an export.
+    ///
+    /// # Errors
+    /// If the keeper cannot watch the socket.
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        export: &Arc<Export>,
+        published: Published,
+    ) -> io::Result<()> {
+        let socket = NameSocket::open(Arc::clone(export), published, Arc::clone(self))?;
+        self.names.lock().push(socket);
+        Ok(())
+    }
+
+    fn close_names(&self, is_it: impl Fn(&Export) -> bool) {
+        let mut names = self.names.lock();
+        let (close, keep) = names.drain(..).partition(|socket| is_it(&socket.export));
+        *names = keep;
+        drop(names);
+        let close: Vec<Arc<NameSocket>> = close;
+        close.iter().for_each(|socket| socket.close());
     }
 
     #[track_caller]
@@ -104,7 +126,7 @@ impl Sessions {
     /// Lets in who has connected to an export, for as long as they take to say what they want.
     pub(super) fn let_in(
         self: &Arc<Self>,
-        export: Arc<Export>,
+        export: &Arc<Export>,
         socket: Seqpacket,
     ) -> io::Result<()> {
         let peer = socket.credentials()?;
@@ -154,7 +176,7 @@ impl Sessions {
             socket,
             peer,
             process: OnceLock::new(),
-            export: Arc::downgrade(&export),
+            export: Arc::downgrade(export),
             region: OnceLock::new(),
             told: OnceLock::new(),
             joined: AtomicBool::new(false),
@@ -162,7 +184,7 @@ impl Sessions {
             all: Arc::clone(self),
         });
         let watched = Arc::clone(&session) as Arc<dyn Watched>;
-        let watches = vec![self.keeper.watch_for(watched, limits::UNBOUND_TIME)?];
+        let watches = vec![self.core.keeper.watch_for(watched, limits::UNBOUND_TIME)?];
         table.open.insert(key, Entry { session, watches });
         Ok(())
     }
@@ -175,48 +197,6 @@ impl Sessions {
             Some((Arc::clone(&entry.session), Arc::clone(region)))
         });
         bound.collect()
-    }
-
-    /// Refuses the calls of all bindings to an export from now on, and tells their clients.
-    pub(super) fn revoke(&self, export: u64) {
-        for (session, region) in self.regions() {
-            let mut rows = region.rows();
-            let bound = rows.iter().filter(|(_, row)| row.export == export);
-            let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
-            // Dropped when the rows are not locked any more: one may be the object's last owner.
-            let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
-            drop(rows);
-            drop(removed);
-            for number in gone {
-                // Who does not read it learns it with the next call.
-                let _ = session.say(&Answer::Revoked(number));
-            }
-        }
-        self.pool.forget_rows();
-    }
-
-    /// Ends all sessions: answers what was posted and not taken, and says goodbye where nothing
-    /// runs any more.
-    pub(super) fn farewell(&self) {
-        let entries: Vec<_> = {
-            let mut table = self.table();
-            table.closed = true;
-            table.tokens.clear();
-            table.open.drain().collect()
-        };
-        for (_, Entry { session, watches }) in entries {
-            drop(watches);
-            let Some(region) = session.region.get() else { continue };
-            session.is_over();
-            region.close();
-            if !region.is_attended() {
-                for index in 0..region.count() {
-                    region.attended(index, Attendance::Queued);
-                    region.refuse(index, &Refusal::stopping());
-                }
-                let _ = session.say(&Answer::Goodbye);
-            }
-        }
     }
 
     /// The session of a token, if it is this process's and stands.
@@ -240,6 +220,68 @@ impl Sessions {
     }
 }
 
+impl ServerPath for Sessions {
+    fn close(&self) {
+        self.close_names(|_| true);
+    }
+
+    fn revoke(&self, export: &Export) {
+        self.close_names(|one| one.number == export.number);
+        for (session, region) in self.regions() {
+            let mut rows = region.rows();
+            let bound = rows.iter().filter(|(_, row)| row.export == export.number);
+            let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
+            // Dropped when the rows are not locked any more: one may be the object's last owner.
+            let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
+            drop(rows);
+            drop(removed);
+            for number in gone {
+                // Who does not read it learns it with the next call.
+                let _ = session.say(&Answer::Revoked(number));
+            }
+        }
+        self.pool.forget_rows();
+    }
+
+    fn farewell(&self) {
+        let entries: Vec<_> = {
+            let mut table = self.table();
+            table.closed = true;
+            table.tokens.clear();
+            table.open.drain().collect()
+        };
+        for (_, Entry { session, watches }) in entries {
+            drop(watches);
+            let Some(region) = session.region.get() else { continue };
+            session.is_over();
+            region.close();
+            if !region.is_attended() {
+                for index in 0..region.count() {
+                    region.attended(index, Attendance::Queued);
+                    region.refuse(index, &Refusal::stopping());
+                }
+                let _ = session.say(&Answer::Goodbye);
+            }
+        }
+    }
+
+    fn refuse(&self) {
+        self.pool.refuse();
+    }
+
+    fn drain(&self, drain: &Drain) -> bool {
+        self.pool.drain(drain)
+    }
+
+    fn load(&self) -> Load {
+        self.pool.load()
+    }
+
+    fn threads(&self) -> usize {
+        self.pool.threads()
+    }
+}
+
 /// A binding that the client has not been told of yet, and the memory of a new session.
 struct NewBinding {
     region: Arc<ServerRegion>,
@@ -248,7 +290,7 @@ struct NewBinding {
 }
 
 /// One client process; a guest that has not bound yet has no region.
-pub(super) struct Session {
+struct Session {
     key: u64,
     socket: Seqpacket,
     peer: Credentials,
@@ -337,7 +379,7 @@ impl Session {
 
     /// The server's own user, and root, may look at its counters.
     fn count(&self) -> Option<()> {
-        let told = &self.all.told;
+        let told = &self.all.core.teller;
         let own = rustix::process::geteuid().as_raw();
         let refusal = if is_other(&self.peer) {
             let text = format!("the counters are user {own}'s, and user {} asks", self.peer.uid);
@@ -394,7 +436,8 @@ impl Session {
 
     /// Binds in a session that the client has, or makes this one its session.
     fn bound(self: &Arc<Self>, export: &Export, bind: &Bind) -> Result<NewBinding, (Kind, String)> {
-        let message_bytes = export.message_bytes_for(bind)?;
+        let admitted = export.admitted_bytes(bind.digest, bind.bytes)?;
+        let message_bytes = admitted.max(limits::MESSAGE_BYTES);
         if self.all.bindings_of(self.peer.uid) >= limits::BINDINGS_PER_USER {
             let text = format!("one user may have {} bindings", limits::BINDINGS_PER_USER);
             return Err((Kind::Exhausted, text));
@@ -409,14 +452,7 @@ impl Session {
             hardware: None,
         };
         let row = |session: &SessionTold| {
-            BindingRow::new(
-                export.number,
-                Arc::clone(&export.serve),
-                Arc::new(caller),
-                export.message_bytes_max(),
-                Arc::clone(&export.standing),
-                export.told.tally(session.number()),
-            )
+            export.bind(caller, export.message_bytes_max(), export.told.tally(session.number()))
         };
         let representation = export.serve.byte_order().number();
         let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);
@@ -434,7 +470,7 @@ impl Session {
                 let binding = add(region, row(told))?;
                 self.joined.store(true, Ordering::Relaxed);
                 let RegionLayout { count, bytes, .. } = region.layout();
-                let epoch = self.all.epoch;
+                let epoch = self.all.core.epoch;
                 let bytes = bytes as u64;
                 let session = *session;
                 let bound = Bound { epoch, session, binding, count, bytes, representation };
@@ -450,7 +486,7 @@ impl Session {
         count: u32,
         message_bytes: usize,
         representation: u32,
-        row: impl FnOnce(&SessionTold) -> BindingRow,
+        row: impl FnOnce(&SessionTold) -> Arc<BindingRow>,
     ) -> Result<NewBinding, (Kind, String)> {
         let exhausted = |what| move |error| (Kind::Exhausted, cause(what, &error));
         // Sparse: what is never touched costs nothing, and later bindings may need more.
@@ -472,11 +508,11 @@ impl Session {
         // Nobody else binds with this one: it is the keeper that runs this.
         let _ = self.process.set(process);
         let death = Arc::new(Death(Arc::clone(self)));
-        let watch = self.all.keeper.watch(death).map_err(exhausted("watching the client"))?;
+        let watch = self.all.core.keeper.watch(death).map_err(exhausted("watching the client"))?;
         let Credentials { pid: process, uid: user, gid: group } = self.peer;
         let (path, from, hardware) = (PathKind::Local, None, None);
         let visitor = Visitor { path, process, user, group, from, hardware };
-        let told = SessionTold::new(&self.all.told.page, &visitor);
+        let told = SessionTold::new(&self.all.core.teller.page, &visitor);
         let binding = add(&region, row(&told))?;
         let mut table = self.all.table();
         let Some(entry) = table.open.get_mut(&self.key) else {
@@ -487,7 +523,7 @@ impl Session {
         let _ = self.region.set(Arc::clone(&region));
         table.tokens.insert(session, self.key);
         let (count, bytes) = (layout.count, layout.bytes as u64);
-        let epoch = self.all.epoch;
+        let epoch = self.all.core.epoch;
         let bound = Bound { epoch, session, binding, count, bytes, representation };
         Ok(NewBinding { region, bound, file: Some(file) })
     }
@@ -523,8 +559,8 @@ fn cause(what: &str, error: &io::Error) -> String {
     format!("{what}: {}", limit_reached(error).unwrap_or_else(|| error.to_string()))
 }
 
-fn add(region: &ServerRegion, row: BindingRow) -> Result<u32, (Kind, String)> {
-    let number = region.rows().add(Arc::new(row));
+fn add(region: &ServerRegion, row: Arc<BindingRow>) -> Result<u32, (Kind, String)> {
+    let number = region.rows().add(row);
     number.ok_or_else(|| (Kind::Exhausted, format!("{} bindings", limits::BINDINGS_MAX)))
 }
 

@@ -56,16 +56,16 @@ type Hook = dyn Fn(&Fault) + Send + Sync;
 
 /// Whom a server tells of its faults.
 #[derive(Default)]
-pub(super) struct Faults(Mutex<Option<Arc<Hook>>>);
+pub(crate) struct Faults(Mutex<Option<Arc<Hook>>>);
 
 impl Faults {
     /// Tells `hook` from now on.
-    pub(super) fn tell(&self, hook: impl Fn(&Fault) + Send + Sync + 'static) {
+    pub(crate) fn tell(&self, hook: impl Fn(&Fault) + Send + Sync + 'static) {
         *self.0.lock() = Some(Arc::new(hook));
     }
 
     /// The object of an export panicked when it was dropped.
-    pub(super) fn dropping(&self, export: &str, text: String) {
+    pub(crate) fn dropping(&self, export: &str, text: String) {
         self.happened(&Fault::Dropping { export: export.to_owned(), text });
     }
 
@@ -81,14 +81,14 @@ impl Faults {
     }
 
     /// A service thread panicked.
-    pub(super) fn thread(&self, thread: &str, panic: Box<dyn Any + Send>) {
+    pub(crate) fn thread(&self, thread: &str, panic: Box<dyn Any + Send>) {
         let text = Refusal::panicked(panic).text;
         self.happened(&Fault::Thread { thread: thread.to_owned(), text });
     }
 
     /// Runs the work of a service thread, again and again if it panics: the thread is counted as long
     /// as this runs, so it takes its own place.
-    pub(super) fn outlive(&self, thread: &str, mut work: impl FnMut()) {
+    pub(crate) fn outlive(&self, thread: &str, mut work: impl FnMut()) {
         let mut work = || {
             #[cfg(test)]
             tests::trip(thread);
@@ -132,7 +132,7 @@ mod tests {
     static TRIPS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
 
     /// Panics if a thread of that name is to.
-    pub(super) fn trip(thread: &str) {
+    pub(crate) fn trip(thread: &str) {
         let mut trips = TRIPS.lock();
         let at = trips.iter().position(|one| *one == thread);
         let tripped = at.map(|at| trips.swap_remove(at));

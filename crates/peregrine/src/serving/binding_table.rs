@@ -41,13 +41,13 @@ impl BindingRow {
 
     /// How long its next procedure is thought to take.
     #[inline]
-    pub(super) fn took(&self) -> Duration {
+    pub(crate) fn took(&self) -> Duration {
         Duration::from_micros(self.took_us.load(Ordering::Relaxed).into())
     }
 
     /// One of its procedures has taken so long. Long ones are remembered for a while.
     #[inline]
-    pub(super) fn has_taken(&self, time: Duration) {
+    pub(crate) fn has_taken(&self, time: Duration) {
         let now = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
         let before = self.took_us.load(Ordering::Relaxed);
         let next = now.max(before - before.div_ceil(4));
@@ -58,7 +58,7 @@ impl BindingRow {
 
     /// Whether calls of so many bytes are run.
     #[inline]
-    pub(super) fn admits(&self, bytes: u32) -> bool {
+    pub(crate) fn admits(&self, bytes: u32) -> bool {
         bytes as usize <= self.message_bytes && !self.is_revoked()
     }
 
@@ -71,13 +71,13 @@ impl BindingRow {
     }
 
     /// It stands from now on, without a number among rows.
-    pub(super) fn stands(&self) {
+    pub(crate) fn stands(&self) {
         self.standing.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Why a call is not run.
     #[cold]
-    pub(super) fn refusal(row: Option<&Self>) -> Refusal {
+    pub(crate) fn refusal(row: Option<&Self>) -> Refusal {
         match row {
             None => Refusal::new(Kind::Withdrawn, "there is no such binding"),
             Some(row) if row.is_revoked() => {
@@ -92,7 +92,7 @@ impl BindingRow {
     }
 
     #[inline]
-    pub(super) fn is_revoked(&self) -> bool {
+    pub(crate) fn is_revoked(&self) -> bool {
         self.revoked.load(Ordering::Acquire)
     }
 }
@@ -184,7 +184,7 @@ impl Lately {
 
     /// The row of that number in a table, which is looked up there unless the thread still has it.
     #[inline]
-    pub(super) fn get(
+    pub(crate) fn get(
         &mut self,
         table: u64,
         number: u32,
@@ -215,12 +215,12 @@ impl Lately {
     }
 
     /// Forgets the row that was asked for last.
-    pub(super) fn forget_last(&mut self) {
+    pub(crate) fn forget_last(&mut self) {
         self.last = None;
     }
 
     /// Forgets all of them.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
 }

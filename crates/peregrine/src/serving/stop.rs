@@ -11,9 +11,13 @@ use crate::sys;
 
 /// Stops a server from anywhere.
 #[derive(Clone)]
-pub struct StopHandle(pub(super) Arc<Stop>);
+pub struct StopHandle(Arc<Stop>);
 
 impl StopHandle {
+    pub(crate) fn new(stop: &Arc<Stop>) -> Self {
+        Self(Arc::clone(stop))
+    }
+
     /// Tells the server to stop; returns at once.
     pub fn stop(&self) {
         self.0.stop();
@@ -22,7 +26,7 @@ impl StopHandle {
 
 /// Whether a server is to stop.
 #[derive(Default)]
-pub(super) struct Stop {
+pub(crate) struct Stop {
     told: Mutex<Asked>,
     changed: Condvar,
 }
@@ -57,7 +61,7 @@ impl Stop {
         self.told().signals >= 2
     }
 
-    pub(super) fn wait(&self) {
+    pub(crate) fn wait(&self) {
         let mut told = self.told();
         while !told.stops {
             told = self.changed.wait(told);
@@ -66,7 +70,7 @@ impl Stop {
 }
 
 /// How long a stopping server waits for procedures that run.
-pub(super) struct Drain {
+pub(crate) struct Drain {
     begun: Instant,
     limit: Duration,
     stop: Arc<Stop>,
@@ -76,18 +80,18 @@ impl Drain {
     /// How long a waiter sleeps before it asks again how much time is left.
     const SLICE: Duration = Duration::from_millis(20);
 
-    pub(super) fn new(limit: Duration, stop: Arc<Stop>) -> Self {
+    pub(crate) fn new(limit: Duration, stop: Arc<Stop>) -> Self {
         Self { begun: Instant::now(), limit, stop }
     }
 
     /// One that waits for nothing.
     #[cfg(test)]
-    pub(super) fn over() -> Self {
+    pub(crate) fn over() -> Self {
         Self::new(Duration::ZERO, Arc::default())
     }
 
     /// How long to sleep before the next call of this; `None` if the wait is over.
-    pub(super) fn slice(&self) -> Option<Duration> {
+    pub(crate) fn slice(&self) -> Option<Duration> {
         let left = self.limit.saturating_sub(self.begun.elapsed());
         let over = left.is_zero() || self.stop.is_urgent();
         (!over).then(|| left.min(Self::SLICE))
@@ -95,14 +99,14 @@ impl Drain {
 }
 
 /// The signals that stop a server.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     event: BorrowedFd<'static>,
     stop: Arc<Stop>,
 }
 
 impl Signals {
     /// SIGINT and SIGTERM, which from now on do not end the process.
-    pub(super) fn new(stop: Arc<Stop>) -> io::Result<Self> {
+    pub(crate) fn new(stop: Arc<Stop>) -> io::Result<Self> {
         Ok(Self { event: sys::on_stop_signals()?, stop })
     }
 }

@@ -1,8 +1,8 @@
-//! The network side of a server: where it listens, who is let in, and which connections stand.
+//! The connections of a server: where it accepts them, how many, and how they end.
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -10,23 +10,21 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 
-use super::crew::Crew;
-use super::export::Export;
-use super::session::epoch;
-use crate::address::Endpoint;
+use super::threads::StreamThreads;
+use super::{Attended, Host, Incoming, Intake, Resume, StreamWorker, Terms as BindTerms};
+use crate::address::host_of;
 use crate::call::{CallerInfo, Calls, PathKind, Refusal, Wait};
-use crate::counters::{Page, SessionTold, Visitor};
+use crate::counters::{SessionTold, Visitor};
 use crate::device::tcp::{Listener, Stream};
-use crate::device::udp::Udp;
-use crate::error::{CallError, Kind, Phase};
+use crate::error::Kind;
 use crate::interface::Description;
-use crate::keeper::{Keeper, Next, Watch, Watched};
+use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
-use crate::path::binding_table::BindingRow;
-use crate::path::stream::{
-    Attended, Host, Incoming, Intake, Resume, StreamWorker, Terms as BindTerms,
-};
 use crate::protocol::stream::{self as wire, Bind};
+use crate::serving::binding_table::BindingRow;
+use crate::serving::export::Export;
+use crate::serving::stop::Drain;
+use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
 /// How often the keeper looks whether a procedure takes long, at first and at most.
@@ -35,69 +33,46 @@ const LOOK_MAX: Duration = Duration::from_millis(80);
 /// How long a server that has stopped waits for its clients to take note.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// The exports of a server; those that were withdrawn are not among them.
-pub(super) type Exports = Arc<Mutex<Vec<Arc<Export>>>>;
-
-/// All network connections of a server.
-pub(super) struct Network {
+/// The connections of a server.
+pub(crate) struct Connections {
+    core: Arc<ServerCore>,
     table: Mutex<Table>,
-    exports: Exports,
-    pub(super) crew: Arc<Crew>,
-    keeper: Arc<Keeper>,
+    threads: Arc<StreamThreads>,
+    /// The sockets that accept connections, while they do.
+    acceptors: Mutex<Vec<Watch>>,
     next: AtomicU64,
-    /// Differs between incarnations.
-    epoch: u64,
     /// Memory of calls that have not begun to run.
     intake: Arc<Intake>,
     terms: Terms,
-    page: Arc<Page>,
 }
 
 /// What the server's owner decided about connections.
-pub(super) struct Terms {
-    pub(super) congestion: Option<String>,
+pub(crate) struct Terms {
+    pub(crate) congestion: Option<String>,
     /// Connections at one time, of all hosts and of one.
-    pub(super) connections: usize,
-    pub(super) connections_per_host: usize,
+    pub(crate) connections: usize,
+    pub(crate) connections_per_host: usize,
 }
 
 #[derive(Default)]
 struct Table {
-    open: HashMap<u64, Arc<Line>>,
+    open: HashMap<u64, Arc<ServerConnection>>,
     /// Connections by where they come from.
     hosts: HashMap<IpAddr, usize>,
     closed: bool,
 }
 
-/// Who counts as one: an address, or for IPv6 what one link or one customer has.
-fn host_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(six) => match six.to_ipv4_mapped() {
-            Some(four) => four.into(),
-            None => Ipv6Addr::from_bits(six.to_bits() >> 64 << 64).into(),
-        },
-    }
-}
-
-impl Network {
-    pub(super) fn new(
-        exports: Exports,
-        crew: Arc<Crew>,
-        keeper: Arc<Keeper>,
-        terms: Terms,
-        page: Arc<Page>,
-    ) -> Arc<Self> {
+impl Connections {
+    /// The half of a server that serves TCP.
+    pub(crate) fn new(core: &Arc<ServerCore>, terms: Terms) -> Arc<Self> {
         Arc::new(Self {
+            core: Arc::clone(core),
             table: Mutex::ranked(Rank::Clients, Table::default()),
-            exports,
-            crew,
-            keeper,
+            threads: StreamThreads::new(core),
+            acceptors: Mutex::default(),
             next: AtomicU64::new(0),
-            epoch: epoch(),
             intake: Arc::default(),
             terms,
-            page,
         })
     }
 
@@ -106,9 +81,15 @@ impl Network {
         self.table.lock()
     }
 
-    /// Begins to let clients in.
-    pub(super) fn open(self: &Arc<Self>, listener: Listener) -> io::Result<Watch> {
-        self.keeper.watch(Arc::new(Door { listener, network: Arc::clone(self) }))
+    /// Accepts connections of a socket that listens.
+    ///
+    /// # Errors
+    /// If the keeper cannot watch the socket.
+    pub(crate) fn open(self: &Arc<Self>, listener: Listener) -> io::Result<()> {
+        let acceptor = Arc::new(Acceptor { listener, connections: Arc::clone(self) });
+        let watch = self.core.keeper.watch(acceptor)?;
+        self.acceptors.lock().push(watch);
+        Ok(())
     }
 
     /// A client has come.
@@ -149,37 +130,44 @@ impl Network {
             from: Some(from),
             hardware: None,
         };
-        let line = Arc::new(Line {
+        let connection = Arc::new(ServerConnection {
             key,
             host,
             from,
             incoming,
-            told: SessionTold::new(&self.page, &visitor),
+            told: SessionTold::new(&self.core.teller.page, &visitor),
             since: Instant::now(),
             waits: AtomicBool::new(false),
             looks: AtomicU64::new(0),
             watch: OnceLock::new(),
-            network: Arc::downgrade(self),
-            crew: Arc::clone(&self.crew),
+            connections: Arc::downgrade(self),
+            threads: Arc::clone(&self.threads),
         });
         // The table is locked before the keeper can see the first message.
-        let watched = Arc::clone(&line) as Arc<dyn Watched>;
-        let watch = self.keeper.watch_for(watched, limits::UNBOUND_TIME)?;
-        let _ = line.watch.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
+        let watched = Arc::clone(&connection) as Arc<dyn Watched>;
+        let watch = self.core.keeper.watch_for(watched, limits::UNBOUND_TIME)?;
+        let _ = connection.watch.set(Mutex::ranked(Rank::ClientWatch, Some(watch)));
         *table.hosts.entry(host).or_default() += 1;
-        table.open.insert(key, line);
+        table.open.insert(key, connection);
         Ok(())
     }
 
-    fn lines(&self) -> Vec<Arc<Line>> {
+    fn all(&self) -> Vec<Arc<ServerConnection>> {
         self.table().open.values().map(Arc::clone).collect()
     }
+}
 
-    /// Refuses the calls of all bindings to an export from now on, and tells their clients.
-    pub(super) fn revoke(&self, export: u64) {
-        for line in self.lines() {
-            let mut rows = line.incoming.rows();
-            let bound = rows.iter().filter(|(_, row)| row.export == export);
+impl ServerPath for Connections {
+    fn close(&self) {
+        // Dropped without the lock: dropping a watch asks the keeper.
+        let acceptors = core::mem::take(&mut *self.acceptors.lock());
+        drop(acceptors);
+    }
+
+    fn revoke(&self, export: &Export) {
+        for connection in self.all() {
+            let mut rows = connection.incoming.rows();
+            let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
             // Dropped when the rows are not locked any more: one may be the object's last owner.
             let removed: Vec<_> = gone.iter().map(|number| rows.remove(*number)).collect();
@@ -187,67 +175,56 @@ impl Network {
             drop(removed);
             for number in gone {
                 // Who does not read it learns it with the next call.
-                line.incoming.say_now(wire::Kind::Revoked, number, &[]);
+                connection.incoming.say_now(wire::Kind::Revoked, number, &[]);
             }
         }
     }
 
-    /// Ends all connections; those for which nothing runs any more in good order.
-    pub(super) fn farewell(&self) {
-        let lines: Vec<_> = {
+    fn refuse(&self) {
+        self.threads.refuse();
+    }
+
+    fn drain(&self, drain: &Drain) -> bool {
+        self.threads.drain(drain)
+    }
+
+    fn farewell(&self) {
+        let all: Vec<_> = {
             let mut table = self.table();
             table.closed = true;
             table.hosts.clear();
-            table.open.drain().map(|(_, line)| line).collect()
+            table.open.drain().map(|(_, connection)| connection).collect()
         };
-        for line in &lines {
-            line.unwatch();
-            line.incoming.farewell();
+        for connection in &all {
+            connection.unwatch();
+            connection.incoming.farewell();
         }
         let until = Instant::now() + FAREWELL;
-        for line in lines {
-            line.incoming.hear_out(until);
-            line.told.end();
-            line.incoming.rows().revoke_all();
-            line.incoming.close();
+        for connection in all {
+            connection.incoming.hear_out(until);
+            connection.told.end();
+            connection.incoming.rows().revoke_all();
+            connection.incoming.close();
         }
     }
 
-    /// Calls that run although their callers have given them up, and calls that wait to run.
-    pub(super) fn captured(&self) -> [u64; 2] {
-        let captured = self.lines().iter().map(|line| line.incoming.captured()).sum();
-        [captured, self.crew.admission.waiting() as u64]
+    fn load(&self) -> Load {
+        let captured = self.all().iter().map(|connection| connection.incoming.captured()).sum();
+        Load { captured, waiting: self.threads.admission.waiting() as u64 }
     }
 
-    fn export(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
-        offered(&self.exports, name)
+    fn threads(&self) -> usize {
+        self.threads.count()
     }
-}
-
-/// What networks are offered under a name.
-pub(super) fn offered(exports: &Exports, name: &str) -> Result<Arc<Export>, (Kind, String)> {
-    let exports = exports.lock();
-    let found = exports.iter().find(|export| export.name == name).map(Arc::clone);
-    drop(exports);
-    let export = found.ok_or_else(|| (Kind::NotFound, format!("the server has no `{name}`")))?;
-    if export.is_closed() {
-        return Err((Kind::Withdrawn, export.withdrawn()));
-    }
-    if !export.is_offered_to_networks() {
-        let text =
-            format!("`{name}` is limited to users or groups, and a network cannot prove who calls");
-        return Err((Kind::Denied, text));
-    }
-    Ok(export)
 }
 
 /// One socket that listens.
-struct Door {
+struct Acceptor {
     listener: Listener,
-    network: Arc<Network>,
+    connections: Arc<Connections>,
 }
 
-impl Watched for Door {
+impl Watched for Acceptor {
     fn fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
@@ -258,7 +235,7 @@ impl Watched for Door {
         // As many as may come at once; the keeper has others to look after too.
         for _ in 0..64 {
             let come = self.listener.accept();
-            let let_in = |(stream, from)| self.network.let_in(stream, from);
+            let let_in = |(stream, from)| self.connections.let_in(stream, from);
             let Err(error) = come.and_then(let_in) else { continue };
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Next::Sleep,
@@ -274,7 +251,7 @@ impl Watched for Door {
 }
 
 /// One connection.
-pub(super) struct Line {
+pub(super) struct ServerConnection {
     key: u64,
     host: IpAddr,
     from: SocketAddr,
@@ -288,26 +265,26 @@ pub(super) struct Line {
     looks: AtomicU64,
     /// What the keeper watches, until the connection ends.
     watch: OnceLock<Mutex<Option<Watch>>>,
-    network: Weak<Network>,
-    crew: Arc<Crew>,
+    connections: Weak<Connections>,
+    threads: Arc<StreamThreads>,
 }
 
-impl Line {
+impl ServerConnection {
     /// A thread's visit.
-    pub(super) fn attend(line: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
-        line.incoming.attend(worker, &Visit(line))
+    pub(super) fn attend(connection: &Arc<Self>, worker: &mut StreamWorker) -> Attended {
+        connection.incoming.attend(worker, &Visit(connection))
     }
 
     /// It has ended: it is forgotten.
     pub(super) fn end(&self) {
         self.told.end();
         self.incoming.close();
-        self.crew.admission.captured(self.incoming.give_up_all(), 0);
+        self.threads.admission.captured(self.incoming.give_up_all(), 0);
         self.incoming.rows().revoke_all();
         self.unwatch();
         self.incoming.forget_kept();
-        let Some(network) = self.network.upgrade() else { return };
-        let mut table = network.table();
+        let Some(connections) = self.connections.upgrade() else { return };
+        let mut table = connections.table();
         if table.open.remove(&self.key).is_none() {
             return;
         }
@@ -326,8 +303,8 @@ impl Line {
         match self.incoming.patience() {
             None => Next::Sleep,
             Some(left) if !left.is_zero() => Next::Tend(left),
-            Some(_) => match self.network.upgrade() {
-                Some(network) if network.intake.is_short() => {
+            Some(_) => match self.connections.upgrade() {
+                Some(connections) if connections.intake.is_short() => {
                     self.end();
                     Next::Forget
                 }
@@ -360,7 +337,7 @@ impl Line {
     }
 }
 
-impl Resume for Line {
+impl Resume for ServerConnection {
     fn waits(&self) -> &AtomicBool {
         &self.waits
     }
@@ -369,18 +346,18 @@ impl Resume for Line {
     fn resume(self: Arc<Self>) {
         if self.incoming.resumes() {
             self.looks.store(0, Ordering::Relaxed);
-            self.crew.enqueue(Arc::clone(&self));
+            self.threads.enqueue(Arc::clone(&self));
         }
     }
 }
 
-impl Calls for Line {
+impl Calls for ServerConnection {
     fn is_given_up(&self, call: u64) -> bool {
         self.incoming.is_given_up(call as u32)
     }
 }
 
-impl Watched for Line {
+impl Watched for ServerConnection {
     fn fd(&self) -> BorrowedFd<'_> {
         self.incoming.stream().as_fd()
     }
@@ -394,7 +371,7 @@ impl Watched for Line {
             return Next::Sleep;
         }
         self.looks.store(0, Ordering::Relaxed);
-        self.crew.enqueue(Arc::clone(&self));
+        self.threads.enqueue(Arc::clone(&self));
         Next::Tend(LOOK)
     }
 
@@ -424,14 +401,14 @@ impl Watched for Line {
 }
 
 /// A thread that visits a connection.
-struct Visit<'a>(&'a Arc<Line>);
+struct Visit<'a>(&'a Arc<ServerConnection>);
 
 impl Host for Visit<'_> {
     fn bind(&self, bind: &Bind) -> Result<(Arc<BindingRow>, BindTerms), (Kind, String)> {
-        let Some(network) = self.0.network.upgrade() else {
+        let Some(connections) = self.0.connections.upgrade() else {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
-        let export = network.export(&bind.name)?;
+        let export = connections.core.exports.offered(&bind.name)?;
         let bytes = export.admitted_bytes(bind.digest, bind.bytes)?;
         let caller = CallerInfo {
             path: PathKind::Tcp,
@@ -442,25 +419,24 @@ impl Host for Visit<'_> {
             from: Some(self.0.from),
             hardware: None,
         };
-        let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
         let tally = export.told.tally(self.0.told.number());
-        let row = BindingRow::new(export.number, serve, Arc::new(caller), bytes, standing, tally);
-        let terms = BindTerms { epoch: network.epoch, count_max: export.astacks_max() };
-        Ok((Arc::new(row), terms))
+        let row = export.bind(caller, bytes, tally);
+        let terms = BindTerms { epoch: connections.core.epoch, count_max: export.astacks_max() };
+        Ok((row, terms))
     }
 
     fn still_offers(&self, name: &str) -> Result<(), (Kind, String)> {
-        match self.0.network.upgrade() {
-            Some(network) => network.export(name).map(drop),
+        match self.0.connections.upgrade() {
+            Some(connections) => connections.core.exports.offered(name).map(drop),
             None => Err((Kind::Withdrawn, "the server is stopping".into())),
         }
     }
 
     fn describe(&self, name: &str) -> Result<Description, (Kind, String)> {
-        let Some(network) = self.0.network.upgrade() else {
+        let Some(connections) = self.0.connections.upgrade() else {
             return Err((Kind::Withdrawn, "the server is stopping".into()));
         };
-        Ok(network.export(name)?.description())
+        Ok(connections.core.exports.offered(name)?.description())
     }
 
     fn calls(&self) -> Arc<dyn Calls> {
@@ -468,11 +444,11 @@ impl Host for Visit<'_> {
     }
 
     fn called(&self) {
-        self.0.crew.called();
+        self.0.threads.called();
     }
 
     fn answered(&self) {
-        self.0.crew.answered();
+        self.0.threads.answered();
     }
 
     fn begin(
@@ -480,19 +456,19 @@ impl Host for Visit<'_> {
         from_inside: bool,
         waits: &mut dyn FnMut() -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        self.0.crew.begin(from_inside, waits)
+        self.0.threads.begin(from_inside, waits)
     }
 
     fn end(&self) {
-        self.0.crew.admission.end();
+        self.0.threads.admission.end();
     }
 
     fn captured(&self, more: usize, fewer: usize) {
-        self.0.crew.admission.captured(more, fewer);
+        self.0.threads.admission.captured(more, fewer);
     }
 
     fn read_on(&self) {
-        self.0.crew.enqueue(Arc::clone(self.0));
+        self.0.threads.enqueue(Arc::clone(self.0));
     }
 
     fn watch(&self) {
@@ -500,20 +476,20 @@ impl Host for Visit<'_> {
     }
 
     fn is_hungry(&self) -> bool {
-        self.0.crew.is_hungry()
+        self.0.threads.is_hungry()
     }
 
     fn is_stopping(&self) -> bool {
-        self.0.crew.admission.is_stopping()
+        self.0.threads.admission.is_stopping()
     }
 
     fn wait(&self) -> Wait {
-        self.0.crew.wait
+        self.0.threads.wait
     }
 
     fn hold(&self) {
-        if let Some(network) = self.0.network.upgrade() {
-            network.intake.hold(Arc::clone(self.0) as Arc<dyn Resume>);
+        if let Some(connections) = self.0.connections.upgrade() {
+            connections.intake.hold(Arc::clone(self.0) as Arc<dyn Resume>);
         }
         // Memory may have been given back just before: then nobody else has it read on.
         self.0.remind(LOOK_MAX);
@@ -521,69 +497,5 @@ impl Host for Visit<'_> {
 
     fn remind(&self, after: Duration) {
         self.0.remind(after);
-    }
-}
-
-/// What listens, or is about to.
-pub(super) enum Listening {
-    Tcp(Listener),
-    /// Opened when the server starts, for a datagram may be a call.
-    Udp(SocketAddr),
-    /// Also a frame.
-    Ethernet(SocketAddr),
-    /// Also a frame, where frames can be had.
-    Datagrams(SocketAddr),
-}
-
-/// Listens at an endpoint: on every address that its host has.
-pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>, CallError> {
-    let failed = |error: io::Error| {
-        let what = format!("listening on `{endpoint}`");
-        CallError::system(Phase::Export, what, error)
-    };
-    let addresses = endpoint.place().resolve()?;
-    if let Some(wide) = addresses.iter().find(|address| !address.ip().is_loopback())
-        && !beyond
-    {
-        let text = format!(
-            "`{endpoint}` leads beyond this machine ({wide}), where anybody may call and listen: \
-             say so with `listen_beyond_this_machine`"
-        );
-        return Err(CallError::not_executed(Kind::Denied, Phase::Export, text));
-    }
-    let mut all = Vec::new();
-    for address in addresses {
-        match endpoint {
-            Endpoint::Tcp(_) => {
-                all.push(Listening::Tcp(Listener::listen(&address).map_err(failed)?));
-            }
-            Endpoint::Udp(_) => all.push(Listening::Udp(address)),
-            Endpoint::Ethernet(_) => all.push(Listening::Ethernet(address)),
-            Endpoint::All(_) => {
-                let (listener, address) = listen_at_both(address).map_err(failed)?;
-                all.extend([Listening::Tcp(listener), Listening::Datagrams(address)]);
-            }
-        }
-    }
-    Ok(all)
-}
-
-/// Listens over TCP where datagrams can be received too: where the system chooses the port, it
-/// knows nothing of the other protocol's.
-fn listen_at_both(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
-    const TRIES: usize = 16;
-    let mut tried = 0;
-    loop {
-        let listener = Listener::listen(&address)?;
-        let at = listener.address()?;
-        // A port that was asked for is taken as it is: what is wrong with it is said when it is opened.
-        let Err(error) = Udp::bound(at) else { return Ok((listener, at)) };
-        if address.port() != 0 {
-            return Ok((listener, at));
-        }
-        tried += 1;
-        if tried == TRIES || error.kind() != io::ErrorKind::AddrInUse {
-            return Err(error);
-        }
     }
 }

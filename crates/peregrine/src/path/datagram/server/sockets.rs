@@ -1,4 +1,4 @@
-//! The datagram side of a server: sockets, their receivers, and which exports they offer.
+//! The sockets of a server at which datagrams arrive, and the exports that they offer.
 
 use std::any::Any;
 use std::io;
@@ -7,34 +7,28 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::admission::Admission;
-use super::export::Export;
-use super::faults::Faults;
-use super::network::{Exports, offered};
 use super::receivers::{Got, How, Post, Receivers, THREAD};
-use super::stop::Drain;
+use super::{Hand, Host, Service, TENDED_AFTER, Work};
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
-use crate::counters::{Page, Visitor};
+use crate::counters::Visitor;
 use crate::device::udp::Udp;
 use crate::device::{self, By, Ethernet, LinkPort, Node, Use};
 use crate::error::Kind;
 use crate::interface::Description;
-use crate::keeper::{Keeper, Next, Watch};
-use crate::path::binding_table::BindingRow;
-use crate::path::datagram::{self as path, Hand, Host, Service, TENDED_AFTER, Work};
+use crate::keeper::{Next, Watch};
+use crate::serving::admission::Admission;
+use crate::serving::binding_table::BindingRow;
+use crate::serving::export::Export;
+use crate::serving::faults::Faults;
+use crate::serving::stop::Drain;
+use crate::serving::{Load, ServerCore, ServerPath};
 use crate::sync::Mutex;
 use crate::sys::{self, Address};
 
 /// The datagram sockets of a server.
-pub(super) struct Datagrams {
+pub(crate) struct Datagrams {
+    core: Arc<ServerCore>,
     sockets: Mutex<Vec<Arc<Receivers<Socket>>>>,
-    exports: Exports,
-    threads: usize,
-    queue: usize,
-    wait: Wait,
-    incarnation: OnceLock<u64>,
-    page: Arc<Page>,
-    faults: Arc<Faults>,
 }
 
 /// Datagrams that a server has lost, since it began to listen.
@@ -55,9 +49,8 @@ pub struct Losses {
 
 /// What is offered at a socket.
 struct Offers {
-    exports: Exports,
+    core: Arc<ServerCore>,
     admission: Arc<Admission>,
-    faults: Arc<Faults>,
 }
 
 /// One socket.
@@ -69,27 +62,9 @@ struct Socket {
 }
 
 impl Datagrams {
-    /// So many procedures may run at each socket at a time, and so many calls may wait.
-    pub(super) fn new(
-        exports: Exports,
-        [threads, queue]: [usize; 2],
-        wait: Wait,
-        page: Arc<Page>,
-        faults: Arc<Faults>,
-    ) -> Self {
-        let (sockets, incarnation) = (Mutex::default(), OnceLock::new());
-        Self { sockets, exports, threads, queue, wait, incarnation, page, faults }
-    }
-
-    /// A number that tells this server from others that listen, or will, where it does.
-    fn incarnation(&self) -> io::Result<u64> {
-        match self.incarnation.get() {
-            Some(incarnation) => Ok(*incarnation),
-            None => {
-                let new = u64::from_le_bytes(sys::random()?);
-                Ok(*self.incarnation.get_or_init(|| new))
-            }
-        }
+    /// The half of a server that serves datagrams. The bounds of the server hold at each socket.
+    pub(crate) fn new(core: &Arc<ServerCore>) -> Arc<Self> {
+        Arc::new(Self { core: Arc::clone(core), sockets: Mutex::default() })
     }
 
     fn all(&self) -> Vec<Arc<Receivers<Socket>>> {
@@ -97,22 +72,26 @@ impl Datagrams {
     }
 
     /// Begins to serve at an address; the one that it has then.
-    pub(super) fn open(&self, to: SocketAddr) -> io::Result<SocketAddr> {
-        self.open_with(to, None, self.wait)
+    pub(crate) fn open(&self, to: SocketAddr) -> io::Result<SocketAddr> {
+        self.open_with(to, None, self.core.threads.wait)
     }
 
     /// The same, and on the link that the address is at; calls over UDP tell where on it.
     ///
     /// # Errors
     /// Also if no interface has that address, it is no Ethernet, or this process may not.
-    pub(super) fn open_link(&self, to: SocketAddr, by: By) -> io::Result<SocketAddr> {
+    pub(crate) fn open_link(&self, to: SocketAddr, by: By) -> io::Result<SocketAddr> {
         let station = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
         let link = Ethernet::open(&station, Use::Service)?;
         let node = link.node();
-        self.start(device::Socket::Ethernet(link), None, self.wait)?;
+        self.start(device::Socket::Ethernet(link), None, self.core.threads.wait)?;
         // Over UDP come those who bind, and those to whom the link does not lead: no processor is
         // kept busy for these, which those on the link want to have.
-        let wait = if self.wait == Wait::Spin { Wait::Adaptive } else { self.wait };
+        let wait = if self.core.threads.wait == Wait::Spin {
+            Wait::Adaptive
+        } else {
+            self.core.threads.wait
+        };
         self.open_with(to, Some(node), wait)
     }
 
@@ -124,17 +103,16 @@ impl Datagrams {
     }
 
     fn start(&self, socket: device::Socket, link: Option<Node>, wait: Wait) -> io::Result<()> {
-        let admission = Admission::new(self.threads, self.queue);
-        let (exports, faults) = (Arc::clone(&self.exports), Arc::clone(&self.faults));
-        let host = Arc::new(Offers { exports, admission: Arc::clone(&admission), faults });
-        let page = Arc::clone(&self.page);
-        let service = Service::new(socket, link, self.incarnation()?, host, page)?;
-        let (faults, watch) = (Arc::clone(&self.faults), Arc::<OnceLock<Watch>>::default());
+        let (core, admission) = (&self.core, self.core.admission());
+        let host = Arc::new(Offers { core: Arc::clone(core), admission: Arc::clone(&admission) });
+        let service = Service::new(socket, link, core.epoch, host, core.page())?;
+        let watch = Arc::<OnceLock<Watch>>::default();
+        let faults = Arc::clone(&core.faults);
         let socket = Socket { service, watch: Arc::clone(&watch), faults };
         let receivers = Receivers::start(socket, wait, admission)?;
         // While procedures run, their callers are looked after now and then.
         let tended = Arc::downgrade(&receivers);
-        let watching = Keeper::of_process()?.tend(move || {
+        let watching = core.keeper.tend(move || {
             let receivers = tended.upgrade();
             receivers.and_then(|one| one.post().service.tend()).map_or(Next::Sleep, Next::Tend)
         })?;
@@ -149,13 +127,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Refuses the calls of all bindings to an export from now on.
-    pub(super) fn revoke(&self, export: u64) {
-        self.all().iter().for_each(|socket| socket.post().service.revoke(export));
-    }
-
     /// Datagrams that were lost here.
-    pub(super) fn losses(&self) -> Losses {
+    pub(crate) fn losses(&self) -> Losses {
         let all = self.all();
         all.iter().fold(Losses::default(), |losses, socket| {
             let [overflowed, rejected, unsent] = socket.post().service.losses();
@@ -166,39 +139,41 @@ impl Datagrams {
             }
         })
     }
+}
 
-    /// Calls that run although their callers have given them up, and calls that wait to run.
-    pub(super) fn captured(&self) -> [u64; 2] {
-        self.all().iter().fold([0; 2], |[captured, queued], socket| {
-            let waiting = socket.admission().waiting() as u64;
-            [captured + socket.post().service.captured(), queued + waiting]
-        })
+impl ServerPath for Datagrams {
+    /// Sockets stay open until the [farewell](Self::farewell): clients that are bound need answers.
+    fn close(&self) {}
+
+    fn revoke(&self, export: &Export) {
+        self.all().iter().for_each(|socket| socket.post().service.revoke(export.number));
     }
 
-    /// Threads that there are.
-    pub(super) fn threads(&self) -> usize {
-        self.all().iter().map(|socket| socket.threads()).sum()
-    }
-
-    /// Lets no call begin any more.
-    pub(super) fn refuse(&self) {
+    fn refuse(&self) {
         self.all().iter().for_each(|socket| socket.admission().stop());
     }
 
-    /// As [`refuse`](Self::refuse), and waits for calls that run; false if some still did when the
-    /// drain was over.
-    pub(super) fn stop(&self, drain: &Drain) -> bool {
-        self.refuse();
+    fn drain(&self, drain: &Drain) -> bool {
         self.all().iter().all(|socket| socket.rest(drain))
     }
 
-    /// Ends all threads that run nothing.
-    pub(super) fn farewell(&self) {
+    fn farewell(&self) {
         let sockets = core::mem::take(&mut *self.sockets.lock());
         for socket in sockets {
             socket.stop(Duration::from_millis(200));
             socket.post().service.revoke_all();
         }
+    }
+
+    fn load(&self) -> Load {
+        self.all().iter().fold(Load::default(), |Load { captured, waiting }, socket| Load {
+            captured: captured + socket.post().service.captured(),
+            waiting: waiting + socket.admission().waiting() as u64,
+        })
+    }
+
+    fn threads(&self) -> usize {
+        self.all().iter().map(|socket| socket.threads()).sum()
     }
 }
 
@@ -208,7 +183,7 @@ impl Offers {
             let Refusal { kind, text, .. } = Refusal::stopping();
             return Err((kind, text));
         }
-        offered(&self.exports, name)
+        self.core.exports.offered(name)
     }
 }
 
@@ -231,22 +206,12 @@ impl Host for Offers {
             from: from.ip(),
             hardware: from.link().map(|(hardware, _)| hardware),
         };
-        let (serve, standing) = (Arc::clone(&export.serve), Arc::clone(&export.standing));
         let tally = export.told.tally_of(&Visitor::of(&caller));
-        Ok(Arc::new(BindingRow::new(
-            export.number,
-            serve,
-            Arc::new(caller),
-            bytes,
-            standing,
-            tally,
-        )))
+        Ok(export.bind(caller, bytes, tally))
     }
 
     fn describe(&self, row: &BindingRow) -> Option<Description> {
-        let exports = self.exports.lock();
-        let export = exports.iter().find(|export| export.number == row.export)?;
-        Some(export.description())
+        Some(self.core.exports.numbered(row.export)?.description())
     }
 
     fn is_stopping(&self) -> bool {
@@ -258,7 +223,7 @@ impl Host for Offers {
     }
 
     fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
-        self.faults.outlive(thread, work);
+        self.core.faults.outlive(thread, work);
     }
 }
 
@@ -273,11 +238,11 @@ impl Post for Socket {
     fn receive(&self, hand: &mut Hand, how: How, alone: bool) -> Got<Work> {
         let asleep = how == How::Sleep;
         let got = self.service.receive(hand, asleep, alone);
-        hand.waited(!matches!(got, path::Got::Nothing), asleep);
+        hand.waited(!matches!(got, super::Got::Nothing), asleep);
         match got {
-            path::Got::Nothing => Got::Nothing,
-            path::Got::Settled => Got::Settled,
-            path::Got::Work(work) => Got::Work(work),
+            super::Got::Nothing => Got::Nothing,
+            super::Got::Settled => Got::Settled,
+            super::Got::Work(work) => Got::Work(work),
         }
     }
 

@@ -1,0 +1,136 @@
+//! What binding gives to a path, and what a path returns: the client's contract before the first call.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::options::BindOptions;
+use crate::address::{Address, Place};
+use crate::call::{CallPath, Frames, PathKind};
+use crate::error::{CallError, Kind, Phase};
+use crate::interface::{Description, Digest, InterfaceRef};
+use crate::sync::{Mutex, MutexGuard};
+use crate::value::ByteOrder;
+
+/// The client half of a path, as binding sees it.
+pub(crate) trait Connect: Sync {
+    /// Which path this is.
+    fn kind(&self) -> PathKind;
+
+    /// Whether the path can lead to an address that names no path.
+    fn leads_to(&self, target: &Address) -> bool;
+
+    /// Binds to an export.
+    ///
+    /// # Errors
+    /// Why this path does not lead there.
+    fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError>;
+
+    /// Asks the server to describe an export.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError>;
+}
+
+/// How a server describes an export.
+pub(crate) enum Inquiry {
+    Answer(Description),
+    /// The answer is the result of this procedure, which every export has.
+    Call {
+        path: BoundPath,
+        procedure: u32,
+    },
+}
+
+/// Where a path is to lead.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) address: &'a Address,
+    /// Whether the user asked for this very path.
+    pub(crate) is_asked: bool,
+}
+
+impl<'a> Target<'a> {
+    /// Returns the place to which the path is to lead.
+    ///
+    /// # Errors
+    /// If the address names none: [`Connect::leads_to`] is false for it.
+    pub(crate) fn place(&self) -> Result<&'a Place, CallError> {
+        self.address.place().ok_or_else(|| {
+            let text = format!("`{}` names no host and port", self.address);
+            CallError::not_executed(Kind::BadName, Phase::Bind, text)
+        })
+    }
+}
+
+/// What a client wants to be bound to.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) interface: &'a InterfaceRef,
+    /// The interface that the server must have. Any interface if `None`.
+    pub(crate) digest: Option<Digest>,
+    pub(crate) options: &'a BindOptions,
+    pub(crate) until: Instant,
+}
+
+/// A path to an export, the frames of its calls, and the byte order of the server's values.
+pub(crate) struct BoundPath {
+    pub(crate) path: Box<dyn CallPath>,
+    pub(crate) frames: Arc<Frames>,
+    pub(crate) order: ByteOrder,
+}
+
+/// How much later than the one before an address is asked, unless that one failed.
+pub(crate) const STAGGER: Duration = Duration::from_millis(250);
+
+/// Locks a registry's entry before `until`.
+///
+/// # Errors
+/// If another thread binds to the same server, which does not answer.
+pub(crate) fn hold<T>(lock: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, CallError> {
+    loop {
+        if let Some(guard) = lock.try_lock() {
+            return Ok(guard);
+        }
+        if Instant::now() >= until {
+            let text = "another thread binds to the same server, which does not answer";
+            return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Returns the error for a refusal by the server.
+pub(crate) fn refused(kind: u32, text: String) -> CallError {
+    let kind = Kind::from_number(kind).unwrap_or(Kind::ProtocolMismatch);
+    CallError::not_executed(kind, Phase::Bind, text)
+}
+
+/// Returns the error for a server that does not keep to the protocol.
+#[cold]
+pub(crate) fn violated(text: impl Into<String>) -> CallError {
+    CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text)
+}
+
+/// Returns the function that makes an error of binding from an error of the system.
+pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
+    move |error| CallError::system(Phase::Bind, what.to_owned(), error)
+}
+
+/// Returns the byte order of a server that reports this representation.
+///
+/// # Errors
+/// If there is no such representation.
+pub(crate) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
+    ByteOrder::from_number(representation).ok_or_else(|| {
+        violated(format!("the server reports the unknown byte order {representation}"))
+    })
+}
+
+/// Returns the moment that ends a limit. Limits beyond the clock's range end in a year.
+pub(crate) fn until(limit: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(limit).unwrap_or(now + Duration::from_secs(365 * 86400))
+}

@@ -1,0 +1,143 @@
+//! The server halves of all paths. This is the one file of the server that names every path.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use crate::address::Endpoint;
+use crate::binding::EthernetDevice;
+use crate::device::tcp::Listener;
+use crate::device::udp::Udp;
+use crate::error::{CallError, Kind, Phase};
+use crate::path::datagram::Datagrams;
+use crate::path::local::Sessions;
+use crate::path::stream::{ConnectionTerms, Connections};
+use crate::serving::{ServerCore, ServerPath};
+
+/// The server halves of all paths of one server.
+pub(super) struct Paths {
+    pub(super) local: Arc<Sessions>,
+    pub(super) stream: Arc<Connections>,
+    pub(super) datagrams: Arc<Datagrams>,
+}
+
+impl Paths {
+    /// # Errors
+    /// If a path lacks memory.
+    pub(super) fn new(core: &Arc<ServerCore>, terms: ConnectionTerms) -> io::Result<Self> {
+        Ok(Self {
+            local: Sessions::new(core)?,
+            stream: Connections::new(core, terms),
+            datagrams: Datagrams::new(core),
+        })
+    }
+
+    /// All of them. The order is that of the counters of captured calls.
+    pub(super) fn all(&self) -> Vec<Arc<dyn ServerPath>> {
+        vec![
+            Arc::clone(&self.local) as Arc<dyn ServerPath>,
+            Arc::clone(&self.stream) as _,
+            Arc::clone(&self.datagrams) as _,
+        ]
+    }
+
+    /// Begins to serve at an address. Returns the endpoint with the port that it got.
+    pub(super) fn open(
+        &self,
+        listening: Listening,
+        ethernet: Option<EthernetDevice>,
+    ) -> Result<Endpoint, CallError> {
+        let failed = |scheme: &str, to: SocketAddr| {
+            let what = format!("cannot listen on `{scheme}:{to}`");
+            move |error| CallError::system(Phase::Export, what, error)
+        };
+        let udp = |to| {
+            let opened = self.datagrams.open(to).map_err(failed("udp", to))?;
+            Ok(Endpoint::Udp(opened.into()))
+        };
+        let link = |to, is_asked| {
+            let opened = self.datagrams.open_link(to, EthernetDevice::by(ethernet, is_asked));
+            Ok(Endpoint::Ethernet(opened.map_err(failed("eth", to))?.into()))
+        };
+        match listening {
+            Listening::Tcp(listener) => {
+                let address = listener.address().map_err(|error| {
+                    CallError::system(Phase::Export, "cannot read the port", error)
+                })?;
+                self.stream.open(listener).map_err(failed("tcp", address))?;
+                Ok(Endpoint::Tcp(address.into()))
+            }
+            Listening::Udp(to) => udp(to),
+            Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
+                udp(to)
+            }
+            // There may be no Ethernet at that address, or this process may not use it.
+            Listening::Datagrams(to) => link(to, false).or_else(|_: CallError| udp(to)),
+            Listening::Ethernet(to) => link(to, true),
+        }
+    }
+}
+
+/// A socket that listens, or an address at which the server will.
+pub(super) enum Listening {
+    Tcp(Listener),
+    /// Opened when the server starts, because a datagram may already be a call.
+    Udp(SocketAddr),
+    /// UDP and raw Ethernet.
+    Ethernet(SocketAddr),
+    /// UDP, and raw Ethernet where that works.
+    Datagrams(SocketAddr),
+}
+
+/// Listens at an endpoint: on every address that its host has.
+pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>, CallError> {
+    let failed = |error: io::Error| {
+        let what = format!("cannot listen on `{endpoint}`");
+        CallError::system(Phase::Export, what, error)
+    };
+    let addresses = endpoint.place().resolve()?;
+    if let Some(wide) = addresses.iter().find(|address| !address.ip().is_loopback())
+        && !beyond
+    {
+        let text = format!(
+            "`{endpoint}` leads beyond this machine ({wide}), where anybody may call and listen: \
+             say so with `listen_beyond_this_machine`"
+        );
+        return Err(CallError::not_executed(Kind::Denied, Phase::Export, text));
+    }
+    let mut all = Vec::new();
+    for address in addresses {
+        match endpoint {
+            Endpoint::Tcp(_) => {
+                all.push(Listening::Tcp(Listener::listen(&address).map_err(failed)?));
+            }
+            Endpoint::Udp(_) => all.push(Listening::Udp(address)),
+            Endpoint::Ethernet(_) => all.push(Listening::Ethernet(address)),
+            Endpoint::All(_) => {
+                let (listener, address) = listen_at_both(address).map_err(failed)?;
+                all.extend([Listening::Tcp(listener), Listening::Datagrams(address)]);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Listens over TCP where datagrams can be received too: where the system chooses the port, it
+/// knows nothing of the other protocol's.
+fn listen_at_both(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
+    const TRIES: usize = 16;
+    let mut tried = 0;
+    loop {
+        let listener = Listener::listen(&address)?;
+        let at = listener.address()?;
+        // A port that was asked for is taken as it is: what is wrong with it is said when it is opened.
+        let Err(error) = Udp::bound(at) else { return Ok((listener, at)) };
+        if address.port() != 0 {
+            return Ok((listener, at));
+        }
+        tried += 1;
+        if tried == TRIES || error.kind() != io::ErrorKind::AddrInUse {
+            return Err(error);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! Exports: a name, the object behind it, and who may bind to it.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use super::binding_table::BindingRow;
+use crate::call::{CallerInfo, Serve};
+use crate::counters::{ExportTold, Page, Tally};
+use crate::error::Kind;
+use crate::interface::Description;
+use crate::limits;
+use crate::sync::{Mutex, MutexGuard, Rank};
+use crate::sys::{self, Credentials, Seqpacket};
+
+/// What a server may choose for each export.
+///
+/// ```no_run
+/// use peregrine::{ExportOptions, Server};
+///
+/// # use peregrine::interface;
+/// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+/// # struct Same;
+/// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+/// let options = ExportOptions::default().public().astacks_max(4);
+/// let running = Server::new().export_with("echo", EchoServer::new(Same), options)?.spawn()?;
+/// assert_eq!(running.names(), ["echo"]);
+/// running.stop();
+/// # Ok::<(), peregrine::CallError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct ExportOptions {
+    public: bool,
+    users: Vec<u32>,
+    groups: Vec<u32>,
+    /// As many as there may be, and fewer of other users, if none is set.
+    astacks_max: Option<u32>,
+    /// As the interface needs it, if none is set.
+    message_bytes_max: Option<usize>,
+}
+
+impl ExportOptions {
+    /// Lets every user of the machine bind; otherwise only the server's own, and root.
+    pub const fn public(mut self) -> Self {
+        self.public = true;
+        self
+    }
+
+    /// Lets these users bind too, by number.
+    ///
+    /// ```
+    /// # use peregrine::ExportOptions;
+    /// let options = ExportOptions::default().users([1000, 1001]).groups([50]);
+    /// ```
+    pub fn users(mut self, users: impl IntoIterator<Item = u32>) -> Self {
+        self.users.extend(users);
+        self
+    }
+
+    /// Lets the members of these groups bind too, by number: processes whose effective group or
+    /// one of whose supplementary groups it is.
+    pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
+        self.groups.extend(groups);
+        self
+    }
+
+    /// Whether processes of other users must be able to connect, so that the server can check who
+    /// they are.
+    pub(crate) const fn is_for_others(&self) -> bool {
+        self.public || !self.users.is_empty() || !self.groups.is_empty()
+    }
+
+    /// A-stacks that a session which begins here gets at most, 1 to [`limits::ASTACKS_MAX`]. Unless
+    /// set: that many, and [`limits::ASTACKS_OF_OTHERS`] for users other than the server's own and
+    /// root.
+    ///
+    /// # Panics
+    /// If it is out of that range.
+    pub const fn astacks_max(mut self, count: u32) -> Self {
+        assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
+        self.astacks_max = Some(count);
+        self
+    }
+
+    /// Bytes that a message may have each way at most; clients that want more are refused. Unless
+    /// set: 1 MiB, or what the interface's bounded parameters need.
+    pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
+        self.message_bytes_max = Some(bytes);
+        self
+    }
+}
+
+/// A name, and the object that is served under it.
+pub(crate) struct Export {
+    pub(crate) name: String,
+    /// Differs from the number of every other export of the server.
+    pub(crate) number: u64,
+    pub(crate) serve: Arc<dyn Serve>,
+    options: ExportOptions,
+    /// The addresses at which the server listens, once it does.
+    listens: Arc<OnceLock<Vec<String>>>,
+    since: Instant,
+    /// No client may connect or bind any more.
+    closed: AtomicBool,
+    /// The number of bindings. It is counted as they come and go: counting a quarter of a million
+    /// bindings for each description would occupy the keeper.
+    pub(crate) bindings: Arc<AtomicU32>,
+    /// Its counters.
+    pub(crate) told: ExportTold,
+}
+
+impl Export {
+    /// The number of the export through which networks ask the server about itself.
+    pub(crate) const OF_SERVER: u64 = u64::MAX;
+
+    pub(crate) fn new(
+        name: String,
+        number: u64,
+        serve: Arc<dyn Serve>,
+        options: ExportOptions,
+        listens: Arc<OnceLock<Vec<String>>>,
+        page: &Arc<Page>,
+    ) -> Arc<Self> {
+        let told = ExportTold::new(page, &name, &serve.interface());
+        Arc::new(Self {
+            name,
+            number,
+            serve,
+            options,
+            listens,
+            since: Instant::now(),
+            closed: AtomicBool::new(false),
+            bindings: Arc::default(),
+            told,
+        })
+    }
+
+    /// Lets no client bind any more. Calls of existing bindings still run.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.told.end();
+    }
+
+    /// Returns whether the server's owner gave it its name.
+    pub(crate) const fn is_named(&self) -> bool {
+        self.number != Self::OF_SERVER
+    }
+
+    /// Returns the row of a new binding of `caller`, whose messages have at most `bytes` bytes.
+    /// `tally` counts its calls.
+    pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
+        let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
+        let caller = Arc::new(caller);
+        Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
+    }
+
+    /// Returns whether no client may bind any more. A path checks this after it has added a binding,
+    /// because the bindings that existed when the export was withdrawn are revoked.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn withdrawn(&self) -> String {
+        format!("`{}` was withdrawn", self.name)
+    }
+
+    /// Whether a user may bind; if not, why.
+    pub(crate) fn admits(&self, socket: &Seqpacket, peer: &Credentials) -> Result<(), String> {
+        let own = rustix::process::geteuid().as_raw();
+        let ExportOptions { public, users, groups, .. } = &self.options;
+        if *public || peer.uid == own || peer.uid == 0 || users.contains(&peer.uid) {
+            return Ok(());
+        }
+        let member = |group: &u32| *group == peer.gid || socket.peer_groups().contains(group);
+        if groups.iter().any(member) {
+            return Ok(());
+        }
+        let (name, uid) = (&self.name, peer.uid);
+        if users.is_empty() && groups.is_empty() {
+            return Err(format!("`{name}` is private to user {own}, and user {uid} asks"));
+        }
+        Err(format!("`{name}` is open to some users and groups; user {uid} is none of them"))
+    }
+
+    /// Whether it may be called over a network, where nobody vouches for users.
+    pub(crate) fn is_offered_to_networks(&self) -> bool {
+        self.options.users.is_empty() && self.options.groups.is_empty()
+    }
+
+    pub(crate) fn astacks_max(&self) -> u32 {
+        self.options.astacks_max.unwrap_or(limits::ASTACKS_MAX)
+    }
+
+    /// A-stacks of a session with this client.
+    pub(crate) fn astacks_for(&self, peer: &Credentials) -> u32 {
+        let unless_set =
+            if is_other(peer) { limits::ASTACKS_OF_OTHERS } else { limits::ASTACKS_MAX };
+        self.options.astacks_max.unwrap_or(unless_set)
+    }
+
+    pub(crate) fn description(&self) -> Description {
+        let interface = self.serve.interface();
+        Description {
+            interface: interface.name().to_owned(),
+            version: interface.version(),
+            digest: interface.digest(),
+            text: interface.canonical_text(),
+            docs: interface.docs(),
+            process: std::process::id(),
+            age_ms: self.since.elapsed().as_millis() as u64,
+            bindings: self.bindings.load(Ordering::Relaxed),
+            listens: match self.is_offered_to_networks() {
+                true => self.listens.get().cloned().unwrap_or_default(),
+                false => Vec::new(),
+            },
+            network: sys::network_number(),
+        }
+    }
+
+    /// Bytes that a message may have.
+    pub(crate) fn message_bytes_max(&self) -> usize {
+        self.options.message_bytes_max.unwrap_or_else(|| {
+            let needed = self.serve.interface().message_bytes().next_multiple_of(16);
+            needed.max(limits::MESSAGE_BYTES)
+        })
+    }
+
+    /// Bytes that the messages of a client with this interface may have, if it may bind.
+    pub(crate) fn admitted_bytes(
+        &self,
+        digest: Option<[u8; 16]>,
+        bytes: u64,
+    ) -> Result<usize, (Kind, String)> {
+        let interface = self.serve.interface();
+        if let Some(digest) = digest
+            && digest != interface.digest().0
+        {
+            let text = format!("`{}` is version {}", interface.name(), interface.version());
+            return Err((Kind::InterfaceMismatch, text));
+        }
+        let (bytes, most) =
+            (usize::try_from(bytes).unwrap_or(usize::MAX), self.message_bytes_max());
+        if bytes > most {
+            let text =
+                format!("the client needs messages of {bytes} bytes, and the export allows {most}");
+            return Err((Kind::TooLarge, text));
+        }
+        Ok(bytes)
+    }
+}
+
+/// Whether a client is of another user than this process, and not root.
+pub(crate) fn is_other(peer: &Credentials) -> bool {
+    peer.uid != rustix::process::geteuid().as_raw() && peer.uid != 0
+}
+
+/// The exports of a server. Withdrawn exports are not among them.
+pub(crate) struct Exports(Mutex<Vec<Arc<Export>>>);
+
+impl Exports {
+    pub(crate) const fn new(exports: Vec<Arc<Export>>) -> Self {
+        Self(Mutex::ranked(Rank::Exports, exports))
+    }
+
+    /// Locks the list.
+    #[track_caller]
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Arc<Export>>> {
+        self.0.lock()
+    }
+
+    /// Returns the export that networks reach under a name.
+    ///
+    /// # Errors
+    /// If there is none, it was withdrawn, or it is limited to users or groups.
+    pub(crate) fn offered(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
+        let found = self.lock().iter().find(|export| export.name == name).map(Arc::clone);
+        let export =
+            found.ok_or_else(|| (Kind::NotFound, format!("the server has no `{name}`")))?;
+        if export.is_closed() {
+            return Err((Kind::Withdrawn, export.withdrawn()));
+        }
+        if !export.is_offered_to_networks() {
+            let text = format!(
+                "`{name}` is limited to users or groups, and a network cannot prove who calls"
+            );
+            return Err((Kind::Denied, text));
+        }
+        Ok(export)
+    }
+
+    /// Returns the export of this number.
+    pub(crate) fn numbered(&self, number: u64) -> Option<Arc<Export>> {
+        self.lock().iter().find(|export| export.number == number).map(Arc::clone)
+    }
+}
