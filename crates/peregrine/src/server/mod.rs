@@ -2,6 +2,8 @@
 
 mod disclosure;
 mod paths;
+#[cfg(test)]
+mod tests;
 
 use std::io;
 use std::sync::Arc;

@@ -91,7 +91,7 @@ impl Faults {
     pub(crate) fn outlive(&self, thread: &str, mut work: impl FnMut()) {
         let mut work = || {
             #[cfg(test)]
-            tests::trip(thread);
+            trips::trip(thread);
             work();
         };
         while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut work)) {
@@ -101,66 +101,26 @@ impl Faults {
     }
 }
 
+/// Makes service threads panic in tests.
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::binding::{BindOptions, Binding};
-    use crate::call::{Reply, Request, Serve, Served};
-    use crate::interface::{Digest, Interface, InterfaceRef};
-    use crate::server::Server;
+pub(crate) mod trips {
+    use crate::sync::Mutex;
+    use crate::sys::PerProcess;
 
-    static NOTHING: Interface = Interface {
-        name: "Nothing",
-        version: 1,
-        docs: "",
-        procedures: &[],
-        digest: || Digest([1; 16]),
-    };
+    /// Names of threads. The next thread of each name that begins to work panics.
+    static TRIPS: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new();
 
-    struct Nothing;
-
-    impl Serve for Nothing {
-        fn interface(&self) -> InterfaceRef {
-            InterfaceRef::from(&NOTHING)
-        }
-        fn serve(&self, _: &mut Request<'_>, _: &mut Reply<'_>) -> Served {
-            Ok(())
-        }
+    /// Makes the next thread of this name panic that begins to work.
+    pub(crate) fn set(thread: &'static str) {
+        TRIPS.own().lock().push(thread);
     }
 
-    /// Threads of which the next that begins to work panics.
-    static TRIPS: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-
-    /// Panics if a thread of that name is to.
-    pub(crate) fn trip(thread: &str) {
-        let mut trips = TRIPS.lock();
+    /// Panics if this thread is to.
+    pub(super) fn trip(thread: &str) {
+        let mut trips = TRIPS.own().lock();
         let at = trips.iter().position(|one| *one == thread);
         let tripped = at.map(|at| trips.swap_remove(at));
         drop(trips);
         assert!(tripped.is_none(), "a fault in {thread}");
-    }
-
-    /// A thread that serves calls panics outside of any procedure, and serves calls all the same.
-    #[test]
-    fn threads_that_panic_are_told_of_and_serve_on() {
-        let name = format!("faults-{}", std::process::id());
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let hook = Arc::clone(&told);
-        let server = Server::new().export(&name, Nothing).unwrap();
-        let server = server.listen("tcp:127.0.0.1:0").unwrap();
-        let server = server.on_fault(move |fault| hook.lock().push(fault.clone()));
-        let running = server.spawn().unwrap();
-        let listens = running.addresses()[0].to_string();
-        let tcp = format!("tcp:{name}@{}", listens.trim_start_matches("tcp:"));
-        for (thread, address) in [("peregrine-worker", &name), ("peregrine-stream", &tcp)] {
-            TRIPS.lock().push(thread);
-            let options = BindOptions::default();
-            let binding = Binding::bind(address, InterfaceRef::from(&NOTHING), &options).unwrap();
-            binding.ping().unwrap();
-            binding.ping().unwrap();
-            let faults = core::mem::take(&mut *told.lock());
-            let text = format!("a fault in {thread}");
-            assert_eq!(faults, [Fault::Thread { thread: thread.to_owned(), text }]);
-        }
     }
 }
