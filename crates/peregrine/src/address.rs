@@ -137,15 +137,14 @@ impl<'a> Cursor<'a> {
         CallError::not_executed(Kind::BadName, Phase::Resolve, text)
     }
 
-    /// The scheme, if there is one.
-    fn scheme(&mut self) -> Option<&'static str> {
-        let known = ["local", "eth", "udp", "tcp"].into_iter();
-        let mut written = known.filter(|scheme| {
-            self.rest().strip_prefix(scheme).is_some_and(|rest| rest.starts_with(':'))
-        });
-        let scheme = written.next()?;
+    /// Reads the scheme, if there is one. Returns the path that it names.
+    fn scheme(&mut self) -> Option<PathKind> {
+        let rest = self.rest();
+        let is_written = |scheme| rest.strip_prefix(scheme).is_some_and(|rest| rest.starts_with(':'));
+        let found = PathKind::SCHEMES.iter().find(|(_, scheme)| is_written(*scheme));
+        let (path, scheme) = found?;
         self.take(scheme.len() + 1);
-        Some(scheme)
+        Some(*path)
     }
 
     fn place(&mut self) -> Result<Place, CallError> {
@@ -199,13 +198,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn address(&mut self) -> Result<Address, CallError> {
-        let scheme = self.scheme();
-        let path = scheme.map(|scheme| match scheme {
-            "local" => PathKind::Local,
-            "eth" => PathKind::Ethernet,
-            "udp" => PathKind::Udp,
-            _ => PathKind::Tcp,
-        });
+        let path = self.scheme();
         if path.is_some_and(|path| path != PathKind::Local) && self.begins_with_place() {
             let place = Some(self.place()?);
             if !self.eat("/") {
@@ -223,9 +216,9 @@ impl<'a> Cursor<'a> {
             Some(b'@') if path != Some(PathKind::Local) => Some(self.place_of_name()?),
             Some(b'@') => return Err(self.expected("the end: a name of this machine has no host")),
             Some(b':') if begin == 0 => {
-                return Err(
-                    Self::new(self.text).expected("`local:`, `eth:`, `udp:`, `tcp:` or a name")
-                );
+                let schemes = PathKind::SCHEMES.iter().map(|(_, scheme)| format!("`{scheme}:`"));
+                let schemes = schemes.collect::<Vec<_>>().join(", ");
+                return Err(Self::new(self.text).expected(&format!("{schemes} or a name")));
             }
             Some(b':') if path == Some(PathKind::Local) => return Err(self.expected("the end")),
             Some(b':') => return Err(self.expected("`@HOST` or the end")),
@@ -368,9 +361,9 @@ impl FromStr for Endpoint {
     fn from_str(written: &str) -> Result<Self, CallError> {
         let mut cursor = Cursor::new(written);
         let endpoint = match cursor.scheme() {
-            Some("tcp") => Self::Tcp(cursor.place()?),
-            Some("udp") => Self::Udp(cursor.place()?),
-            Some("eth") => Self::Ethernet(cursor.place()?),
+            Some(PathKind::Tcp) => Self::Tcp(cursor.place()?),
+            Some(PathKind::Udp) => Self::Udp(cursor.place()?),
+            Some(PathKind::Ethernet) => Self::Ethernet(cursor.place()?),
             None => Self::All(cursor.place()?),
             Some(_) => {
                 let text = "`HOST:PORT`, perhaps with `tcp:`, `udp:` or `eth:` in front,";
@@ -419,13 +412,9 @@ impl fmt::Display for Endpoint {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self.path {
-            Some(PathKind::Local) => "local:",
-            Some(PathKind::Ethernet) => "eth:",
-            Some(PathKind::Udp) => "udp:",
-            Some(PathKind::Tcp) => "tcp:",
-            _ => "",
-        })?;
+        if let Some(scheme) = self.path.and_then(PathKind::scheme) {
+            write!(f, "{scheme}:")?;
+        }
         match &self.place {
             Some(place) if self.name == SERVER_NAME => write!(f, "@{place}"),
             Some(place) => write!(f, "{}@{place}", self.name),

@@ -22,6 +22,18 @@ pub enum PathKind {
     Ethernet,
 }
 
+impl PathKind {
+    /// The paths that an address can name, and the scheme with which it names each.
+    pub(crate) const SCHEMES: &[(Self, &str)] =
+        &[(Self::Local, "local"), (Self::Ethernet, "eth"), (Self::Udp, "udp"), (Self::Tcp, "tcp")];
+
+    /// Returns the scheme with which an address names the path, if one can.
+    pub(crate) fn scheme(self) -> Option<&'static str> {
+        let found = Self::SCHEMES.iter().find(|(path, _)| *path == self);
+        found.map(|(_, scheme)| *scheme)
+    }
+}
+
 impl core::fmt::Display for PathKind {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.pad(match self {
