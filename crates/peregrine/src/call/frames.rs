@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use super::OnExhausted;
 use super::turns::{Patience, Turns};
+use crate::limits;
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
@@ -56,6 +57,24 @@ pub struct Frames {
     layout: FrameLayout,
     turns: Turns,
     look_every: Duration,
+}
+
+/// Returns how many frames a session has room for: `count`, or fewer if messages are large.
+///
+/// The number is the same on every path, so that a binding may have the same number of calls in flight
+/// whichever path it takes. It is what fits a region of the local path, whose frames take the most
+/// address space (`path/local/region.rs`). Memory that is never touched costs nothing.
+pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
+    /// What a region has beside its frames: one page before them, and one at most after them.
+    const PAGES: usize = 2 * 4096;
+    /// What each frame has beside its two messages: a header and room to rotate for each, and words.
+    const HEADER: usize = 32;
+    const ROTATION: usize = 2 << 20;
+    const WORDS: usize = 3 * 128;
+    let message_bytes = message_bytes.min(limits::MESSAGE_BYTES_MAX);
+    let stride = 2 * (message_bytes + ROTATION + HEADER).next_multiple_of(128) + WORDS;
+    let most = ((limits::REGION_BYTES_MAX - PAGES) / stride) as u32;
+    count.min(most).clamp(1, limits::ASTACKS_MAX)
 }
 
 /// The longest time, while callers wait, without a look at frames that come back without a notice.

@@ -5,6 +5,7 @@
 //! of how much of each out block was filled, the blocks, and a head. Paths move messages and
 //! never know what is in them; stubs fill messages and never know what moves them.
 
+mod block_cost;
 mod caller;
 pub(crate) mod chain;
 mod exported;
@@ -15,11 +16,13 @@ mod request;
 mod serve;
 mod turns;
 
+pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, PathKind, caller};
 pub(crate) use caller::{
     CallerInfo, Calls, Nested, due, inside, leave_call, serve_call, serve_calls_of, tell_caller,
 };
 pub(crate) use exported::Exported;
+pub(crate) use frames::frames_that_fit;
 pub use frames::{FrameLayout, Frames, Taken};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};

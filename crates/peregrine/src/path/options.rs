@@ -3,8 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::local::RegionLayout;
-use crate::call::{Limit, OnExhausted, Wait};
+use crate::call::{Limit, OnExhausted, Wait, frames_that_fit};
 use crate::device::By;
 use crate::directory::Directory;
 use crate::interface::InterfaceRef;
@@ -229,12 +228,7 @@ impl BindOptions {
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
         match self.short {
             OnExhausted::Wait => self.astacks,
-            OnExhausted::More => self.astacks.max(
-                limits::ASTACKS_SPARSE.min(
-                    RegionLayout::at_most(limits::ASTACKS_SPARSE, bytes)
-                        .map_or(1, |layout| layout.count),
-                ),
-            ),
+            OnExhausted::More => self.astacks.max(frames_that_fit(limits::ASTACKS_SPARSE, bytes)),
         }
     }
 

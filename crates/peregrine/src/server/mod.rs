@@ -301,7 +301,7 @@ impl Server {
         // which the first call would wait for.
         sys::membarrier();
         // Measured before the first call rather than in it.
-        crate::path::local::block_cost();
+        crate::call::block_cost();
         let keeper = Keeper::of_process().map_err(failed(NO_THREAD))?;
         let stop = Arc::new(Stop::default());
         let signals = match self.signals {

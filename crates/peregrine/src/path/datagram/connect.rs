@@ -11,7 +11,7 @@ use super::client::{DatagramPath, First, Renew};
 use super::linked::{Fallback, LinkedPath};
 use super::server::DESCRIBE;
 use crate::address::{Address, Place};
-use crate::call::{CallPath, OnExhausted, PathKind, Wait};
+use crate::call::{CallPath, OnExhausted, PathKind, Wait, block_cost, frames_that_fit};
 use crate::device::udp::Udp;
 use crate::device::{LinkPort, Route};
 use crate::error::{CallError, Kind, NO_THREAD, Phase};
@@ -19,7 +19,6 @@ use crate::interface::Digest;
 use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
 use crate::path::bind::{BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, system, until};
-use crate::path::local::{RegionLayout, block_cost};
 use crate::path::options::{BindOptions, EthernetDevice};
 use crate::protocol::exchange::bind::{Name, Wish};
 use crate::registry::Registry;
@@ -185,8 +184,7 @@ fn attach(
         }
     }
     let (route, socket, granted) = handles::bind(routes, wish, until)?;
-    let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
-    let count = room.map_or(1, |room| room.count);
+    let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), bytes);
     let (to, active) = (routes[route].clone(), options.astacks.min(count));
     let association = Association::new(to, &granted, count, active, bytes).map_err(|error| {
         CallError::system(Phase::Bind, "no memory for the frames".to_owned(), error)

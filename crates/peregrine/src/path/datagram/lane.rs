@@ -10,9 +10,8 @@ use super::checks::Chunk;
 use super::message::{Message, WINDOWS_MAX};
 use super::sharing::Shared;
 use super::{Offers, PeerFlow, checks, moment};
-use crate::call::Wait;
+use crate::call::{Wait, block_cost};
 use crate::device::{Arrival, BYTES_MAX, Socket, Train, Until, datagrams};
-use crate::path::local::block_cost;
 use crate::protocol::exchange::caller::{self, Caller, Dropped, Handled};
 use crate::protocol::exchange::header::{
     BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header, carries,

@@ -15,8 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use core::time::Duration;
 use std::time::Instant;
 
-use crate::call::Wait;
-use crate::path::local::block_cost;
+use crate::call::{Wait, block_cost};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 

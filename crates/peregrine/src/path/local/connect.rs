@@ -12,10 +12,10 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::{
-    Answer, Bind, Bound, ClientRegion, LocalPath, RegionLayout, Request, Session, Token, block_cost,
+    Answer, Bind, Bound, ClientRegion, LocalPath, RegionLayout, Request, Session, Token,
 };
 use crate::address::Address;
-use crate::call::{Call, CallPath, PathKind, Returned, Wait};
+use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost};
 use crate::directory;
 use crate::error::{CallError, Kind, NO_THREAD, Phase, unusable_memory};
 use crate::keeper::{Keeper, Next, Watch, Watched};

@@ -34,4 +34,3 @@ pub(crate) use region::RegionLayout;
 pub(crate) use server::sessions::Sessions;
 pub(crate) use server::{ServerRegion, User};
 pub(crate) use session::Session;
-pub(crate) use wait::block_cost;

@@ -30,7 +30,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use crate::call::FrameLayout;
+use crate::call::{FrameLayout, frames_that_fit};
 use crate::limits;
 
 /// Bytes of a line's header, word included.
@@ -215,9 +215,7 @@ impl RegionLayout {
 
     /// As many A-stacks of that size as the bounds allow, `count` at most.
     pub(crate) fn at_most(count: u32, bytes: usize) -> Option<Self> {
-        let one = Self::checked(1, bytes)?;
-        let room = (limits::REGION_BYTES_MAX - FIRST - 4096) / one.stride();
-        Self::checked(count.min(u32::try_from(room).unwrap_or(u32::MAX)), bytes)
+        Self::checked(frames_that_fit(count, bytes), bytes)
     }
 
     const fn stride(self) -> usize {

@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::word::{self, Look, SLEEP};
-use crate::call::Wait;
+use crate::call::{Wait, block_cost};
 use crate::sys;
 
 /// Looks before anything else is thought of: the reply to a short call comes within them.
@@ -189,90 +189,6 @@ pub(super) fn wait_longer(
     }
 }
 
-/// What sleeping and waking costs on this machine, measured once: for so long it pays to spin.
-/// Nothing where the machine has but one processor. Threads may be bound to fewer, one by one:
-/// that they share one with their peer is seen call by call.
-pub(crate) fn block_cost() -> Duration {
-    /// In nanoseconds, or one of these.
-    static COST: AtomicU32 = AtomicU32::new(UNKNOWN);
-    const UNKNOWN: u32 = u32::MAX;
-    const MEASURING: u32 = u32::MAX - 1;
-    let order = Ordering::Relaxed;
-    match COST.load(order) {
-        MEASURING => GUESS,
-        UNKNOWN if COST.compare_exchange(UNKNOWN, MEASURING, order, order).is_err() => GUESS,
-        UNKNOWN => {
-            let cost = match sys::online_cpus() {
-                0 | 1 => Duration::ZERO,
-                _ => measure_block_cost().clamp(LEAST, MOST),
-            };
-            COST.store(cost.as_nanos() as u32, order);
-            cost
-        }
-        cost => Duration::from_nanos(cost.into()),
-    }
-}
-
-/// Taken while another thread measures. It is not waited for: a child that is forked meanwhile does
-/// not have that thread.
-const GUESS: Duration = Duration::from_micros(30);
-const LEAST: Duration = Duration::from_micros(5);
-const MOST: Duration = Duration::from_micros(100);
-
-/// A round trip between two threads that sleep in between, each on a processor of its own.
-fn measure_block_cost() -> Duration {
-    const ROUNDS: u32 = 24;
-    let words = [AtomicU32::new(0), AtomicU32::new(0)];
-    let pass = |to: &AtomicU32, round| {
-        to.store(round, Ordering::Release);
-        sys::futex_wake(to);
-    };
-    let receive = |from: &AtomicU32, round| {
-        while from.load(Ordering::Acquire) != round {
-            sys::futex_wait(from, round - 1, Some(Duration::from_millis(1)));
-        }
-    };
-    let gauge = || std::thread::Builder::new().name("peregrine-gauge".into());
-    std::thread::scope(|scope| {
-        // Threads of their own, for whoever asks may be bound to one processor. Where they may
-        // not go apart, they measure the hand-over on one, which is what there is to measure.
-        let echo = gauge().spawn_scoped(scope, || {
-            let _ = sys::pin_to(1);
-            for round in 1..=ROUNDS {
-                receive(&words[0], round);
-                pass(&words[1], round);
-            }
-        });
-        if echo.is_err() {
-            return GUESS;
-        }
-        let ask = || {
-            let _ = sys::pin_to(0);
-            let mut trips: Vec<Duration> = (1..=ROUNDS)
-                .map(|round| {
-                    let start = Instant::now();
-                    pass(&words[0], round);
-                    receive(&words[1], round);
-                    start.elapsed()
-                })
-                .collect();
-            trips.sort_unstable();
-            trips[trips.len() / 2]
-        };
-        match gauge().spawn_scoped(scope, ask) {
-            Ok(asks) => asks.join().unwrap_or(GUESS),
-            // The echo waits for nobody: it must be let go.
-            Err(_) => {
-                (1..=ROUNDS).for_each(|round| {
-                    pass(&words[0], round);
-                    receive(&words[1], round);
-                });
-                GUESS
-            }
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,10 +245,5 @@ mod tests {
         }
         assert_eq!(longest, Rounds::MOST);
         assert!((98..120).contains(&asked), "asked {asked} times");
-    }
-
-    #[test]
-    fn what_blocking_costs_is_measured_within_bounds() {
-        assert!(block_cost() <= Duration::from_micros(100));
     }
 }

@@ -11,7 +11,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::{Connection, Grant, StreamPath, ask_alone};
 use crate::address::{Address, Place};
-use crate::call::{Call, CallPath, PathKind, Returned, Wait};
+use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit};
 use crate::device::tcp::Stream;
 use crate::error::{CallError, Executed, Kind, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};
@@ -20,7 +20,6 @@ use crate::path::bind::{
     BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, byte_order, hold, refused, system,
     violated,
 };
-use crate::path::local::{RegionLayout, block_cost};
 use crate::path::options::BindOptions;
 use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
 use crate::registry::Registry;
@@ -206,11 +205,11 @@ fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
     let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
     // As many as there is address space for: memory that was never touched costs nothing.
-    let room = RegionLayout::at_most(options.astacks.max(limits::ASTACKS_SPARSE), message_bytes);
+    let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), message_bytes);
     let request = Bind {
         digest: digest.map(|digest| digest.0),
         representation: ByteOrder::NATIVE.number(),
-        count: room.map_or(1, |room| room.count),
+        count,
         bytes: message_bytes as u64,
         process: std::process::id(),
         name: name.to_owned(),
@@ -267,8 +266,7 @@ fn join(
     message_bytes: usize,
     options: &BindOptions,
 ) -> Result<Joined, CallError> {
-    let most = RegionLayout::at_most(bound.count.max(1), message_bytes);
-    let count = most.map_or(1, |layout| layout.count);
+    let count = frames_that_fit(bound.count, message_bytes);
     let grant = Grant { count, bytes: message_bytes };
     let connection = Connection::new(stream, grant, options.astacks.min(count));
     let connection = Arc::new(connection.map_err(system("no memory for the connection"))?);

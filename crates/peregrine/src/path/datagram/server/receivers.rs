@@ -32,9 +32,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::call::chain::has_waited;
-use crate::call::{Refusal, Wait};
+use crate::call::{Refusal, Wait, block_cost};
 use crate::path::datagram::Offers;
-use crate::path::local::block_cost;
 use crate::serving::admission::{Admission, LINGER};
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};

@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 use super::intake::{Reservation, STUCK};
 use super::{Attended, Host, IDLE, Incoming, PARKED, QUEUED, READ_AHEAD, StreamWorker};
 use crate::call::chain::waiting_inside;
-use crate::call::{EStack, Wait};
+use crate::call::{EStack, Wait, block_cost};
 use crate::limits;
-use crate::path::local::block_cost;
 
 use core::sync::atomic::Ordering;
 

@@ -1,0 +1,107 @@
+//! `block_cost`: how long a thread polls before it sleeps in the kernel.
+//!
+//! All paths use it for [`Wait::Adaptive`](super::Wait::Adaptive). Polling for as long as a sleep and a
+//! wake-up take costs at most twice what the best choice would have cost (Karlin et al., 1991).
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use core::time::Duration;
+use std::time::Instant;
+
+use crate::sys;
+
+/// Returns what a sleep and a wake-up cost on this machine. The first call measures it.
+///
+/// It is zero on a machine with one processor, where polling never pays. A thread may be bound to
+/// fewer processors than the machine has. Each wait therefore also checks whether its peer runs on
+/// the same processor.
+pub(crate) fn block_cost() -> Duration {
+    /// In nanoseconds, or one of the two constants below.
+    static COST: AtomicU32 = AtomicU32::new(UNKNOWN);
+    const UNKNOWN: u32 = u32::MAX;
+    const MEASURING: u32 = u32::MAX - 1;
+    let order = Ordering::Relaxed;
+    match COST.load(order) {
+        MEASURING => ESTIMATE,
+        UNKNOWN if COST.compare_exchange(UNKNOWN, MEASURING, order, order).is_err() => ESTIMATE,
+        UNKNOWN => {
+            let cost = match sys::online_cpus() {
+                0 | 1 => Duration::ZERO,
+                _ => measure().clamp(LEAST, MOST),
+            };
+            COST.store(cost.as_nanos() as u32, order);
+            cost
+        }
+        cost => Duration::from_nanos(cost.into()),
+    }
+}
+
+/// The value used while another thread measures. This thread does not wait for the measurement: a
+/// child process that is forked meanwhile does not have the measuring thread.
+const ESTIMATE: Duration = Duration::from_micros(30);
+const LEAST: Duration = Duration::from_micros(5);
+const MOST: Duration = Duration::from_micros(100);
+
+/// Measures a round trip between two threads that sleep in between, each on its own processor.
+fn measure() -> Duration {
+    const ROUNDS: u32 = 24;
+    let words = [AtomicU32::new(0), AtomicU32::new(0)];
+    let pass = |to: &AtomicU32, round| {
+        to.store(round, Ordering::Release);
+        sys::futex_wake(to);
+    };
+    let receive = |from: &AtomicU32, round| {
+        while from.load(Ordering::Acquire) != round {
+            sys::futex_wait(from, round - 1, Some(Duration::from_millis(1)));
+        }
+    };
+    let gauge = || std::thread::Builder::new().name("peregrine-gauge".into());
+    std::thread::scope(|scope| {
+        // Two new threads measure, because the calling thread may be bound to one processor. If they
+        // may not use two processors, they measure the hand-over on one: the cost that applies then.
+        let echo = gauge().spawn_scoped(scope, || {
+            let _ = sys::pin_to(1);
+            for round in 1..=ROUNDS {
+                receive(&words[0], round);
+                pass(&words[1], round);
+            }
+        });
+        if echo.is_err() {
+            return ESTIMATE;
+        }
+        let ask = || {
+            let _ = sys::pin_to(0);
+            let mut trips: Vec<Duration> = (1..=ROUNDS)
+                .map(|round| {
+                    let start = Instant::now();
+                    pass(&words[0], round);
+                    receive(&words[1], round);
+                    start.elapsed()
+                })
+                .collect();
+            trips.sort_unstable();
+            trips[trips.len() / 2]
+        };
+        match gauge().spawn_scoped(scope, ask) {
+            Ok(asks) => asks.join().unwrap_or(ESTIMATE),
+            // The first thread has started and waits for messages: it gets them from here, and ends.
+            Err(_) => {
+                (1..=ROUNDS).for_each(|round| {
+                    pass(&words[0], round);
+                    receive(&words[1], round);
+                });
+                ESTIMATE
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn block_cost_is_within_its_bounds() {
+        let cost = block_cost();
+        assert!(cost.is_zero() || (LEAST..=MOST).contains(&cost), "{cost:?}");
+    }
+}
