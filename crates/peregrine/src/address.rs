@@ -140,7 +140,8 @@ impl<'a> Cursor<'a> {
     /// Reads the scheme, if there is one. Returns the path that it names.
     fn scheme(&mut self) -> Option<PathKind> {
         let rest = self.rest();
-        let is_written = |scheme| rest.strip_prefix(scheme).is_some_and(|rest| rest.starts_with(':'));
+        let is_written =
+            |scheme| rest.strip_prefix(scheme).is_some_and(|rest| rest.starts_with(':'));
         let found = PathKind::SCHEMES.iter().find(|(_, scheme)| is_written(*scheme));
         let (path, scheme) = found?;
         self.take(scheme.len() + 1);

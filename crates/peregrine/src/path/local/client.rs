@@ -1,15 +1,17 @@
 //! The client's half of a local call: write the call line, post, wait, read the reply line.
 
+pub(crate) mod wait;
+
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use self::wait::{Event, Terms, Waiter, wait, wait_longer};
+use super::peer::session::Session;
+use super::region::chunks::{Pace, Stream};
+use super::region::word::{self, Look, Owed, posted};
 use super::region::{CallHeader, Manner, Next, PLACE_BYTES, RegionLayout, ReplyHeader};
-use super::session::Session;
-use super::stream::{Pace, Stream};
-use super::wait::{Event, Terms, Waiter, wait, wait_longer};
-use super::word::{self, Look, Owed, posted};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::Extensions;
 use crate::call::{Answer, Call, CallPath, Frames, Layout, PathKind, Returned, Wait, inside};

@@ -4,6 +4,8 @@
 //! All bindings between two processes share one session: one socket, one process handle, one
 //! region. A binding is a number in it.
 
+pub(crate) mod handshake;
+
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,9 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::{
-    Answer, Bind, Bound, ClientRegion, LocalPath, RegionLayout, Request, Session, Token,
-};
+use super::{Answer, Bind, Bound, ClientRegion, LocalPath, RegionLayout, Request, Session, Token};
 use crate::address::Address;
 use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost};
 use crate::directory;

@@ -9,10 +9,10 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::client::{ClientRegion, LocalPath};
-use super::handshake::{Answer, Request};
+use super::connect::handshake::{Answer, Request};
+use super::peer::session::Session;
+use super::region::word::{self, Look, Owed};
 use super::region::{HEADER_BYTES, RegionLayout};
-use super::session::Session;
-use super::word::{self, Look, Owed};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::error::CallError;
 use crate::sys::{Memory, Process, Seqpacket};

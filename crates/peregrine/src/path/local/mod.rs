@@ -1,36 +1,29 @@
-//! The local path (LRPC): a call between two processes that share A-stacks, without a kernel
-//! entry while both look, and with as few as can be while they sleep.
+//! The local path (LRPC): calls between two processes that share A-stacks. A call enters the kernel only
+//! if one of the sides sleeps.
 //!
-//! Set-up and data path are apart: `handshake` and `region` say what is agreed on once; `client`
-//! and `server` are the two halves of a call; `word` is the state machine between them and `wait`
-//! how one waits; `stream` writes what is large. `session` is what both know about each other's life.
+//! * `connect`: how a client joins a session with a server.
+//! * `client`: the client's half of a call.
+//! * `server`: the server's half of a call, and the threads that serve calls.
+//! * `peer`: what a client keeps for each server process, shared by all its bindings.
+//! * `region`: the memory that both sides map, and the words by which they hand over messages.
 
-mod arrival;
-mod attend;
-mod attention;
 mod client;
 mod connect;
-mod desk;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
-mod handshake;
-mod processors;
+mod peer;
 mod region;
 mod server;
-mod session;
-mod stream;
-mod wait;
-mod word;
 
-pub(crate) use arrival::Waits;
-pub(crate) use attend::{HOT_MAX, Pause, Place, Seat};
-pub(crate) use attention::{Asked, Attendance};
 pub(crate) use client::{ClientRegion, LocalPath};
+pub(crate) use connect::handshake::{Answer, Bind, Bound, Request, Token};
 pub(crate) use connect::{Local, counters};
-pub(crate) use desk::{Astack, Desk, call_one};
-pub(crate) use handshake::{Answer, Bind, Bound, Request, Token};
-pub(crate) use processors::{PROCESSORS_BYTES, Processors};
+pub(crate) use peer::session::Session;
 pub(crate) use region::RegionLayout;
+pub(crate) use server::arrival::Waits;
+pub(crate) use server::assignment::{Asked, Attendance};
+pub(crate) use server::handle::{Astack, Desk, call_one};
+pub(crate) use server::processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use server::sessions::Sessions;
+pub(crate) use server::worker::{HOT_MAX, Pause, Place, Seat};
 pub(crate) use server::{ServerRegion, User};
-pub(crate) use session::Session;

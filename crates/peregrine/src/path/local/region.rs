@@ -28,39 +28,42 @@
 //! there was last used 2 MiB ago, and the other processor's nearest cache has let go of it. Written
 //! at the same place as the one before, each line would first have to be fetched from there.
 
+pub(crate) mod chunks;
+pub(crate) mod word;
+
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::call::{FrameLayout, frames_that_fit};
 use crate::limits;
 
 /// Bytes of a line's header, word included.
-pub(super) const HEADER_BYTES: usize = 32;
+pub(crate) const HEADER_BYTES: usize = 32;
 /// Bytes before the first A-stack, reserved.
 const FIRST: usize = 4096;
 const LINES: usize = 128;
 
 /// The header of a call line behind its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CallHeader {
-    pub(super) binding: u32,
-    pub(super) procedure: u32,
-    pub(super) head_bytes: u32,
-    pub(super) copied: u32,
-    pub(super) total: u32,
-    pub(super) cpu: u32,
-    pub(super) manner: Manner,
+pub(crate) struct CallHeader {
+    pub(crate) binding: u32,
+    pub(crate) procedure: u32,
+    pub(crate) head_bytes: u32,
+    pub(crate) copied: u32,
+    pub(crate) total: u32,
+    pub(crate) cpu: u32,
+    pub(crate) manner: Manner,
 }
 
 impl CallHeader {
     /// As it lies in memory.
     #[inline]
-    pub(super) const fn words(self) -> [u32; 7] {
+    pub(crate) const fn words(self) -> [u32; 7] {
         let Self { binding, procedure, head_bytes, copied, total, cpu, manner } = self;
         [binding, procedure, head_bytes, copied, total, cpu, manner.0]
     }
 
     #[inline]
-    pub(super) const fn of(words: [u32; 7]) -> Self {
+    pub(crate) const fn of(words: [u32; 7]) -> Self {
         let [binding, procedure, head_bytes, copied, total, cpu, manner] = words;
         Self { binding, procedure, head_bytes, copied, total, cpu, manner: Manner(manner) }
     }
@@ -68,21 +71,21 @@ impl CallHeader {
 
 /// The header of a reply line behind its word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReplyHeader {
-    pub(super) answer: u32,
-    pub(super) cpu: u32,
-    pub(super) head_at: u32,
-    pub(super) head_bytes: u32,
+pub(crate) struct ReplyHeader {
+    pub(crate) answer: u32,
+    pub(crate) cpu: u32,
+    pub(crate) head_at: u32,
+    pub(crate) head_bytes: u32,
 }
 
 impl ReplyHeader {
     #[inline]
-    pub(super) const fn words(self) -> [u32; 4] {
+    pub(crate) const fn words(self) -> [u32; 4] {
         [self.answer, self.cpu, self.head_at, self.head_bytes]
     }
 
     #[inline]
-    pub(super) const fn of(words: [u32; 4]) -> Self {
+    pub(crate) const fn of(words: [u32; 4]) -> Self {
         let [answer, cpu, head_at, head_bytes] = words;
         Self { answer, cpu, head_at, head_bytes }
     }
@@ -90,7 +93,7 @@ impl ReplyHeader {
 
 /// Bytes from one place where a large message may begin to the next, and bytes beyond which a message
 /// is large: two pages.
-pub(super) const PLACE_BYTES: usize = 8 << 10;
+pub(crate) const PLACE_BYTES: usize = 8 << 10;
 /// Places; all of them lie within the room that each half has beside its largest message, so that
 /// any message fits at any of them. Twice what a processor's own cache holds today.
 const PLACES: u32 = 256;
@@ -106,84 +109,84 @@ const ROOM: usize = PLACE_BYTES * PLACES as usize;
 /// | 16 to 23 | place of the message |
 /// | 24 to 31 | place of the reply; if it is not the first, the caller follows the reply as it is written |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Manner(u32);
+pub(crate) struct Manner(u32);
 
 impl Manner {
     const EXTENSIONS: u32 = 0x7fff;
     const ARRIVING: u32 = 0x8000;
 
     /// A small call from no procedure and without a limit, with a small reply.
-    pub(super) const PLAIN: Self = Self(0);
+    pub(crate) const PLAIN: Self = Self(0);
 
     #[inline]
-    pub(super) const fn is_plain(self) -> bool {
+    pub(crate) const fn is_plain(self) -> bool {
         self.0 == 0
     }
 
-    pub(super) const fn with_extensions(self, bytes: u32) -> Self {
+    pub(crate) const fn with_extensions(self, bytes: u32) -> Self {
         Self(self.0 | bytes & Self::EXTENSIONS)
     }
 
-    pub(super) const fn arriving(self) -> Self {
+    pub(crate) const fn arriving(self) -> Self {
         Self(self.0 | Self::ARRIVING)
     }
 
-    pub(super) const fn arrived(self) -> Self {
+    pub(crate) const fn arrived(self) -> Self {
         Self(self.0 & !Self::ARRIVING)
     }
 
-    pub(super) const fn with_call_at(self, place: u32) -> Self {
+    pub(crate) const fn with_call_at(self, place: u32) -> Self {
         Self(self.0 | place << 16)
     }
 
-    pub(super) const fn with_reply_at(self, place: u32) -> Self {
+    pub(crate) const fn with_reply_at(self, place: u32) -> Self {
         Self(self.0 | place << 24)
     }
 
-    pub(super) const fn extensions(self) -> usize {
+    pub(crate) const fn extensions(self) -> usize {
         (self.0 & Self::EXTENSIONS) as usize
     }
 
     #[inline]
-    pub(super) const fn is_arriving(self) -> bool {
+    pub(crate) const fn is_arriving(self) -> bool {
         self.0 & Self::ARRIVING != 0
     }
 
     /// Bytes from the start of its space to the message.
-    pub(super) const fn call_at(self) -> usize {
+    pub(crate) const fn call_at(self) -> usize {
         (self.0 >> 16 & 0xff) as usize * PLACE_BYTES
     }
 
-    pub(super) const fn reply_place(self) -> u32 {
+    pub(crate) const fn reply_place(self) -> u32 {
         self.0 >> 24
     }
 
     /// Bytes from the start of its space to the reply.
     #[inline]
-    pub(super) const fn reply_at(self) -> usize {
+    pub(crate) const fn reply_at(self) -> usize {
         self.reply_place() as usize * PLACE_BYTES
     }
 }
 
 /// Where the next large message of one direction begins, zero before there was one.
 #[derive(Debug, Default)]
-pub(super) struct Next(AtomicU32);
+pub(crate) struct Next(AtomicU32);
 
 impl Next {
     #[inline]
-    pub(super) fn place(&self) -> u32 {
+    pub(crate) fn place(&self) -> u32 {
         self.0.load(Ordering::Relaxed)
     }
 
     /// There is a message of so many bytes at a place: the next one begins behind it. The first
     /// place is left to messages that are small.
-    pub(super) fn is_behind(&self, place: u32, bytes: usize) {
+    pub(crate) fn is_behind(&self, place: u32, bytes: usize) {
         let end = bytes.div_ceil(PLACE_BYTES).saturating_add(place as usize);
         self.0.store(if end < PLACES as usize { end as u32 } else { 1 }, Ordering::Relaxed);
     }
 
     /// There was no large message, or none for long.
-    pub(super) fn forget(&self) {
+    pub(crate) fn forget(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
 }
@@ -228,7 +231,7 @@ impl RegionLayout {
     }
 
     /// Where the client finds its frames.
-    pub(super) const fn frames(self) -> FrameLayout {
+    pub(crate) const fn frames(self) -> FrameLayout {
         FrameLayout {
             count: self.count,
             first: FIRST,
@@ -240,48 +243,48 @@ impl RegionLayout {
     }
 
     /// Bytes of the space of a message each way: the largest one fits at any place.
-    pub(super) const fn space_bytes(self) -> usize {
+    pub(crate) const fn space_bytes(self) -> usize {
         self.bytes + ROOM
     }
 
     /// Byte of the call word of an A-stack.
     #[inline]
-    pub(super) const fn call_word(self, index: u32) -> usize {
+    pub(crate) const fn call_word(self, index: u32) -> usize {
         FIRST + self.stride() * index as usize
     }
 
     /// Byte of the reply word of an A-stack.
     #[inline]
-    pub(super) const fn reply_word(self, index: u32) -> usize {
+    pub(crate) const fn reply_word(self, index: u32) -> usize {
         self.call_word(index) + self.half
     }
 
     /// Where an A-stack ends.
-    pub(super) const fn end_of(self, index: u32) -> usize {
+    pub(crate) const fn end_of(self, index: u32) -> usize {
         self.call_word(index) + self.stride()
     }
 
     /// Byte of the word that tells how much of a call is in place.
     #[inline]
-    pub(super) const fn progress_word(self, index: u32) -> usize {
+    pub(crate) const fn progress_word(self, index: u32) -> usize {
         self.taken_word(index) + LINES
     }
 
     /// Byte of the word that tells which call was given up.
     #[inline]
-    pub(super) const fn given_up_word(self, index: u32) -> usize {
+    pub(crate) const fn given_up_word(self, index: u32) -> usize {
         self.progress_word(index) + size_of::<u32>()
     }
 
     /// Byte of the word that tells how much of a reply is in place.
     #[inline]
-    pub(super) const fn reply_progress_word(self, index: u32) -> usize {
+    pub(crate) const fn reply_progress_word(self, index: u32) -> usize {
         self.taken_word(index) + 2 * LINES
     }
 
     /// Byte of the word that tells which call was taken.
     #[inline]
-    pub(super) const fn taken_word(self, index: u32) -> usize {
+    pub(crate) const fn taken_word(self, index: u32) -> usize {
         self.call_word(index) + 2 * self.half
     }
 }

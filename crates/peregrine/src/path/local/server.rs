@@ -1,8 +1,13 @@
 //! The server's half of a local call: see the call, copy it, run it, post the reply.
 
-pub(crate) mod names;
+pub(crate) mod arrival;
+pub(crate) mod assignment;
+pub(crate) mod handle;
+mod names;
 mod pool;
+pub(crate) mod processors;
 pub(crate) mod sessions;
+pub(crate) mod worker;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use core::time::Duration;
@@ -10,11 +15,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::arrival::{Arrival, Patience, Waits};
-use super::attention::{self, Asked, Attendance, Attention};
+use self::arrival::{Arrival, Patience, Waits};
+use self::assignment::{self as attention, Asked, Attendance, Attention};
+use super::region::chunks::{Pace, Stream};
+use super::region::word::{self, Look, Owed};
 use super::region::{CallHeader, HEADER_BYTES, Manner, RegionLayout, ReplyHeader};
-use super::stream::{Pace, Stream};
-use super::word::{self, Look, Owed};
 use crate::call::{Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
 use crate::counters::Counting;
 use crate::limits;

@@ -21,9 +21,9 @@ use core::ops::DerefMut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 use core::time::Duration;
 
-use super::attend::{HOT_MAX, Place};
-use super::attention::Attendance;
-use super::word::SLEEP;
+use super::assignment::Attendance;
+use super::worker::{HOT_MAX, Place};
+use crate::path::local::region::word::SLEEP;
 use crate::sync::Mutex;
 use crate::sys::{self, FutexSet};
 

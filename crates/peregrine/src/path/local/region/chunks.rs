@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::region::PLACE_BYTES;
+use super::PLACE_BYTES;
 use crate::value::{Departs, How, Piece, Space};
 
 /// Bytes written between two words about it, and what of it is much: whose message is long enough
@@ -28,7 +28,7 @@ const SPAN_MAX: u32 = 64;
 /// Processors do not come with a table of their distances, and virtual ones move: so the first piece
 /// of a message is timed. Only hints: if two threads fill one result, they may share them.
 #[derive(Debug, Default)]
-pub(super) struct Pace {
+pub(crate) struct Pace {
     how: AtomicU32,
     /// Messages that still go past the caches, and how many will the next time.
     left: AtomicU32,
@@ -78,7 +78,7 @@ impl Pace {
 
 /// One message on its way.
 #[derive(Debug)]
-pub(super) struct Stream<'a> {
+pub(crate) struct Stream<'a> {
     pace: &'a Pace,
     /// Where the other side looks.
     progress: &'a AtomicU32,
@@ -88,14 +88,14 @@ pub(super) struct Stream<'a> {
 }
 
 impl<'a> Stream<'a> {
-    pub(super) fn new(pace: &'a Pace, progress: &'a AtomicU32) -> Self {
+    pub(crate) fn new(pace: &'a Pace, progress: &'a AtomicU32) -> Self {
         pace.begin();
         Self { pace, progress, told: AtomicU32::new(0), changed: AtomicBool::new(false) }
     }
 
     /// So many bytes from the start of the message, or of the block that ends there or later, are in
     /// place.
-    pub(super) fn tell(&self, bytes: usize) {
+    pub(crate) fn tell(&self, bytes: usize) {
         self.told.store(bytes as u32, Ordering::Relaxed);
         // SYNC: arrival, in the server's `Arrival::wait` and the client's `Following::news`.
         self.progress.store(bytes as u32, Ordering::Release);
@@ -103,7 +103,7 @@ impl<'a> Stream<'a> {
 
     /// Takes back all that was told if some of it did not stay; to be called when nothing more is
     /// written, before the message is posted.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         if self.changed.load(Ordering::Relaxed) {
             self.tell(0);
         }

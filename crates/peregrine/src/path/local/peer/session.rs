@@ -4,8 +4,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::handshake::Request;
 use crate::error::{CallError, Executed, Kind};
+use crate::path::local::connect::handshake::Request;
 use crate::sync::Mutex;
 use crate::sys::{Process, Seqpacket};
 
@@ -61,7 +61,7 @@ impl Session {
 
     /// Why a call is refused that was not even posted: the session had ended before it began.
     #[cold]
-    pub(super) fn refusal(&self) -> CallError {
+    pub(crate) fn refusal(&self) -> CallError {
         let error = self.failure(false);
         let spoiled = self.state.load(Ordering::Acquire) == SPOILED;
         let kind = if spoiled { Kind::ServerGone } else { error.kind() };
@@ -70,7 +70,7 @@ impl Session {
 
     /// Why a call failed whose session has ended; `taken` tells whether the server had taken it.
     #[cold]
-    pub(super) fn failure(&self, taken: bool) -> CallError {
+    pub(crate) fn failure(&self, taken: bool) -> CallError {
         let pid = self.process.pid;
         let (kind, certain, text) = match self.state.load(Ordering::Acquire) {
             ENDED => (Kind::ServerGone, true, format!("process {pid} has ended")),
@@ -105,7 +105,7 @@ impl Session {
 
     /// Tells the server that a call is posted where nobody looks.
     #[cold]
-    pub(super) fn ring(&self, astack: u32, deadline: Option<Instant>) {
+    pub(crate) fn ring(&self, astack: u32, deadline: Option<Instant>) {
         let message = Request::Ring(astack).to_bytes();
         while self.is_alive() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
             match self.socket.send(&message, None).map_err(|error| error.raw_os_error()) {

@@ -14,14 +14,14 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::attention::Attendance;
-use super::desk::{Astack, Desk, Hot, Linux};
+use super::assignment::Attendance;
+use super::handle::{Astack, Desk, Hot, Linux};
 use super::processors::{ALONE, LOOKS_ON, Processors, tag};
-use super::server::{ServerRegion, User, Worker};
-use super::wait::{FIRST_LOOKS, PATIENCE, YIELDS};
-use super::word::Look;
+use super::{ServerRegion, User, Worker};
 use crate::call::{Wait, block_cost};
 use crate::counters::Counting;
+use crate::path::local::client::wait::{FIRST_LOOKS, PATIENCE, YIELDS};
+use crate::path::local::region::word::Look;
 use crate::serving::procedure::catching;
 use crate::sys;
 

@@ -9,7 +9,7 @@
 //!
 //! The words are generic, so that a model checker can bring its own (`desk/model.rs`).
 
-use super::word::{self, Atomic, Look};
+use crate::path::local::region::word::{self, Atomic, Look};
 
 /// No thread attends to the A-stack, and none was asked for.
 const IDLE: u32 = 0;

@@ -21,7 +21,7 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// What the machine needs of an atomic word, so that a model checker can bring its own.
-pub(super) trait Atomic {
+pub(crate) trait Atomic {
     /// Acquire.
     fn load(&self) -> u32;
     /// Release.
@@ -52,25 +52,25 @@ impl Atomic for AtomicU32 {
 
 const KIND: u32 = 7;
 /// Untouched memory: nobody waits, and a call rings.
-pub(super) const AWAY: u32 = 0;
+pub(crate) const AWAY: u32 = 0;
 const POSTED: u32 = 1;
 /// The value of a word whose waiter sleeps.
-pub(super) const SLEEP: u32 = 2;
+pub(crate) const SLEEP: u32 = 2;
 /// The value of a word whose session has ended.
-pub(super) const DEAD: u32 = 3;
+pub(crate) const DEAD: u32 = 3;
 #[allow(dead_code)] // reserved on the wire from the first version on
 const DESCRIPTOR: u32 = 4;
 const LOOKING: u32 = 5;
 
 /// The word that posts message `sequence`.
 #[inline(always)]
-pub(super) const fn posted(sequence: u32) -> u32 {
+pub(crate) const fn posted(sequence: u32) -> u32 {
     sequence << 3 | POSTED
 }
 
 /// What the poster owes the side that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Owed {
+pub(crate) enum Owed {
     /// Nothing: it looks at the word, or will.
     Nothing,
     /// A futex wake-up.
@@ -82,7 +82,7 @@ pub(super) enum Owed {
 /// Posts a message; returns what is owed for it.
 // SYNC: astack-call and astack-reply, seen in `look`: the message behind the word comes along.
 #[inline(always)]
-pub(super) fn post(word: &impl Atomic, message: u32) -> Owed {
+pub(crate) fn post(word: &impl Atomic, message: u32) -> Owed {
     match word.swap(message) {
         SLEEP => Owed::Wake,
         AWAY => Owed::Ring,
@@ -92,7 +92,7 @@ pub(super) fn post(word: &impl Atomic, message: u32) -> Owed {
 
 /// What a look at a word shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Look {
+pub(crate) enum Look {
     /// No new message; the word as it is, for [`fall_asleep`] and [`leave`].
     Nothing(u32),
     /// A message: the word that posted it.
@@ -104,7 +104,7 @@ pub(super) enum Look {
 /// Looks for a message other than the one that was `seen` last.
 // SYNC: astack-call and astack-reply, posted in `post`.
 #[inline(always)]
-pub(super) fn look(word: &impl Atomic, seen: u32) -> Look {
+pub(crate) fn look(word: &impl Atomic, seen: u32) -> Look {
     let value = word.load();
     if value != seen && value & KIND == POSTED {
         return Look::Posted(value);
@@ -113,23 +113,23 @@ pub(super) fn look(word: &impl Atomic, seen: u32) -> Look {
 }
 
 /// The waiter says that it will sleep; false if the word has changed since `value` was seen.
-pub(super) fn fall_asleep(word: &impl Atomic, value: u32) -> bool {
+pub(crate) fn fall_asleep(word: &impl Atomic, value: u32) -> bool {
     value == SLEEP || word.exchange(value, SLEEP)
 }
 
 /// A server thread says that it looks at the word from now on, whatever it finds there.
-pub(super) fn come(word: &impl Atomic) {
+pub(crate) fn come(word: &impl Atomic) {
     word.exchange(AWAY, LOOKING);
 }
 
 /// The server thread goes away; false if the word has changed since `value` was seen.
-pub(super) fn leave(word: &impl Atomic, value: u32) -> bool {
+pub(crate) fn leave(word: &impl Atomic, value: u32) -> bool {
     word.exchange(value, AWAY)
 }
 
 /// Says that the session has ended, but never over a message: one that is there is still good.
 /// Whoever looks at it learns of the end from its own side's flag, which must be set before.
-pub(super) fn bury(word: &impl Atomic) {
+pub(crate) fn bury(word: &impl Atomic) {
     // A peer that writes all the time cannot keep the keeper here; it is told again later.
     for _ in 0..100 {
         let value = word.load();
@@ -142,7 +142,7 @@ pub(super) fn bury(word: &impl Atomic) {
 }
 
 /// A waiter that slept looks again; true if it was asleep as far as the word tells.
-pub(super) fn rouse(word: &impl Atomic) -> bool {
+pub(crate) fn rouse(word: &impl Atomic) -> bool {
     word.exchange(SLEEP, LOOKING)
 }
 

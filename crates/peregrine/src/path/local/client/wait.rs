@@ -5,17 +5,17 @@ use core::sync::atomic::{AtomicU32, Ordering, fence};
 use core::time::Duration;
 use std::time::Instant;
 
-use super::word::{self, Look, SLEEP};
 use crate::call::{Wait, block_cost};
+use crate::path::local::region::word::{self, Look, SLEEP};
 use crate::sys;
 
 /// Looks before anything else is thought of: the reply to a short call comes within them.
-pub(super) const FIRST_LOOKS: u32 = 64;
+pub(crate) const FIRST_LOOKS: u32 = 64;
 /// Looks between two readings of the clock.
 const LOOKS: u32 = 32;
 /// Times that the processor is offered to a peer on the same one before sleeping: with luck it
 /// runs, finds its message, and is back before any futex was needed.
-pub(super) const YIELDS: u32 = 2;
+pub(crate) const YIELDS: u32 = 2;
 
 /// How long a caller waits before it asks whether anybody has seen its call; then twice as long,
 /// and so on.
@@ -54,7 +54,7 @@ impl Rounds {
 
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Event {
+pub(crate) enum Event {
     /// A message; the word that posted it.
     Posted(u32),
     /// The session has ended, or the word is none that anybody writes there.
@@ -65,21 +65,21 @@ pub(super) enum Event {
 
 /// Who waits for whom, and where.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub(super) wait: Wait,
+pub(crate) struct Terms {
+    pub(crate) wait: Wait,
     /// The processor that this side last knew itself on; looked up again only when a wait is long.
-    pub(super) own_cpu: u32,
+    pub(crate) own_cpu: u32,
     /// The processor that the other side last ran on: on the same one, spinning keeps it from
     /// running.
-    pub(super) peer_cpu: u32,
+    pub(crate) peer_cpu: u32,
 }
 
 /// Long waits on the caller's processor before a server's thread moves away. A caller stays where
 /// its program put it.
-pub(super) const PATIENCE: u32 = 16;
+pub(crate) const PATIENCE: u32 = 16;
 
 /// What a waiter asks while it waits.
-pub(super) trait Waiter {
+pub(crate) trait Waiter {
     /// When it gives up.
     fn deadline(&self) -> Option<Instant>;
     /// Whether its session has ended.
@@ -94,7 +94,7 @@ pub(super) trait Waiter {
 
 /// Waits for a message other than `seen`.
 #[inline]
-pub(super) fn wait(
+pub(crate) fn wait(
     word: &AtomicU32,
     seen: u32,
     terms: &mut Terms,
@@ -113,7 +113,7 @@ pub(super) fn wait(
 
 /// As [`wait`], for a message that is not expected at once.
 #[cold]
-pub(super) fn wait_longer(
+pub(crate) fn wait_longer(
     word: &AtomicU32,
     seen: u32,
     terms: &mut Terms,

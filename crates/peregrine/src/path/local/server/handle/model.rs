@@ -11,9 +11,9 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread;
 
-use super::super::attention::{self, Asked, Attention};
-use super::super::word::{self, Atomic, Look, Owed, posted};
+use super::super::assignment::{self as attention, Asked, Attention};
 use super::*;
+use crate::path::local::region::word::{self, Atomic, Look, Owed, posted};
 
 struct Model;
 
