@@ -1,0 +1,43 @@
+//! Names: a chapter of docs/GUIDE.md.
+
+use peregrine::directory::Directory;
+use peregrine::{Address, BindOptions, CallError, Endpoint, Server, interface};
+
+/// Tells the time.
+#[interface]
+pub trait Clock {
+    /// Returns how many ticks have passed.
+    fn ticks(&self) -> peregrine::Result<u64>;
+}
+
+struct Stopped;
+
+impl Clock for Stopped {
+    fn ticks(&self) -> peregrine::Result<u64> {
+        Ok(42)
+    }
+}
+
+/// Finds every name at one place.
+#[derive(Debug)]
+struct Everywhere(Endpoint);
+
+impl Directory for Everywhere {
+    fn offers(&self, name: &str) -> Result<Vec<Address>, CallError> {
+        Ok(vec![format!("{}/{name}", self.0).parse()?])
+    }
+    fn describe(&self) -> String {
+        format!("everything is at {}", self.0)
+    }
+}
+
+fn main() -> peregrine::Result<()> {
+    let server = Server::new().export("clock", ClockServer::new(Stopped))?;
+    let running = server.listen("udp:127.0.0.1:0")?.spawn()?;
+    let place = Everywhere(running.addresses()[0].clone());
+    let options = BindOptions::default().directory(place);
+    // Names of this machine come first. A prefix asks for another path.
+    println!("by {}", ClockClient::bind_with("clock", &options)?.binding().path());
+    println!("by {}", ClockClient::bind_with("udp:clock", &options)?.binding().path());
+    Ok(())
+}

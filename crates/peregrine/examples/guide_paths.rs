@@ -1,0 +1,33 @@
+//! Choosing a path: a chapter of docs/GUIDE.md.
+
+use peregrine::{Server, interface};
+
+/// Tells by which path it was called.
+#[interface]
+pub trait Whereabouts {
+    /// Returns the path of this call, as the server sees it.
+    fn path(&self) -> peregrine::Result<String>;
+}
+
+struct Here;
+
+impl Whereabouts for Here {
+    fn path(&self) -> peregrine::Result<String> {
+        let caller = peregrine::caller().expect("a procedure has a caller");
+        Ok(caller.path().to_string())
+    }
+}
+
+fn main() -> peregrine::Result<()> {
+    let server = Server::new().export("whereabouts", WhereaboutsServer::new(Here))?;
+    // Port 0 is any free port.
+    let running = server.listen("udp:127.0.0.1:0")?.listen("tcp:127.0.0.1:0")?.spawn()?;
+
+    println!("{}", WhereaboutsClient::bind("whereabouts")?.path()?);
+    for endpoint in running.addresses() {
+        let address = format!("{endpoint}/whereabouts");
+        println!("{}", WhereaboutsClient::bind(&address)?.path()?);
+    }
+    println!("{}", WhereaboutsClient::in_process(Here).path()?);
+    Ok(())
+}
