@@ -1,11 +1,11 @@
-//! A server of a trait of one's own, as README has it.
+//! The first program of README.md: `cargo run --example hello -- serve`, then without `serve`.
 
 use peregrine::{Server, interface};
 
 /// Says hello.
 #[interface]
 pub trait Hello {
-    /// Greets somebody, so many times.
+    /// Greets a person, as often as asked.
     fn greet(&self, name: &str, times: u8) -> peregrine::Result<String>;
 }
 
@@ -18,5 +18,10 @@ impl Hello for Polite {
 }
 
 fn main() -> peregrine::Result<()> {
-    Server::new().export("hello", HelloServer::new(Polite))?.stop_on_signals().run()
+    if std::env::args().nth(1).as_deref() == Some("serve") {
+        return Server::new().export("hello", HelloServer::new(Polite))?.stop_on_signals().run();
+    }
+    let hello = HelloClient::bind("hello")?;
+    println!("{}", hello.greet("world", 2)?);
+    Ok(())
 }

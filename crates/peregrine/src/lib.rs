@@ -1,63 +1,130 @@
 //! Remote procedure calls that cost what the distance costs, and nothing more.
 //!
-//! Write a trait; `#[interface]` makes it an interface. The client implements the trait, so the same
-//! code runs on a local object and on a server in another process:
+//! You write a trait, and a client calls an object that implements it: in the same process, in another
+//! process (shared memory), or on another machine (raw Ethernet, UDP or TCP). This program is server and
+//! client; `cargo run serve` starts the server, and `cargo run` the client:
+//!
+//! ```no_run
+//! use peregrine::{Server, interface};
+//!
+//! /// Says hello.
+//! #[interface]
+//! pub trait Hello {
+//!     /// Greets a person, as often as asked.
+//!     fn greet(&self, name: &str, times: u8) -> peregrine::Result<String>;
+//! }
+//!
+//! struct Polite;
+//!
+//! impl Hello for Polite {
+//!     fn greet(&self, name: &str, times: u8) -> peregrine::Result<String> {
+//!         Ok(vec![format!("hello {name}"); times.into()].join(", "))
+//!     }
+//! }
+//!
+//! fn main() -> peregrine::Result<()> {
+//!     if std::env::args().nth(1).as_deref() == Some("serve") {
+//!         return Server::new().export("hello", HelloServer::new(Polite))?.stop_on_signals().run();
+//!     }
+//!     let hello = HelloClient::bind("hello")?;
+//!     println!("{}", hello.greet("world", 2)?);
+//!     Ok(())
+//! }
+//! ```
+//!
+//! `docs/GUIDE.md` in the repository is a tutorial, and says what to do about each error message. The
+//! next parts name the items that belong to each of its chapters.
+//!
+//! # Interfaces
+//!
+//! [`#[interface]`](macro@interface) makes a trait an interface: it adds a client, which implements the
+//! trait by calling a server, and a server, which calls an object. Values that travel derive [`Value`]
+//! (structured) or [`Plain`] (fixed layout, copied as one block).
+//!
+//! # Errors
+//!
+//! Every call can fail with a [`CallError`]. It says what failed ([`Kind`]), in which [`Phase`], and
+//! whether the call ran ([`Executed`]). A procedure's own error type is any [`Value`] that can be made
+//! from a `CallError`.
+//!
+//! # Buffers and sizes
+//!
+//! The type of a parameter says in which direction it travels: `&[T]` and [`Lent`] in, [`Out`] out,
+//! `&mut [T]` both ways:
 //!
 //! ```
 //! use peregrine::{Out, interface};
 //!
 //! #[interface]
-//! trait Files {
-//!     /// in: travels with the call only
-//!     fn size(&self, path: &str) -> peregrine::Result<u64>;
-//!     /// out: the caller's own buffer, filled by the result
-//!     fn read(&self, path: &str, into: Out<'_, u8>) -> peregrine::Result<()>;
-//!     /// in-out: travels both ways
+//! trait Names {
 //!     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
+//!     fn echo(&self, name: &str, into: Out<'_, u8>) -> peregrine::Result<()>;
 //! }
 //!
-//! struct Constant;
-//! impl Files for Constant {
-//!     fn size(&self, path: &str) -> peregrine::Result<u64> {
-//!         Ok(path.len() as u64)
-//!     }
-//!     fn read(&self, path: &str, mut into: Out<'_, u8>) -> peregrine::Result<()> {
-//!         into.put(path.as_bytes()).expect("room for a name");
-//!         Ok(())
-//!     }
+//! struct Local;
+//!
+//! impl Names for Local {
 //!     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()> {
 //!         values.sort_unstable();
 //!         Ok(())
 //!     }
+//!     fn echo(&self, name: &str, mut into: Out<'_, u8>) -> peregrine::Result<()> {
+//!         let _ = into.put(name.as_bytes());
+//!         Ok(())
+//!     }
 //! }
 //!
-//! // In another process it would be `FilesClient::bind("files")?`, against
-//! // `Server::new().export("files", FilesServer::new(Constant))?.run()?`.
-//! let files = FilesClient::in_process(Constant);
-//! let mut buffer = Vec::with_capacity(64);
-//! files.read("hosts", Out::from(&mut buffer))?;
-//! assert_eq!(buffer, b"hosts");
-//! let mut values = [3, 1, 2];
-//! files.sort(&mut values)?;
-//! assert_eq!(values, [1, 2, 3]);
-//! # Ok::<(), peregrine::CallError>(())
+//! fn main() -> peregrine::Result<()> {
+//!     // Calls within one process, for tests.
+//!     let names = NamesClient::in_process(Local);
+//!     let mut values = [3, 1, 2];
+//!     names.sort(&mut values)?;
+//!     assert_eq!(values, [1, 2, 3]);
+//!     let mut buffer = Vec::with_capacity(64);
+//!     names.echo("ada", Out::from(&mut buffer))?;
+//!     assert_eq!(buffer, b"ada");
+//!     Ok(())
+//! }
 //! ```
 //!
-//! # Map
+//! [`limits`] lists every bound, with its default and what happens beyond it.
 //!
-//! * [`interface`](macro@interface), [`derive@Plain`], [`derive@Value`]: what you write.
-//! * [`Out`], [`Lent`]: buffers whose place the caller decides, and that are not copied.
-//! * [`Server`], [`Running`], [`ExportOptions`], [`Losses`], [`Fault`]: serving objects under names.
-//! * [`Address`], [`Endpoint`], [`Place`]: where servers are and listen.
-//! * [`Binding`], [`BindOptions`], [`Limit`], [`Wait`], [`OnExhausted`]: what is behind a client.
-//! * [`CallError`], [`Kind`], [`Executed`]: what failed, and whether the call ran.
-//! * [`caller`]: who calls the procedure that runs.
-//! * [`directory`], [`describe`](fn@describe), [`exports`](fn@exports): what is exported, here and elsewhere.
-//! * [`stat`](fn@stat), [`counters::Stat`], [`tells`], [`Disclosure`]: what servers count and tell of themselves.
-//! * [`limits`]: every bound.
+//! # Choosing a path
 //!
-//! The modules [`call`], [`stub`], [`value`] and [`sys`] are for generated code and for programs that
-//! bring their own stubs or measure.
+//! An [`Address`] names an export, and perhaps its [`Place`] and one path. Without a path, binding takes
+//! the fastest one that works. [`Binding::explain`] and [`explain`](fn@explain) say why ([`Explanation`],
+//! [`Candidate`], [`Verdict`]). [`Server::listen`] takes an [`Endpoint`]. [`EthernetDevice`] chooses how
+//! raw Ethernet is sent.
+//!
+//! # Waiting
+//!
+//! [`BindOptions::wait`] and [`Server::wait`] choose how threads [`Wait`]. [`BindOptions::astacks`]
+//! bounds the calls in flight, and [`OnExhausted`] says what further callers do.
+//!
+//! # Deadlines
+//!
+//! A [`Limit`] bounds a call. A procedure asks its [`caller`] how much time is left, and whether the
+//! caller still waits.
+//!
+//! # Names
+//!
+//! [`directory`] says where names are looked up, and lists those of this machine.
+//! [`describe`](fn@describe) asks a server for its interface, [`exports`](fn@exports) for its exports.
+//!
+//! # Deployment
+//!
+//! [`Server`] and [`ExportOptions`] say what is served, to whom and with how many threads. [`Running`]
+//! and [`StopHandle`] stop it. [`Rebind`] says what a client does when its server has gone. [`Fault`] and
+//! [`Losses`] are what a server reports. [`stat`](fn@stat) reads the counters of a server
+//! ([`counters::Stat`]), and [`Disclosure`] decides what others may see of them ([`server_info`]).
+//!
+//! # Programs without the trait
+//!
+//! [`GenericClient`] and [`GenericServer`] call and serve interfaces that are known only at run time,
+//! with values of type [`Dynamic`].
+//!
+//! The modules [`call`], [`stub`], [`value`] and [`sys`] are for generated code, for programs that
+//! bring their own stubs, and for measurements.
 #![deny(unsafe_code)]
 
 // What the macros write names it so.

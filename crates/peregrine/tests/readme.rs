@@ -1,4 +1,4 @@
-//! What README shows is what the examples are, and the examples do what it says.
+//! The program of README.md is an example, and does what README.md says.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,30 +9,32 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The Rust blocks of a Markdown text.
-fn blocks(text: &str) -> Vec<&str> {
-    let parts = text.split("```rust\n").skip(1);
-    parts.map(|part| part.split("```").next().expect("an end")).collect()
+#[test]
+fn the_readme_shows_the_first_program_as_it_is() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let mut blocks =
+        readme.split("```rust\n").skip(1).map(|part| part.split("```").next().unwrap());
+    let program = blocks.next().expect("a program");
+    assert_eq!(blocks.next(), None);
+    let example = root().join("crates/peregrine/examples/hello.rs");
+    let example = fs::read_to_string(example).unwrap();
+    let (_, example) = example.split_once("\n\n").expect("a line that says what it is for");
+    assert_eq!(program, example);
+    let lines = program.lines().count();
+    assert!(lines <= 30, "{lines} lines are too many for a first program");
+    // The two commands that everybody needs first are on the first screen.
+    let screen: String = readme.lines().take(20).collect();
+    assert!(screen.contains("cargo run --release") && screen.contains("cargo test"));
 }
 
 #[test]
-fn the_readme_shows_the_examples_as_they_are() {
+fn the_front_page_of_the_library_has_the_program_of_the_readme() {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
-    let sources: Vec<String> = ["files/mod.rs", "files_server.rs", "files_client.rs", "hello.rs"]
-        .iter()
-        .map(|name| fs::read_to_string(examples.join(name)).unwrap())
-        .collect();
-    let shown = blocks(&readme);
-    assert_eq!(shown.len(), sources.len(), "a block for each of the files");
-    for (block, source) in shown.iter().zip(&sources) {
-        // A block leaves lines out where it says so.
-        for part in block.split("// ...\n") {
-            assert!(source.contains(part.trim_end()), "not in the example as shown:\n{part}");
-        }
-    }
-    let lines: usize = shown[..3].iter().map(|block| block.lines().count()).sum();
-    assert!(lines <= 60, "{lines} lines are no short example");
+    let program = readme.split("```rust\n").nth(1).unwrap().split("```").next().unwrap();
+    let library = fs::read_to_string(root().join("crates/peregrine/src/lib.rs")).unwrap();
+    let page = library.lines().map_while(|line| line.strip_prefix("//!"));
+    let page: Vec<&str> = page.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+    assert!(page.join("\n").contains(program.trim_end()));
 }
 
 struct Server(Child);
@@ -44,11 +46,39 @@ impl Drop for Server {
     }
 }
 
+/// Returns where examples are: cargo builds them beside the test programs.
+fn programs() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    test.parent().unwrap().parent().unwrap().join("examples")
+}
+
+/// Waits until a name is exported in a directory.
+fn until_exported(name: &Path) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !name.exists() {
+        assert!(Instant::now() < until, "the server has not exported {name:?}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
-fn the_examples_run_as_two_programs() {
-    // Examples are built beside the test programs.
-    let programs = std::env::current_exe().unwrap();
-    let programs = programs.parent().unwrap().parent().unwrap().join("examples");
+fn the_first_program_greets() {
+    let directory = tempfile::tempdir().unwrap();
+    let hello = |arguments: &[&str]| {
+        let mut hello = Command::new(programs().join("hello"));
+        hello.args(arguments).env("PEREGRINE_DIR", directory.path());
+        hello
+    };
+    let alone = hello(&[]).output().unwrap();
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("`hello`"), "{alone:?}");
+    let _server = Server(hello(&["serve"]).spawn().unwrap());
+    until_exported(&directory.path().join("hello"));
+    let said = hello(&[]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "hello world, hello world\n", "{said:?}");
+}
+
+#[test]
+fn the_file_examples_run_as_two_programs() {
     let directory = tempfile::tempdir().unwrap();
     let (names, served) = (directory.path().join("names"), directory.path().join("served"));
     fs::create_dir(&served).unwrap();
@@ -56,20 +86,16 @@ fn the_examples_run_as_two_programs() {
     fs::write(served.join("file"), &bytes).unwrap();
     fs::write(directory.path().join("secret"), "outside").unwrap();
 
-    let server = Command::new(programs.join("files_server"))
+    let server = Command::new(programs().join("files_server"))
         .arg(&served)
         .env("PEREGRINE_DIR", &names)
         .spawn()
         .unwrap();
     let _server = Server(server);
-    let until = Instant::now() + Duration::from_secs(10);
-    while !names.join("files").exists() {
-        assert!(Instant::now() < until, "the server never exported");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until_exported(&names.join("files"));
     let copy = directory.path().join("copy");
     let client = |path: &str| {
-        let mut client = Command::new(programs.join("files_client"));
+        let mut client = Command::new(programs().join("files_client"));
         client.arg(path).arg(&copy).env("PEREGRINE_DIR", &names);
         client.output().unwrap()
     };
