@@ -1,4 +1,4 @@
-//! What README shows of the first quarter of an hour is what one sees.
+//! The command shows what README.md says.
 
 use std::process::{Command, Stdio};
 
@@ -10,7 +10,7 @@ use place::{Place, Process, until};
 fn shown() -> Vec<(String, String)> {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
-    let section = readme.split("## The first quarter of an hour\n").nth(1).unwrap();
+    let section = readme.split("## What you see\n").nth(1).unwrap();
     let section = section.split("\n## ").next().unwrap();
     let mut all: Vec<(String, String)> = Vec::new();
     for line in section.lines() {
@@ -53,7 +53,7 @@ fn plain(text: &str) -> String {
 }
 
 #[test]
-fn the_first_quarter_of_an_hour_is_as_the_readme_has_it() {
+fn the_command_prints_what_the_readme_shows() {
     // The program of the section is an example of the library, which stands beside the tests.
     let programs = std::env::current_exe().unwrap();
     let hello = programs.parent().unwrap().parent().unwrap().join("examples/hello");
@@ -65,7 +65,7 @@ fn the_first_quarter_of_an_hour_is_as_the_readme_has_it() {
     }
     let place = Place::new();
     let mut command = Command::new(&hello);
-    command.env("PEREGRINE_DIR", place.path("run")).stdin(Stdio::null());
+    command.arg("serve").env("PEREGRINE_DIR", place.path("run")).stdin(Stdio::null());
     let _server = Process::start(&mut command);
     until("the server exports", || !place.list().is_empty());
     let shown = shown();

@@ -179,11 +179,11 @@ fn call(link: &Link, directory: &Path) -> Output {
     in_namespace(link.ends()[0], "anywhere_client", &[], directory).output().unwrap()
 }
 
-/// README shows what the client says, with an address that is nobody's, and a name of an interface and
-/// a number of a process that people know.
-fn is_in_the_readme(said: &str) {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = std::fs::read_to_string(readme).unwrap();
+/// The guide shows what the client prints, with an address for examples, and with a common name of an
+/// interface and a number of a process.
+fn is_in_the_guide(said: &str) {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/GUIDE.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
     for line in said.lines().filter(|line| !line.is_empty()) {
         let mut line = line.replace(ENDS[1], "192.0.2.7");
         if let Some((before, _)) = line.split_once("at `pr") {
@@ -194,7 +194,7 @@ fn is_in_the_readme(said: &str) {
         if let Some((before, _)) = line.split_once("process ") {
             line = format!("{before}process 4711");
         }
-        assert!(readme.contains(&format!("\n    {line}")), "README lacks\n{line}");
+        assert!(guide.contains(&format!("\n    {line}")), "the guide lacks\n{line}");
     }
 }
 
@@ -228,7 +228,7 @@ fn one_client_program_takes_the_path_that_its_server_offers() {
             called.status.success()
         });
         println!("\n{endpoint}\n{said}");
-        is_in_the_readme(&said);
+        is_in_the_guide(&said);
         assert!(said.starts_with(&format!("called by {path}\n")), "{said}");
         assert_eq!(said.lines().count(), 5, "{said}");
         let chosen = said.lines().find(|line| line.contains("chosen")).expect("a path");
