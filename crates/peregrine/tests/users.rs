@@ -507,13 +507,22 @@ fn memory_that_is_taken_away_costs_the_keeper_little_time() {
     let _alone = alone();
     let Some(directory) = open_directory() else { return };
     let server = Part::start("child", "workshop", directory.path());
-    let mut tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
-    let keeper = tasks.find_map(|task| {
-        let task = task.unwrap().path();
-        let name = std::fs::read_to_string(task.join("comm")).unwrap();
-        name.starts_with("peregrine-keep").then_some(task)
-    });
-    let keeper = keeper.expect("the server's keeper");
+    let keeper = || {
+        let mut tasks = std::fs::read_dir(format!("/proc/{}/task", server.id())).unwrap();
+        tasks.find_map(|task| {
+            let task = task.ok()?.path();
+            let name = std::fs::read_to_string(task.join("comm")).ok()?;
+            name.starts_with("peregrine-keep").then_some(task)
+        })
+    };
+    // A thread has its name when it begins to run.
+    let limit = Instant::now() + Duration::from_secs(20);
+    let keeper = loop {
+        match keeper() {
+            Some(keeper) => break keeper,
+            None => assert!(Instant::now() < limit, "the server has no keeper"),
+        }
+    };
     let _other = Part::start("child", "punches", directory.path());
     let (begun, mut waits, mut looks) = (Instant::now(), 0, 0);
     while begun.elapsed() < Duration::from_secs(3) {

@@ -40,7 +40,9 @@ impl Nat {
     /// Starts a relay on loopback. The first new flow leads to the first server, the next one to the
     /// second, and so on, again and again.
     pub(crate) fn start(servers: Vec<SocketAddr>) -> Self {
-        let front = socket((Ipv4Addr::LOCALHOST, 0).into());
+        // A server may listen over TCP at the same port. At 127.0.0.1, a connection of another test
+        // could have that port.
+        let front = bound(Ipv4Addr::new(127, 0, 7, 1));
         let address = front.local_addr().expect("a socket that is bound");
         let shared = Arc::<Shared>::default();
         let told = Arc::clone(&shared);
@@ -92,7 +94,12 @@ impl Drop for Nat {
 /// A socket towards an address.
 fn socket(to: SocketAddr) -> UdpSocket {
     let any = if to.ip().is_loopback() { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
-    let socket = UdpSocket::bind((any, 0)).expect("a free port");
+    bound(any)
+}
+
+/// A socket at a free port of an address.
+fn bound(ip: Ipv4Addr) -> UdpSocket {
+    let socket = UdpSocket::bind((ip, 0)).expect("a free port");
     socket.set_nonblocking(true).expect("a socket");
     let _ = rustix::net::sockopt::set_socket_recv_buffer_size_force(&socket, 8 << 20);
     socket
