@@ -318,7 +318,7 @@ Arguments:
   '{\"path\": \"hosts\"}'  all of them by name; an array has them in order
   @arguments.json, @-  the same from a file, or from standard input
 
-Numbers that are left out are 0, flags false, options none.";
+An option may be left out and is none then. Every other parameter is required.";
 
 /// How bytes are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -13,6 +13,9 @@ use place::{Done, Place};
 use serde_json::{Value, json};
 use terminal::Terminal;
 
+/// More than a message has by default.
+const KEPT_BYTES_MAX: u32 = 20 << 20;
+
 /// What there is in a drawer.
 #[derive(Clone, Debug, PartialEq, PeregrineValue)]
 struct Entry {
@@ -52,12 +55,25 @@ trait Drawer {
     /// Sleeps.
     fn sleep(&self, ms: u64) -> peregrine::Result<()>;
     /// Sleeps longer.
-    fn stay(&self, ms: u64, more: u32) -> peregrine::Result<()>;
+    fn stay(&self, ms: u64, more: Option<u32>) -> peregrine::Result<()>;
     /// Ends the process.
     fn die(&self) -> peregrine::Result<()>;
 }
 
+/// An interface whose messages are larger than by default.
+#[interface]
+trait Shelf {
+    /// Takes a value, and returns its length.
+    fn keep(&self, key: &str, #[max_len(KEPT_BYTES_MAX)] value: &[u8]) -> peregrine::Result<u64>;
+}
+
 struct Object;
+
+impl Shelf for Object {
+    fn keep(&self, _: &str, value: &[u8]) -> peregrine::Result<u64> {
+        Ok(value.len() as u64)
+    }
+}
 
 impl Drawer for Object {
     fn put(&self, entries: &[Entry], at: u32) -> Result<Vec<Entry>, Trouble> {
@@ -89,8 +105,8 @@ impl Drawer for Object {
         std::thread::sleep(std::time::Duration::from_millis(ms));
         Ok(())
     }
-    fn stay(&self, ms: u64, more: u32) -> peregrine::Result<()> {
-        self.sleep(ms + u64::from(more))
+    fn stay(&self, ms: u64, more: Option<u32>) -> peregrine::Result<()> {
+        self.sleep(ms + u64::from(more.unwrap_or(0)))
     }
     fn die(&self) -> peregrine::Result<()> {
         std::process::exit(7)
@@ -104,6 +120,7 @@ fn server() {
         return;
     }
     let server = Server::new().export("drawer", DrawerServer::new(Object)).unwrap();
+    let server = server.export("shelf", ShelfServer::new(Object)).unwrap();
     let running = server.listen("127.0.0.1:0").unwrap().spawn().unwrap();
     for endpoint in running.addresses() {
         println!("\nat {endpoint}");
@@ -184,13 +201,11 @@ fn every_kind_of_parameter_is_called_on_every_path() {
             r#"{"entries":[{"name":"a","tags":""},{"name":"b","size":"9","tags":"xy"}],"at":1}"#;
         assert_eq!(call(&["put", whole]).0, entries);
         let shown = json!([{ "name": "a", "size": null, "tags": { "hex": "01" } }]);
-        let tags = r#"[[{"name":"a","tags":[1]}]]"#;
+        let tags = r#"[[{"name":"a","tags":[1]}],1]"#;
         assert_eq!(call(&["put", tags, "--bytes", "hex"]).0, shown);
-        assert_eq!(call(&["Drawer.put", "entries=@tmp/entries.json"]).0[0]["name"], "a");
+        assert_eq!(call(&["Drawer.put", "entries=@tmp/entries.json", "at=1"]).0[0]["name"], "a");
         let sorted = call(&["sort", "numbers=[3,-1,2]", "count=0"]);
         assert_eq!(sorted, (Value::Null, json!({ "numbers": [-1, 2, 3], "count": 3 })));
-        // A number that is left out is 0.
-        assert_eq!(call(&["sort", "numbers:=[]"]).1["count"], 0);
         assert_eq!(call(&["thin", "bytes=abcde"]), (json!(5), json!({ "into": "ace" })));
         assert_eq!(call(&["thin", "bytes=abcde", "into=2"]).1["into"], "ac");
         assert_eq!(call(&["thin", "bytes=@tmp/bytes"]).1["into"], json!({ "hex": "010300" }));
@@ -205,9 +220,10 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         let (code, said) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
         assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");
     }
-    // A number of 128 bits keeps its digits, and what was left out is told to programs, too.
-    let (_, said) = served.json("drawer", &["sort", "numbers=[]"]);
-    assert_eq!(said["notes"], json!(["`count` was left out: 0"]));
+    // An option that is left out is none, and the answer says so to programs, too.
+    let (_, said) = served.json("drawer", &["stay", "ms=0"]);
+    assert_eq!(said["notes"], json!(["`more` was left out: none"]));
+    // A number of 128 bits keeps its digits.
     let long = "340282366920938463463374607431768211455";
     let (_, said) = served.json("drawer", &["same", &format!("key={long}")]);
     assert_eq!(said["result"], long);
@@ -227,6 +243,34 @@ fn every_kind_of_parameter_is_called_on_every_path() {
     let done = served.fed(input, &["call", "drawer", "sort", "@-", "--format", "json"]);
     let said: Value = serde_json::from_str(&done.out).unwrap();
     assert_eq!(said["out"], json!({ "numbers": [1, 2], "count": 2 }));
+}
+
+#[test]
+fn a_value_of_exactly_the_declared_size_is_called_with() {
+    let served = Served::new();
+    let value = vec![7u8; KEPT_BYTES_MAX as usize + 1];
+    fs::write(served.place.path("tmp/whole"), &value[1..]).unwrap();
+    fs::write(served.place.path("tmp/longer"), &value).unwrap();
+    for address in served.at.iter().map(|(_, address)| address.replace("drawer", "shelf")) {
+        let (code, said) = served.json(&address, &["keep", "key=k", "value=@tmp/whole"]);
+        assert_eq!((code, &said["result"]), (0, &json!(KEPT_BYTES_MAX)), "{said}");
+        let (code, said) = served.json(&address, &["keep", "key=k", "value=@tmp/longer"]);
+        assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");
+    }
+}
+
+#[test]
+fn a_parameter_that_is_left_out_is_named_with_its_type() {
+    let served = Served::new();
+    for (words, missing) in [
+        (&["sort", "numbers=[]"][..], "`sort` needs `count: u32`"),
+        (&["sleep"], "`sleep` needs `ms: u64`"),
+        (&["put"], "`put` needs `entries: [Entry#0]`, `at: u32`"),
+    ] {
+        let (code, said) = served.json("drawer", words);
+        assert_eq!((code, &said["error"]["kind"]), (2, &"Usage".into()), "{said}");
+        assert_eq!(said["error"]["what"], missing);
+    }
 }
 
 #[test]
@@ -253,7 +297,7 @@ fn whatever_fails_says_so_and_whether_it_ran() {
         assert_eq!(said["error"]["suggestions"], json!(["put"]));
         let said = refused(&["put", "entires=[]"], 2, "Usage", "no parameter `entires`");
         assert_eq!(said["error"]["suggestions"], json!(["entries"]));
-        refused(&["put"], 2, "Usage", "`put` needs `entries`");
+        refused(&["put"], 2, "Usage", "`put` needs `entries: [Entry#0]`");
         refused(&["put", "entries"], 2, "Usage", "`entries` is no argument");
         refused(&["put", "entries:=["], 2, "Usage", "is no JSON");
         refused(&["put", "[[],1,2]"], 2, "Usage", "takes 2 arguments, and 3 are given");
@@ -276,7 +320,7 @@ fn whatever_fails_says_so_and_whether_it_ran() {
         let (code, said) = served.json(address, &["die"]);
         assert_eq!((code, &said["error"]["executed"]), (4, &"maybe".into()), "{said}");
     }
-    let (code, said) = served.json("drawer", &["sleep"]);
+    let (code, said) = served.json("drawer", &["sleep", "ms=0"]);
     assert_eq!((code, &said["error"]["executed"]), (3, &"no".into()), "{said}");
 }
 
@@ -308,14 +352,14 @@ fn what_was_saved_serves_offline() {
     // Another interface than the server's is told apart, and a part of it is enough.
     let text = fs::read_to_string(place.path("only.rs")).unwrap();
     saved("other.rs", &text.replace("ms: u64", "ms: u32"));
-    let (code, said) = served.json("drawer", &["sleep", "--interface", "other.rs"]);
+    let (code, said) = served.json("drawer", &["sleep", "ms=1", "--interface", "other.rs"]);
     assert_eq!((code, &said["error"]["kind"]), (3, &"InterfaceMismatch".into()));
     assert!(said["error"].to_string().contains("ours is `u32`, the server's is `u64`"), "{said}");
     let part = "#[interface(version = 2)] trait Drawer { fn sleep(&self, ms: u64) -> peregrine::Result<()>; }";
     saved("part.rs", part);
-    assert_eq!(served.json("drawer", &["sleep", "--interface", "part.rs"]).0, 0);
+    assert_eq!(served.json("drawer", &["sleep", "ms=1", "--interface", "part.rs"]).0, 0);
     saved("none.rs", "fn main() {}");
-    let (code, said) = served.json("drawer", &["sleep", "--interface", "none.rs"]);
+    let (code, said) = served.json("drawer", &["sleep", "ms=1", "--interface", "none.rs"]);
     assert_eq!((code, &said["error"]["kind"]), (3, &"Local".into()), "{said}");
     let done = place.run(&["describe", "--interface", "drawer.rs", "--format", "c"]);
     assert!(done.code == 0 && done.out.contains("DRAWER_DIGEST"), "{done:?}");

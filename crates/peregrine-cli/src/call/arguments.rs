@@ -18,8 +18,12 @@ use crate::output::{During as _, Failure, near, near_files};
 
 /// Room for what comes back, in bytes, of all buffers whose size nothing says.
 const ROOM_BYTES: usize = limits::MESSAGE_BYTES / 4 * 3;
-/// Bytes of a message beside its buffers.
-const BESIDE_BYTES: usize = 64 << 10;
+/// Bytes that every message has beside its arguments, as `Described::message_bytes` counts them.
+const HEAD_BYTES: usize = 64;
+/// Bytes that an argument takes at most beside its own, for its length and its alignment.
+const ARGUMENT_BYTES: usize = 32;
+/// Bytes allowed for values whose size is only estimated.
+const ESTIMATE_BYTES: usize = 64 << 10;
 
 /// All that a call needs.
 pub(super) struct Given {
@@ -120,38 +124,73 @@ impl Given {
         let outs =
             procedure.parameters.iter().filter(|one| one.direction == Direction::Out).count();
         let mut missing = Vec::new();
+        let mut needed = Needed::new();
         for (parameter, written) in procedure.parameters.iter().zip(written) {
             if parameter.direction == Direction::Out {
                 let room = room(described, parameter, written, ROOM_BYTES / outs)?;
-                given.message_bytes = given.message_bytes.saturating_add(room);
+                needed.add(parameter.direction, room);
                 given.places.push(Place::Out(vec![0; room]));
                 continue;
             }
             let Some(written) = written else {
-                match left_out(described, &parameter.ty, parameter.shape) {
-                    Some((value, text)) => {
-                        given.notes.push(format!("`{}` was left out: {text}", parameter.name));
+                match left_out(parameter) {
+                    Some(value) => {
+                        given.notes.push(format!("`{}` was left out: none", parameter.name));
                         given.places.push(placed(parameter, value));
                     }
-                    None => missing.push(format!("`{}`", parameter.name)),
+                    None => missing.push(format!("`{}`", declared(described, parameter))),
                 }
                 continue;
             };
-            let (place, bytes) = value(described, parameter, written)?;
-            given.message_bytes = given.message_bytes.saturating_add(bytes);
+            let (place, size) = value(described, parameter, written)?;
+            needed.add(parameter.direction, size.bytes);
+            needed.is_estimated |= size.is_estimated;
             given.places.push(place);
         }
         if !missing.is_empty() {
             let what = format!("`{}` needs {}", procedure.name, missing.join(", "));
             return Err(with_signature(described, procedure, what));
         }
-        given.message_bytes = match given.message_bytes {
-            bytes if bytes.saturating_add(BESIDE_BYTES) > limits::MESSAGE_BYTES => {
-                bytes.saturating_add(BESIDE_BYTES)
-            }
-            _ => 0,
-        };
+        given.message_bytes = needed.message_bytes(described, procedure);
         Ok(given)
+    }
+}
+
+/// How large the messages of a call are.
+struct Needed {
+    call: usize,
+    reply: usize,
+    /// Whether an argument may be larger than it was counted.
+    is_estimated: bool,
+}
+
+impl Needed {
+    const fn new() -> Self {
+        Self { call: HEAD_BYTES, reply: HEAD_BYTES, is_estimated: false }
+    }
+
+    /// Counts an argument in the messages that carry it.
+    const fn add(&mut self, direction: Direction, bytes: usize) {
+        let bytes = bytes.saturating_add(ARGUMENT_BYTES);
+        if !matches!(direction, Direction::Out) {
+            self.call = self.call.saturating_add(bytes);
+        }
+        if matches!(direction, Direction::Out | Direction::InOut) {
+            self.reply = self.reply.saturating_add(bytes);
+        }
+    }
+
+    /// The message size to ask for; 0 if every binding to the interface allows for it.
+    fn message_bytes(&self, described: &Described, procedure: &DescribedProcedure) -> usize {
+        let result = described.bytes_max(&procedure.result);
+        let bytes = self.call.max(self.reply.saturating_add(result.unwrap_or(0)));
+        if bytes <= described.message_bytes().max(limits::MESSAGE_BYTES) {
+            return 0;
+        }
+        match self.is_estimated || result.is_none() {
+            true => bytes.saturating_add(ESTIMATE_BYTES),
+            false => bytes,
+        }
     }
 }
 
@@ -322,20 +361,32 @@ fn placed(parameter: &DescribedParameter, value: Dynamic) -> Place {
     }
 }
 
-/// The argument for a parameter, and how many bytes it has, about.
+/// How many bytes an argument takes in a message.
+struct Size {
+    bytes: usize,
+    is_estimated: bool,
+}
+
+impl Size {
+    const fn exact(bytes: usize) -> Self {
+        Self { bytes, is_estimated: false }
+    }
+}
+
+/// Returns the argument for a parameter, and its size.
 fn value(
     described: &Described,
     parameter: &DescribedParameter,
     written: Written,
-) -> Result<(Place, usize), Failure> {
+) -> Result<(Place, Size), Failure> {
     let is_bytes = parameter.shape == Shape::Buffer && parameter.ty == DescribedType::U8;
     let json = match written {
         Written::Json(json) => json,
         Written::Raw(bytes) if is_bytes => {
-            let count = bytes.len();
+            let size = Size::exact(bytes.len());
             return Ok(match parameter.direction {
-                Direction::InOut => (Place::InOut(Dynamic::Plain(bytes)), count),
-                _ => (Place::Bytes(bytes), count),
+                Direction::InOut => (Place::InOut(Dynamic::Plain(bytes)), size),
+                _ => (Place::Bytes(bytes), size),
             });
         }
         Written::Raw(bytes) if is_text(described, parameter) => {
@@ -357,14 +408,16 @@ fn value(
     };
     let value =
         described.argument_from_json(parameter, &json).map_err(|unfit| unfitting(&unfit))?;
-    let bytes = match &value {
-        Dynamic::Plain(bytes) => bytes.len(),
-        Dynamic::Text(text) => text.len(),
-        // Structured values: about as much as they have letters.
-        Dynamic::List(_) => json.to_string().len(),
-        _ => 16,
+    let size = match &value {
+        Dynamic::Plain(bytes) => Size::exact(bytes.len()),
+        Dynamic::Text(text) => Size::exact(text.len()),
+        // The text of a structured value is about as long as its representation.
+        _ => match described.bytes_max(&parameter.ty) {
+            Some(bytes) if parameter.shape == Shape::One => Size::exact(bytes),
+            _ => Size { bytes: json.to_string().len(), is_estimated: true },
+        },
     };
-    Ok((placed(parameter, value), bytes))
+    Ok((placed(parameter, value), size))
 }
 
 fn unfitting(unfit: &Unfit) -> Failure {
@@ -392,22 +445,20 @@ fn is_number(parameter: &DescribedParameter) -> bool {
         )
 }
 
-/// What stands for a parameter that is left out, if anything may.
-fn left_out(
-    described: &Described,
-    ty: &DescribedType,
-    shape: Shape,
-) -> Option<(Dynamic, &'static str)> {
-    if shape != Shape::One || matches!(ty, DescribedType::Named(_)) {
-        return None;
+/// A parameter's name and type, without its direction.
+fn declared(described: &Described, parameter: &DescribedParameter) -> String {
+    let text = described.parameter_text(parameter);
+    match text.find(&format!("{}: ", parameter.name)) {
+        Some(at) => text[at..].to_owned(),
+        None => text,
     }
-    Some(match ty {
-        DescribedType::Unit => (Dynamic::Unit, "nothing"),
-        DescribedType::Bool => (Dynamic::Bool(false), "false"),
-        DescribedType::Option(_) => (Dynamic::Option(None), "none"),
-        DescribedType::Char | DescribedType::Text => return None,
-        number => (described.value_from_json(number, &Value::from(0)).ok()?, "0"),
-    })
+}
+
+/// The value of a parameter that is left out: an option is none, and everything else is required.
+fn left_out(parameter: &DescribedParameter) -> Option<Dynamic> {
+    let is_option =
+        parameter.shape == Shape::One && matches!(parameter.ty, DescribedType::Option(_));
+    is_option.then_some(Dynamic::Option(None))
 }
 
 /// Bytes of room for what comes back in a buffer.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use peregrine::interface::{Described, DescribedProcedure, Direction};
 use peregrine::json::Bytes;
-use peregrine::{Argument, BindOptions, Dynamic, GenericClient, Limit, Out, Wait};
+use peregrine::{Argument, BindOptions, CallError, Dynamic, GenericClient, Kind, Limit, Out, Wait};
 use serde_json::{Map, Value, json};
 
 use self::arguments::{Given, Place, Target};
@@ -29,30 +29,22 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     let saved = call.interface.as_deref().map(saved::read).transpose()?;
     let ready = saved.as_ref().map(|described| Given::read(described, call)).transpose()?;
     let begun = Instant::now();
-    let client = match saved {
-        Some(described) => {
-            let needed = ready.as_ref().map_or(0, |given| given.message_bytes);
-            GenericClient::bind_as(&call.address, described, &options(needed))?
+    let (bound, mut given) = match (saved, ready) {
+        (Some(described), Some(given)) => {
+            (Bound::as_described(call, described, given.message_bytes)?, given)
         }
-        None => GenericClient::bind_with(&call.address, &options(0))?,
-    };
-    let mut given = match ready {
-        Some(given) => given,
-        None => Given::read(client.described(), call)?,
-    };
-    // Room for what comes back is room in every message.
-    let client = match call.interface {
-        None if given.message_bytes > peregrine::limits::MESSAGE_BYTES => {
-            let described = client.described().clone();
-            GenericClient::bind_as(&call.address, described, &options(given.message_bytes))?
+        _ => {
+            let client = GenericClient::bind_with(&call.address, &options(0))?;
+            let given = Given::read(client.described(), call)?;
+            (Bound::enlarged(call, client, given.message_bytes)?, given)
         }
-        _ => client,
     };
+    let Bound { client, refused } = bound;
     let client = match call.timeout {
         Some(limit) => client.with_limit(Limit::Within(limit)),
         None => client,
     };
-    let bound = begun.elapsed();
+    let bind = begun.elapsed();
     if format == Format::Human {
         given.notes.iter().for_each(output::tell);
     }
@@ -65,7 +57,12 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     let told = json!({
         "path": path,
         "took_ns": output::whole_ns(took),
-        "bind_ns": output::whole_ns(bound),
+        "bind_ns": output::whole_ns(bind),
+    });
+    let made = made.map_err(|error| match refused {
+        // The refusal says which size is allowed.
+        Some(refused) if error.kind() == Kind::TooLarge => refused,
+        _ => error,
     });
     let result = match made.map_err(Failure::from) {
         Ok(result) => result,
@@ -83,20 +80,54 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     }
 }
 
+/// A client, and why its messages are not as large as was asked.
+struct Bound {
+    client: GenericClient,
+    refused: Option<CallError>,
+}
+
+impl Bound {
+    /// Binds by a description, with messages of this size if the server allows it.
+    fn as_described(
+        call: &Call,
+        described: Described,
+        message_bytes: usize,
+    ) -> Result<Self, CallError> {
+        let bind =
+            |bytes| GenericClient::bind_as(&call.address, described.clone(), &options(bytes));
+        match bind(message_bytes) {
+            // The size is an upper bound: the call may fit all the same.
+            Err(error) if error.kind() == Kind::TooLarge && message_bytes > 0 => {
+                Ok(Self { client: bind(0)?, refused: Some(error) })
+            }
+            bound => Ok(Self { client: bound?, refused: None }),
+        }
+    }
+
+    /// Binds again if the messages of a client must be larger.
+    fn enlarged(
+        call: &Call,
+        client: GenericClient,
+        message_bytes: usize,
+    ) -> Result<Self, CallError> {
+        match message_bytes {
+            0 => Ok(Self { client, refused: None }),
+            bytes => Self::as_described(call, client.described().clone(), bytes),
+        }
+    }
+}
+
 fn options(message_bytes: usize) -> BindOptions {
     // For one call it takes longer to find out how long to spin than to sleep once.
     let options = BindOptions::default().wait(Wait::Block);
     match message_bytes {
         0 => options,
-        bytes => options.message_bytes(bytes.max(peregrine::limits::MESSAGE_BYTES)),
+        bytes => options.message_bytes(bytes),
     }
 }
 
 /// Makes the call; what came back stands in the places of the arguments.
-fn make(
-    client: &GenericClient,
-    given: &mut Given,
-) -> Result<Result<Dynamic, Dynamic>, peregrine::CallError> {
+fn make(client: &GenericClient, given: &mut Given) -> Result<Result<Dynamic, Dynamic>, CallError> {
     let mut filled: Vec<usize> = Vec::new();
     let mut result = Dynamic::Unit;
     let mut arguments: Vec<Argument<'_>> = given

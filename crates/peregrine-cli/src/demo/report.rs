@@ -46,7 +46,7 @@ impl Report {
         output::say(format_args!(
             "\nAll of it in {seconds:.1} s; the processes and files it made are gone again.\n\
              Next: {BOLD}peregrine serve DIR{BOLD:#}, then {BOLD}peregrine describe NAME{BOLD:#} \
-             or {BOLD}peregrine call NAME read path=FILE{BOLD:#}"
+             or {BOLD}peregrine call NAME read path=FILE offset=0{BOLD:#}"
         ))
     }
 

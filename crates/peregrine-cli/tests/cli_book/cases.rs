@@ -132,21 +132,22 @@ pub(crate) static CASES: &[Case] = &[
         text: "Calls any procedure of any server: what it says of its interface is all that is needed. Arguments \
                are words (`path=hosts`), JSON (`sizes:='[1, 2]'`, or all of them in an object or an array), \
                files (`data=@photo.jpg`, `@arguments.json`) or standard input (`@-`); for a buffer that comes \
-               back, how many elements there is room for (`into=64K`). Numbers that are left out are 0, flags \
-               false, options none; which, is told. Values in JSON look as serde would have them. What comes back \
+               back, how many elements there is room for (`into=64K`). An option that is left out is none; \
+               every other parameter is required. Values in JSON look as serde would have them. What comes back \
                in buffers is shown as text or as digits (`--bytes`), or written to files as it is (`--out \
                NAME=FILE`).",
         steps: &[
-            Step { line: "call ADDRESS read path=hello", shown: &[Human, Json], ..STEP },
-            Step { line: "call files write path=note bytes=words", code: 1, ..STEP },
-            Step { line: "call files read path=hello into=3 --bytes hex", ..STEP },
+            Step { line: "call ADDRESS read path=hello offset=0", shown: &[Human, Json], ..STEP },
+            Step { line: "call files write path=note offset=0 bytes=words", code: 1, ..STEP },
+            Step { line: "call files read path=hello offset=0 into=3 --bytes hex", ..STEP },
             Step {
-                line: "call files read path=hello --out into=photos/copy",
+                line: "call files read path=hello offset=0 --out into=photos/copy",
                 shown: &[Human, Json],
                 ..STEP
             },
             Step { line: "call ADDRESS size path=nowhere", code: 1, shown: &[Human, Json], ..STEP },
             Step { line: "call files siez path=hello", code: 2, ..STEP },
+            Step { line: "call files read path=hello into=3", code: 2, ..STEP },
             Step { line: "call files size path:=7", code: 2, shown: &[Human, Json], ..STEP },
             Step { line: "call fiels size path=hello", code: 3, ..STEP },
         ],
