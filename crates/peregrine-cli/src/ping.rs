@@ -95,27 +95,33 @@ impl Interval {
     }
 }
 
-/// How long calls took, in nanoseconds.
+/// How long calls took.
 struct Times {
     calls: usize,
+    /// None if no call was completed.
+    quantiles: Option<Quantiles>,
+    took: Duration,
+}
+
+/// How long calls took, in nanoseconds.
+struct Quantiles {
     min: u64,
     median: u64,
     p90: u64,
     p99: u64,
     max: u64,
-    took: Duration,
 }
 
 impl Times {
     fn of(times: &[u64], took: Duration) -> Self {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
-        let percentile = |percent: usize| {
-            let last = sorted.len().saturating_sub(1);
-            sorted.get(last * percent / 100).copied().unwrap_or(0)
-        };
-        let [min, median, p90, p99, max] = [0, 50, 90, 99, 100].map(percentile);
-        Self { calls: times.len(), min, median, p90, p99, max, took }
+        let quantiles = sorted.len().checked_sub(1).map(|last| {
+            let [min, median, p90, p99, max] =
+                [0, 50, 90, 99, 100].map(|percent| sorted[last * percent / 100]);
+            Quantiles { min, median, p90, p99, max }
+        });
+        Self { calls: times.len(), quantiles, took }
     }
 
     fn per_s(&self) -> f64 {
@@ -126,30 +132,53 @@ impl Times {
         format!("{} of {wanted} calls were made", self.calls)
     }
 
+    /// Figures that were not measured are null.
     fn to_json(&self) -> Value {
+        let quantile = |of: fn(&Quantiles) -> u64| self.quantiles.as_ref().map(of);
         json!({
             "calls": self.calls,
-            "min_ns": self.min,
-            "median_ns": self.median,
-            "p90_ns": self.p90,
-            "p99_ns": self.p99,
-            "max_ns": self.max,
-            "per_s": self.per_s(),
+            "min_ns": quantile(|one| one.min),
+            "median_ns": quantile(|one| one.median),
+            "p90_ns": quantile(|one| one.p90),
+            "p99_ns": quantile(|one| one.p99),
+            "max_ns": quantile(|one| one.max),
+            "per_s": self.quantiles.as_ref().map(|_| self.per_s()),
             "took_ns": whole_ns(self.took),
         })
     }
 
     fn to_text(&self) -> String {
+        let Some(Quantiles { min, median, p99, max, .. }) = self.quantiles else {
+            return "no call was completed, so there are no times".to_owned();
+        };
         let text = |ns: u64| nanoseconds(ns as f64);
         let calls = if self.calls == 1 { "call" } else { "calls" };
         format!(
             "{} {calls}: min {}  median {BOLD}{}{BOLD:#}  p99 {}  max {}  ({:.0} per s)",
             self.calls,
-            text(self.min),
-            text(self.median),
-            text(self.p99),
-            text(self.max),
+            text(min),
+            text(median),
+            text(p99),
+            text(max),
             self.per_s(),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_completed_call_there_are_no_times() {
+        let none = Times::of(&[], Duration::from_secs(1));
+        assert!(!none.to_text().contains("ns"), "{}", none.to_text());
+        let told = none.to_json();
+        for key in ["min_ns", "median_ns", "p90_ns", "p99_ns", "max_ns", "per_s"] {
+            assert!(told[key].is_null(), "{told}");
+        }
+        let one = Times::of(&[7], Duration::from_secs(1));
+        assert!(one.to_text().starts_with("1 call: min 7 ns"), "{}", one.to_text());
+        assert_eq!(one.to_json()["max_ns"], 7);
     }
 }
