@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use peregrine::{ExportOptions, Server, StopHandle, directory};
+use peregrine::{Address, Endpoint, ExportOptions, Server, StopHandle, directory};
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use serde_json::json;
 use signal_hook::consts::SIGTERM;
@@ -49,8 +49,8 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     if interrupt.signal().is_some() {
         server.stop_handle().stop();
     }
-    let addresses = server.addresses().iter().map(|endpoint| format!("{endpoint}/{name}"));
-    let addresses: Vec<String> = addresses.collect();
+    let addresses: Vec<String> =
+        server.addresses().iter().map(|endpoint| address_at(endpoint, &name)).collect();
     let process = std::process::id();
     match format {
         Format::Json | Format::Ndjson => output::print(json!({
@@ -101,6 +101,12 @@ fn mind(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Interrupt, Fa
         }
     };
     Interrupt::mind(terms, first, || "procedures still ran, and were not waited for".to_owned())
+}
+
+/// Returns the address of a name at an endpoint, such as `tcp:files@192.0.2.7:7000`.
+fn address_at(endpoint: &Endpoint, name: &str) -> String {
+    let text = format!("{endpoint}/{name}");
+    text.parse::<Address>().map_or(text, |address| address.to_string())
 }
 
 /// Where the name stands.

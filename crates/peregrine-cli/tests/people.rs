@@ -25,7 +25,7 @@ fn seen(place: &Place, arguments: &[&str], columns: u16) -> Seen {
 const SHOWN: [(&[&str], i32); 18] = [
     (&["list"], 0),
     (&["describe", "files"], 0),
-    (&["call", "files", "read", "path=hello"], 0),
+    (&["call", "files", "read", "path=hello", "offset=0"], 0),
     (&["call", "files", "size", "path=none"], 1),
     (&["call", "files", "raed", "path=hello"], 2),
     (&["explain", "files"], 0),
@@ -278,7 +278,7 @@ fn near_names_are_those_of_the_server_that_was_asked() {
     let (_server, ready) = place.serve_files(&["--listen", "127.0.0.1:0"]);
     for address in ready["addresses"].as_array().unwrap() {
         let address = address.as_str().unwrap();
-        let wrong = address.replace("/files", "/fiels");
+        let wrong = address.replace("files@", "fiels@");
         let (code, said) = place.json(&["ping", &wrong]);
         assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()), "{said}");
         assert_eq!(said["error"]["suggestions"], serde_json::json!([address]));

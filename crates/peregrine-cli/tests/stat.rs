@@ -68,7 +68,7 @@ impl Place {
 
     /// The server itself, at each address where it listens.
     fn places(&self) -> Vec<String> {
-        let place = |address: &String| address.rsplit_once('/').unwrap().0.replacen(':', ":@", 1);
+        let place = |address: &String| address.replacen("files@", "@", 1);
         self.addresses.iter().map(place).collect()
     }
 

@@ -5,7 +5,7 @@
 //! scheme   = "local" | "eth" | "udp" | "tcp"
 //! target   = name ["@" host [":" port]]
 //!          | "@" host [":" port]                 (not after "local:": the server itself)
-//!          | host ":" port "/" name              (not after "local:")
+//!          | host ":" port "/" name              (after "eth:", "udp:" or "tcp:"; never printed)
 //! host     = host name | IPv4 address | "[" IPv6 address "]"
 //! ```
 //!
@@ -44,20 +44,21 @@ pub struct Place {
 /// | `files@fs.example.org` | the server on that machine, at port [7193](Place::DEFAULT_PORT) |
 /// | `files@fs.example.org:7000` | the same at another port |
 /// | `local:files` | on this machine, by shared memory and nothing else |
-/// | `tcp:files@fs.example.org:7000`, `tcp:fs.example.org:7000/files` | by TCP and nothing else |
+/// | `tcp:files@fs.example.org:7000` | by TCP and nothing else |
 /// | `@fs.example.org`, `@fs.example.org:7000` | the server there, which [tells](crate::tells) of itself |
 /// | `udp:`..., `eth:`... | the same by UDP, and by raw Ethernet to a server that tells at that UDP address where it is on the link |
 ///
 /// ```
 /// use peregrine::{Address, PathKind};
 ///
-/// let address: Address = "tcp:fs.example.org:7000/files".parse()?;
+/// let address: Address = "tcp:files@fs.example.org:7000".parse()?;
 /// assert_eq!((address.name(), address.path()), ("files", Some(PathKind::Tcp)));
-/// assert_eq!(address, "tcp:files@fs.example.org:7000".parse()?);
 /// let error = "tcp:fs.example.org/files".parse::<Address>().unwrap_err();
-/// assert!(error.to_string().contains("expected `@HOST`, `:PORT/NAME` or the end at `/files`"));
+/// assert!(error.to_string().contains("expected `@HOST` or the end at `/files`"));
 /// # Ok::<(), peregrine::CallError>(())
 /// ```
+///
+/// With a scheme, `HOST:PORT/NAME` is read as `NAME@HOST:PORT`, which is how an address is printed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
     path: Option<PathKind>,
@@ -201,9 +202,10 @@ impl<'a> Cursor<'a> {
     fn address(&mut self) -> Result<Address, CallError> {
         let path = self.scheme();
         if path.is_some_and(|path| path != PathKind::Local) && self.begins_with_place() {
+            let begin = self.at;
             let place = Some(self.place()?);
             if !self.eat("/") {
-                return Err(self.expected("`/NAME`"));
+                return Err(Self { text: self.text, at: begin }.expected("`NAME@HOST:PORT`"));
             }
             return Ok(Address { path, name: self.name()?, place });
         }
@@ -349,7 +351,7 @@ impl FromStr for Address {
             (_, _, "") => Ok(address),
             // A host that was taken for a name.
             (Some(path), None, _) if *path != PathKind::Local => {
-                Err(cursor.expected("`@HOST`, `:PORT/NAME` or the end"))
+                Err(cursor.expected("`@HOST` or the end"))
             }
             _ => Err(cursor.expected("nothing more")),
         }
@@ -468,6 +470,7 @@ mod tests {
         }
         let one = address("tcp:[2001:db8::7]:80/n");
         assert_eq!(one, address("tcp:n@[2001:db8::7]:80"));
+        assert_eq!(one.to_string(), "tcp:n@[2001:db8::7]:80");
         let place = one.place().unwrap();
         assert_eq!((place.host(), place.port()), ("2001:db8::7", 80));
         assert_eq!(one.path(), Some(PathKind::Tcp));
@@ -524,10 +527,10 @@ mod tests {
             ("local:a:7", "expected the end at `:7` (column 8)"),
             ("tcp:", "expected a host at the end (column 5)"),
             ("tcp::7/n", "expected a host at `:7/n` (column 5)"),
-            ("tcp:host/files", "expected `@HOST`, `:PORT/NAME` or the end at `/files` (column 9)"),
+            ("tcp:host/files", "expected `@HOST` or the end at `/files` (column 9)"),
             ("tcp:host:/files", "expected a port from 0 to 65535 at `/files` (column 10)"),
             ("tcp:host:65536/f", "expected a port from 0 to 65535 at `65536/f` (column 10)"),
-            ("tcp:host:7", "expected `/NAME` at the end (column 11)"),
+            ("tcp:host:7", "expected `NAME@HOST:PORT` at `host:7` (column 5)"),
             ("tcp:host:7/", "expected a name at the end (column 12)"),
             ("tcp:host:7/ä", "expected a name at `ä` (column 12)"),
             ("tcp:host:7/a/b", "expected nothing more at `/b` (column 13)"),
