@@ -30,6 +30,7 @@ pub(crate) struct Counting {
     page: Arc<Page>,
     /// Its row, which only it writes to; or the one that many write to.
     thread: usize,
+    kind: ThreadKind,
     /// Groups of bindings, and exports, that its row tells of.
     groups: u64,
     exports: u64,
@@ -46,7 +47,7 @@ pub(crate) struct Counting {
 impl Counting {
     /// For this thread, which is about to serve calls.
     pub(crate) fn new(page: &Arc<Page>, kind: ThreadKind) -> Self {
-        let number = page.take_thread(kind as u64);
+        let number = page.take_thread(kind);
         let random = sys::boot_ns() | 1;
         let page = Arc::clone(page);
         // What a thread before it has told of stays told.
@@ -54,7 +55,7 @@ impl Counting {
         let (groups, exports) = (word(thread::BINDINGS), word(thread::EXPORTS));
         let (skip, weight, looked) = (0, 1, false);
         let runs = word(thread::RUNS);
-        Self { page, thread: number, groups, exports, skip, weight, random, looked, runs }
+        Self { page, thread: number, kind, groups, exports, skip, weight, random, looked, runs }
     }
 
     #[inline]
@@ -241,7 +242,7 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         if self.page.memory().is_ours() {
-            self.page.leave_thread(self.thread);
+            self.page.leave_thread(self.thread, self.kind);
         }
     }
 }

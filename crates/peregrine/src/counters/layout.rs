@@ -57,6 +57,8 @@ pub(super) mod header {
     /// Sessions, and bindings, that have no row.
     pub(crate) const SESSIONS_UNSHOWN: usize = 8;
     pub(crate) const BINDINGS_UNSHOWN: usize = 9;
+    /// Threads that share row 0, for lack of a row of their own: local, tcp, datagrams.
+    pub(crate) const THREADS_SHARED: usize = 10;
     /// Calls that their callers have given up and that still run: local, tcp, datagrams.
     pub(crate) const CAPTURED: usize = 16;
     /// Calls that wait for a thread.

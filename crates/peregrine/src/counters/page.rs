@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use super::counting::ThreadKind;
 use super::layout::{
     COUNTS, GROUP, MAGIC, PAGE_BYTES, TEXT_BYTES, VERSION, binding, binding_at, export, export_at,
     header, lane, lane_at, row, session, session_at, thread, thread_at,
@@ -177,17 +178,27 @@ impl Page {
     }
 
     /// A row for a thread; [`SHARED`] if there is none left.
-    pub(super) fn take_thread(&self, kind: u64) -> usize {
+    pub(super) fn take_thread(&self, kind: ThreadKind) -> usize {
         let mut rows = self.rows();
         let found = (0..COUNTED_THREADS).skip(1).find(|one| !rows.threads[*one]);
-        let Some(number) = found else { return SHARED };
+        let Some(number) = found else {
+            self.threads_shared(kind).fetch_add(1, Ordering::Relaxed);
+            return SHARED;
+        };
         rows.threads[number] = true;
-        self.word(thread_at(number), thread::KIND).store(kind, Ordering::Relaxed);
+        self.word(thread_at(number), thread::KIND).store(kind as u64, Ordering::Relaxed);
         number
     }
 
-    pub(super) fn leave_thread(&self, number: usize) {
-        if number != SHARED {
+    /// How many threads of a kind share a row.
+    fn threads_shared(&self, kind: ThreadKind) -> &AtomicU64 {
+        self.word(0, header::THREADS_SHARED + kind as usize - 1)
+    }
+
+    pub(super) fn leave_thread(&self, number: usize, kind: ThreadKind) {
+        if number == SHARED {
+            self.threads_shared(kind).fetch_sub(1, Ordering::Relaxed);
+        } else {
             self.word(thread_at(number), thread::KIND).store(0, Ordering::Relaxed);
             let runs = self.word(thread_at(number), thread::RUNS);
             runs.fetch_and(!u64::from(u32::MAX), Ordering::Relaxed);

@@ -81,6 +81,9 @@ fn read_once(memory: &Memory, word: impl Fn(usize) -> u64) -> Result<Stat, Unrea
         captured: core::array::from_fn(|i| word(header::CAPTURED + i)),
         sessions: word(header::SESSIONS_UNSHOWN),
         bindings: word(header::BINDINGS_UNSHOWN),
+        threads: core::array::from_fn(|i| {
+            u32::try_from(word(header::THREADS_SHARED + i)).unwrap_or(u32::MAX)
+        }),
         ..ServerStat::default()
     };
     let threads = threads(memory, &mut server);
@@ -133,7 +136,7 @@ fn threads(memory: &Memory, server: &mut ServerStat) -> Vec<Told> {
         let word = |index: usize| words[index].load(Ordering::Relaxed);
         let kind = usize::try_from(word(thread::KIND)).unwrap_or(usize::MAX);
         if let Some(count) = kind.checked_sub(1).and_then(|kind| server.threads.get_mut(kind)) {
-            *count += 1;
+            *count = count.saturating_add(1);
         }
         let WaitCounts { spun, slept } = &mut server.waits;
         for (sum, index) in [

@@ -44,8 +44,8 @@ pub struct ServerStat {
     pub age_ms: u64,
     /// When this was counted, in nanoseconds since the server's machine was started.
     pub at_ns: u64,
-    /// Threads that serve calls over shared memory, over TCP and over datagrams, those that wait for
-    /// one among them; 127 at most.
+    /// Threads that serve calls over shared memory, over TCP and over datagrams, including those that
+    /// wait for one.
     pub threads: [u32; 3],
     /// Of all that it exports, or has exported.
     pub counts: Counts,

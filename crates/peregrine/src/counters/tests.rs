@@ -160,7 +160,7 @@ fn what_has_no_row_is_counted_all_the_same() {
     assert_eq!(stat.export("nothing").unwrap().counts.calls, 2 * calls);
     assert_eq!(stat.server.counts.refused, 2);
     assert_eq!(stat.bindings[0].counts.calls, calls);
-    assert_eq!(stat.server.threads[2] as usize, COUNTED_THREADS - 1);
+    assert_eq!(stat.server.threads, [0, 0, COUNTED_THREADS as u32 + 1]);
     assert_eq!(stat.server.sessions as usize, COUNTED_SESSIONS + 3);
     assert_eq!(stat.sessions.len(), COUNTED_SESSIONS);
     assert_eq!(stat.server.bindings as usize, COUNTED_BINDINGS);
@@ -169,6 +169,11 @@ fn what_has_no_row_is_counted_all_the_same() {
     let stat = server.read();
     assert_eq!((stat.server.sessions, stat.server.bindings), (1, 0));
     assert_eq!(stat.server.counts.calls, 2 * calls);
+
+    threads.truncate(COUNTED_THREADS - 1);
+    assert_eq!(server.read().server.threads, [0, 0, COUNTED_THREADS as u32 - 1]);
+    threads.truncate(1);
+    assert_eq!(server.read().server.threads, [0, 0, 1]);
 
     let exports: Vec<_> = (0..COUNTED_EXPORTS + 3)
         .map(|number| {
