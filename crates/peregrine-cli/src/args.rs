@@ -156,7 +156,7 @@ pub(crate) enum Command {
     Doctor(Doctor),
     /// Remove what dead servers have left in the runtime directories
     Clean(Clean),
-    /// Print what makes a shell complete verbs, options and the names of exports
+    /// Print a script that makes a shell complete verbs, options, exports, procedures and parameters
     Completions {
         /// Which shell
         #[arg(value_enum)]
@@ -291,12 +291,13 @@ pub(crate) struct Call {
     #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) address: String,
     /// Which procedure: `describe` shows what there is
+    #[arg(add = ArgValueCompleter::new(completions::procedures))]
     pub(crate) procedure: String,
     /// NAME=VALUE, NAME:=JSON, NAME=@FILE, a JSON object or array, @FILE, or @- for standard input
-    #[arg(value_name = "ARGUMENT", allow_hyphen_values = false)]
+    #[arg(value_name = "ARGUMENT", allow_hyphen_values = false, add = ArgValueCompleter::new(completions::parameters))]
     pub(crate) arguments: Vec<String>,
     /// Write what comes back in a buffer to a file, as it is; `-` is standard output
-    #[arg(long, value_name = "NAME=FILE")]
+    #[arg(long, value_name = "NAME=FILE", add = ArgValueCompleter::new(completions::out_buffers))]
     pub(crate) out: Vec<String>,
     /// How bytes are shown
     #[arg(long, value_enum, default_value_t = ShownBytes::Auto)]

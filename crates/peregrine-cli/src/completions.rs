@@ -1,21 +1,56 @@
-//! `completions`: what makes a shell complete verbs, options and the names of exports.
+//! `completions`: scripts that make a shell complete verbs, options, exports, procedures and
+//! parameters.
 //!
-//! The shell asks this program for each completion, so that what is offered is what is there now.
+//! The shell runs this program for each completion, so the candidates are those that exist now. For
+//! procedures and parameters the program asks the server that the command line names.
 
-use std::ffi::OsStr;
-use std::path::Path;
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use clap::{CommandFactory as _, ValueEnum};
+use clap::{ArgMatches, CommandFactory as _, ValueEnum};
 use clap_complete::CompleteEnv;
 use clap_complete::engine::CompletionCandidate;
 use clap_complete::env::Shells;
+use peregrine::interface::{Described, DescribedParameter, DescribedProcedure, Direction};
+use peregrine::{BindOptions, GenericClient};
 use serde_json::json;
 
 use crate::args::{Arguments, Format};
 use crate::output::{self, During as _, Failure};
+use crate::{call, saved};
 
-/// By this variable a shell says that it asks.
+/// The environment variable by which a shell asks for completions.
 const VARIABLE: &str = "PEREGRINE_COMPLETE";
+/// How long a completion waits for a server to describe its interface.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Bash splits words at `:`, `=` and `@`, which addresses and arguments contain. The script joins
+/// them again, and leaves out of each reply what bash does not replace.
+const BASH: &str = r#"_peregrine_complete() {
+    local line="${COMP_LINE:0:COMP_POINT}" words=() piece rest i
+    for (( i = 0; i <= COMP_CWORD; i++ )); do
+        rest="${line#"${line%%[![:space:]]*}"}"
+        piece="${COMP_WORDS[i]}"
+        (( i == COMP_CWORD )) && piece="$rest"
+        if (( i == 0 )) || [[ "$rest" != "$line" ]]; then
+            words+=("$piece")
+        else
+            words[-1]+="$piece"
+        fi
+        line="${rest#"$piece"}"
+    done
+    local current="${words[-1]}"
+    mapfile -d $'\v' -t COMPREPLY < <(
+        VARIABLE=bash _CLAP_IFS=$'\v' _CLAP_COMPLETE_INDEX=$(( ${#words[@]} - 1 )) \
+            PROGRAM -- "${words[@]}" 2> /dev/null
+    )
+    COMPREPLY=("${COMPREPLY[@]#"${current%"$2"}"}")
+    if [[ "${#COMPREPLY[@]}" == 1 && "${COMPREPLY[0]}" == *[=/:] ]]; then
+        compopt -o nospace
+    fi
+}
+complete -o bashdefault -o nosort -F _peregrine_complete peregrine"#;
 
 /// A shell that can ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -49,8 +84,23 @@ pub(crate) fn answer() {
     CompleteEnv::with_factory(Arguments::command).var(VARIABLE).complete();
 }
 
-/// Prints the shell's part.
+/// Prints the script for a shell.
 pub(crate) fn run(shell: Shell, format: Format) -> Result<(), Failure> {
+    let script = match shell {
+        Shell::Bash => {
+            let quoted = format!("'{}'", program().replace('\'', r"'\''"));
+            BASH.replace("VARIABLE", VARIABLE).replace("PROGRAM", &quoted)
+        }
+        shell => script(shell)?,
+    };
+    if format.is_json() {
+        return output::print(json!({ "shell": shell.text(), "script": script }));
+    }
+    output::print(script.trim_end())
+}
+
+/// The script as `clap_complete` writes it.
+fn script(shell: Shell) -> Result<String, Failure> {
     let what = "making completions";
     let shells = Shells::builtins();
     let unknown = || Failure::local(what, "name another shell");
@@ -60,11 +110,7 @@ pub(crate) fn run(shell: Shell, format: Format) -> Result<(), Failure> {
     completer
         .write_registration(VARIABLE, "peregrine", "peregrine", &program, &mut script)
         .during(what)?;
-    let script = String::from_utf8_lossy(&script);
-    if format.is_json() {
-        return output::print(json!({ "shell": shell.text(), "script": script }));
-    }
-    output::print(script.trim_end())
+    Ok(String::from_utf8_lossy(&script).into_owned())
 }
 
 /// This program as the shell finds it: by its name if that was how it was called, or else by its
@@ -93,4 +139,124 @@ pub(crate) fn addresses(begun: &OsStr) -> Vec<CompletionCandidate> {
     names.sort();
     names.dedup();
     names.into_iter().map(CompletionCandidate::new).collect()
+}
+
+/// Procedures of the interface that the command line names.
+pub(crate) fn procedures(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(described) = Called::read().and_then(|called| called.described()) else {
+        return Vec::new();
+    };
+    let procedures = described.procedures.iter();
+    let named = procedures.map(|one| (one.name.clone(), one.docs.clone()));
+    matching(begun, named)
+}
+
+/// Parameters of the procedure that the command line names, without those that have a value.
+pub(crate) fn parameters(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(called) = Called::read() else { return Vec::new() };
+    let is_given = |one: &DescribedParameter| {
+        let given = called.arguments.iter().filter(|word| OsStr::new(word) != begun);
+        let mut names = given.filter_map(|word| word.split_once('='));
+        names.any(|(name, _)| name.strip_suffix(':').unwrap_or(name) == one.name)
+    };
+    called.assignments(begun, |_, one| !is_given(one))
+}
+
+/// Buffers that come back from the procedure that the command line names.
+pub(crate) fn out_buffers(begun: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(called) = Called::read() else { return Vec::new() };
+    called.assignments(begun, |described, one| call::is_buffer_back(described, one))
+}
+
+/// Candidates that begin with what was typed, each with the first line of its help.
+fn matching(
+    begun: &OsStr,
+    all: impl Iterator<Item = (String, String)>,
+) -> Vec<CompletionCandidate> {
+    let begun = begun.to_str().unwrap_or_default();
+    let matching = all.filter(|(text, _)| text.starts_with(begun));
+    let candidate = |(text, help): (String, String)| {
+        let help = help.lines().next().map(|line| line.to_owned().into());
+        CompletionCandidate::new(text).help(help)
+    };
+    matching.map(candidate).collect()
+}
+
+/// A `call` whose command line is being completed.
+struct Called {
+    address: Option<String>,
+    interface: Option<PathBuf>,
+    procedure: Option<String>,
+    arguments: Vec<String>,
+}
+
+impl Called {
+    /// Reads the words that the shell passes after `--`, as far as they make a call.
+    fn read() -> Option<Self> {
+        let words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").collect();
+        Self::of(words.get(1..)?)
+    }
+
+    fn of(words: &[OsString]) -> Option<Self> {
+        let command = Arguments::command().ignore_errors(true);
+        let matches = command.try_get_matches_from(words).ok()?;
+        let call: &ArgMatches = matches.subcommand_matches("call")?;
+        let text = |name: &str| call.get_one::<String>(name).cloned();
+        Some(Self {
+            address: text("address"),
+            interface: call.get_one::<PathBuf>("interface").cloned(),
+            procedure: text("procedure"),
+            arguments: call.get_many("arguments").into_iter().flatten().cloned().collect(),
+        })
+    }
+
+    /// What a saved file or the server says of the interface.
+    fn described(&self) -> Option<Described> {
+        if let Some(path) = &self.interface {
+            return saved::read(path).ok();
+        }
+        let options = BindOptions::default().bind_timeout(LIMIT);
+        let client = GenericClient::bind_with(self.address.as_ref()?, &options).ok()?;
+        Some(client.described().clone())
+    }
+
+    /// `NAME=` for parameters of the procedure.
+    fn assignments(
+        &self,
+        begun: &OsStr,
+        is_offered: impl Fn(&Described, &DescribedParameter) -> bool,
+    ) -> Vec<CompletionCandidate> {
+        let Some(described) = self.described() else { return Vec::new() };
+        let name = self.procedure.as_deref().unwrap_or_default();
+        let found = call::find_procedure(&described, name);
+        let Some((_, DescribedProcedure { parameters, .. })) = found else { return Vec::new() };
+        let offered = parameters.iter().filter(|one| is_offered(&described, one));
+        // What must be given comes before the room for what comes back.
+        let (back, given): (Vec<_>, Vec<_>) =
+            offered.partition(|one| one.direction == Direction::Out);
+        let named = given.into_iter().chain(back);
+        let named = named.map(|one| (format!("{}=", one.name), described.parameter_text(one)));
+        matching(begun, named)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_read_as_far_as_it_is_written() {
+        let called = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            Called::of(&words)
+        };
+        assert!(called("peregrine ping files").is_none());
+        let one = called("peregrine call --timeout 2s tcp:files@h:7 re").unwrap();
+        assert_eq!(one.address.as_deref(), Some("tcp:files@h:7"));
+        assert_eq!(one.procedure.as_deref(), Some("re"));
+        let one = called("peregrine --format json call files read path=x off --out in").unwrap();
+        assert_eq!(one.arguments, ["path=x", "off"]);
+        let one = called("peregrine call --interface saved.rs files ").unwrap();
+        assert_eq!(one.interface.as_deref(), Some(Path::new("saved.rs")));
+    }
 }

@@ -450,10 +450,8 @@ fn ctrl_c_ends_a_doctor_with_all_that_it_made() {
     }
 }
 
-#[test]
-fn a_shell_completes_verbs_options_and_names() {
-    let place = Place::new();
-    let _server = place.serve(&["--name", "archive-of-files"]);
+/// Starts bash, with the completions of this program.
+fn completing_shell(place: &Place) -> Terminal {
     let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
     let mut shell = Command::new("bash");
     shell.args(["--norc", "--noprofile", "-i"]).env_clear();
@@ -464,6 +462,14 @@ fn a_shell_completes_verbs_options_and_names() {
     let terminal = Terminal::start(shell, 40, 100);
     terminal.until("$ ");
     terminal.write("source <(peregrine completions bash)\n");
+    terminal
+}
+
+#[test]
+fn a_shell_completes_verbs_options_and_names() {
+    let place = Place::new();
+    let _server = place.serve(&["--name", "archive-of-files"]);
+    let terminal = completing_shell(&place);
     terminal.write("peregrine pi\t");
     terminal.until("peregrine ping");
     terminal.write("arch\t");
@@ -474,8 +480,34 @@ fn a_shell_completes_verbs_options_and_names() {
     terminal.until("--wait block");
     terminal.write("-c 3\n");
     terminal.until("3 calls: min");
-    terminal.write("exit\n");
+    terminal.write("peregrine ping local:arch\t");
+    terminal.until("peregrine ping local:archive-of-files");
+    terminal.write("\nexit\n");
     assert_eq!(terminal.end().code, 0);
+}
+
+#[test]
+fn a_shell_completes_procedures_and_parameters_of_a_running_server() {
+    let place = Place::new();
+    let (_server, ready) = place.serve_files(&["--listen", "tcp:127.0.0.1:0"]);
+    let address = ready["addresses"][0].as_str().unwrap();
+    for address in ["files", address] {
+        let terminal = completing_shell(&place);
+        terminal.write(&format!("peregrine call {address} re\t"));
+        terminal.until(&format!("{address} read "));
+        terminal.write("pa\t");
+        terminal.until("read path=");
+        terminal.write("hello of\t");
+        terminal.until("path=hello offset=");
+        terminal.write("0 --out in\t");
+        terminal.until("offset=0 --out into=");
+        terminal.write("copied\n");
+        terminal.until("copied");
+        terminal.write("exit\n");
+        assert_eq!(terminal.end().code, 0);
+        assert_eq!(fs::read(place.path("copied")).unwrap(), b"hello");
+        fs::remove_file(place.path("copied")).unwrap();
+    }
 }
 
 #[test]

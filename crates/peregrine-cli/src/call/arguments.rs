@@ -113,10 +113,7 @@ impl Given {
         for one in &call.out {
             let (name, path) = split(one, "--out", "NAME=FILE")?;
             let parameter = &procedure.parameters[find(procedure, name)?];
-            let raw = matches!(parameter.direction, Direction::Out | Direction::InOut)
-                && parameter.shape == Shape::Buffer
-                && described.plain_bytes(&parameter.ty).is_some();
-            if !raw {
+            if !is_buffer_back(described, parameter) {
                 return Err(usage(format!("`{name}` is no buffer that comes back")));
             }
             given.files.push(Target::new(name, path)?);
@@ -198,10 +195,7 @@ fn procedure<'a>(
     described: &'a Described,
     name: &str,
 ) -> Result<(u32, &'a DescribedProcedure), Failure> {
-    // `Interface.procedure` is as good.
-    let own = name.strip_prefix(&*described.name).and_then(|rest| rest.strip_prefix('.'));
-    let found = described.procedure(name).or_else(|| described.procedure(own?));
-    found.ok_or_else(|| {
+    find_procedure(described, name).ok_or_else(|| {
         let names = || described.procedures.iter().map(|one| one.name.clone());
         Failure::Usage {
             what: format!("`{}` has no procedure `{name}`", described.name),
@@ -210,6 +204,22 @@ fn procedure<'a>(
             suggestions: near(name, names()),
         }
     })
+}
+
+/// Finds a procedure by its name, or by `Interface.procedure`.
+pub(crate) fn find_procedure<'a>(
+    described: &'a Described,
+    name: &str,
+) -> Option<(u32, &'a DescribedProcedure)> {
+    let own = name.strip_prefix(&*described.name).and_then(|rest| rest.strip_prefix('.'));
+    described.procedure(name).or_else(|| described.procedure(own?))
+}
+
+/// Whether the bytes of a parameter come back, so that they can go to a file.
+pub(crate) fn is_buffer_back(described: &Described, parameter: &DescribedParameter) -> bool {
+    matches!(parameter.direction, Direction::Out | Direction::InOut)
+        && parameter.shape == Shape::Buffer
+        && described.plain_bytes(&parameter.ty).is_some()
 }
 
 /// The first of many names.

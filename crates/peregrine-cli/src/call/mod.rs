@@ -11,6 +11,7 @@ use peregrine::{Argument, BindOptions, CallError, Dynamic, GenericClient, Kind, 
 use serde_json::{Map, Value, json};
 
 use self::arguments::{Given, Place, Target};
+pub(crate) use self::arguments::{find_procedure, is_buffer_back};
 use crate::args::{Call, Format};
 use crate::interrupt::{Interrupt, Terms};
 use crate::output::{self, Failure};
