@@ -1,6 +1,6 @@
 //! The words of an A-stack against the table of `docs/PROTOCOL.md`, written once more as a model.
 
-use peregrine::fuzzing::{Debt, Seen, Word};
+use peregrine::fuzzing::{Word, WordLook, WordNotify};
 
 /// A word as the document has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,9 +62,9 @@ pub fn run(bytes: &[u8]) {
                 let (message, debt) = word.post(sequence);
                 assert_eq!(message, (sequence << 3) | 1);
                 let owed = match model {
-                    Sleep => Debt::Wake,
-                    Away => Debt::Ring,
-                    _ => Debt::Nothing,
+                    Sleep => WordNotify::Wake,
+                    Away => WordNotify::Ring,
+                    _ => WordNotify::Nothing,
                 };
                 assert_eq!(debt, owed, "{model:?}");
                 model = Posted(sequence & (u32::MAX >> 3));
@@ -72,47 +72,47 @@ pub fn run(bytes: &[u8]) {
             1 => {
                 let seen = if what & 8 == 0 { model.value() } else { given };
                 let expected = match model {
-                    Posted(_) if model.value() != seen => Seen::Posted(model.value()),
-                    Dead => Seen::Dead,
-                    _ => Seen::Nothing(model.value()),
+                    Posted(_) if model.value() != seen => WordLook::Posted(model.value()),
+                    Dead => WordLook::Dead,
+                    _ => WordLook::Nothing(model.value()),
                 };
                 assert_eq!(word.look(seen), expected);
             }
             2 => {
                 let saw = if what & 8 == 0 { model.value() } else { given };
                 let asleep = saw == 2 || saw == model.value();
-                assert_eq!(word.fall_asleep(saw), asleep);
+                assert_eq!(word.mark_asleep(saw), asleep);
                 if saw == model.value() {
                     model = Sleep;
                 }
             }
             3 => {
-                word.come();
+                word.mark_present();
                 if model == Away {
                     model = Looking;
                 }
             }
             4 => {
                 let saw = if what & 8 == 0 { model.value() } else { given };
-                assert_eq!(word.leave(saw), saw == model.value());
+                assert_eq!(word.mark_away(saw), saw == model.value());
                 if saw == model.value() {
                     model = Away;
                 }
             }
             5 => {
-                word.bury();
+                word.mark_dead();
                 if !matches!(model, Posted(_)) {
                     model = Dead;
                 }
             }
             6 => {
-                assert_eq!(word.rouse(), model == Sleep);
+                assert_eq!(word.mark_awake(), model == Sleep);
                 if model == Sleep {
                     model = Looking;
                 }
             }
             _ => {
-                word.scribble(given);
+                word.overwrite(given);
                 model = Model::of(given);
             }
         }

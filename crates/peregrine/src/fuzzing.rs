@@ -17,7 +17,7 @@ use crate::path::bind::BoundPath;
 pub use crate::device::ethernet::fuzzing::frames;
 pub use crate::path::datagram::fuzzing::Datagrams;
 use crate::path::local::fuzzing::Scripted;
-pub use crate::path::local::fuzzing::{Debt, Script, Seen, Word, answer, request};
+pub use crate::path::local::fuzzing::{Script, Word, WordLook, WordNotify, answer, request};
 use crate::protocol::stream;
 use crate::value::ByteOrder;
 

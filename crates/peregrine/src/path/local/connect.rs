@@ -226,12 +226,12 @@ impl Watched for End {
         }
         match heard {
             Some(Answer::Revoked(_)) => return Next::Rest(REST),
-            Some(Answer::Goodbye) => self.session().withdraw(),
+            Some(Answer::Goodbye) => self.session().mark_withdrawn(),
             _ if !self.session().process.ended() => {
                 self.closes.store(true, Ordering::Release);
                 return Next::Tick(MOMENT);
             }
-            _ => self.session().close(),
+            _ => self.session().mark_closed(),
         }
         self.tell()
     }
@@ -247,7 +247,7 @@ impl Watched for End {
             self.tidies.store(false, Ordering::Release);
             return Next::Sleep;
         }
-        self.session().close();
+        self.session().mark_closed();
         self.tell()
     }
 }
@@ -261,7 +261,7 @@ impl Watched for Death {
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        self.0.session().close();
+        self.0.session().mark_closed();
         self.0.tell();
         Next::Forget
     }

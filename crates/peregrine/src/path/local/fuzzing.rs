@@ -1,5 +1,5 @@
-//! What only fuzzers see of the local path: messages of the handshake, the words, and a client whose
-//! server is a script.
+//! What only fuzz targets see of the local path: messages of the handshake, words, and a client whose
+//! server plays a script.
 
 #![allow(missing_docs)]
 
@@ -8,41 +8,42 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use super::client::{ClientRegion, LocalPath};
+use super::client::LocalPath;
 use super::connect::handshake::{Answer, Request};
+use super::peer::ClientRegion;
 use super::peer::session::Session;
-use super::region::word::{self, Look, Owed};
+use super::region::word::{self, Look, Notify};
 use super::region::{HEADER_BYTES, RegionLayout};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::error::CallError;
 use crate::sys::{Memory, Process, Seqpacket};
 use crate::value::Space;
 
-/// What is read from these bytes, written again; `None` if they are no request.
+/// Reads a request and writes it again. Returns `None` if the bytes are not a request.
 pub fn request(bytes: &[u8]) -> Option<Vec<u8>> {
     Request::from_bytes(bytes).ok().map(|request| request.to_bytes())
 }
 
-/// What is read from these bytes, written again; `None` if they are no answer.
+/// Reads an answer and writes it again. Returns `None` if the bytes are not an answer.
 pub fn answer(bytes: &[u8]) -> Option<Vec<u8>> {
     Answer::from_bytes(bytes).ok().map(|answer| answer.to_bytes())
 }
 
-/// A word of an A-stack, and everything that is ever done to one.
+/// A word of an A-stack, with all operations on words.
 #[derive(Debug, Default)]
 pub struct Word(AtomicU32);
 
-/// What a poster owes.
+/// What a poster must do so that the waiter notices its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Debt {
+pub enum WordNotify {
     Nothing,
     Wake,
     Ring,
 }
 
-/// What a waiter sees.
+/// What a word shows to its waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
+pub enum WordLook {
     Nothing(u32),
     Posted(u32),
     Dead,
@@ -53,61 +54,61 @@ impl Word {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// As a peer may do at any time.
-    pub fn scribble(&self, value: u32) {
+    /// Overwrites the word, as a peer may do at any time.
+    pub fn overwrite(&self, value: u32) {
         self.0.store(value, Ordering::SeqCst);
     }
 
-    pub fn post(&self, sequence: u32) -> (u32, Debt) {
-        let message = word::posted(sequence);
-        let debt = match word::post(&self.0, message) {
-            Owed::Nothing => Debt::Nothing,
-            Owed::Wake => Debt::Wake,
-            Owed::Ring => Debt::Ring,
+    pub fn post(&self, sequence: u32) -> (u32, WordNotify) {
+        let id = word::posted(sequence);
+        let notify = match word::post(&self.0, id) {
+            Notify::Nothing => WordNotify::Nothing,
+            Notify::Wake => WordNotify::Wake,
+            Notify::Ring => WordNotify::Ring,
         };
-        (message, debt)
+        (id, notify)
     }
 
-    pub fn look(&self, seen: u32) -> Seen {
-        match word::look(&self.0, seen) {
-            Look::Nothing(value) => Seen::Nothing(value),
-            Look::Posted(message) => Seen::Posted(message),
-            Look::Dead => Seen::Dead,
+    pub fn look(&self, last: u32) -> WordLook {
+        match word::look(&self.0, last) {
+            Look::Nothing(value) => WordLook::Nothing(value),
+            Look::Posted(id) => WordLook::Posted(id),
+            Look::Dead => WordLook::Dead,
         }
     }
 
-    pub fn fall_asleep(&self, value: u32) -> bool {
-        word::fall_asleep(&self.0, value)
+    pub fn mark_asleep(&self, value: u32) -> bool {
+        word::mark_asleep(&self.0, value)
     }
 
-    pub fn come(&self) {
-        word::come(&self.0);
+    pub fn mark_present(&self) {
+        word::mark_present(&self.0);
     }
 
-    pub fn leave(&self, value: u32) -> bool {
-        word::leave(&self.0, value)
+    pub fn mark_away(&self, value: u32) -> bool {
+        word::mark_away(&self.0, value)
     }
 
-    pub fn bury(&self) {
-        word::bury(&self.0);
+    pub fn mark_dead(&self) {
+        word::mark_dead(&self.0);
     }
 
-    pub fn rouse(&self) -> bool {
-        word::rouse(&self.0)
+    pub fn mark_awake(&self) -> bool {
+        word::mark_awake(&self.0)
     }
 }
 
-/// The server's side of one A-stack, on which the next reply lies ready.
+/// The server's side of one A-stack, on which the next reply is ready.
 #[derive(Debug)]
 pub struct Script {
     memory: Memory,
     layout: RegionLayout,
-    /// Nobody reads what the client says.
+    /// Keeps the client's socket connected. Its messages are not read.
     _socket: Seqpacket,
 }
 
 impl Script {
-    /// The reply to the next calls: header and message as they are, whatever they say.
+    /// Sets the reply to the next calls: the bytes of its header and of its message, valid or not.
     pub fn answer(&self, header: &[u8], message: &[u8]) {
         let reply = self.layout.reply_word(0);
         let part = |at, bytes| self.memory.space().part(at, bytes).unwrap_or(Space::none());
@@ -117,7 +118,7 @@ impl Script {
         let _ = space.write(0, &message[..message.len().min(space.len())]);
     }
 
-    /// Posts the reply to a call that is about to be made; it does not ring.
+    /// Posts the reply to a call that is about to be made, and that will not ring.
     fn post(&self) {
         let (call, reply) = (self.layout.call_word(0), self.layout.reply_word(0));
         let word = self.memory.word(call);
@@ -130,7 +131,7 @@ impl Script {
     }
 }
 
-/// The real path to a script, which answers each call the moment before it is made.
+/// The local path to a script, which posts the reply to each call just before the call is made.
 pub(crate) struct Scripted {
     pub(crate) path: LocalPath,
     script: Arc<Script>,

@@ -1,3 +1,215 @@
-//! What a client keeps for each server process. All bindings to that process share it.
+//! What a client keeps for each server process. All bindings to that process share it: the session, the
+//! region, and the A-stacks in it.
 
 pub(crate) mod session;
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::io;
+use std::sync::Arc;
+
+use self::session::Session;
+use super::client::wait::WaitEnd;
+use super::region::RegionLayout;
+use super::region::chunks::StoreMode;
+use super::region::slots::NextSlot;
+use super::region::word::{self, Look, posted};
+use crate::call::Frames;
+use crate::error::{CallError, Executed, Kind};
+use crate::limits;
+use crate::sys::{self, Memory};
+
+/// The A-stacks of a session, as the client uses them.
+#[derive(Debug)]
+pub(crate) struct ClientRegion {
+    pub(super) memory: Arc<Memory>,
+    layout: RegionLayout,
+    pub(super) astacks: Box<[ClientAstack]>,
+    pub(crate) session: Session,
+    pub(crate) frames: Arc<Frames>,
+    /// Whether memory was used that is to be given back when it becomes idle.
+    untidy: AtomicBool,
+}
+
+/// What only the client knows of an A-stack. Only the call that has taken its frame uses it, so that the
+/// atomic accesses cost no more than plain ones.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct ClientAstack {
+    /// The offsets of the call line and of the reply line.
+    pub(super) call_at: usize,
+    pub(super) reply_at: usize,
+    /// The sequence number of the last call.
+    pub(super) sequence: AtomicU32,
+    /// The last reply word that was taken.
+    pub(super) last_reply: AtomicU32,
+    /// The processors on which the server's thread and the caller last ran.
+    pub(super) server_cpu: AtomicU32,
+    pub(super) client_cpu: AtomicU32,
+    /// How many rounds of [tidying](ClientRegion::tidy) will pass before the memory of large messages is
+    /// given back.
+    keep_rounds: AtomicU32,
+    /// Where the next large message of each direction begins. The slot of the reply is 0 if the last
+    /// reply was small.
+    pub(super) next_call: NextSlot,
+    pub(super) next_reply: NextSlot,
+    pub(super) store_mode: StoreMode,
+}
+
+impl ClientRegion {
+    /// Uses a region that the server sent. `active` of its A-stacks are in use from now on.
+    pub(crate) fn new(
+        memory: Memory,
+        layout: RegionLayout,
+        session: Session,
+        active: u32,
+    ) -> io::Result<Self> {
+        if memory.len() < layout.region_bytes() {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let memory = Arc::new(memory);
+        let frames = Arc::new(Frames::new(Arc::clone(&memory), layout.frames(), active));
+        let astack = |index| ClientAstack {
+            call_at: layout.call_word(index),
+            reply_at: layout.reply_word(index),
+            sequence: AtomicU32::new(0),
+            last_reply: AtomicU32::new(word::AWAY),
+            server_cpu: AtomicU32::new(u32::MAX),
+            client_cpu: AtomicU32::new(sys::current_cpu()),
+            keep_rounds: AtomicU32::new(0),
+            next_call: NextSlot::default(),
+            next_reply: NextSlot::default(),
+            store_mode: StoreMode::default(),
+        };
+        let astacks = (0..layout.count).map(astack).collect();
+        Ok(Self { memory, layout, astacks, session, frames, untidy: AtomicBool::new(false) })
+    }
+
+    /// Wakes all callers because the session has ended. The session must be marked as ended before.
+    pub(crate) fn wake_all(&self) {
+        // Only A-stacks in use: reading the words of others would allocate their memory. A caller that
+        // puts another one into use later sees that the session has ended.
+        for index in 0..self.frames.active() {
+            let reply = self.memory.word(self.layout.reply_word(index));
+            word::mark_dead(reply);
+            sys::futex_wake(reply);
+        }
+    }
+
+    /// Returns the size in bytes of the largest message that an A-stack holds.
+    pub(crate) const fn message_bytes(&self) -> usize {
+        self.layout.bytes
+    }
+
+    /// Notes that memory of an A-stack will have to be given back: a large message uses it, or the A-stack
+    /// is in use only for as long as there are many callers.
+    #[cold]
+    pub(super) fn note_large(&self, index: u32) {
+        self.astacks[index as usize].keep_rounds.store(2, Ordering::Relaxed);
+        self.untidy.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether there is memory to be given back later.
+    #[inline]
+    pub(crate) fn is_untidy(&self) -> bool {
+        self.untidy.load(Ordering::Relaxed)
+    }
+
+    /// Gives back memory that was not used since the previous round. Returns whether there is more.
+    pub(crate) fn tidy(&self) -> bool {
+        self.untidy.store(false, Ordering::Relaxed);
+        let before = self.frames.active();
+        self.frames.reclaim(&|index| self.is_released(index));
+        self.frames.shrink(&|index| {
+            self.memory.release(self.layout.call_word(index), self.layout.end_of(index));
+        });
+        self.frames.each_free(&|index| {
+            let astack = &self.astacks[index as usize];
+            let rounds = astack.keep_rounds.load(Ordering::Relaxed);
+            astack.keep_rounds.store(rounds.saturating_sub(1), Ordering::Relaxed);
+            if rounds == 1 {
+                astack.next_call.reset();
+                astack.next_reply.reset();
+                let kept = limits::ASTACK_BYTES_KEPT;
+                self.memory.release(astack.call_at + kept, astack.reply_at);
+                self.memory.release(astack.reply_at + kept, self.layout.taken_word(index));
+            }
+        });
+        let is_kept = |astack: &ClientAstack| astack.keep_rounds.load(Ordering::Relaxed) > 0;
+        before > limits::ASTACKS && self.frames.active() > limits::ASTACKS
+            || self.astacks.iter().any(is_kept)
+    }
+
+    /// Returns whether the server no longer uses an A-stack whose call was given up.
+    pub(super) fn is_released(&self, frame: u32) -> bool {
+        let astack = &self.astacks[frame as usize];
+        let reply = self.memory.word(self.layout.reply_word(frame));
+        match word::look(reply, astack.last_reply.load(Ordering::Relaxed)) {
+            Look::Posted(late) => {
+                // The next call must not take this late reply for its own. Nor may a later call that
+                // gets the same number, after numbers have wrapped, count as given up.
+                astack.last_reply.store(late, Ordering::Relaxed);
+                self.given_up_word(frame).store(word::AWAY, Ordering::Relaxed);
+                true
+            }
+            Look::Dead => true,
+            Look::Nothing(_) => {
+                let last = posted(astack.sequence.load(Ordering::Relaxed));
+                // The client has taken the reply, but it said that the call may have run, or was invalid.
+                if astack.last_reply.load(Ordering::Relaxed) == last {
+                    return true;
+                }
+                self.check_words(frame, last);
+                !self.session.is_alive()
+            }
+        }
+    }
+
+    /// Returns the error of call `id`, whose wait ended without a reply. Gives the call up.
+    #[cold]
+    pub(super) fn no_reply(&self, index: u32, id: u32, end: WaitEnd) -> CallError {
+        if end == WaitEnd::Late && self.session.is_alive() {
+            self.given_up_word(index).store(id, Ordering::Relaxed);
+            return CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered");
+        }
+        // If the session is alive, the wait ended because a word has a value that neither side writes.
+        self.session.mark_corrupted();
+        self.session.failure(self.was_taken(index, id))
+    }
+
+    /// Ends the session if the reply to call `id` can no longer come. A server changes a call word only
+    /// after it has posted the reply. If the call word has another value and there is no reply, a stray
+    /// write has overwritten one of the two words.
+    #[cold]
+    pub(super) fn check_words(&self, index: u32, id: u32) {
+        let astack = &self.astacks[index as usize];
+        // SYNC: astack-reply. The server posts the reply before it changes the call word.
+        if self.memory.word(astack.call_at).load(Ordering::Acquire) == id {
+            return;
+        }
+        let reply = self.memory.word(astack.reply_at);
+        if !matches!(word::look(reply, astack.last_reply.load(Ordering::Relaxed)), Look::Posted(_))
+        {
+            self.session.mark_corrupted();
+        }
+    }
+
+    /// Returns whether the server has written that it has taken call `id`. This is certain only once the
+    /// server cannot write any more.
+    #[cold]
+    pub(super) fn was_taken(&self, index: u32, id: u32) -> bool {
+        self.memory.word(self.layout.taken_word(index)).load(Ordering::Acquire) == id
+    }
+
+    /// Returns the word that names the last call that was given up. It needs no order with other memory,
+    /// because the server may see it late.
+    fn given_up_word(&self, index: u32) -> &AtomicU32 {
+        self.memory.word(self.layout.given_up_word(index))
+    }
+
+    /// Returns the progress words of the call and of the reply.
+    pub(super) fn progress_words(&self, index: u32) -> [&AtomicU32; 2] {
+        let layout = &self.layout;
+        [layout.progress_word(index), layout.reply_progress_word(index)]
+            .map(|at| self.memory.word(at))
+    }
+}

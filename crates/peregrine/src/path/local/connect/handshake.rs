@@ -1,7 +1,7 @@
-//! What client and server say on the session's socket: hello and bind, describe, ring, goodbye.
+//! The messages on the socket of a session: bind, unbind, describe, ring, goodbye and others.
 //!
-//! Each message is one `SOCK_SEQPACKET` record in native byte order (the peer is on this
-//! machine), written and read by the same cursors as any head. See `docs/PROTOCOL.md`.
+//! Each message is one `SOCK_SEQPACKET` record in native byte order, because the peer is on this machine. It
+//! is written and read by the same cursors as the head of a call. See `docs/PROTOCOL.md`.
 
 use crate::error::{CallError, Kind, Phase};
 use crate::interface::Description;
@@ -11,66 +11,67 @@ use crate::value::{Invalid, Overflow, Reader, Space, Value, Window, Writer};
 
 /// The first word of every request: "PRG" and the protocol's generation.
 const MAGIC: u32 = u32::from_be_bytes(*b"PRG\x01");
-/// The version of region and handshake; different ones do not talk.
+/// The version of region and handshake. Both sides must have the same one.
 pub(crate) const VERSION: u32 = 4;
-/// What a client shows of a session that it has, to bind in it: nobody else can guess it.
+/// A secret number of a session. A client shows it to bind in that session.
 pub(crate) type Token = [u8; 16];
 
-/// What a client says.
+/// A message of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// Bind me to this export, in a session that we have or in a new one.
+    /// Binds to the export, in an existing session or in a new one.
     Bind(Bind),
-    /// I have no further use for this binding.
+    /// Ends a binding.
     Unbind(u32),
-    /// Tell me what you export.
+    /// Asks for the description of the export.
     Describe,
-    /// A call is posted on this A-stack, and nobody looks.
+    /// Says that a call is posted on an A-stack that no thread polls.
     Ring(u32),
-    /// Show me what you have counted.
+    /// Asks for the server's counters.
     Count,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bind {
-    /// Identity of the client's interface; `None` binds to whatever is there.
+    /// The identity of the client's interface. `None` binds to any interface.
     pub(crate) digest: Option<[u8; 16]>,
-    /// A-stacks that a new session should have, and bytes of the largest message.
+    /// The number of A-stacks of a new session, and the size of the largest message in bytes.
     pub(crate) count: u32,
     pub(crate) bytes: u64,
-    /// Sessions with this process that the client has, at most [`limits::TOKENS_MAX`].
+    /// Existing sessions of the two processes: at most [`limits::TOKENS_MAX`].
     pub(crate) sessions: Vec<Token>,
 }
 
-/// What a server says.
+/// A message of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Bound: in which session, and the region's layout. Beside a new session's answer comes its
-    /// region, and the socket is that session's from now on.
+    /// Grants a binding. If the session is new, the descriptor of its region comes with this message, and
+    /// the socket belongs to that session from now on.
     Bound(Bound),
-    /// No, and why: a kind and a text.
+    /// Refuses a request.
     Refused { kind: u32, text: String },
-    /// The interface that is exported.
+    /// Describes the exported interface.
     Description(Description),
-    /// The session ends, and no call is taken any more.
+    /// Ends the session: the server takes no more calls.
     Goodbye,
-    /// The export of this binding was withdrawn: its calls are refused from now on.
+    /// Says that the export of a binding was withdrawn. Its calls are refused from now on.
     Revoked(u32),
-    /// The server's counters, in so many bytes of memory that come beside it, to be read only.
+    /// Has the size in bytes of the server's counters. The descriptor of their memory comes with this
+    /// message, for reading only.
     Counters(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bound {
-    /// Differs between incarnations of a server.
+    /// Differs each time the server starts.
     pub(crate) epoch: u64,
     pub(crate) session: Token,
     /// The binding's number in its session.
     pub(crate) binding: u32,
     pub(crate) count: u32,
     pub(crate) bytes: u64,
-    /// How the server lays its values out: 1 little-endian, 2 big-endian. On one machine it differs
-    /// from the client's only if one of them is a program for another machine that is emulated.
+    /// The byte order of the server's values: 1 for little-endian, 2 for big-endian. It differs from the
+    /// client's only if one of the two programs runs in an emulator of another processor.
     pub(crate) representation: u32,
 }
 
@@ -123,10 +124,10 @@ impl Request {
         written.expect("requests are short")
     }
 
-    /// What a client said.
+    /// Reads a message of a client.
     ///
     /// # Errors
-    /// As a refusal to be sent back.
+    /// Returns the refusal to be sent back.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, (Kind, String)> {
         let unreadable = |invalid: Invalid| (Kind::ProtocolMismatch, invalid.to_string());
         let head = &mut Reader::new(Window::from(bytes));
@@ -135,7 +136,7 @@ impl Request {
         }
         let version = head.plain::<u32>().map_err(unreadable)?;
         if version != VERSION {
-            let text = format!("the client speaks version {version}, the server {VERSION}");
+            let text = format!("the client has protocol version {version}, the server {VERSION}");
             return Err((Kind::ProtocolMismatch, text));
         }
         let request = match head.plain::<u32>().map_err(unreadable)? {
@@ -156,7 +157,7 @@ impl Request {
 }
 
 impl Answer {
-    /// The refusal that tells a peer why.
+    /// Makes a refusal.
     pub(crate) fn refused(kind: Kind, text: impl Into<String>) -> Self {
         Self::Refused { kind: kind as u32, text: text.into() }
     }
@@ -186,14 +187,14 @@ impl Answer {
                 bytes.encode(head)
             }
         });
-        let long = || Self::refused(Kind::TooLarge, "the description is too long to be told");
+        let long = || Self::refused(Kind::TooLarge, "the description is too long for one message");
         written.unwrap_or_else(|| long().to_bytes())
     }
 
-    /// What a server said.
+    /// Reads a message of a server.
     ///
     /// # Errors
-    /// If it is no Peregrine server of this version.
+    /// If the message is not one of a Peregrine server of this version.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self, CallError> {
         let decode = |head: &mut Reader<'_>| {
             let answer = match head.plain::<u32>()? {
@@ -219,7 +220,7 @@ impl Answer {
             Ok(answer)
         };
         decode(&mut Reader::new(Window::from(bytes))).map_err(|invalid| {
-            let text = "the server's answer is not readable";
+            let text = "cannot read the server's answer";
             CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text).because(invalid)
         })
     }
@@ -244,7 +245,7 @@ impl Description {
         let (process, age_ms, bindings) = Value::decode(head)?;
         let (listens, network) = (Value::decode(head)?, Value::decode(head)?);
         let digest = Digest(digest);
-        let told = Self {
+        let description = Self {
             interface,
             version,
             digest,
@@ -256,7 +257,7 @@ impl Description {
             listens,
             network,
         };
-        Ok(told)
+        Ok(description)
     }
 }
 
@@ -265,7 +266,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_round_trip_and_foreign_ones_are_refused() {
+    fn messages_are_read_as_written_and_truncated_ones_are_refused() {
         let sessions = vec![[1; 16], [2; 16]];
         let bind = Request::Bind(Bind { digest: Some([7; 16]), count: 8, bytes: 16384, sessions });
         for request in

@@ -1,4 +1,4 @@
-//! `Session`: the client's private knowledge of whether the server still lives.
+//! `Session`: what a client privately knows about the life of a server process.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
@@ -9,72 +9,81 @@ use crate::path::local::connect::handshake::Request;
 use crate::sync::Mutex;
 use crate::sys::{Process, Seqpacket};
 
+/// The session has not ended, as far as the client knows.
 const ALIVE: u32 = 0;
+/// The server's process has ended.
 const ENDED: u32 = 1;
+/// The server has closed the socket.
 const CLOSED: u32 = 2;
+/// The server has said goodbye.
 const WITHDRAWN: u32 = 3;
-const SPOILED: u32 = 4;
+/// The region was overwritten.
+const CORRUPTED: u32 = 4;
 
 /// The socket, the server's process, and how the session ended.
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) socket: Seqpacket,
     pub(crate) process: Process,
-    /// The truth of which the words in the region are hints.
+    /// One of the constants above. It decides; the words in the region are only hints.
     state: AtomicU32,
-    /// Bindings that have gone, and of which the server has not been told yet.
-    unsaid: Mutex<Vec<u32>>,
-    /// The process whose session it is: a forked child has the socket too, and nothing to say.
+    /// Bindings that have ended, and of which the server does not know yet.
+    unbound: Mutex<Vec<u32>>,
+    /// The process that made the session. A forked child also has the socket, but must not use it.
     owner: u32,
 }
 
 impl Session {
     pub(crate) fn new(socket: Seqpacket, process: Process) -> Self {
-        let (state, unsaid) = (AtomicU32::new(ALIVE), Mutex::default());
-        Self { socket, process, state, unsaid, owner: std::process::id() }
+        let (state, unbound) = (AtomicU32::new(ALIVE), Mutex::default());
+        Self { socket, process, state, unbound, owner: std::process::id() }
     }
 
-    /// Whether nothing is known of an end.
+    /// Returns whether the session has not ended, as far as the client knows.
     #[inline]
     pub(crate) fn is_alive(&self) -> bool {
         self.state.load(Ordering::Acquire) == ALIVE
     }
 
-    /// The server said goodbye: it takes no call any more.
-    pub(crate) fn withdraw(&self) {
-        let _ = self.state.compare_exchange(ALIVE, WITHDRAWN, Ordering::AcqRel, Ordering::Relaxed);
-    }
-
-    /// The socket was closed, or the process has ended. With the process's handle one is certain
-    /// that it runs nothing any more.
-    pub(crate) fn close(&self) {
-        let state = if self.process.ended() { ENDED } else { CLOSED };
+    fn end(&self, state: u32) {
         let _ = self.state.compare_exchange(ALIVE, state, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// A word was found that neither side writes there: somebody else writes to the region, and a
-    /// reply may have been written over. Whoever waits for one gives up.
-    #[cold]
-    pub(crate) fn spoil(&self) {
-        let _ = self.state.compare_exchange(ALIVE, SPOILED, Ordering::AcqRel, Ordering::Relaxed);
+    /// Ends the session because the server said goodbye: it takes no more calls.
+    pub(crate) fn mark_withdrawn(&self) {
+        self.end(WITHDRAWN);
     }
 
-    /// Why a call is refused that was not even posted: the session had ended before it began.
+    /// Ends the session because the socket was closed or the process has ended. Only the handle of the
+    /// process proves that it runs no call any more.
+    pub(crate) fn mark_closed(&self) {
+        self.end(if self.process.ended() { ENDED } else { CLOSED });
+    }
+
+    /// Ends the session because a word has a value that neither side writes. A stray write to the region
+    /// may have overwritten a reply, so all callers give up.
+    #[cold]
+    pub(crate) fn mark_corrupted(&self) {
+        self.end(CORRUPTED);
+    }
+
+    /// Returns the error of a call that began after the session had ended. It was not posted.
     #[cold]
     pub(crate) fn refusal(&self) -> CallError {
         let error = self.failure(false);
-        let spoiled = self.state.load(Ordering::Acquire) == SPOILED;
-        let kind = if spoiled { Kind::ServerGone } else { error.kind() };
+        let corrupted = self.state.load(Ordering::Acquire) == CORRUPTED;
+        let kind = if corrupted { Kind::ServerGone } else { error.kind() };
         CallError::new(kind, Executed::No, error.detail())
     }
 
-    /// Why a call failed whose session has ended; `taken` tells whether the server had taken it.
+    /// Returns the error of a call whose session ended before its reply. `taken` says whether the server
+    /// had taken the call.
     #[cold]
     pub(crate) fn failure(&self, taken: bool) -> CallError {
         let pid = self.process.pid;
         let (kind, certain, text) = match self.state.load(Ordering::Acquire) {
             ENDED => (Kind::ServerGone, true, format!("process {pid} has ended")),
-            WITHDRAWN => (Kind::Withdrawn, true, format!("process {pid} stopped serving it")),
+            WITHDRAWN => (Kind::Withdrawn, true, format!("process {pid} has stopped serving")),
             CLOSED => (Kind::ServerGone, false, format!("process {pid} closed the session")),
             _ => (
                 Kind::BadResult,
@@ -86,35 +95,34 @@ impl Session {
         CallError::new(kind, executed, text)
     }
 
-    /// Tells the server that a binding is not used any more.
+    /// Tells the server that a binding has ended.
     pub(crate) fn unbind(&self, binding: u32) {
         if self.owner != std::process::id() {
             return;
         }
-        let mut unsaid = self.unsaid.lock();
-        unsaid.push(binding);
-        // What the socket does not hold now is said when the next one goes; all of it ends with
-        // the session.
-        while let Some(binding) = unsaid.last() {
+        let mut unbound = self.unbound.lock();
+        unbound.push(binding);
+        // What the socket cannot hold now is sent with the next one that ends. The end of the session
+        // makes it unnecessary.
+        while let Some(binding) = unbound.last() {
             if self.socket.send(&Request::Unbind(*binding).to_bytes(), None).is_err() {
                 break;
             }
-            unsaid.pop();
+            unbound.pop();
         }
     }
 
-    /// Tells the server that a call is posted where nobody looks.
+    /// Tells the server that a call is posted on an A-stack that no thread polls.
     #[cold]
     pub(crate) fn ring(&self, astack: u32, deadline: Option<Instant>) {
         let message = Request::Ring(astack).to_bytes();
         while self.is_alive() && deadline.is_none_or(|deadline| Instant::now() < deadline) {
             match self.socket.send(&message, None).map_err(|error| error.raw_os_error()) {
-                // The server has more rings to read than its socket holds, or the kernel is short
-                // of memory: both pass.
+                // Both pass: the server has not read earlier rings yet, or the kernel is short of memory.
                 Err(Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM)) => {
                     std::thread::sleep(Duration::from_micros(100));
                 }
-                // A closed session is the keeper's to notice.
+                // If the session was closed, the keeper notices.
                 _ => return,
             }
         }

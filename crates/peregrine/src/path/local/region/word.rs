@@ -1,26 +1,27 @@
-//! The words of an A-stack: how a call or a reply is handed over, and how the other side waits.
+//! The words of an A-stack: how a call or a reply is handed over, and how the other side waits for it.
 //!
-//! One word per line. The side that *posts* owns the memory behind it until it posts, the side
-//! that *waits* from then on. Posting is one swap, whose old value says how the other side waits.
-//! A word is a kind in the low three bits and, if posted, a sequence number above:
+//! Each call line and each reply line has one word. One side *posts* messages, the other side *waits* for
+//! them. The poster owns the memory of the message until it posts, the waiter afterwards. Posting is one
+//! swap, and the old value says how the other side waits. A word has a kind in its low three bits. If it
+//! is `POSTED`, the bits above hold a sequence number:
 //!
 //! | from | to | by | meaning |
 //! |---|---|---|---|
-//! | any | `POSTED(n)` | poster | message n is there; the old value says what the poster owes |
-//! | `POSTED(n-1)`, `LOOKING` | `SLEEP` | waiter | owes a futex wake-up |
-//! | `AWAY` | `LOOKING` | waiter | a server thread has come |
-//! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | nobody looks; owes a ring on the session's socket |
-//! | `SLEEP` | `LOOKING` | waiter | it was woken for another reason, and looks again |
+//! | any | `POSTED(n)` | poster | message n is there; the old value says whether to wake the waiter |
+//! | `POSTED(n-1)`, `LOOKING` | `SLEEP` | waiter | it sleeps: the poster must wake its futex |
+//! | `AWAY` | `LOOKING` | waiter | a server thread polls the word from now on |
+//! | `POSTED(n-1)`, `LOOKING`, `SLEEP` | `AWAY` | waiter | no thread polls: the poster must ring on the session's socket |
+//! | `SLEEP` | `LOOKING` | waiter | it was woken for another reason, and polls again |
 //! | any but `POSTED` | `DEAD` | keeper | the session has ended |
 //!
-//! A posted word stays as it is while the waiter looks at memory: a hot call writes each word
-//! once. What either side believes about the other is a hint; a peer that scribbles here gets
-//! wrong answers itself, and the truth (sequence, who is attached, who is dead) is private.
-//! `DESCRIPTOR` is reserved for waiters that are no blocked thread.
+//! While the waiter polls, the word keeps its posted value. Frequent calls therefore write each word once.
+//! What a word says about the other side is only a hint. A peer that writes other values gets wrong
+//! answers itself. Sequence numbers, assignments and the end of the session are also kept in private
+//! memory, and only those copies decide. `DESCRIPTOR` is reserved for waiters that are not blocked threads.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// What the machine needs of an atomic word, so that a model checker can bring its own.
+/// The operations that the state machine needs of an atomic word. A model checker has its own.
 pub(crate) trait Atomic {
     /// Acquire.
     fn load(&self) -> u32;
@@ -28,7 +29,7 @@ pub(crate) trait Atomic {
     fn store(&self, to: u32);
     /// Acquire and release.
     fn swap(&self, to: u32) -> u32;
-    /// Acquire and release; whether it was exchanged.
+    /// Acquire and release. Returns whether the value was exchanged.
     fn exchange(&self, from: u32, to: u32) -> bool;
 }
 
@@ -51,89 +52,97 @@ impl Atomic for AtomicU32 {
 }
 
 const KIND: u32 = 7;
-/// Untouched memory: nobody waits, and a call rings.
+/// The value of untouched memory: no thread waits, and a call rings.
 pub(crate) const AWAY: u32 = 0;
 const POSTED: u32 = 1;
 /// The value of a word whose waiter sleeps.
 pub(crate) const SLEEP: u32 = 2;
 /// The value of a word whose session has ended.
 pub(crate) const DEAD: u32 = 3;
-#[allow(dead_code)] // reserved on the wire from the first version on
+#[allow(dead_code)] // reserved on the wire since the first version
 const DESCRIPTOR: u32 = 4;
 const LOOKING: u32 = 5;
 
-/// The word that posts message `sequence`.
+/// Returns the value that posts message `sequence`. It identifies a call on its A-stack: the reply word
+/// gets the same value as the call word.
 #[inline(always)]
 pub(crate) const fn posted(sequence: u32) -> u32 {
     sequence << 3 | POSTED
 }
 
-/// What the poster owes the side that waits.
+/// Polls before a waiter does anything else. The reply to a short call comes within them.
+pub(crate) const FIRST_POLLS: u32 = 64;
+/// How often a waiter yields a processor that it shares with its peer, before it sleeps. The peer often
+/// runs meanwhile, finds its message and answers, so that neither side needs a futex.
+pub(crate) const YIELDS: u32 = 2;
+
+/// What the poster must do so that the waiter notices the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owed {
-    /// Nothing: it looks at the word, or will.
+pub(crate) enum Notify {
+    /// Nothing: the waiter polls the word, or is about to.
     Nothing,
-    /// A futex wake-up.
+    /// Wake the futex.
     Wake,
-    /// A ring on the session's socket.
+    /// Ring on the session's socket.
     Ring,
 }
 
-/// Posts a message; returns what is owed for it.
-// SYNC: astack-call and astack-reply, seen in `look`: the message behind the word comes along.
+/// Posts a message. `id` is its [`posted`] value.
+// SYNC: astack-call and astack-reply, seen in `look`: the message comes along with the word.
 #[inline(always)]
-pub(crate) fn post(word: &impl Atomic, message: u32) -> Owed {
-    match word.swap(message) {
-        SLEEP => Owed::Wake,
-        AWAY => Owed::Ring,
-        _ => Owed::Nothing,
+pub(crate) fn post(word: &impl Atomic, id: u32) -> Notify {
+    match word.swap(id) {
+        SLEEP => Notify::Wake,
+        AWAY => Notify::Ring,
+        _ => Notify::Nothing,
     }
 }
 
-/// What a look at a word shows.
+/// What a word shows to its waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// No new message; the word as it is, for [`fall_asleep`] and [`leave`].
+    /// No new message. Holds the value of the word, for [`mark_asleep`] and [`mark_away`].
     Nothing(u32),
-    /// A message: the word that posted it.
+    /// A message. Holds its [`posted`] value.
     Posted(u32),
-    /// The keeper says that the session has ended.
+    /// The keeper has marked the session as ended.
     Dead,
 }
 
-/// Looks for a message other than the one that was `seen` last.
+/// Looks for a message other than `last`, the last one that was taken.
 // SYNC: astack-call and astack-reply, posted in `post`.
 #[inline(always)]
-pub(crate) fn look(word: &impl Atomic, seen: u32) -> Look {
+pub(crate) fn look(word: &impl Atomic, last: u32) -> Look {
     let value = word.load();
-    if value != seen && value & KIND == POSTED {
+    if value != last && value & KIND == POSTED {
         return Look::Posted(value);
     }
     if value == DEAD { Look::Dead } else { Look::Nothing(value) }
 }
 
-/// The waiter says that it will sleep; false if the word has changed since `value` was seen.
-pub(crate) fn fall_asleep(word: &impl Atomic, value: u32) -> bool {
+/// Marks the waiter as asleep. Returns false if the word is no longer `value`.
+pub(crate) fn mark_asleep(word: &impl Atomic, value: u32) -> bool {
     value == SLEEP || word.exchange(value, SLEEP)
 }
 
-/// A server thread says that it looks at the word from now on, whatever it finds there.
-pub(crate) fn come(word: &impl Atomic) {
+/// Marks that a server thread polls the word from now on, if no thread did before.
+pub(crate) fn mark_present(word: &impl Atomic) {
     word.exchange(AWAY, LOOKING);
 }
 
-/// The server thread goes away; false if the word has changed since `value` was seen.
-pub(crate) fn leave(word: &impl Atomic, value: u32) -> bool {
+/// Marks that no server thread polls the word any more. Returns false if the word is no longer `value`.
+pub(crate) fn mark_away(word: &impl Atomic, value: u32) -> bool {
     word.exchange(value, AWAY)
 }
 
-/// Says that the session has ended, but never over a message: one that is there is still good.
-/// Whoever looks at it learns of the end from its own side's flag, which must be set before.
-pub(crate) fn bury(word: &impl Atomic) {
-    // A peer that writes all the time cannot keep the keeper here; it is told again later.
+/// Marks the session as ended, but never overwrites a message: that message is still valid. A waiter that
+/// finds a message learns of the end from a private flag of its own side, which must be set before.
+pub(crate) fn mark_dead(word: &impl Atomic) {
+    // The number of attempts is bounded, because a peer may write to the word all the time. The keeper
+    // tries again later.
     for _ in 0..100 {
         let value = word.load();
-        // An exchange in any case: it orders the flag before what the waiter does next.
+        // Exchanges a message for itself: this orders the flag before what the waiter does next.
         let to = if value & KIND == POSTED { value } else { DEAD };
         if word.exchange(value, to) {
             return;
@@ -141,8 +150,8 @@ pub(crate) fn bury(word: &impl Atomic) {
     }
 }
 
-/// A waiter that slept looks again; true if it was asleep as far as the word tells.
-pub(crate) fn rouse(word: &impl Atomic) -> bool {
+/// Marks that a waiter which slept polls again. Returns whether the word said that it slept.
+pub(crate) fn mark_awake(word: &impl Atomic) -> bool {
     word.exchange(SLEEP, LOOKING)
 }
 
@@ -151,26 +160,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_old_value_says_what_is_owed() {
+    fn old_value_says_how_to_notify_the_waiter() {
         let word = AtomicU32::new(AWAY);
-        assert_eq!(post(&word, posted(1)), Owed::Ring);
+        assert_eq!(post(&word, posted(1)), Notify::Ring);
         assert_eq!(look(&word, AWAY), Look::Posted(posted(1)));
         assert_eq!(look(&word, posted(1)), Look::Nothing(posted(1)));
-        assert_eq!(post(&word, posted(2)), Owed::Nothing);
-        assert!(!fall_asleep(&word, posted(1)));
-        assert!(fall_asleep(&word, posted(2)));
-        assert_eq!(post(&word, posted(3)), Owed::Wake);
-        assert!(leave(&word, posted(3)));
-        come(&word);
-        assert_eq!(post(&word, posted(4)), Owed::Nothing);
-        bury(&word);
+        assert_eq!(post(&word, posted(2)), Notify::Nothing);
+        assert!(!mark_asleep(&word, posted(1)));
+        assert!(mark_asleep(&word, posted(2)));
+        assert_eq!(post(&word, posted(3)), Notify::Wake);
+        assert!(mark_away(&word, posted(3)));
+        mark_present(&word);
+        assert_eq!(post(&word, posted(4)), Notify::Nothing);
+        mark_dead(&word);
         assert_eq!(look(&word, posted(3)), Look::Posted(posted(4)));
-        assert!(fall_asleep(&word, posted(4)));
-        bury(&word);
+        assert!(mark_asleep(&word, posted(4)));
+        mark_dead(&word);
         assert_eq!(look(&word, posted(4)), Look::Dead);
     }
 
-    /// The same functions under a model checker: every interleaving of a poster and a waiter.
+    /// Runs every interleaving of a poster and a waiter under a model checker.
     mod model {
         use super::super::*;
         use loom::sync::atomic::{AtomicU32, Ordering};
@@ -179,7 +188,7 @@ mod tests {
 
         struct Word {
             value: AtomicU32,
-            /// A futex as the kernel has it: the value is compared under a lock.
+            /// Like the kernel's futex, it compares the value under a lock.
             queue: Mutex<()>,
             woken: Condvar,
             rung: AtomicU32,
@@ -219,32 +228,32 @@ mod tests {
                 let _queue = self.queue.lock().unwrap();
                 self.woken.notify_all();
             }
-            fn pay(&self, owed: Owed) {
-                match owed {
-                    Owed::Nothing => {}
-                    Owed::Wake => self.wake(),
-                    Owed::Ring => {
+            fn notify(&self, notify: Notify) {
+                match notify {
+                    Notify::Nothing => {}
+                    Notify::Wake => self.wake(),
+                    Notify::Ring => {
                         self.rung.fetch_add(1, Ordering::AcqRel);
                     }
                 }
             }
-            fn receive(&self, seen: u32) -> u32 {
+            fn receive(&self, last: u32) -> u32 {
                 loop {
-                    match look(self, seen) {
-                        Look::Posted(message) => return message,
+                    match look(self, last) {
+                        Look::Posted(id) => return id,
                         Look::Nothing(value) => {
-                            if fall_asleep(self, value) {
+                            if mark_asleep(self, value) {
                                 self.sleep();
                             }
                         }
-                        Look::Dead => panic!("nobody died"),
+                        Look::Dead => panic!("no session has ended"),
                     }
                 }
             }
         }
 
-        /// Every interleaving with at most three involuntary switches, which is where lost
-        /// wake-ups are found; without a bound the models take minutes.
+        /// Runs every interleaving with at most three involuntary switches. These suffice to find lost
+        /// wake-ups. Without the bound the models take minutes.
         fn check(model: impl Fn() + Sync + Send + 'static) {
             let mut builder = loom::model::Builder::new();
             builder.preemption_bound = Some(3);
@@ -252,40 +261,41 @@ mod tests {
         }
 
         #[test]
-        fn no_wake_up_is_lost_and_the_message_comes_along() {
+        fn poster_wakes_the_waiter_and_the_message_is_visible() {
             check(|| {
                 let call = Arc::new((Word::new(), AtomicU32::new(0)));
                 let reply = Arc::new((Word::new(), AtomicU32::new(0)));
                 let server = {
                     let (call, reply) = (Arc::clone(&call), Arc::clone(&reply));
                     thread::spawn(move || {
-                        come(&call.0);
-                        let mut seen = AWAY;
+                        mark_present(&call.0);
+                        let mut last = AWAY;
                         for _ in 0..2 {
-                            seen = call.0.receive(seen);
+                            last = call.0.receive(last);
                             let argument = call.1.load(Ordering::Relaxed);
                             reply.1.store(argument + 10, Ordering::Relaxed);
-                            let owed = post(&reply.0, seen);
-                            reply.0.pay(owed);
+                            let notify = post(&reply.0, last);
+                            reply.0.notify(notify);
                         }
                     })
                 };
-                let mut seen = AWAY;
+                let mut last = AWAY;
                 for sequence in 1..=2 {
                     call.1.store(sequence, Ordering::Relaxed);
-                    let owed = post(&call.0, posted(sequence));
-                    call.0.pay(owed);
-                    seen = reply.0.receive(seen);
-                    assert_eq!(seen, posted(sequence));
+                    let notify = post(&call.0, posted(sequence));
+                    call.0.notify(notify);
+                    last = reply.0.receive(last);
+                    assert_eq!(last, posted(sequence));
                     assert_eq!(reply.1.load(Ordering::Relaxed), sequence + 10);
                 }
                 server.join().unwrap();
             });
         }
 
-        /// A call to an A-stack whose server thread goes away is rung for, or seen by it.
+        /// If a call comes while the server thread leaves the A-stack, either the thread sees the call or
+        /// the client rings.
         #[test]
-        fn no_call_is_lost_when_the_server_goes_away() {
+        fn call_is_seen_or_rung_for_when_the_server_thread_leaves() {
             check(|| {
                 let call = Arc::new(Word::new());
                 call.swap(posted(1));
@@ -293,36 +303,36 @@ mod tests {
                     let call = Arc::clone(&call);
                     thread::spawn(move || match look(&*call, posted(1)) {
                         Look::Posted(_) => true,
-                        Look::Nothing(value) => !leave(&*call, value),
+                        Look::Nothing(value) => !mark_away(&*call, value),
                         Look::Dead => false,
                     })
                 };
-                let owed = post(&*call, posted(2));
-                call.pay(owed);
+                let notify = post(&*call, posted(2));
+                call.notify(notify);
                 let seen_by_server = server.join().unwrap();
                 let rung = call.rung.load(Ordering::Acquire) == 1;
                 assert!(seen_by_server != rung, "seen {seen_by_server}, rung {rung}");
             });
         }
 
-        /// The keeper's notice reaches a waiter that is about to sleep, and takes no message away.
+        /// The keeper's mark reaches a waiter that is about to sleep, and removes no message.
         #[test]
-        fn death_is_noticed_in_every_state() {
+        fn waiter_notices_the_end_of_the_session_in_every_state() {
             check(|| {
                 let reply = Arc::new((Word::new(), AtomicU32::new(0)));
                 let keeper = {
                     let reply = Arc::clone(&reply);
                     thread::spawn(move || {
                         reply.1.store(1, Ordering::Release);
-                        bury(&reply.0);
+                        mark_dead(&reply.0);
                         reply.0.wake();
                     })
                 };
                 let server = {
                     let reply = Arc::clone(&reply);
                     thread::spawn(move || {
-                        let owed = post(&reply.0, posted(1));
-                        reply.0.pay(owed);
+                        let notify = post(&reply.0, posted(1));
+                        reply.0.notify(notify);
                     })
                 };
                 let got = loop {
@@ -331,7 +341,7 @@ mod tests {
                         Look::Dead => break false,
                         Look::Nothing(value) => {
                             let dead = || reply.1.load(Ordering::Acquire) == 1;
-                            if fall_asleep(&reply.0, value) && !dead() {
+                            if mark_asleep(&reply.0, value) && !dead() {
                                 reply.0.sleep();
                             } else if dead() {
                                 break false;
@@ -341,7 +351,7 @@ mod tests {
                 };
                 server.join().unwrap();
                 keeper.join().unwrap();
-                // A message that was there before the end is never lost.
+                // A message that was posted before the end is never lost.
                 assert!(got || look(&reply.0, AWAY) == Look::Posted(posted(1)));
             });
         }

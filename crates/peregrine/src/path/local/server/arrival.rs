@@ -1,15 +1,15 @@
-//! `Arrival`: how long a server's thread waits for a message that the client is still writing.
+//! `Arrival`: how long a thread waits for a message that the client is still writing.
 //!
-//! The thread looks at the word that tells how much is in place. A client that writes at the speed
-//! of memory keeps it waiting for microseconds. A client that stops, or sends a byte now and then,
-//! must not: so each message has one budget of waiting time, which progress does not renew
-//! ([`budget`]). A session that used one up is not waited for at all for a while, and of all the
-//! threads of a server only a few may wait at a time ([`Waits`]).
+//! The thread polls the word that says how much of the message is in place. A client that writes at the
+//! speed of memory makes it wait for microseconds. A client that stops, or writes a byte now and then, must
+//! not make it wait for long. Each message therefore has one budget of waiting time, which progress does not
+//! renew ([`budget`]). A session that has used up a budget is not waited for during a penalty time. Only a
+//! few threads of a server may wait at the same time ([`StallPermits`]).
 //!
-//! When the budget is used up before the procedure has begun, the call is dropped, and the client
-//! posts it again once all of it is in place. A procedure that reads a lent buffer has begun: its
-//! reading fails. So the budget of a lent buffer is larger, and a procedure begins on a buffer that
-//! is still arriving only if the session may be waited for.
+//! If the budget is used up before the procedure begins, the call is dropped. The client posts it again when
+//! the whole message is in place. If a procedure already reads a lent buffer, its read fails. The budget of
+//! a lent buffer is therefore larger. A procedure begins to read a buffer that is still arriving only if the
+//! session may be waited for.
 
 use core::hint::spin_loop;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,140 +20,141 @@ use crate::limits;
 use crate::sys;
 use crate::value::Arrives;
 
-/// Looks before the client is thought not to be running: 50 to 100 us. Also the looks at one message
-/// that are not timed.
-const LOOKS: u32 = 2000;
-/// Looks between two readings of the clock.
-const LOOKS_TIMED: u32 = 32;
-/// How long a waiting thread offers its processor before it sleeps between two looks.
-const OFFERS: Duration = Duration::from_millis(1);
-/// A session that used a budget up is not waited for until this many times as long has passed.
+/// Polls before the client counts as not running: 50 to 100 us. Also the number of polls of one message
+/// whose time is not measured.
+const POLLS: u32 = 2000;
+/// Polls between two readings of the clock.
+const POLLS_TIMED: u32 = 32;
+/// How long a waiting thread yields its processor before it sleeps between two polls.
+const YIELD_FOR: Duration = Duration::from_millis(1);
+/// The penalty for using up a budget, as a multiple of the time that was waited.
 const PENALTY: u32 = 100;
 
-/// Waiting time that one message may cost a thread, or a procedure that it is lent to.
+/// Returns the time in nanoseconds for which a thread waits for one message. `lent` says whether a
+/// procedure reads the message meanwhile.
 fn budget(bytes: usize, lent: bool) -> u64 {
     let stall = if lent { limits::LENT_STALL_TIME } else { limits::STALL_TIME };
     let moved = bytes as u64 * 1_000_000_000 / limits::ARRIVAL_BYTES_PER_SECOND;
     stall.as_nanos() as u64 + moved
 }
 
-/// The threads of a server that wait for messages, for more than a moment, and procedures that read
-/// a buffer which is still arriving. Bounded, so that most threads never wait.
+/// Permits for threads that wait longer than a moment for a message, and for procedures that read a buffer
+/// which is still arriving. The number is bounded, so that most threads of a server never wait.
 #[derive(Debug)]
-pub(crate) struct Waits {
-    now: AtomicUsize,
+pub(crate) struct StallPermits {
+    taken: AtomicUsize,
     most: usize,
 }
 
-impl Waits {
-    /// An eighth of a server's threads may wait, and one at least.
-    pub(crate) fn of(threads: usize) -> Arc<Self> {
-        Arc::new(Self { now: AtomicUsize::new(0), most: (threads / 8).max(1) })
+impl StallPermits {
+    /// Makes permits for an eighth of a server's threads, and for one at least.
+    pub(crate) fn new(threads: usize) -> Arc<Self> {
+        Arc::new(Self { taken: AtomicUsize::new(0), most: (threads / 8).max(1) })
     }
 
-    fn begin(&self) -> bool {
-        let more = |now: usize| (now < self.most).then_some(now + 1);
-        self.now.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
+    fn take(&self) -> bool {
+        let more = |taken: usize| (taken < self.most).then_some(taken + 1);
+        self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
     }
 
-    fn end(&self) {
-        self.now.fetch_sub(1, Ordering::Relaxed);
+    fn give_back(&self) {
+        self.taken.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// How a session's messages have arrived so far.
+/// How long a session has made threads wait for its messages.
 #[derive(Debug)]
-pub(super) struct Patience {
-    waits: Arc<Waits>,
-    /// Whether a thread waits for one of its messages, for more than a moment.
-    waited_for: AtomicBool,
-    /// Until when no thread waits for it; zero if it never used a budget up.
-    lost_until_ns: AtomicU64,
-    /// Returns the time in nanoseconds, by which all waiting is measured.
+pub(super) struct Stalls {
+    permits: Arc<StallPermits>,
+    /// Whether a thread waits longer than a moment for a message of the session.
+    has_waiter: AtomicBool,
+    /// The end of the last penalty, or zero if there was none.
+    penalty_until_ns: AtomicU64,
+    /// Returns the time in nanoseconds. All waiting is measured by it.
     clock: fn() -> u64,
 }
 
-impl Patience {
-    pub(super) const fn new(waits: Arc<Waits>) -> Self {
-        Self::by(sys::boot_ns, waits)
+impl Stalls {
+    pub(super) const fn new(permits: Arc<StallPermits>) -> Self {
+        Self::with_clock(sys::boot_ns, permits)
     }
 
-    const fn by(clock: fn() -> u64, waits: Arc<Waits>) -> Self {
-        let (waited_for, lost_until_ns) = (AtomicBool::new(false), AtomicU64::new(0));
-        Self { waits, waited_for, lost_until_ns, clock }
+    const fn with_clock(clock: fn() -> u64, permits: Arc<StallPermits>) -> Self {
+        let (has_waiter, penalty_until_ns) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self { permits, has_waiter, penalty_until_ns, clock }
     }
 
-    /// Whether the session used a budget up lately.
-    fn is_lost(&self) -> bool {
-        let until = self.lost_until_ns.load(Ordering::Relaxed);
+    /// Returns whether the session has a penalty because it has used up a budget.
+    fn is_penalized(&self) -> bool {
+        let until = self.penalty_until_ns.load(Ordering::Relaxed);
         until != 0 && (self.clock)() < until
     }
 
-    fn lose(&self, waited_ns: u64) {
+    fn penalize(&self, waited_ns: u64) {
         let until = (self.clock)().saturating_add(waited_ns.saturating_mul(PENALTY.into()));
-        self.lost_until_ns.fetch_max(until, Ordering::Relaxed);
+        self.penalty_until_ns.fetch_max(until, Ordering::Relaxed);
     }
 }
 
 /// A message that the client is still writing.
 pub(super) struct Arrival<'a> {
-    patience: &'a Patience,
-    /// How many bytes of it are in place, as the client says.
+    stalls: &'a Stalls,
+    /// How many bytes are in place, as the client says.
     progress: &'a AtomicU32,
-    /// Whether its session has ended.
+    /// Whether the session has ended.
     closed: &'a AtomicBool,
     total: usize,
-    /// Looks that found nothing, and nanoseconds of looking that were timed. Several threads of a
+    /// Polls without progress, and nanoseconds of polling whose time was measured. Several threads of a
     /// procedure may read one lent buffer.
-    looks: AtomicU32,
+    polls: AtomicU32,
     waited_ns: AtomicU64,
-    /// Whether a procedure runs that reads the rest of it, and is one of those that [`Waits`] counts.
+    /// Whether a procedure reads the rest of the message. It then has one of the [`StallPermits`].
     lent: AtomicBool,
 }
 
 impl<'a> Arrival<'a> {
     pub(super) const fn new(
-        patience: &'a Patience,
+        stalls: &'a Stalls,
         progress: &'a AtomicU32,
         closed: &'a AtomicBool,
         total: usize,
     ) -> Self {
-        let (looks, waited_ns) = (AtomicU32::new(0), AtomicU64::new(0));
+        let (polls, waited_ns) = (AtomicU32::new(0), AtomicU64::new(0));
         let lent = AtomicBool::new(false);
-        Self { patience, progress, closed, total, looks, waited_ns, lent }
+        Self { stalls, progress, closed, total, polls, waited_ns, lent }
     }
 
-    /// How many bytes there are, if there are more than `bytes`.
+    /// Returns how many bytes are in place, if they are more than `bytes`.
     #[inline]
     fn more_than(&self, bytes: usize) -> Option<usize> {
-        // SYNC: arrival, in the client's `Stream::tell`.
+        // SYNC: arrival, in the client's `ChunkWriter::announce`.
         let there = self.progress.load(Ordering::Acquire) as usize;
         (there > bytes).then_some(there)
     }
 
-    /// Looks for a moment, and waits then, if the client and the session may be waited for.
+    /// Polls for a moment. Then waits, if the session may be waited for.
     #[cold]
-    fn look(&self, bytes: usize) -> Option<usize> {
-        let clock = self.patience.clock;
+    fn poll(&self, bytes: usize) -> Option<usize> {
+        let clock = self.stalls.clock;
         let lent = self.lent.load(Ordering::Relaxed);
         let budget = budget(self.total, lent);
         let before = self.waited_ns.load(Ordering::Relaxed);
         if before >= budget {
             return None;
         }
-        let looked = self.looks.load(Ordering::Relaxed);
-        let mut begun = (looked >= LOOKS).then(clock);
+        let polled = self.polls.load(Ordering::Relaxed);
+        let mut begun = (polled >= POLLS).then(clock);
         let mut found = None;
-        for look in 1..=LOOKS {
+        for poll in 1..=POLLS {
             spin_loop();
             found = self.more_than(bytes);
             if found.is_some() {
-                self.looks.store(looked.saturating_add(look).min(LOOKS), Ordering::Relaxed);
+                self.polls.store(polled.saturating_add(poll).min(POLLS), Ordering::Relaxed);
                 break;
             }
         }
         if found.is_none() {
-            self.looks.store(LOOKS, Ordering::Relaxed);
+            self.polls.store(POLLS, Ordering::Relaxed);
             let begun = *begun.get_or_insert_with(clock);
             found = self.wait_longer(bytes, begun, budget - before, lent);
         }
@@ -163,16 +164,16 @@ impl<'a> Arrival<'a> {
         found
     }
 
-    /// The client does not write: it may not be running.
+    /// Waits for a client that does not write. Its thread is probably not running.
     fn wait_longer(&self, bytes: usize, begun: u64, left: u64, lent: bool) -> Option<usize> {
-        let Patience { waits, waited_for, clock, .. } = self.patience;
-        // A procedure was counted when it began.
+        let Stalls { permits, has_waiter, clock, .. } = self.stalls;
+        // A procedure got its permit when it began.
         if !lent {
-            if self.patience.is_lost() || waited_for.swap(true, Ordering::AcqRel) {
+            if self.stalls.is_penalized() || has_waiter.swap(true, Ordering::AcqRel) {
                 return None;
             }
-            if !waits.begin() {
-                waited_for.store(false, Ordering::Release);
+            if !permits.take() {
+                has_waiter.store(false, Ordering::Release);
                 return None;
             }
         }
@@ -185,20 +186,20 @@ impl<'a> Arrival<'a> {
                 break None;
             }
             if waited >= left {
-                self.patience.lose(waited);
+                self.stalls.penalize(waited);
                 break None;
             }
-            if waited < OFFERS.as_nanos() as u64 {
-                // The client may want this very processor.
+            if waited < YIELD_FOR.as_nanos() as u64 {
+                // The client may be waiting for this processor.
                 std::thread::yield_now();
-                (0..LOOKS_TIMED).for_each(|_| spin_loop());
+                (0..POLLS_TIMED).for_each(|_| spin_loop());
             } else {
                 std::thread::sleep(Duration::from_micros(50));
             }
         };
         if !lent {
-            waits.end();
-            waited_for.store(false, Ordering::Release);
+            permits.give_back();
+            has_waiter.store(false, Ordering::Release);
         }
         found
     }
@@ -207,17 +208,17 @@ impl<'a> Arrival<'a> {
 impl Arrives for Arrival<'_> {
     #[inline]
     fn wait(&self, bytes: usize) -> Option<usize> {
-        self.more_than(bytes).or_else(|| self.look(bytes))
+        self.more_than(bytes).or_else(|| self.poll(bytes))
     }
 
-    /// Where the session may not be waited for, all of it must be there before the procedure begins.
+    /// If the session may not be waited for, waits here for the whole message, before the procedure begins.
     #[cold]
     fn lend(&self) -> bool {
         let Some(last) = self.total.checked_sub(1) else { return true };
         if self.more_than(last).is_some() {
             return true;
         }
-        if !self.patience.is_lost() && self.patience.waits.begin() {
+        if !self.stalls.is_penalized() && self.stalls.permits.take() {
             self.waited_ns.store(0, Ordering::Relaxed);
             self.lent.store(true, Ordering::Relaxed);
             return true;
@@ -229,7 +230,7 @@ impl Arrives for Arrival<'_> {
 impl Drop for Arrival<'_> {
     fn drop(&mut self) {
         if *self.lent.get_mut() {
-            self.patience.waits.end();
+            self.stalls.permits.give_back();
         }
     }
 }
@@ -239,45 +240,48 @@ mod tests {
     use super::*;
     use core::cell::Cell;
 
-    /// What each reading of the clock adds to it.
+    /// By how much each reading advances the clock.
     const TICK_NS: u64 = 100_000;
 
     thread_local! {
-        /// The time, and how often the clock was read.
+        /// The time in nanoseconds.
         static NOW_NS: Cell<u64> = const { Cell::new(1) };
-        /// The word that a trickling client advances, if there is one.
-        static TRICKLE: Cell<Option<&'static AtomicU32>> = const { Cell::new(None) };
+        /// The progress word that a slow client advances, if there is such a client.
+        static SLOW_CLIENT: Cell<Option<&'static AtomicU32>> = const { Cell::new(None) };
     }
 
     fn now_ns() -> u64 {
         NOW_NS.get()
     }
 
-    /// A clock that only its readers advance. Each fourth reading brings a byte of the trickle.
+    /// A clock that only its readers advance. At each fourth reading the slow client writes a byte.
     fn clock() -> u64 {
         let now = NOW_NS.get() + TICK_NS;
         NOW_NS.set(now);
-        if let Some(progress) = TRICKLE.get().filter(|_| (now / TICK_NS).is_multiple_of(4)) {
+        if let Some(progress) = SLOW_CLIENT.get().filter(|_| (now / TICK_NS).is_multiple_of(4)) {
             progress.fetch_add(1, Ordering::Release);
         }
         now
     }
 
-    /// A word that tells of progress; tests keep it for as long as the program runs.
+    /// Makes a progress word that lives as long as the program.
     fn progress() -> &'static AtomicU32 {
         Box::leak(Box::default())
     }
 
-    /// Does the work while a client trickles; what it returns, and how long it took by the clock.
-    fn trickled<R>(progress: &'static AtomicU32, work: impl FnOnce() -> R) -> (R, Duration) {
+    /// Does the work while a slow client writes. Returns its result, and how long it took by the clock.
+    fn with_slow_client<R>(
+        progress: &'static AtomicU32,
+        work: impl FnOnce() -> R,
+    ) -> (R, Duration) {
         let begun = now_ns();
-        TRICKLE.set(Some(progress));
+        SLOW_CLIENT.set(Some(progress));
         let result = work();
-        TRICKLE.set(None);
+        SLOW_CLIENT.set(None);
         (result, Duration::from_nanos(now_ns() - begun))
     }
 
-    /// Reads it in small steps; how far that went.
+    /// Reads the message in small steps. Returns how many bytes were read.
     fn read(arrival: &Arrival<'_>) -> usize {
         let mut there = 0;
         while let Some(more) = arrival.wait(there) {
@@ -293,86 +297,86 @@ mod tests {
 
     #[test]
     fn progress_does_not_renew_the_budget() {
-        let (waits, closed) = (Waits::of(8), AtomicBool::new(false));
-        let patience = Patience::by(clock, waits);
+        let (permits, closed) = (StallPermits::new(8), AtomicBool::new(false));
+        let stalls = Stalls::with_clock(clock, permits);
         let progress = progress();
-        let arrival = Arrival::new(&patience, progress, &closed, 1000);
-        let (there, took) = trickled(progress, || read(&arrival));
-        // A byte comes at least every millisecond, so that no wait alone uses the budget up.
+        let arrival = Arrival::new(&stalls, progress, &closed, 1000);
+        let (there, took) = with_slow_client(progress, || read(&arrival));
+        // A byte comes at least every millisecond, so that no single wait uses up the budget.
         assert!((10..100).contains(&there), "{there} bytes in {took:?}");
         assert!(took < limits::STALL_TIME * 2, "{there} bytes in {took:?}");
-        assert!(patience.is_lost());
-        // From now on the session is looked for, and not waited for.
+        assert!(stalls.is_penalized());
+        // From now on threads poll for the session, and do not wait for it.
         let begun = now_ns();
-        let late = Arrival::new(&patience, progress, &closed, 1000);
+        let late = Arrival::new(&stalls, progress, &closed, 1000);
         assert_eq!(late.wait(999), None);
-        assert!(!late.lend(), "a procedure begins on what may never come");
+        assert!(!late.lend(), "the procedure must not begin before the whole message is there");
         assert!(Duration::from_nanos(now_ns() - begun) < limits::STALL_TIME);
-        // What is there needs no patience.
+        // For a message that is in place no wait is needed.
         progress.store(1000, Ordering::Relaxed);
         assert!(late.lend());
         assert_eq!(late.wait(999), Some(1000));
     }
 
     #[test]
-    fn a_lent_buffer_has_one_budget_for_all_reads() {
-        let (waits, closed) = (Waits::of(8), AtomicBool::new(false));
-        let patience = Patience::by(clock, Arc::clone(&waits));
+    fn lent_buffer_has_one_budget_for_all_reads() {
+        let (permits, closed) = (StallPermits::new(8), AtomicBool::new(false));
+        let stalls = Stalls::with_clock(clock, Arc::clone(&permits));
         let progress = progress();
-        let arrival = Arrival::new(&patience, progress, &closed, 10_000);
+        let arrival = Arrival::new(&stalls, progress, &closed, 10_000);
         assert!(arrival.lend());
-        // No other procedure, and no thread, of this server waits meanwhile.
-        let other = Patience::by(clock, Arc::clone(&waits));
+        // The only permit of this server is taken meanwhile.
+        let other = Stalls::with_clock(clock, Arc::clone(&permits));
         let second = Arrival::new(&other, progress, &closed, 10_000);
         assert!(!second.lend());
-        let (there, took) = trickled(progress, || read(&arrival));
+        let (there, took) = with_slow_client(progress, || read(&arrival));
         assert!((100..1000).contains(&there), "{there} bytes in {took:?}");
         let least = limits::LENT_STALL_TIME;
         assert!(took >= least && took < 2 * least, "{took:?}");
         drop(arrival);
-        assert!(second.lend(), "it is counted no more");
+        assert!(second.lend(), "the permit was given back");
     }
 
     #[test]
-    fn the_end_of_the_session_ends_the_waiting() {
-        let (waits, closed) = (Waits::of(8), AtomicBool::new(true));
-        let patience = Patience::new(waits);
+    fn end_of_the_session_ends_the_wait() {
+        let (permits, closed) = (StallPermits::new(8), AtomicBool::new(true));
+        let stalls = Stalls::new(permits);
         let progress = AtomicU32::new(0);
-        let arrival = Arrival::new(&patience, &progress, &closed, TOTAL);
+        let arrival = Arrival::new(&stalls, &progress, &closed, TOTAL);
         assert!(arrival.lend());
         assert_eq!(arrival.wait(0), None);
-        assert!(!patience.is_lost(), "nobody used anything up");
+        assert!(!stalls.is_penalized(), "no budget was used up");
     }
 
     #[test]
     fn an_eighth_of_the_threads_may_wait() {
         for (threads, most) in [(1, 1), (8, 1), (64, 8), (1000, 125)] {
-            let waits = Waits::of(threads);
-            assert!((0..most).all(|_| waits.begin()), "{threads}");
-            assert!(!waits.begin(), "{threads}");
-            waits.end();
-            assert!(waits.begin() && !waits.begin(), "{threads}");
+            let permits = StallPermits::new(threads);
+            assert!((0..most).all(|_| permits.take()), "{threads}");
+            assert!(!permits.take(), "{threads}");
+            permits.give_back();
+            assert!(permits.take() && !permits.take(), "{threads}");
         }
     }
 
     #[test]
-    fn a_session_is_not_waited_for_until_a_hundred_times_as_long_has_passed() {
-        let patience = Patience::by(now_ns, Waits::of(8));
+    fn penalty_is_a_hundred_times_the_waited_time() {
+        let stalls = Stalls::with_clock(now_ns, StallPermits::new(8));
         let (progress, closed) = (AtomicU32::new(0), AtomicBool::new(false));
-        patience.lose(limits::STALL_TIME.as_nanos() as u64);
+        stalls.penalize(limits::STALL_TIME.as_nanos() as u64);
         let begun = now_ns();
         for passed in [0, 1, 50, 99] {
             NOW_NS.set(begun + passed * limits::STALL_TIME.as_nanos() as u64);
-            let arrival = Arrival::new(&patience, &progress, &closed, TOTAL);
-            assert!(!arrival.lend(), "{passed} times as long has passed");
+            let arrival = Arrival::new(&stalls, &progress, &closed, TOTAL);
+            assert!(!arrival.lend(), "after {passed} times the waited time");
         }
         NOW_NS.set(begun + 100 * limits::STALL_TIME.as_nanos() as u64);
-        let arrival = Arrival::new(&patience, &progress, &closed, TOTAL);
-        assert!(arrival.lend(), "it may be waited for again");
+        let arrival = Arrival::new(&stalls, &progress, &closed, TOTAL);
+        assert!(arrival.lend(), "the penalty is over");
     }
 
     #[test]
-    fn large_messages_have_time_to_move() {
+    fn budget_grows_with_the_size_of_the_message() {
         assert_eq!(budget(0, false), limits::STALL_TIME.as_nanos() as u64);
         let second = limits::ARRIVAL_BYTES_PER_SECOND as usize;
         assert_eq!(budget(second, true), limits::LENT_STALL_TIME.as_nanos() as u64 + 1_000_000_000);

@@ -1,117 +1,117 @@
-//! `Attention`: which thread attends to an A-stack. Only the server has this word.
+//! `AssignmentWord`: which worker polls an A-stack. Only the server has this word.
 //!
 //! | from | to | by | when |
 //! |---|---|---|---|
-//! | `IDLE` | `QUEUED` | keeper | the client rang |
-//! | `QUEUED` | `ATTENDED + n` | thread | it took the A-stack from the pool's queue to its desk `n` |
-//! | `ATTENDED + n` | `QUEUED` | thread, keeper | it gave the A-stack away, or was relieved of it |
-//! | `ATTENDED + n` | `IDLE` | thread | it left the A-stack to the next ring |
+//! | `UNASSIGNED` | `QUEUED` | keeper | the client rang |
+//! | `QUEUED` | `WORKER + n` | worker | worker `n` took the A-stack from the pool's queue |
+//! | `WORKER + n` | `QUEUED` | worker, keeper | the worker gave the A-stack back, or it was taken away |
+//! | `WORKER + n` | `UNASSIGNED` | worker | it polls the A-stack no longer: the next call rings |
 //!
-//! The words are generic, so that a model checker can bring its own (`desk/model.rs`).
+//! The words are generic, so that a model checker can use its own (`handle/model.rs`).
 
 use crate::path::local::region::word::{self, Atomic, Look};
 
-/// No thread attends to the A-stack, and none was asked for.
-const IDLE: u32 = 0;
-/// It waits in the pool's queue.
+/// No worker polls the A-stack, and none was requested.
+const UNASSIGNED: u32 = 0;
+/// The A-stack is in the pool's queue.
 const QUEUED: u32 = 1;
-/// The thread at desk `n` attends to it, if it is this plus `n`.
-const ATTENDED: u32 = 2;
+/// Worker `n` polls the A-stack if the word is this plus `n`.
+const WORKER: u32 = 2;
 
-/// Who attends to an A-stack.
+/// Which worker polls an A-stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attendance {
-    /// Nobody: a call rings.
-    Idle,
-    /// A thread has been asked for.
+pub(crate) enum Assignment {
+    /// None: a call rings.
+    Unassigned,
+    /// None yet: the A-stack is in the pool's queue.
     Queued,
-    /// The thread at this desk.
-    At(u32),
+    /// The worker with this number.
+    Worker(u32),
 }
 
-/// What the server has to do for a ring.
+/// What the server must do because the client rang for an A-stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
-    /// Put the A-stack into the queue. No other thread does.
+pub(crate) enum RingAction {
+    /// Put the A-stack into the queue. Only the thread that gets this answer does so.
     Enqueue,
-    /// See whether a thread is free: the A-stack is in the queue already.
-    Again,
-    /// Relieve the thread at this desk, which has not taken the call.
-    Relieve(u32),
+    /// Look for a free worker: the A-stack is in the queue already.
+    FindWorker,
+    /// Take the A-stack away from the worker with this number, which has not taken the call.
+    Reassign(u32),
     /// Nothing.
     Nothing,
 }
 
-/// The word that says which thread attends to an A-stack: none at first.
+/// The word that says which worker polls an A-stack. It begins as `UNASSIGNED`.
 #[derive(Default)]
-pub(super) struct Attention<W>(W);
+pub(super) struct AssignmentWord<W>(W);
 
-impl<W: Atomic> Attention<W> {
-    pub(super) fn by(&self) -> Attendance {
+impl<W: Atomic> AssignmentWord<W> {
+    pub(super) fn get(&self) -> Assignment {
         match self.0.load() {
-            IDLE => Attendance::Idle,
-            QUEUED => Attendance::Queued,
-            desk => Attendance::At(desk - ATTENDED),
+            UNASSIGNED => Assignment::Unassigned,
+            QUEUED => Assignment::Queued,
+            worker => Assignment::Worker(worker - WORKER),
         }
     }
 
-    /// Notes who attends to it, whoever did before.
-    pub(super) fn note(&self, by: Attendance) {
-        self.0.store(match by {
-            Attendance::Idle => IDLE,
-            Attendance::Queued => QUEUED,
-            Attendance::At(desk) => ATTENDED + desk,
+    /// Sets the assignment, whatever it was before.
+    pub(super) fn set(&self, to: Assignment) {
+        self.0.store(match to {
+            Assignment::Unassigned => UNASSIGNED,
+            Assignment::Queued => QUEUED,
+            Assignment::Worker(number) => WORKER + number,
         });
     }
 
-    /// The client rings for its A-stack, where `seen` is the call that was taken last.
-    pub(super) fn ring(&self, call: &impl Atomic, seen: u32) -> Asked {
-        match self.by() {
-            Attendance::Idle if self.0.exchange(IDLE, QUEUED) => Asked::Enqueue,
-            Attendance::Queued => Asked::Again,
-            Attendance::At(desk) if is_posted(call, seen) => Asked::Relieve(desk),
-            _ => Asked::Nothing,
+    /// Handles a ring for the A-stack, on which `last` is the last call that was taken.
+    pub(super) fn on_ring(&self, call: &impl Atomic, last: u32) -> RingAction {
+        match self.get() {
+            Assignment::Unassigned if self.0.exchange(UNASSIGNED, QUEUED) => RingAction::Enqueue,
+            Assignment::Queued => RingAction::FindWorker,
+            Assignment::Worker(number) if is_posted(call, last) => RingAction::Reassign(number),
+            _ => RingAction::Nothing,
         }
     }
 
-    /// Leaves an A-stack to the next ring; false if a call has come meanwhile: then it is still
-    /// whose it was.
-    pub(super) fn leave(&self, call: &impl Atomic, seen: u32) -> bool {
+    /// Ends the assignment, so that the next call rings. Returns false if a call was posted meanwhile: then
+    /// the assignment stays.
+    pub(super) fn clear(&self, call: &impl Atomic, last: u32) -> bool {
         let before = self.0.load();
-        let Some(value) = quiet(call, seen) else { return false };
-        // Before the word says so: a ring may come at once.
-        self.0.store(IDLE);
-        if word::leave(call, value) {
+        let Some(value) = without_call(call, last) else { return false };
+        // Before the call word changes: the client may ring as soon as it does.
+        self.0.store(UNASSIGNED);
+        if word::mark_away(call, value) {
             return true;
         }
-        // If it is in the queue already, whoever takes it from there attends to it.
-        !self.0.exchange(IDLE, before)
+        // A call was posted. If its ring has queued the A-stack already, another worker takes it from there.
+        !self.0.exchange(UNASSIGNED, before)
     }
 }
 
-/// The call word as it is, while no call is posted there.
-fn quiet(call: &impl Atomic, seen: u32) -> Option<u32> {
-    match word::look(call, seen) {
+/// Returns the value of a call word on which no new call is posted.
+fn without_call(call: &impl Atomic, last: u32) -> Option<u32> {
+    match word::look(call, last) {
         Look::Posted(_) => None,
         Look::Nothing(value) => Some(value),
-        // Nobody buries a call word. A client that scribbles may write what it likes there: if
-        // it is no call, one can sleep on it and leave it like anything else.
+        // Only reply words are marked as dead. A client may write any value to its call words. If the
+        // value is not a call, a thread can sleep on the word and leave it like any other.
         Look::Dead => Some(word::DEAD),
     }
 }
 
-/// Whether a call is posted there that nobody has taken yet.
-pub(super) fn is_posted(call: &impl Atomic, seen: u32) -> bool {
-    quiet(call, seen).is_none()
+/// Returns whether a call is posted that no thread has taken yet.
+pub(super) fn is_posted(call: &impl Atomic, last: u32) -> bool {
+    without_call(call, last).is_none()
 }
 
-/// The word says from now on that a thread sleeps on it; false if a call has come.
-pub(super) fn doze(call: &impl Atomic, seen: u32) -> bool {
-    quiet(call, seen).is_some_and(|value| word::fall_asleep(call, value))
+/// Marks in the call word that a thread sleeps on it. Returns false if a call was posted.
+pub(super) fn mark_asleep(call: &impl Atomic, last: u32) -> bool {
+    without_call(call, last).is_some_and(|value| word::mark_asleep(call, value))
 }
 
-/// The thread has come to look at it, or looks again.
-pub(super) fn watch(call: &impl Atomic) {
-    word::come(call);
-    word::rouse(call);
+/// Marks in the call word that a thread polls it: the thread is new there, or has slept.
+pub(super) fn mark_polled(call: &impl Atomic) {
+    word::mark_present(call);
+    word::mark_awake(call);
 }

@@ -1,18 +1,18 @@
-//! `Desk`: the state of a thread that attends to A-stacks, as other threads see and change it.
+//! `WorkerHandle`: the state of a worker that other threads see and change.
 //!
-//! The thread and the others follow three rules:
+//! The worker and the other threads follow three rules:
 //!
-//! * **Relief.** The thread notes which A-stack it serves. Then it checks whether its set has changed,
-//!   and only then takes the call. A thread that takes an A-stack away uses the opposite order
-//!   ([`Desk::relieve`]). Therefore no call is taken twice.
-//! * **Sleep.** The thread writes into the word of each of its A-stacks that it sleeps. Then it checks
-//!   the marks that others set, and sleeps on all these words and on its bell ([`Desk::sleep`]). Others
-//!   set a mark first, and then change one of the words and wake the thread.
-//! * **The queue.** The thread sees under the pool's lock that the queue is empty, and notes that it
-//!   lies down ([`Desk::lie_down`]). A thread that adds to the queue reads that note under the same lock
-//!   ([`call_one`]).
+//! * **Taking A-stacks away.** The worker notes which A-stack it serves. Then it checks whether its
+//!   assignments have changed, and only then takes the call. A thread that takes an A-stack away uses the
+//!   opposite order ([`WorkerHandle::take_waiting`]). Therefore no call is taken twice.
+//! * **Sleep.** The worker marks in the word of each assigned A-stack that it sleeps. Then it checks the
+//!   flags that others set, and sleeps on all these words and on its wake word ([`WorkerHandle::sleep`]).
+//!   Other threads first set a flag, then change one of the words and wake the worker.
+//! * **The queue.** The worker sees under the pool's lock that the queue is empty, and announces its sleep
+//!   ([`WorkerHandle::prepare_sleep`]). A thread that adds to the queue reads this under the same lock
+//!   ([`wake_one`]).
 //!
-//! `desk/model.rs` runs this code under a model checker, with its own [`Machine`].
+//! `handle/model.rs` runs this code under a model checker, with its own [`Machine`].
 
 #[cfg(test)]
 mod model;
@@ -21,64 +21,72 @@ use core::ops::DerefMut;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 use core::time::Duration;
 
-use super::assignment::Attendance;
-use super::worker::{HOT_MAX, Place};
+use super::assignment::Assignment;
+use super::worker::{ASSIGNED_MAX, AstackRef};
 use crate::path::local::region::word::SLEEP;
 use crate::sync::Mutex;
 use crate::sys::{self, FutexSet};
 
-/// What the protocol asks of the machine, so that a model checker can bring its own.
+/// The operations that the rules need of the machine. A model checker has its own.
 pub(crate) trait Machine: Sized + 'static {
     type Astack: Astack;
     type Flag: Flag;
     type Key: Key;
-    type Bell: Bell;
+    type WakeWord: WakeWord;
     type Set: Set<Self::Astack>;
-    /// Keeps a store before a later load as far as the program goes. On the processor it is kept
-    /// only where [`Machine::barrier`] falls between the two.
+    /// Keeps a store before a later load in the order of the program. The processor may still reorder
+    /// them, unless a [barrier](Machine::barrier) of another thread falls between the two.
     fn keep_order();
-    /// A barrier on every processor that runs a thread of this process; false if the kernel has none.
+    /// Executes a barrier on each processor that runs a thread of this process. Returns false if the kernel
+    /// does not provide this.
     fn barrier() -> bool;
-    /// A barrier on this processor.
+    /// Executes a barrier on this processor.
     fn fence();
-    /// Sleeps while the bell holds this value and the words of all these A-stacks say that a thread
-    /// sleeps on them: until woken, for `limit` at most, or for no reason.
-    fn sleep(bell: &Self::Bell, value: u32, hot: &[Hot<Self>], limit: Option<Duration>);
-    /// Wakes the thread that sleeps on a bell.
-    fn wake(bell: &Self::Bell);
+    /// Sleeps while the wake word has this value and the words of all A-stacks are `SLEEP`, for `limit` at
+    /// most. May return early.
+    fn sleep(
+        word: &Self::WakeWord,
+        value: u32,
+        assigned: &[Assigned<Self>],
+        limit: Option<Duration>,
+    );
+    /// Wakes the worker that sleeps on a wake word.
+    fn wake(word: &Self::WakeWord);
 }
 
 /// An A-stack of some session.
 pub(crate) trait Astack: Clone {
-    /// A number that no other A-stack of this process has, and that is not zero.
+    /// Returns a number that no other A-stack of this process has, and that is not zero.
     fn key(&self) -> u64;
-    /// Whether a call is posted there that nobody has taken yet.
+    /// Returns whether a call is posted that no thread has taken yet.
     fn is_posted(&self) -> bool;
-    /// Whether its session has ended.
+    /// Returns whether the session has ended.
     fn is_closed(&self) -> bool;
-    /// Notes who attends to it, whoever did before.
-    fn attended(&self, by: Attendance);
-    /// The thread has come to look at it, or looks again.
-    fn watch(&self);
-    /// Its word says from now on that a thread sleeps on it; false if a call has come.
-    fn doze(&self) -> bool;
-    /// Leaves it to the next ring; false if a call has come meanwhile: then it is still whose it was.
-    fn leave(&self) -> bool;
+    /// Sets which worker polls it, whatever was set before.
+    fn set_assignment(&self, to: Assignment);
+    /// Marks in the call word that a thread polls it.
+    fn mark_polled(&self);
+    /// Marks in the call word that a thread sleeps on it. Returns false if a call was posted.
+    fn mark_asleep(&self) -> bool;
+    /// Ends the assignment, so that the next call rings. Returns false if a call was posted meanwhile: then
+    /// the assignment stays.
+    fn unassign(&self) -> bool;
 }
 
-/// A mark that one thread sets for another.
+/// A flag that one thread sets for another.
 pub(crate) trait Flag {
     fn new(value: bool) -> Self;
     /// Relaxed.
     fn peek(&self) -> bool;
-    /// Sequentially consistent, as is [`store`](Self::store).
+    /// Sequentially consistent.
     fn load(&self) -> bool;
+    /// Sequentially consistent.
     fn store(&self, value: bool);
-    /// Takes the mark away; whether it was there.
+    /// Clears the flag. Returns whether it was set.
     fn take(&self) -> bool;
 }
 
-/// The A-stack that a thread serves, by key.
+/// The key of the A-stack that a worker serves.
 pub(crate) trait Key {
     fn new(value: u64) -> Self;
     /// Sequentially consistent.
@@ -87,268 +95,272 @@ pub(crate) trait Key {
     fn store(&self, value: u64);
 }
 
-/// A word that changes when the thread is wanted.
-pub(crate) trait Bell {
+/// A word that each wake-up of the worker changes.
+pub(crate) trait WakeWord {
     fn new(value: u32) -> Self;
-    /// Sequentially consistent, as is [`change`](Self::change).
+    /// Sequentially consistent.
     fn load(&self) -> u32;
+    /// Sequentially consistent.
     fn change(&self);
 }
 
-/// A lock around the A-stacks of a desk.
+/// The assigned A-stacks under a lock.
 pub(crate) trait Set<A> {
     fn new() -> Self;
     fn lock(&self) -> impl DerefMut<Target = Vec<A>>;
 }
 
-/// A hot A-stack, as the thread at the desk knows it.
-pub(crate) struct Hot<M: Machine> {
-    pub(super) place: M::Astack,
+/// An assigned A-stack, as the worker knows it.
+pub(crate) struct Assigned<M: Machine> {
+    pub(super) astack: M::Astack,
     pub(super) key: u64,
-    /// Calls that the thread had served when this one was called last.
-    pub(super) called: u64,
+    /// How many calls the worker had served after the last call of this A-stack.
+    pub(super) last_served: u64,
 }
 
-/// Where a thread sits: what others may see of it, and take from it.
-pub(crate) struct Desk<M: Machine = Linux> {
+/// What other threads see of a worker, and change.
+pub(crate) struct WorkerHandle<M: Machine = Linux> {
     pub(crate) number: u32,
-    /// The A-stack whose call the thread runs, by key; zero while it looks around.
+    /// The key of the A-stack whose call the worker runs, or zero while it polls.
     current: M::Key,
-    /// Something below has changed: the thread must look there before it serves anything.
+    /// Whether other threads have changed the fields below. The worker must check them before it serves
+    /// another call.
     changed: M::Flag,
-    /// Rows that the thread remembers may have been taken away.
-    stale: M::Flag,
-    set: M::Set,
-    /// Changes when the thread is wanted; it sleeps on this word too.
-    bell: M::Bell,
-    /// Whether it is up: not asleep, nor about to be.
-    up: M::Flag,
-    /// Whether something that its thread may take waits in the pool's queue, or the pool stops. The
-    /// thread reads it after each look.
-    hungry: M::Flag,
+    /// Whether bindings that the worker remembers may have been removed.
+    bindings_stale: M::Flag,
+    assigned: M::Set,
+    /// The worker sleeps on this word, besides those of its A-stacks.
+    wake_word: M::WakeWord,
+    /// Whether the worker is awake: it neither sleeps nor is about to.
+    awake: M::Flag,
+    /// Whether the pool's queue has something that the worker may take, or the pool stops. The worker reads
+    /// it each time it has polled.
+    queue_ready: M::Flag,
 }
 
-// What others do.
-impl<M: Machine> Desk<M> {
-    /// A desk at which a thread is about to sit down.
+// For other threads.
+impl<M: Machine> WorkerHandle<M> {
+    /// Makes the handle of a worker that is about to start.
     pub(crate) fn new(number: u32) -> Self {
         Self {
             number,
             current: M::Key::new(0),
             changed: M::Flag::new(false),
-            stale: M::Flag::new(false),
-            set: M::Set::new(),
-            bell: M::Bell::new(0),
-            up: M::Flag::new(true),
-            hungry: M::Flag::new(false),
+            bindings_stale: M::Flag::new(false),
+            assigned: M::Set::new(),
+            wake_word: M::WakeWord::new(0),
+            awake: M::Flag::new(true),
+            queue_ready: M::Flag::new(false),
         }
     }
 
-    /// Whether its thread looks around now, and will see what is new in the pool's queue.
-    pub(crate) fn looks_around(&self) -> bool {
-        self.is_up() && self.current.load() == 0
+    /// Returns whether the worker polls. It will then notice that the queue is ready.
+    pub(crate) fn is_polling(&self) -> bool {
+        self.is_awake() && self.current.load() == 0
     }
 
-    /// Whether its thread is awake, looking around or running a procedure.
-    pub(crate) fn is_up(&self) -> bool {
-        self.up.load()
+    /// Returns whether the worker polls or runs a procedure.
+    pub(crate) fn is_awake(&self) -> bool {
+        self.awake.load()
     }
 
-    /// The A-stack whose call its thread runs.
+    /// Returns the A-stack whose call the worker runs.
     pub(super) fn serving(&self) -> Option<M::Astack> {
         let current = self.current.load();
         if current == 0 {
             return None;
         }
-        self.set.lock().iter().find(|place| place.key() == current).cloned()
+        self.assigned.lock().iter().find(|astack| astack.key() == current).cloned()
     }
 
-    /// Wakes its thread, if it sleeps.
-    pub(crate) fn ring(&self) {
-        self.up.store(true);
-        self.bell.change();
-        M::wake(&self.bell);
+    /// Wakes the worker if it sleeps.
+    pub(crate) fn wake(&self) {
+        self.awake.store(true);
+        self.wake_word.change();
+        M::wake(&self.wake_word);
     }
 
-    /// Tells its thread whether there is something to take from the pool's queue.
-    pub(crate) fn make_hungry(&self, hungry: bool) {
-        self.hungry.store(hungry);
+    /// Sets whether the pool's queue has something for the worker.
+    pub(crate) fn set_queue_ready(&self, ready: bool) {
+        self.queue_ready.store(ready);
     }
 
-    /// Whether its thread was told that there is something to take from the pool's queue.
-    pub(crate) fn is_hungry(&self) -> bool {
-        self.hungry.load()
+    /// Returns whether the pool's queue has something for the worker.
+    pub(crate) fn is_queue_ready(&self) -> bool {
+        self.queue_ready.load()
     }
 
-    /// Makes its thread look up rows anew. One that sleeps has forgotten them, one that runs a
-    /// procedure forgets them behind it.
-    pub(crate) fn forget_rows(&self) {
-        self.stale.store(true);
+    /// Makes the worker look up bindings anew. A sleeping worker remembers none, and a worker that runs a
+    /// procedure forgets them after it.
+    pub(crate) fn forget_bindings(&self) {
+        self.bindings_stale.store(true);
         self.changed.store(true);
     }
 
-    /// Takes an A-stack away from the desk whose thread runs the call of another one, and with it
-    /// all others where a call is posted: the barrier disturbs every processor, and is not for one
-    /// alone. Nothing if the thread runs no other call, and will see by itself what is posted.
+    /// Takes an A-stack away from a worker that runs the call of another A-stack. This also takes all other
+    /// A-stacks where a call is posted: the barrier disturbs every processor, and would be too expensive
+    /// for each alone. Returns nothing if the worker runs no other call: it will then see the call.
     ///
-    /// First the change is announced, then, behind a barrier on every processor, the thread's note is
-    /// read. If the note names another A-stack, the thread has yet to write the next one, and will see
-    /// the announcement behind that.
-    // SYNC: desk, the other half is in `begins`.
-    pub(crate) fn relieve(&self, place: &M::Astack) -> Vec<M::Astack> {
-        let mut set = self.set.lock();
+    /// First this thread announces the change. Then it executes a barrier on every processor, and reads
+    /// which A-stack the worker serves. If the worker serves another one, it will note the next one after
+    /// the barrier, and will then see the announcement.
+    // SYNC: assigned, the other half is in `begin_call`.
+    pub(crate) fn take_waiting(&self, astack: &M::Astack) -> Vec<M::Astack> {
+        let mut assigned = self.assigned.lock();
         self.changed.store(true);
         if !M::barrier() {
             return Vec::new();
         }
         let current = self.current.load();
-        if current == 0 || current == place.key() {
+        if current == 0 || current == astack.key() {
             return Vec::new();
         }
         let waits = |one: &mut M::Astack| one.key() != current && one.is_posted();
-        set.extract_if(.., waits).collect()
+        assigned.extract_if(.., waits).collect()
     }
 }
 
-// What the thread does that sits there.
-impl<M: Machine> Desk<M> {
-    /// Notes that the thread serves an A-stack; false if its set has changed, and it must not.
+// For the worker.
+impl<M: Machine> WorkerHandle<M> {
+    /// Notes that the worker serves an A-stack. Returns false if its assignments have changed: then it must
+    /// not take the call.
     #[inline]
-    pub(super) fn begins(&self, key: u64) -> bool {
-        // SYNC: desk, the other half is in `relieve`. What was taken before is seen by whoever
-        // sees this, and takes over.
+    pub(super) fn begin_call(&self, key: u64) -> bool {
+        // SYNC: assigned, the other half is in `take_waiting`. A thread that reads the key, and takes other
+        // A-stacks away, also sees what this worker has written for their earlier calls.
         self.current.store(key);
         M::keep_order();
         if self.changed.peek() {
-            self.ends();
+            self.end_call();
             return false;
         }
         true
     }
 
-    /// The thread serves nothing.
+    /// Notes that the worker serves no A-stack.
     #[inline]
-    pub(super) fn ends(&self) {
+    pub(super) fn end_call(&self) {
         self.current.store(0);
     }
 
-    /// The A-stack that the thread serves, by key.
+    /// Returns the key of the A-stack that the worker serves, or zero.
     pub(super) fn current(&self) -> u64 {
         self.current.load()
     }
 
-    /// As [`is_hungry`](Self::is_hungry), but the answer may be a moment old.
+    /// Returns the same as [`is_queue_ready`](Self::is_queue_ready), perhaps a moment late.
     #[inline]
-    pub(super) fn may_be_hungry(&self) -> bool {
-        self.hungry.peek()
+    pub(super) fn may_be_queue_ready(&self) -> bool {
+        self.queue_ready.peek()
     }
 
-    /// Looks at one more A-stack from now on.
-    pub(super) fn take_in(&self, place: M::Astack, called: u64) -> Hot<M> {
-        place.attended(Attendance::At(self.number));
-        place.watch();
-        self.set.lock().push(place.clone());
-        Hot { key: place.key(), place, called }
+    /// Assigns an A-stack. `served` is how many calls the worker has served.
+    pub(super) fn assign(&self, astack: M::Astack, served: u64) -> Assigned<M> {
+        astack.set_assignment(Assignment::Worker(self.number));
+        astack.mark_polled();
+        self.assigned.lock().push(astack.clone());
+        Assigned { key: astack.key(), astack, last_served: served }
     }
 
-    /// Looks at an A-stack no more; gives it back if a call has come there meanwhile.
-    pub(super) fn is_released(&self, hot: Hot<M>) -> Option<M::Astack> {
-        self.set.lock().retain(|place| place.key() != hot.key);
-        let place = hot.place;
-        if place.is_closed() || place.leave() {
-            if place.is_closed() {
-                place.attended(Attendance::Idle);
+    /// Unassigns an A-stack. Returns it if a call was posted there meanwhile.
+    pub(super) fn unassign(&self, one: Assigned<M>) -> Option<M::Astack> {
+        self.assigned.lock().retain(|astack| astack.key() != one.key);
+        let astack = one.astack;
+        if astack.is_closed() || astack.unassign() {
+            if astack.is_closed() {
+                astack.set_assignment(Assignment::Unassigned);
             }
             return None;
         }
-        place.attended(Attendance::Queued);
-        Some(place)
+        astack.set_assignment(Assignment::Queued);
+        Some(astack)
     }
 
-    /// Gives all A-stacks to others, by way of the queue.
-    pub(super) fn give_all(&self) -> Vec<M::Astack> {
-        let places = core::mem::take(&mut *self.set.lock());
-        places.iter().for_each(|place| place.attended(Attendance::Queued));
-        places
+    /// Removes all A-stacks. The caller puts them into the queue, for other workers.
+    pub(super) fn requeue_all(&self) -> Vec<M::Astack> {
+        let astacks = core::mem::take(&mut *self.assigned.lock());
+        astacks.iter().for_each(|astack| astack.set_assignment(Assignment::Queued));
+        astacks
     }
 
-    /// Brings the thread's own view up to date with what others have changed. True if rows that it
-    /// remembers may have been taken away.
-    pub(super) fn refresh(&self, hot: &mut Vec<Hot<M>>) -> bool {
-        // SYNC: desk. That the thread serves nothing is noted before this is read.
+    /// Removes from the worker's list what other threads have taken away. Returns whether bindings that it
+    /// remembers may have been removed.
+    pub(super) fn apply_changes(&self, list: &mut Vec<Assigned<M>>) -> bool {
+        // SYNC: assigned. The worker has noted before this load that it serves no A-stack.
         M::keep_order();
         if !self.changed.load() {
             return false;
         }
-        let set = self.set.lock();
+        let assigned = self.assigned.lock();
         self.changed.store(false);
-        // What is dropped here may be the last of a session, whose end takes other locks.
-        let others = hot.extract_if(.., |hot| set.iter().all(|place| place.key() != hot.key));
-        let others: Vec<_> = others.collect();
-        drop(set);
-        drop(others);
-        self.stale.take()
+        let is_gone = |one: &mut Assigned<M>| assigned.iter().all(|astack| astack.key() != one.key);
+        // Dropped after the lock: one may be the last reference to a session, whose end takes other locks.
+        let gone: Vec<_> = list.extract_if(.., is_gone).collect();
+        drop(assigned);
+        drop(gone);
+        self.bindings_stale.take()
     }
 
-    /// Says that the thread is about to sleep, and from which ring of its bell on it will not.
-    /// What is asked of it before is to be seen behind this.
-    pub(super) fn lie_down(&self) -> u32 {
-        let bell = self.bell.load();
-        self.up.store(false);
-        bell
+    /// Announces that the worker is about to sleep. Returns the value of the wake word: a later wake-up
+    /// changes it, and ends the sleep. The worker checks afterwards whether there is anything to do.
+    pub(super) fn prepare_sleep(&self) -> u32 {
+        let value = self.wake_word.load();
+        self.awake.store(false);
+        value
     }
 
-    /// Whether the bell has rung since the thread [lay down](Self::lie_down).
-    pub(super) fn was_rung(&self, bell: u32) -> bool {
-        self.bell.load() != bell
+    /// Returns whether another thread has woken the worker since [`prepare_sleep`](Self::prepare_sleep)
+    /// returned `value`.
+    pub(super) fn was_woken(&self, value: u32) -> bool {
+        self.wake_word.load() != value
     }
 
-    /// Sleeps until a call comes to any of these A-stacks, the bell rings, or `limit` has passed;
-    /// whether the bell rang.
-    pub(super) fn sleep(&self, hot: &[Hot<M>], bell: u32, limit: Option<Duration>) -> bool {
-        // If a call has come to one, there is no need to tell the others.
-        if hot.iter().all(|hot| hot.place.doze()) {
-            // SYNC: rouse. Who wants us sets its mark, then changes a word; we changed the words, and
-            // now look at the marks: one of us sees the other.
+    /// Sleeps until a call is posted on one of these A-stacks, another thread wakes the worker, or `limit`
+    /// has passed. Returns whether another thread woke it.
+    pub(super) fn sleep(&self, list: &[Assigned<M>], value: u32, limit: Option<Duration>) -> bool {
+        // Stops at the first A-stack where a call was posted: the worker will not sleep.
+        if list.iter().all(|one| one.astack.mark_asleep()) {
+            // SYNC: rouse. Another thread that wants this one sets its flag, then changes a word. This
+            // thread has changed the words, and now reads the flags. One of the two sees the other's write.
             M::fence();
-            if hot.is_empty()
-                || (!self.changed.load() && !hot.iter().any(|hot| hot.place.is_closed()))
+            if list.is_empty()
+                || (!self.changed.load() && !list.iter().any(|one| one.astack.is_closed()))
             {
-                M::sleep(&self.bell, bell, hot, limit);
+                M::sleep(&self.wake_word, value, list, limit);
             }
         }
-        self.up.store(true);
-        hot.iter().for_each(|hot| hot.place.watch());
-        self.was_rung(bell)
+        self.awake.store(true);
+        list.iter().for_each(|one| one.astack.mark_polled());
+        self.was_woken(value)
     }
 }
 
-/// Makes one of these threads look at the queue, in which `waiting` A-stacks wait that any of them may
-/// take. The caller holds the lock of the queue. Returns false if none of the threads is free.
-pub(crate) fn call_one<'a, M: Machine>(
-    desks: impl DoubleEndedIterator<Item = &'a Desk<M>> + Clone,
+/// Makes one of these workers look at the queue, in which `waiting` A-stacks wait that each of them may
+/// take. The caller holds the lock of the queue. Returns false if none of the workers is free.
+pub(crate) fn wake_one<'a, M: Machine>(
+    workers: impl DoubleEndedIterator<Item = &'a WorkerHandle<M>> + Clone,
     waiting: usize,
 ) -> bool {
-    desks.clone().for_each(|desk| desk.make_hungry(true));
-    // Those that look around see by themselves that they are hungry; each may be about to run a
-    // long procedure, so each is relied on for one A-stack.
-    if desks.clone().filter(|desk| desk.looks_around()).count() >= waiting {
+    workers.clone().for_each(|worker| worker.set_queue_ready(true));
+    // Workers that poll notice the flag. Each of them may then run a long procedure, so each is expected
+    // to take only one A-stack.
+    if workers.clone().filter(|worker| worker.is_polling()).count() >= waiting {
         return true;
     }
-    // The one that came last is the one whose caches are warmest.
-    let asleep = desks.rev().find(|desk| !desk.is_up());
-    asleep.map(Desk::ring).is_some()
+    // The caches of the worker that was added last are probably the warmest.
+    let asleep = workers.rev().find(|worker| !worker.is_awake());
+    asleep.map(WorkerHandle::wake).is_some()
 }
 
 /// The machine on which servers run.
 pub(crate) struct Linux;
 
 impl Machine for Linux {
-    type Astack = Place;
+    type Astack = AstackRef;
     type Flag = AtomicBool;
     type Key = AtomicU64;
-    type Bell = AtomicU32;
-    type Set = Mutex<Vec<Place>>;
+    type WakeWord = AtomicU32;
+    type Set = Mutex<Vec<AstackRef>>;
 
     #[inline]
     fn keep_order() {
@@ -360,18 +372,19 @@ impl Machine for Linux {
     fn fence() {
         fence(Ordering::SeqCst);
     }
-    fn sleep(bell: &AtomicU32, value: u32, hot: &[Hot<Self>], limit: Option<Duration>) {
-        if hot.is_empty() {
-            sys::futex_wait(bell, value, limit);
+    fn sleep(word: &AtomicU32, value: u32, assigned: &[Assigned<Self>], limit: Option<Duration>) {
+        if assigned.is_empty() {
+            sys::futex_wait(word, value, limit);
             return;
         }
-        let mut words = FutexSet::<{ HOT_MAX + 1 }>::new();
-        words.push(bell, value);
-        hot.iter().for_each(|hot| words.push(hot.place.region.call_word(hot.place.index), SLEEP));
+        let mut words = FutexSet::<{ ASSIGNED_MAX + 1 }>::new();
+        words.push(word, value);
+        let call_words = assigned.iter().map(|one| one.astack.region.call_word(one.astack.index));
+        call_words.for_each(|word| words.push(word, SLEEP));
         words.wait(limit);
     }
-    fn wake(bell: &AtomicU32) {
-        sys::futex_wake(bell);
+    fn wake(word: &AtomicU32) {
+        sys::futex_wake(word);
     }
 }
 
@@ -407,7 +420,7 @@ impl Key for AtomicU64 {
     }
 }
 
-impl Bell for AtomicU32 {
+impl WakeWord for AtomicU32 {
     fn new(value: u32) -> Self {
         Self::new(value)
     }

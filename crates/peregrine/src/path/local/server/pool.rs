@@ -25,8 +25,8 @@ use crate::counters::{Counting, Page, ThreadKind};
 use crate::directory;
 use crate::error::Kind;
 use crate::path::local::{
-    Asked, Astack, Attendance, Desk, HOT_MAX, PROCESSORS_BYTES, Pause, Place, Processors, Seat,
-    ServerRegion, User, call_one,
+    ASSIGNED_MAX, Assignment, Astack, AstackRef, PROCESSORS_BYTES, Pause, Processors, RingAction,
+    ServerRegion, User, Worker, WorkerHandle, wake_one,
 };
 use crate::serving::admission::{Admission, LINGER};
 use crate::serving::stop::Drain;
@@ -68,7 +68,7 @@ enum Took {
 
 /// An A-stack that waits for a thread.
 struct Waiting {
-    place: Place,
+    place: AstackRef,
     user: User,
     /// Whether a thread that looks at A-stacks of other users may take it.
     anywhere: bool,
@@ -78,20 +78,20 @@ struct Waiting {
 
 impl Waiting {
     /// Looks at the call, which is the client's memory and may take a moment: not under the lock.
-    fn looked_at(place: Place) -> Self {
+    fn looked_at(place: AstackRef) -> Self {
         let inside = is_from_inside(&place);
         Self { inside, ..Self::unseen(place) }
     }
 
     /// An A-stack whose call, if there is one, has not been looked at. Its client rings again.
-    fn unseen(place: Place) -> Self {
+    fn unseen(place: AstackRef) -> Self {
         Self { user: place.user(), place, anywhere: false, inside: false }
     }
 }
 
 /// A thread at its desk.
 struct Sitting {
-    desk: Arc<Desk>,
+    desk: Arc<WorkerHandle>,
     /// Whose A-stacks it looks at, if at any.
     user: Option<User>,
     /// Whether it ran a call that was given up, when such threads were looked for last.
@@ -107,14 +107,14 @@ struct State {
 }
 
 impl State {
-    fn desks(&self) -> Vec<Arc<Desk>> {
+    fn desks(&self) -> Vec<Arc<WorkerHandle>> {
         self.desks.iter().map(|one| Arc::clone(&one.desk)).collect()
     }
 
     /// Notes at whose A-stacks a thread looks now. One that has A-stacks of several users stays
     /// that of the first.
-    fn note_user(&mut self, seat: &Seat) -> Option<User> {
-        let own = self.desks.iter_mut().find(|one| one.desk.number == seat.desk.number)?;
+    fn note_user(&mut self, seat: &Worker) -> Option<User> {
+        let own = self.desks.iter_mut().find(|one| one.desk.number == seat.handle.number)?;
         // It runs no call now.
         let was_captured = core::mem::take(&mut own.captured);
         let mut users = seat.users();
@@ -169,9 +169,9 @@ impl State {
     }
 
     /// The thread at a desk ends, if it has not been reckoned as ended before.
-    fn leave(&mut self, seat: &Seat) {
+    fn leave(&mut self, seat: &Worker) {
         let before = self.desks.len();
-        self.desks.retain(|one| one.desk.number != seat.desk.number);
+        self.desks.retain(|one| one.desk.number != seat.handle.number);
         if self.desks.len() < before {
             self.admission.end();
             self.count_captured();
@@ -184,7 +184,7 @@ impl State {
     }
 
     /// The threads that may take an A-stack of a user.
-    fn desks_for(&self, user: User) -> impl DoubleEndedIterator<Item = &Desk> + Clone {
+    fn desks_for(&self, user: User) -> impl DoubleEndedIterator<Item = &WorkerHandle> + Clone {
         let open = self.share_left(user, false) > 0;
         let fits = move |one: &&Sitting| one.user.map_or(open, |own| own == user);
         self.desks.iter().filter(fits).map(|one| &*one.desk)
@@ -253,27 +253,27 @@ impl Pool {
     fn hot_max() -> usize {
         // Without barriers on other processors no A-stack can be taken away from a thread that
         // is busy elsewhere; without sets of futexes it cannot sleep on several.
-        if sys::has_futex_sets() && sys::membarrier() { HOT_MAX } else { 1 }
+        if sys::has_futex_sets() && sys::membarrier() { ASSIGNED_MAX } else { 1 }
     }
 
     /// A ring came for an A-stack: a thread will attend to it, or its call is refused.
     pub(super) fn rung(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
-        let place = Place { region: Arc::clone(region), index };
+        let place = AstackRef { region: Arc::clone(region), index };
         let asked = self.timed(place.user(), || {
             region.note_queued(index);
-            region.ring(index)
+            region.on_ring(index)
         });
         match asked {
-            Asked::Enqueue => self.enqueue(place),
+            RingAction::Enqueue => self.enqueue(place),
             // It has waited for long, or the first ring came a moment ago.
-            Asked::Again => self.rung_again(&place),
-            Asked::Relieve(desk) => self.relieve(desk, place),
-            Asked::Nothing => {}
+            RingAction::FindWorker => self.rung_again(&place),
+            RingAction::Reassign(desk) => self.relieve(desk, place),
+            RingAction::Nothing => {}
         }
     }
 
     /// A ring came for an A-stack in the queue. A thread that gave it away had not seen this call.
-    fn rung_again(self: &Arc<Self>, place: &Place) {
+    fn rung_again(self: &Arc<Self>, place: &AstackRef) {
         let inside = self.timed(place.user(), || is_from_inside(place));
         self.find_captured();
         let mut state = self.state();
@@ -285,17 +285,17 @@ impl Pool {
 
     /// The thread at a desk has not taken a call that was posted a while ago: if it runs
     /// another one, the A-stack goes to another thread.
-    fn relieve(self: &Arc<Self>, desk: u32, place: Place) {
+    fn relieve(self: &Arc<Self>, desk: u32, place: AstackRef) {
         let is_it = |one: &&Sitting| one.desk.number == desk;
         let found = self.state().desks.iter().find(is_it).map(|one| Arc::clone(&one.desk));
         let Some(desk) = found else { return };
-        let waiting = self.timed(place.user(), || desk.relieve(&place));
+        let waiting = self.timed(place.user(), || desk.take_waiting(&place));
         if waiting.is_empty() {
             // It looks, or should: if the word was written over it may be asleep.
-            desk.ring();
+            desk.wake();
         }
         for place in waiting {
-            place.attended(Attendance::Queued);
+            place.set_assignment(Assignment::Queued);
             self.enqueue(place);
         }
     }
@@ -304,13 +304,13 @@ impl Pool {
     /// else can reach. Its words are its client's too, who can write over a notice there, or move
     /// whoever sleeps on them to another word (`FUTEX_REQUEUE`).
     pub(super) fn closed(&self, region: &ServerRegion) {
-        let at: HashSet<u32> = region.desks().collect();
+        let at: HashSet<u32> = region.workers().collect();
         for one in self.state().desks.iter().filter(|one| at.contains(&one.desk.number)) {
-            one.desk.ring();
+            one.desk.wake();
         }
     }
 
-    fn enqueue(self: &Arc<Self>, place: Place) {
+    fn enqueue(self: &Arc<Self>, place: AstackRef) {
         let user = place.user();
         let waiting = self.timed(user, || Waiting::looked_at(place));
         self.find_captured();
@@ -318,7 +318,7 @@ impl Pool {
         if self.admission.is_stopping() {
             drop(state);
             // Who still posts is answered at the farewell.
-            let Place { region, index } = &waiting.place;
+            let AstackRef { region, index } = &waiting.place;
             region.refuse(*index, &Refusal::stopping());
             return;
         }
@@ -330,11 +330,11 @@ impl Pool {
             return;
         }
         // What a thread can take at once does not wait. Nor do calls of others count.
-        let free = state.desks_for(user).filter(|one| !one.is_up() || one.looks_around()).count();
+        let free = state.desks_for(user).filter(|one| !one.is_awake() || one.is_polling()).count();
         let at_once = free + state.room(user);
         if let Err(refusal) = self.admission.may_wait(state.waiting(user), at_once) {
             drop(state);
-            let Place { region, index } = &waiting.place;
+            let AstackRef { region, index } = &waiting.place;
             if self.timed(user, || region.refuse(*index, &refusal)) {
                 return;
             }
@@ -345,7 +345,7 @@ impl Pool {
         if state.desks.is_empty() {
             let unserved = state.queue.pop_back();
             drop(state);
-            if let Some(Waiting { place: Place { region, index }, .. }) = unserved {
+            if let Some(Waiting { place: AstackRef { region, index }, .. }) = unserved {
                 let text = "the server can start no thread";
                 region.refuse(index, &Refusal::new(Kind::Exhausted, text));
             }
@@ -364,7 +364,7 @@ impl Pool {
         let desks = state.desks.iter().map(|one| (Arc::clone(&one.desk), one.user));
         let desks: Vec<_> = desks.collect();
         drop(state);
-        let is_captured = |(desk, user): &&(Arc<Desk>, Option<User>)| {
+        let is_captured = |(desk, user): &&(Arc<WorkerHandle>, Option<User>)| {
             user.is_some_and(|user| {
                 // One whose A-stacks are slow to look at has its threads replaced later.
                 self.rests_from(user).is_none() && self.timed(user, || desk.is_captured())
@@ -381,7 +381,7 @@ impl Pool {
 
     /// A-stacks of a user have come into the queue: sees to it that a thread comes.
     fn find_thread(self: &Arc<Self>, state: &mut State, user: User) {
-        if call_one(state.desks_for(user), state.waiting(user)) {
+        if wake_one(state.desks_for(user), state.waiting(user)) {
             return;
         }
         // A call from inside may get a thread beyond the bound.
@@ -395,49 +395,49 @@ impl Pool {
         // Without a new thread it waits for one of the user's, if there is one, else for any.
         if state.desks_for(user).next().is_none() {
             state.queue.iter_mut().for_each(|one| one.anywhere |= one.user == user);
-            state.desks.iter().for_each(|one| one.desk.make_hungry(true));
-            if let Some(asleep) = state.desks.iter().rev().find(|one| !one.desk.is_up()) {
-                asleep.desk.ring();
+            state.desks.iter().for_each(|one| one.desk.set_queue_ready(true));
+            if let Some(asleep) = state.desks.iter().rev().find(|one| !one.desk.is_awake()) {
+                asleep.desk.wake();
             }
         }
     }
 
     fn start_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let pool = Arc::clone(self);
-        let desk = Arc::new(Desk::new(state.next_desk));
+        let desk = Arc::new(WorkerHandle::new(state.next_desk));
         let counting = Counting::new(&self.page, ThreadKind::Local);
         let processors = Arc::clone(&self.processors);
-        let seat = Seat::new(Arc::clone(&desk), self.wait, processors, counting);
+        let seat = Worker::new(Arc::clone(&desk), self.wait, processors, counting);
         let thread = std::thread::Builder::new().name(THREAD.into());
-        desk.make_hungry(true);
+        desk.set_queue_ready(true);
         thread.spawn(move || pool.run(seat))?;
         state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
         state.desks.push(Sitting { desk, user: None, captured: false });
         Ok(())
     }
 
-    fn run(self: &Arc<Self>, mut seat: Seat) {
+    fn run(self: &Arc<Self>, mut seat: Worker) {
         self.faults.outlive(THREAD, || self.work(&mut seat));
         self.leave(seat);
     }
 
     /// A thread's work, until it is to end.
-    fn work(self: &Arc<Self>, seat: &mut Seat) {
+    fn work(self: &Arc<Self>, seat: &mut Worker) {
         let most = Self::hot_max();
         loop {
-            let pause = seat.attend();
-            seat.refresh();
+            let pause = seat.serve();
+            seat.apply_changes();
             if pause == Pause::Changed {
                 continue;
             }
-            seat.drop_closed();
-            let took = match seat.desk.is_hungry() {
+            seat.unassign_closed();
+            let took = match seat.handle.is_queue_ready() {
                 true => self.take_from_queue(seat, most),
                 false => Took::Nothing,
             };
             match took {
                 Took::Something => {}
-                Took::Nothing if pause == Pause::Hungry || seat.is_patient() => {}
+                Took::Nothing if pause == Pause::QueueReady || seat.keeps_polling() => {}
                 Took::Nothing if self.rest(seat) => {}
                 _ => break,
             }
@@ -445,9 +445,9 @@ impl Pool {
     }
 
     /// The thread ends.
-    fn leave(self: &Arc<Self>, mut seat: Seat) {
-        let posted = seat.leave_all();
-        seat.worker.forget();
+    fn leave(self: &Arc<Self>, mut seat: Worker) {
+        let posted = seat.unassign_all();
+        seat.executor.forget();
         let mut state = self.state();
         state.leave(&seat);
         let stops = self.admission.is_stopping();
@@ -455,7 +455,7 @@ impl Pool {
         if stops {
             for place in posted {
                 place.region.refuse(place.index, &Refusal::stopping());
-                place.attended(Attendance::Idle);
+                place.set_assignment(Assignment::Unassigned);
             }
         } else {
             self.put_back(posted);
@@ -464,7 +464,7 @@ impl Pool {
     }
 
     /// Takes an A-stack from the queue, if there is one.
-    fn take_from_queue(self: &Arc<Self>, seat: &mut Seat, most: usize) -> Took {
+    fn take_from_queue(self: &Arc<Self>, seat: &mut Worker, most: usize) -> Took {
         let mut state = self.state();
         if self.admission.is_stopping() {
             return Took::Stopping;
@@ -476,7 +476,7 @@ impl Pool {
             };
             match state.queue.remove(at) {
                 Some(Waiting { place, .. }) if place.region.is_closed() => {
-                    place.attended(Attendance::Idle);
+                    place.set_assignment(Assignment::Unassigned);
                 }
                 waiting => break waiting.map(|waiting| waiting.place),
             }
@@ -485,14 +485,14 @@ impl Pool {
             self.turn_to(&mut state, seat, place.user());
         }
         if state.queue.is_empty() {
-            state.desks.iter().for_each(|one| one.desk.make_hungry(false));
+            state.desks.iter().for_each(|one| one.desk.set_queue_ready(false));
         } else {
-            let user = user.or_else(|| place.as_ref().map(Place::user));
-            seat.desk.make_hungry(state.has_for(user));
+            let user = user.or_else(|| place.as_ref().map(AstackRef::user));
+            seat.handle.set_queue_ready(state.has_for(user));
         }
         drop(state);
         let Some(place) = place else { return Took::Nothing };
-        if let Some(left) = seat.take_in(place, most) {
+        if let Some(left) = seat.assign(place, most) {
             self.put_back([left]);
         }
         Took::Something
@@ -500,8 +500,9 @@ impl Pool {
 
     /// A thread that looked at nothing takes an A-stack of a user, and none of others from now on.
     /// Theirs may have relied on it.
-    fn turn_to(self: &Arc<Self>, state: &mut State, seat: &Seat, user: User) {
-        if let Some(own) = state.desks.iter_mut().find(|one| one.desk.number == seat.desk.number) {
+    fn turn_to(self: &Arc<Self>, state: &mut State, seat: &Worker, user: User) {
+        if let Some(own) = state.desks.iter_mut().find(|one| one.desk.number == seat.handle.number)
+        {
             own.user = Some(user);
         }
         let other = state.queue.iter().find(|one| one.user != user).map(|one| one.user);
@@ -510,7 +511,7 @@ impl Pool {
         }
     }
 
-    fn put_back(self: &Arc<Self>, places: impl IntoIterator<Item = Place>) {
+    fn put_back(self: &Arc<Self>, places: impl IntoIterator<Item = AstackRef>) {
         let places: Vec<_> = places.into_iter().map(Waiting::looked_at).collect();
         let mut state = self.state();
         state.queue.extend(places);
@@ -527,7 +528,7 @@ impl Pool {
 
     /// Where a thread has come to look at A-stacks of several users, and another one may be had by
     /// now: leaves those of all but one to the next ring.
-    fn part_users(self: &Arc<Self>, seat: &mut Seat) {
+    fn part_users(self: &Arc<Self>, seat: &mut Worker) {
         let first = seat.users().next();
         if seat.users().all(|user| Some(user) == first) {
             return;
@@ -537,13 +538,13 @@ impl Pool {
         let full = state.desks.len() >= self.admission.bound(false);
         drop(state);
         if let Some(user) = user.filter(|_| !full) {
-            self.put_back(seat.leave_others(user));
+            self.put_back(seat.unassign_others(user));
         }
     }
 
     /// Nothing is to be done: gives what it attends to away, or sleeps on it. False if the
     /// thread is to end.
-    fn rest(self: &Arc<Self>, seat: &mut Seat) -> bool {
+    fn rest(self: &Arc<Self>, seat: &mut Worker) -> bool {
         self.part_users(seat);
         let mut state = self.state();
         if self.admission.beyond() > 0 {
@@ -556,7 +557,7 @@ impl Pool {
         }
         let user = state.note_user(seat);
         if state.has_for(user) {
-            seat.desk.make_hungry(true);
+            seat.handle.set_queue_ready(true);
             return true;
         }
         if state.desks.len() > self.admission.bound(false) {
@@ -564,39 +565,39 @@ impl Pool {
             return false;
         }
         if let Some(user) = user {
-            let own = seat.desk.number;
-            if state.desks_for(user).any(|desk| desk.number != own && desk.looks_around()) {
-                state.queue.extend(seat.give_all().into_iter().map(Waiting::unseen));
+            let own = seat.handle.number;
+            if state.desks_for(user).any(|desk| desk.number != own && desk.is_polling()) {
+                state.queue.extend(seat.requeue_all().into_iter().map(Waiting::unseen));
                 state.note_user(seat);
                 let others = state.desks_for(user).filter(|desk| desk.number != own);
-                others.for_each(|desk| desk.make_hungry(true));
+                others.for_each(|desk| desk.set_queue_ready(true));
                 // It looks at nothing now, and may take what waits for others.
                 if state.queue.iter().any(|one| one.user != user && state.takes(None, one)) {
-                    seat.desk.make_hungry(true);
+                    seat.handle.set_queue_ready(true);
                     return true;
                 }
             }
         }
         if !sys::has_futex_sets() {
             // It can sleep on its bell alone: whoever calls it next rings.
-            state.queue.extend(seat.leave_all().into_iter().map(Waiting::unseen));
+            state.queue.extend(seat.unassign_all().into_iter().map(Waiting::unseen));
             state.note_user(seat);
             if !state.queue.is_empty() {
-                seat.desk.make_hungry(true);
+                seat.handle.set_queue_ready(true);
                 return true;
             }
         }
-        let bell = seat.lie_down();
+        let bell = seat.prepare_sleep();
         drop(state);
-        seat.worker.forget();
-        let limit = seat.is_vacant().then_some(LINGER);
+        seat.executor.forget();
+        let limit = seat.is_unassigned().then_some(LINGER);
         let rung = seat.sleep(bell, limit);
-        if rung || !seat.is_vacant() {
+        if rung || !seat.is_unassigned() {
             return true;
         }
         let mut state = self.state();
         // A ring may have come just now.
-        if seat.was_rung(bell) || !state.queue.is_empty() {
+        if seat.was_woken(bell) || !state.queue.is_empty() {
             return true;
         }
         // Nobody relies on it any more.
@@ -610,11 +611,11 @@ impl Pool {
         let mut state = self.state();
         let queue = core::mem::take(&mut state.queue);
         for Sitting { desk, .. } in &state.desks {
-            desk.make_hungry(true);
-            desk.ring();
+            desk.set_queue_ready(true);
+            desk.wake();
         }
         drop(state);
-        for Waiting { place: Place { region, index }, .. } in queue {
+        for Waiting { place: AstackRef { region, index }, .. } in queue {
             region.refuse(index, &Refusal::stopping());
         }
     }
@@ -627,7 +628,7 @@ impl Pool {
 
     /// Rows were taken away: no thread remembers them for longer than the call that it runs.
     pub(super) fn forget_rows(&self) {
-        self.state().desks.iter().for_each(|one| one.desk.forget_rows());
+        self.state().desks.iter().for_each(|one| one.desk.forget_bindings());
     }
 
     /// Returns how many calls are captured, and how many A-stacks wait for a thread.
@@ -651,7 +652,7 @@ impl Pool {
 }
 
 /// Whether the call that is posted there comes from a procedure of this process that waits for it.
-fn is_from_inside(place: &Place) -> bool {
+fn is_from_inside(place: &AstackRef) -> bool {
     waiting_inside() > 0 && place.is_posted() && place.region.is_from_inside(place.index)
 }
 
@@ -674,7 +675,7 @@ mod tests {
     fn threads_of_one_user_are_not_replaced_by_those_of_another() {
         const OTHER: User = User::Other(61_999);
         let sitting = |number, user, captured| {
-            let desk = Arc::new(Desk::new(number));
+            let desk = Arc::new(WorkerHandle::new(number));
             Sitting { desk, user: Some(user), captured }
         };
         let admission = Admission::new(8, 16);

@@ -1,24 +1,24 @@
-//! Domain caching (LRPC): a server that was called lately goes on looking on a processor that has
-//! nothing else to do, so that the next call finds it awake.
+//! Domain caching (LRPC): a worker that was called recently keeps polling on an idle processor, so that the
+//! next call finds it awake.
 //!
-//! One word per processor, in a file that all servers of a runtime directory map, holds the tag of
-//! the thread that looks there. Whoever was called most lately writes its own; the one before sees
-//! that and sleeps. So at most one spins on a processor, however many servers there are.
+//! All servers of a runtime directory map one file with a word for each processor. The word holds the tag
+//! of the thread that polls there. The thread that was called last writes its own tag. The thread before it
+//! notices, and sleeps. At most one thread polls on a processor, however many servers there are.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
 
 use crate::sys::{self, Memory};
 
-/// How long a server without a call goes on looking.
-pub(super) const LOOKS_ON: Duration = Duration::from_millis(10);
-/// Who offers the processor and has it back only after so long was not alone there.
-pub(super) const ALONE: Duration = Duration::from_micros(20);
+/// How long a worker without calls keeps polling.
+pub(super) const KEEP_POLLING: Duration = Duration::from_millis(10);
+/// If a yield takes longer than this, another thread needs the processor.
+pub(super) const YIELD_WHEN_IDLE: Duration = Duration::from_micros(20);
 
 const LINE: usize = 64;
-/// Processors that have a word; on others nobody looks on.
+/// The number of processors that have a word. No thread keeps polling on others.
 const PROCESSORS: usize = 1024;
-/// Bytes of the file.
+/// The size of the file in bytes.
 pub(crate) const PROCESSORS_BYTES: usize = PROCESSORS * LINE;
 
 /// The words of all processors.
@@ -26,7 +26,7 @@ pub(crate) const PROCESSORS_BYTES: usize = PROCESSORS * LINE;
 pub(crate) struct Processors(Memory);
 
 impl Processors {
-    /// The words in memory that servers share, or that this one has for itself.
+    /// Uses the words in this memory, which other servers may share.
     pub(crate) const fn new(memory: Memory) -> Self {
         Self(memory)
     }
@@ -36,18 +36,19 @@ impl Processors {
         (at + LINE <= self.0.len()).then(|| self.0.word(at))
     }
 
-    /// Takes a processor: whoever looked there before stops. False if it has no word.
-    pub(super) fn take(&self, cpu: u32, tag: u32) -> bool {
+    /// Claims a processor; the thread that claimed it before stops polling. Returns false if the
+    /// processor has no word.
+    pub(super) fn claim(&self, cpu: u32, tag: u32) -> bool {
         self.word(cpu).map(|word| word.store(tag, Ordering::Relaxed)).is_some()
     }
 
-    /// Whether nobody has taken it since.
-    pub(super) fn has(&self, cpu: u32, tag: u32) -> bool {
+    /// Returns whether no other thread has claimed the processor since.
+    pub(super) fn is_claimed_by(&self, cpu: u32, tag: u32) -> bool {
         self.word(cpu).is_some_and(|word| word.load(Ordering::Relaxed) == tag)
     }
 }
 
-/// A tag that no other thread of this machine is likely to have, and that is not zero.
+/// Returns a tag that is not zero, and that another thread of this machine is unlikely to have.
 pub(super) fn tag() -> u32 {
     sys::random().map_or(std::process::id(), u32::from_ne_bytes) | 1
 }
@@ -57,11 +58,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_came_last_has_the_processor() {
+    fn last_claim_of_a_processor_counts() {
         let processors = Processors::new(Memory::private(PROCESSORS_BYTES).unwrap());
-        assert!(processors.take(3, 7) && processors.has(3, 7));
-        assert!(processors.take(4, 7) && processors.take(3, 9));
-        assert!(!processors.has(3, 7) && processors.has(4, 7));
-        assert!(!processors.take(1 << 20, 7) && !processors.has(u32::MAX, 7));
+        assert!(processors.claim(3, 7) && processors.is_claimed_by(3, 7));
+        assert!(processors.claim(4, 7) && processors.claim(3, 9));
+        assert!(!processors.is_claimed_by(3, 7) && processors.is_claimed_by(4, 7));
+        assert!(!processors.claim(1 << 20, 7) && !processors.is_claimed_by(u32::MAX, 7));
     }
 }

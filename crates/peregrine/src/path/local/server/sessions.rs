@@ -17,7 +17,7 @@ use crate::error::{Kind, limit_reached};
 use crate::keeper::{Next, Watch, Watched};
 use crate::limits;
 use crate::path::local::{
-    Answer, Attendance, Bind, Bound, RegionLayout, Request, ServerRegion, Token, User, Waits,
+    Answer, Assignment, Bind, Bound, RegionLayout, Request, ServerRegion, StallPermits, Token, User,
 };
 use crate::serving::binding_table::BindingRow;
 use crate::serving::disclosure::Disclosure;
@@ -36,7 +36,7 @@ pub(crate) struct Sessions {
     /// The sockets at which clients connect, one for each export.
     names: Mutex<Vec<Arc<NameSocket>>>,
     /// The threads that wait for messages which are still being written.
-    waits: Arc<Waits>,
+    waits: Arc<StallPermits>,
     /// A descriptor in reserve. It is closed for a moment to accept and refuse one client when no
     /// other descriptor is left.
     reserve: Mutex<Option<Seqpacket>>,
@@ -62,7 +62,7 @@ impl Sessions {
     /// If there is no memory for the words that the servers of this machine share.
     pub(crate) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
         let pool = Pool::new(core)?;
-        let waits = Waits::of(pool.threads_max());
+        let waits = StallPermits::new(pool.threads_max());
         let sessions = Self {
             core: Arc::clone(core),
             table: Mutex::ranked(Rank::Clients, Table::default()),
@@ -216,7 +216,7 @@ impl Sessions {
     /// Bindings of a user.
     fn bindings_of(&self, user: u32) -> usize {
         let theirs = self.regions().into_iter().filter(|(session, _)| session.peer.uid == user);
-        theirs.map(|(_, region)| region.rows().len()).sum()
+        theirs.map(|(_, region)| region.bindings().len()).sum()
     }
 }
 
@@ -228,7 +228,7 @@ impl ServerPath for Sessions {
     fn revoke(&self, export: &Export) {
         self.close_names(|one| one.number == export.number);
         for (session, region) in self.regions() {
-            let mut rows = region.rows();
+            let mut rows = region.bindings();
             let bound = rows.iter().filter(|(_, row)| row.export == export.number);
             let gone: Vec<u32> = bound.map(|(number, _)| number).collect();
             // Dropped when the rows are not locked any more: one may be the object's last owner.
@@ -255,9 +255,9 @@ impl ServerPath for Sessions {
             let Some(region) = session.region.get() else { continue };
             session.is_over();
             region.close();
-            if !region.is_attended() {
+            if !region.has_workers() {
                 for index in 0..region.count() {
-                    region.attended(index, Attendance::Queued);
+                    region.set_assignment(index, Assignment::Queued);
                     region.refuse(index, &Refusal::stopping());
                 }
                 let _ = session.say(&Answer::Goodbye);
@@ -336,7 +336,7 @@ impl Session {
                     }
                 }
                 Ok(Request::Unbind(binding)) => {
-                    let row = self.region.get()?.rows().remove(binding);
+                    let row = self.region.get()?.bindings().remove(binding);
                     drop(row);
                 }
                 Ok(Request::Describe) => match self.export.upgrade() {
@@ -366,7 +366,7 @@ impl Session {
         /// How often an A-stack is taken away from a busy thread: it disturbs all processors.
         const RELIEF: Duration = Duration::from_micros(300);
         let region = self.region.get()?;
-        if matches!(region.attendance(index), Some(Attendance::At(_))) {
+        if matches!(region.assignment(index), Some(Assignment::Worker(_))) {
             let mut relieved = self.relieved.lock();
             if relieved.is_some_and(|last| last.elapsed() < RELIEF) {
                 return Some(());
@@ -417,7 +417,7 @@ impl Session {
         let NewBinding { region, bound, file } = bound;
         let (binding, joins) = (bound.binding, file.is_none());
         if export.is_closed() {
-            let row = region.rows().remove(binding);
+            let row = region.bindings().remove(binding);
             drop(row);
             self.say(&Answer::refused(Kind::Withdrawn, export.withdrawn()));
             return None;
@@ -426,7 +426,7 @@ impl Session {
         let sent = self.socket.send(&answer, file.as_ref().map(AsFd::as_fd));
         if sent.is_err() {
             // The client waits for it no more, and will never say that it has gone.
-            let row = region.rows().remove(binding);
+            let row = region.bindings().remove(binding);
             drop(row);
             return None;
         }
@@ -540,7 +540,7 @@ impl Session {
         self.is_over();
         if let Some(region) = self.region.get() {
             region.close();
-            region.rows().revoke_all();
+            region.bindings().revoke_all();
             self.all.pool.closed(region);
         }
         // The lock is released before the watches are dropped, which asks the keeper.
@@ -560,7 +560,7 @@ fn cause(what: &str, error: &io::Error) -> String {
 }
 
 fn add(region: &ServerRegion, row: Arc<BindingRow>) -> Result<u32, (Kind, String)> {
-    let number = region.rows().add(row);
+    let number = region.bindings().add(row);
     number.ok_or_else(|| (Kind::Exhausted, format!("{} bindings", limits::BINDINGS_MAX)))
 }
 

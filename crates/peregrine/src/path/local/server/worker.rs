@@ -1,54 +1,57 @@
-//! Attending: one thread looks at the call words of many A-stacks, of any sessions.
+//! `Worker`: a thread that polls the call words of several A-stacks, of any sessions, and serves the calls.
 //!
-//! A thread sits at a *desk* with a set of *hot* A-stacks. It looks at all of them in turn, serves
-//! what is posted, and when nothing is it sleeps on all of their words at once. A-stacks that are
-//! called seldom are away, and ring. So a thousand idle bindings cost no thread, and a few busy ones
-//! need only one.
+//! A worker polls the A-stacks that are assigned to it in turn, and serves what is posted. When nothing is
+//! posted, it sleeps on all their words at once. A-stacks that are seldom called are not assigned: their
+//! calls ring. A thousand idle bindings therefore need no thread, and a few busy ones need only one.
 //!
-//! While a thread runs one procedure it looks at no other word. Whoever waits there too long rings
-//! again, and the keeper takes that A-stack away from the desk (*relieves* it). What threads and
-//! others agree on is in `desk`.
+//! While a worker runs a procedure it polls no word. A caller that has waited there for too long rings
+//! again. The keeper then takes the A-stack away from the worker. `handle` has the state that workers share
+//! with other threads.
 
 use core::hint::spin_loop;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::assignment::Attendance;
-use super::handle::{Astack, Desk, Hot, Linux};
-use super::processors::{ALONE, LOOKS_ON, Processors, tag};
-use super::{ServerRegion, User, Worker};
+use super::Executor;
+use super::assignment::Assignment;
+use super::astacks::{ServerRegion, User};
+use super::handle::{Assigned, Astack, Linux, WorkerHandle};
+use super::processors::{KEEP_POLLING, Processors, YIELD_WHEN_IDLE, tag};
 use crate::call::{Wait, block_cost};
 use crate::counters::Counting;
-use crate::path::local::client::wait::{FIRST_LOOKS, PATIENCE, YIELDS};
-use crate::path::local::region::word::Look;
+use crate::path::local::region::word::{FIRST_POLLS, Look, YIELDS};
 use crate::serving::procedure::catching;
 use crate::sys;
 
-/// A-stacks that one thread looks at: a look at all of them takes less than a line takes to come
-/// over, and all their words can be slept on at once.
-pub(crate) const HOT_MAX: usize = 32;
+/// The number of A-stacks that one worker polls. Polling all of them takes less time than moving a cache
+/// line between processors, and one system call can sleep on all their words.
+pub(crate) const ASSIGNED_MAX: usize = 32;
+
+/// How many waits in a row on the caller's processor make a worker move to another one. A caller stays
+/// where its program has put it.
+const MOVE_AFTER: u32 = 16;
 
 /// An A-stack of some session.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct AstackRef {
     pub(crate) region: Arc<ServerRegion>,
     pub(crate) index: u32,
 }
 
-impl Place {
-    /// Whose A-stack it is.
+impl AstackRef {
+    /// Returns the user of the client process.
     pub(crate) fn user(&self) -> User {
         self.region.user()
     }
 
-    /// Whether it is the same A-stack.
+    /// Returns whether both are the same A-stack.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
 }
 
-impl Astack for Place {
+impl Astack for AstackRef {
     fn key(&self) -> u64 {
         self.region.key(self.index)
     }
@@ -58,259 +61,260 @@ impl Astack for Place {
     fn is_closed(&self) -> bool {
         self.region.is_closed()
     }
-    fn attended(&self, by: Attendance) {
-        self.region.attended(self.index, by);
+    fn set_assignment(&self, to: Assignment) {
+        self.region.set_assignment(self.index, to);
     }
-    fn watch(&self) {
-        self.region.watch(self.index);
+    fn mark_polled(&self) {
+        self.region.mark_polled(self.index);
     }
-    fn doze(&self) -> bool {
-        self.region.doze(self.index)
+    fn mark_asleep(&self) -> bool {
+        self.region.mark_asleep(self.index)
     }
-    fn leave(&self) -> bool {
-        self.region.leave(self.index)
+    fn unassign(&self) -> bool {
+        self.region.unassign(self.index)
     }
 }
 
-/// Why a thread stopped attending.
+/// Why a worker has stopped polling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// Something waits in the pool's queue.
-    Hungry,
-    /// Its set was changed by others.
+    /// The pool's queue is not empty.
+    QueueReady,
+    /// Other threads have changed its assignments.
     Changed,
-    /// Nothing has been posted for a while.
-    Quiet,
+    /// No call was posted for a while.
+    Idle,
 }
 
-impl Desk {
-    /// Whether the call that its thread runs was given up by its caller, as far as that is known.
+impl WorkerHandle {
+    /// Returns whether the worker runs a call that its caller has given up, as far as is known.
     pub(crate) fn is_captured(&self) -> bool {
-        self.serving()
-            .is_some_and(|Place { region, index }| region.is_closed() || region.is_captured(index))
+        self.serving().is_some_and(|AstackRef { region, index }| {
+            region.is_closed() || region.is_captured(index)
+        })
     }
 }
 
-/// A thread at its desk.
-pub(crate) struct Seat {
-    pub(crate) desk: Arc<Desk>,
-    pub(crate) worker: Worker,
-    hot: Vec<Hot<Linux>>,
-    how: Wait,
-    /// The processor on which the last caller last knew itself.
+/// A thread that serves calls.
+pub(crate) struct Worker {
+    pub(crate) handle: Arc<WorkerHandle>,
+    pub(crate) executor: Executor,
+    assigned: Vec<Assigned<Linux>>,
+    wait: Wait,
+    /// The processor on which the last caller last found itself.
     caller_cpu: u32,
-    /// What was served when the thread last found nothing, and until when it spins since then.
+    /// The number of served calls when the worker last became idle, and until when it polls since.
     idle: Option<(u64, Instant)>,
     yields: u32,
-    /// Where it may look on, the tag that says that it does, and where it does.
     processors: Arc<Processors>,
+    /// What this thread writes into the words of processors, and the processor that it has claimed.
     tag: u32,
-    holds: Option<u32>,
-    /// Long waits in a row on the caller's own processor, and after how many we move.
-    together: u32,
-    patience: u32,
+    claimed: Option<u32>,
+    /// Waits in a row on the caller's processor, and how many make the worker move.
+    shared_cpu: u32,
+    move_after: u32,
 }
 
-impl Seat {
+impl Worker {
     pub(crate) fn new(
-        desk: Arc<Desk>,
-        how: Wait,
+        handle: Arc<WorkerHandle>,
+        wait: Wait,
         processors: Arc<Processors>,
         counting: Counting,
     ) -> Self {
-        let worker = Worker::new(counting);
-        let hot = Vec::with_capacity(HOT_MAX);
+        let executor = Executor::new(counting);
+        let assigned = Vec::with_capacity(ASSIGNED_MAX);
         Self {
-            desk,
-            worker,
-            hot,
-            how,
+            handle,
+            executor,
+            assigned,
+            wait,
             caller_cpu: u32::MAX,
             idle: None,
             yields: 0,
             processors,
             tag: tag(),
-            holds: None,
-            together: 0,
-            patience: PATIENCE,
+            claimed: None,
+            shared_cpu: 0,
+            move_after: MOVE_AFTER,
         }
     }
 
-    /// Whether it looks at nothing.
-    pub(crate) const fn is_vacant(&self) -> bool {
-        self.hot.is_empty()
+    /// Returns whether no A-stack is assigned.
+    pub(crate) const fn is_unassigned(&self) -> bool {
+        self.assigned.is_empty()
     }
 
-    /// Whose A-stacks it looks at, one by one.
+    /// Returns the user of each assigned A-stack.
     pub(crate) fn users(&self) -> impl Iterator<Item = User> {
-        self.hot.iter().map(|hot| hot.place.user())
+        self.assigned.iter().map(|one| one.astack.user())
     }
 
-    /// Looks at one more A-stack from now on. Where there is no room, the one that was called
-    /// longest ago is left to the next ring; what could not be left is given back, for the queue.
+    /// Assigns one more A-stack. If there are `most` already, this unassigns the one that was called
+    /// longest ago. If a call was posted there meanwhile, it is returned, for the queue.
     #[must_use]
-    pub(crate) fn take_in(&mut self, place: Place, most: usize) -> Option<Place> {
-        let mut left = None;
-        if self.hot.len() >= most {
-            let oldest = (0..self.hot.len()).min_by_key(|&at| self.hot[at].called);
-            left = oldest.and_then(|at| self.is_released(at));
+    pub(crate) fn assign(&mut self, astack: AstackRef, most: usize) -> Option<AstackRef> {
+        let mut returned = None;
+        if self.assigned.len() >= most {
+            let oldest = (0..self.assigned.len()).min_by_key(|&at| self.assigned[at].last_served);
+            returned = oldest.and_then(|at| self.unassign_at(at));
         }
-        // In front: it is there because somebody calls.
-        self.hot.insert(0, self.desk.take_in(place, self.worker.served));
-        left
+        // At the front, because a call is probably posted there.
+        self.assigned.insert(0, self.handle.assign(astack, self.executor.served));
+        returned
     }
 
-    /// Looks at an A-stack no more; gives it back if a call has come there meanwhile.
-    fn is_released(&mut self, at: usize) -> Option<Place> {
-        self.desk.is_released(self.hot.remove(at))
+    /// Unassigns an A-stack. Returns it if a call was posted there meanwhile.
+    fn unassign_at(&mut self, at: usize) -> Option<AstackRef> {
+        self.handle.unassign(self.assigned.remove(at))
     }
 
-    /// Gives all A-stacks to others, by way of the queue.
-    pub(crate) fn give_all(&mut self) -> Vec<Place> {
-        self.hot.clear();
-        self.desk.give_all()
+    /// Removes all A-stacks. The caller puts them into the queue, for other workers.
+    pub(crate) fn requeue_all(&mut self) -> Vec<AstackRef> {
+        self.assigned.clear();
+        self.handle.requeue_all()
     }
 
-    /// Leaves the A-stacks of all users but one; those where a call has come are given back.
-    pub(crate) fn leave_others(&mut self, user: User) -> Vec<Place> {
+    /// Unassigns the A-stacks of all users but one. Returns those where a call was posted meanwhile.
+    pub(crate) fn unassign_others(&mut self, user: User) -> Vec<AstackRef> {
         let mut posted = Vec::new();
-        while let Some(at) = self.hot.iter().position(|hot| hot.place.user() != user) {
-            posted.extend(self.is_released(at));
+        while let Some(at) = self.assigned.iter().position(|one| one.astack.user() != user) {
+            posted.extend(self.unassign_at(at));
         }
         posted
     }
 
-    /// Leaves all A-stacks; those where a call has come are given back.
-    pub(crate) fn leave_all(&mut self) -> Vec<Place> {
-        (0..self.hot.len()).filter_map(|_| self.is_released(0)).collect()
+    /// Unassigns all A-stacks. Returns those where a call was posted meanwhile.
+    pub(crate) fn unassign_all(&mut self) -> Vec<AstackRef> {
+        (0..self.assigned.len()).filter_map(|_| self.unassign_at(0)).collect()
     }
 
-    /// Brings the thread's own view up to date with what others have changed.
-    pub(crate) fn refresh(&mut self) {
-        if self.desk.refresh(&mut self.hot) {
-            self.worker.forget();
+    /// Applies what other threads have changed.
+    pub(crate) fn apply_changes(&mut self) {
+        if self.handle.apply_changes(&mut self.assigned) {
+            self.executor.forget();
         }
     }
 
-    /// Forgets A-stacks of sessions that have ended.
-    pub(crate) fn drop_closed(&mut self) {
+    /// Unassigns the A-stacks of sessions that have ended.
+    pub(crate) fn unassign_closed(&mut self) {
         let mut at = 0;
-        while at < self.hot.len() {
-            if self.hot[at].place.region.is_closed() {
-                let _ = self.is_released(at);
-                // Nor is their memory kept by who has run their last call.
-                self.worker.forget();
+        while at < self.assigned.len() {
+            if self.assigned[at].astack.region.is_closed() {
+                let _ = self.unassign_at(at);
+                // The executor may hold the region of the last call, too.
+                self.executor.forget();
             } else {
                 at += 1;
             }
         }
     }
 
-    /// Serves what is posted, until there is a reason to think. A procedure that panics is answered
-    /// for.
-    pub(crate) fn attend(&mut self) -> Pause {
+    /// Polls the assigned A-stacks and serves calls until there is a reason to stop. If a procedure panics,
+    /// this posts a refusal and goes on.
+    pub(crate) fn serve(&mut self) -> Pause {
         loop {
-            // Around all calls rather than around each: a call that does not panic pays nothing.
-            match catching(|| self.serve_calls()) {
+            // Panics are caught around many calls: a call that does not panic then costs nothing more.
+            match catching(|| self.serve_until_pause()) {
                 Ok(pause) => return pause,
                 Err(refusal) => {
-                    let key = self.desk.current();
-                    if let Some(hot) = self.hot.iter().find(|hot| hot.key == key) {
-                        hot.place.region.post_panic(hot.place.index, &refusal);
+                    let key = self.handle.current();
+                    if let Some(one) = self.assigned.iter().find(|one| one.key == key) {
+                        one.astack.region.post_panic(one.astack.index, &refusal);
                     }
-                    self.desk.ends();
+                    self.handle.end_call();
                 }
             }
         }
     }
 
     #[inline]
-    fn serve_calls(&mut self) -> Pause {
-        let mut quiet = 0;
+    fn serve_until_pause(&mut self) -> Pause {
+        let mut empty = 0;
         loop {
-            // On the caller's own processor, looking keeps it from calling.
-            let together = self.caller_cpu == self.worker.cpu;
-            let looks = if together || self.how == Wait::Block { 1 } else { FIRST_LOOKS };
-            match self.serve_posted() {
-                Served::None => {
-                    quiet += 1;
-                    self.worker.serving.counting.looked();
+            // On the caller's processor, polling keeps the caller from running.
+            let shared = self.caller_cpu == self.executor.cpu;
+            let polls = if shared || self.wait == Wait::Block { 1 } else { FIRST_POLLS };
+            match self.poll_all() {
+                Polled::Nothing => {
+                    empty += 1;
+                    self.executor.serving.counting.looked();
                 }
-                Served::Some => quiet = 0,
-                Served::Changed => return Pause::Changed,
-                Served::Closed => return Pause::Quiet,
+                Polled::Served => empty = 0,
+                Polled::Changed => return Pause::Changed,
+                Polled::Closed => return Pause::Idle,
             }
-            if self.desk.may_be_hungry() {
-                return Pause::Hungry;
+            if self.handle.may_be_queue_ready() {
+                return Pause::QueueReady;
             }
-            if quiet >= looks {
-                return Pause::Quiet;
+            if empty >= polls {
+                return Pause::Idle;
             }
-            if quiet > 0 {
+            if empty > 0 {
                 spin_loop();
             }
         }
     }
 
-    /// Looks at every A-stack once; each posted call is served. So everybody is served in turn,
-    /// however fast one of them calls.
+    /// Polls each A-stack once, and serves each posted call. All callers are served in turn, however fast
+    /// one of them calls.
     #[inline]
-    fn serve_posted(&mut self) -> Served {
-        let mut served = Served::None;
-        for hot in &mut self.hot {
-            let Place { region, index } = &hot.place;
-            let Look::Posted(message) = region.look(*index) else { continue };
-            if !self.desk.begins(hot.key) {
-                return Served::Changed;
+    fn poll_all(&mut self) -> Polled {
+        let mut polled = Polled::Nothing;
+        for one in &mut self.assigned {
+            let AstackRef { region, index } = &one.astack;
+            let Look::Posted(id) = region.look(*index) else { continue };
+            if !self.handle.begin_call(one.key) {
+                return Polled::Changed;
             }
-            self.caller_cpu = region.answer(*index, message, &mut self.worker);
-            self.worker.serving.counting.found();
-            hot.called = self.worker.served;
-            self.desk.ends();
+            self.caller_cpu = region.serve(*index, id, &mut self.executor);
+            self.executor.serving.counting.found();
+            one.last_served = self.executor.served;
+            self.handle.end_call();
             if region.is_closed() {
-                return Served::Closed;
+                return Polled::Closed;
             }
-            served = Served::Some;
+            polled = Polled::Served;
         }
-        served
+        polled
     }
 
-    /// Nothing was posted for a while: whether to go on looking, having spun or offered the
-    /// processor for a moment. Otherwise it is time to sleep.
-    pub(crate) fn is_patient(&mut self) -> bool {
-        self.worker.cpu = sys::current_cpu();
-        let cpu = self.worker.cpu;
-        let same = self.caller_cpu == cpu;
-        let served = self.worker.served;
+    /// Returns whether an idle worker should poll again rather than sleep. It may have yielded its
+    /// processor before.
+    pub(crate) fn keeps_polling(&mut self) -> bool {
+        self.executor.cpu = sys::current_cpu();
+        let cpu = self.executor.cpu;
+        let shared = self.caller_cpu == cpu;
+        let served = self.executor.served;
         let fresh = self.idle.is_none_or(|(before, _)| before != served);
         if fresh {
             self.yields = 0;
         }
-        if fresh && same && self.how != Wait::Block {
-            self.on_one_processor();
+        if fresh && shared && self.wait != Wait::Block {
+            self.count_shared_cpu();
         }
-        let spin = match self.how {
-            Wait::Spin => !self.hot.is_empty(),
+        let spin = match self.wait {
+            Wait::Spin => !self.assigned.is_empty(),
             Wait::Block => false,
-            Wait::Adaptive if same => false,
+            Wait::Adaptive if shared => false,
             Wait::Adaptive => {
                 let now = Instant::now();
                 if fresh {
                     self.idle = Some((served, now + block_cost()));
-                    self.holds = None;
+                    self.claimed = None;
                 }
                 let until = self.idle.map_or(now, |(_, until)| until);
-                now < until || (now < until + LOOKS_ON && self.looks_on(cpu, now))
+                now < until || (now < until + KEEP_POLLING && self.polls_on_idle_cpu(cpu, now))
             }
         };
-        if fresh && self.how != Wait::Adaptive {
+        if fresh && self.wait != Wait::Adaptive {
             self.idle = Some((served, Instant::now()));
         }
-        if spin && same {
+        if spin && shared {
             std::thread::yield_now();
         } else if spin {
-            // Back to looking.
-        } else if same && self.yields < YIELDS {
+            // Poll again at once.
+        } else if shared && self.yields < YIELDS {
             self.yields += 1;
             std::thread::yield_now();
         } else {
@@ -319,59 +323,65 @@ impl Seat {
         true
     }
 
-    /// Whether to go on looking although that costs more than sleeping would: on a processor that
-    /// nobody else needs.
-    fn looks_on(&mut self, cpu: u32, now: Instant) -> bool {
-        if self.hot.is_empty() {
+    /// Returns whether to keep polling although sleeping would cost less, because no other thread needs the
+    /// processor.
+    fn polls_on_idle_cpu(&mut self, cpu: u32, now: Instant) -> bool {
+        if self.assigned.is_empty() {
             return false;
         }
-        match self.holds {
-            // It was moved to another one, which may have its own.
-            Some(held) if held != cpu || !self.processors.has(cpu, self.tag) => return false,
+        match self.claimed {
+            // The thread was moved to another processor, which another thread may have claimed.
+            Some(claimed) if claimed != cpu || !self.processors.is_claimed_by(cpu, self.tag) => {
+                return false;
+            }
             Some(_) => {}
-            None if self.processors.take(cpu, self.tag) => self.holds = Some(cpu),
+            None if self.processors.claim(cpu, self.tag) => self.claimed = Some(cpu),
             None => return false,
         }
         std::thread::yield_now();
-        now.elapsed() < ALONE
+        now.elapsed() < YIELD_WHEN_IDLE
     }
 
-    /// Both sides were put on one processor, as schedulers like to do with threads that wake each
-    /// other. Where there are others, a call between two is twenty times as fast.
+    /// Counts a wait on the caller's processor, and moves to another one after several. Schedulers tend to
+    /// put threads that wake each other on one processor. A call between two is twenty times as fast.
     #[cold]
-    fn on_one_processor(&mut self) {
-        self.together += 1;
-        if self.together >= self.patience {
-            self.together = 0;
-            // If we are brought back every time, we ask ever less often.
-            self.patience = self.patience.saturating_mul(2);
-            sys::leave_cpu(self.worker.cpu);
+    fn count_shared_cpu(&mut self) {
+        self.shared_cpu += 1;
+        if self.shared_cpu >= self.move_after {
+            self.shared_cpu = 0;
+            // If the scheduler moves the thread back each time, the worker tries less and less often.
+            self.move_after = self.move_after.saturating_mul(2);
+            sys::leave_cpu(self.executor.cpu);
         }
     }
 
-    /// Says that the thread is about to sleep, and from which ring of its bell on it will not.
-    /// What is asked of it before is to be seen behind this.
-    pub(crate) fn lie_down(&self) -> u32 {
-        self.desk.lie_down()
+    /// Announces that the worker is about to sleep. Returns the value of its wake word: a later wake-up
+    /// changes it, and ends the sleep. The caller checks afterwards whether there is anything to do.
+    pub(crate) fn prepare_sleep(&self) -> u32 {
+        self.handle.prepare_sleep()
     }
 
-    /// Whether the bell has rung since the thread [lay down](Self::lie_down).
-    pub(crate) fn was_rung(&self, bell: u32) -> bool {
-        self.desk.was_rung(bell)
+    /// Returns whether another thread has woken the worker since [`prepare_sleep`](Self::prepare_sleep)
+    /// returned `wake_word`.
+    pub(crate) fn was_woken(&self, wake_word: u32) -> bool {
+        self.handle.was_woken(wake_word)
     }
 
-    /// Sleeps until a call comes to any of its A-stacks, the bell rings, or `limit` has passed;
-    /// whether the bell rang.
-    pub(crate) fn sleep(&mut self, bell: u32, limit: Option<Duration>) -> bool {
-        self.worker.serving.counting.slept();
-        self.desk.sleep(&self.hot, bell, limit)
+    /// Sleeps until a call is posted on an assigned A-stack, another thread wakes the worker, or `limit` has
+    /// passed. Returns whether another thread woke it.
+    pub(crate) fn sleep(&mut self, wake_word: u32, limit: Option<Duration>) -> bool {
+        self.executor.serving.counting.slept();
+        self.handle.sleep(&self.assigned, wake_word, limit)
     }
 }
 
-enum Served {
-    None,
-    Some,
+/// The result of polling each A-stack once.
+enum Polled {
+    Nothing,
+    /// A call was served.
+    Served,
+    /// Other threads have changed the assignments.
     Changed,
-    /// The session of a call has ended meanwhile.
+    /// The session of a served call has ended.
     Closed,
 }

@@ -1,7 +1,7 @@
-//! `Desk` under a model checker: every interleaving of a few threads, clients and a keeper.
+//! Workers under a model checker: every interleaving of a few workers, clients and a keeper.
 //!
-//! The desks, the words of A-stacks and `Attention` are the code of the server. The pool is a small
-//! copy of `server/pool.rs`: a queue, its lock, and a fixed number of threads.
+//! `WorkerHandle`, `AssignmentWord` and the words of A-stacks are the code of the server. The pool is a
+//! small copy of the server's: a queue, its lock, and a fixed number of workers.
 
 use core::sync::atomic::AtomicU32 as Untracked;
 use std::collections::{HashMap, VecDeque};
@@ -11,17 +11,17 @@ use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 use loom::sync::{Condvar, Mutex, MutexGuard};
 use loom::thread;
 
-use super::super::assignment::{self as attention, Asked, Attention};
+use super::super::assignment::{self, AssignmentWord, RingAction};
 use super::*;
-use crate::path::local::region::word::{self, Atomic, Look, Owed, posted};
+use crate::path::local::region::word::{self, Atomic, Look, Notify, posted};
 
 struct Model;
 
-/// A word as the kernel sees it: values are compared under a lock, which wake-ups take too.
+/// A word with a futex. Like the kernel, it compares values under a lock, which wake-ups take, too.
 #[derive(Default)]
 struct Word {
     value: AtomicU32,
-    /// How often its sleepers were woken; under the lock of [`KERNEL`].
+    /// How often the threads that sleep on it were woken. Under the lock of [`KERNEL`].
     wakes: Untracked,
 }
 
@@ -39,14 +39,14 @@ impl Word {
 }
 
 impl Machine for Model {
-    type Astack = Place;
+    type Astack = ModelAstack;
     type Flag = AtomicBool;
     type Key = AtomicU64;
-    type Bell = Word;
-    type Set = Mutex<Vec<Place>>;
+    type WakeWord = Word;
+    type Set = Mutex<Vec<ModelAstack>>;
 
-    /// The barrier that another thread forces on this one. The model needs it only here: anywhere
-    /// else it has no effect.
+    /// The barrier that another thread forces on this one. The model needs it only here, because it has
+    /// no effect anywhere else.
     fn keep_order() {
         fence(Ordering::SeqCst);
     }
@@ -57,12 +57,12 @@ impl Machine for Model {
     fn fence() {
         fence(Ordering::SeqCst);
     }
-    /// Ends only by a wake-up on one of these words, so that a lost wake-up is a deadlock.
-    fn sleep(bell: &Word, value: u32, hot: &[Hot<Self>], _: Option<Duration>) {
-        let calls = || hot.iter().map(|hot| &hot.place.0.call);
-        let wakes = || bell.wakes() + calls().map(Word::wakes).sum::<u32>();
+    /// Returns only after a wake-up on one of these words, so that a lost wake-up is a deadlock.
+    fn sleep(word: &Word, value: u32, assigned: &[Assigned<Self>], _: Option<Duration>) {
+        let calls = || assigned.iter().map(|one| &one.astack.0.call);
+        let wakes = || word.wakes() + calls().map(Word::wakes).sum::<u32>();
         let mut kernel = KERNEL.0.lock().unwrap();
-        if bell.is(value) && calls().all(|call| call.is(SLEEP)) {
+        if word.is(value) && calls().all(|call| call.is(SLEEP)) {
             let before = wakes();
             while wakes() == before {
                 kernel = KERNEL.1.wait(kernel).unwrap();
@@ -106,7 +106,7 @@ impl Key for AtomicU64 {
     }
 }
 
-impl Bell for Word {
+impl WakeWord for Word {
     fn new(value: u32) -> Self {
         Self { value: AtomicU32::new(value), ..Self::default() }
     }
@@ -118,11 +118,11 @@ impl Bell for Word {
     }
 }
 
-impl Set<Place> for Mutex<Vec<Place>> {
+impl Set<ModelAstack> for Mutex<Vec<ModelAstack>> {
     fn new() -> Self {
         Self::new(Vec::new())
     }
-    fn lock(&self) -> impl DerefMut<Target = Vec<Place>> {
+    fn lock(&self) -> impl DerefMut<Target = Vec<ModelAstack>> {
         self.lock().unwrap()
     }
 }
@@ -142,37 +142,37 @@ impl Atomic for Word {
     }
 }
 
-/// An A-stack, with a session of its own.
+/// An A-stack that is the only one of its session.
 #[derive(Clone)]
-struct Place(Arc<Line>);
+struct ModelAstack(Arc<AstackState>);
 
-struct Line {
+struct AstackState {
     key: u64,
     call: Word,
-    attention: Attention<Word>,
-    seen: AtomicU32,
+    assignment: AssignmentWord<Word>,
+    last_call: AtomicU32,
     closed: AtomicBool,
-    /// Calls that were served. The increment is not atomic on purpose: a thread that does not see
-    /// what the one before it wrote loses a count.
+    /// The number of calls that were served. The increment is not atomic on purpose: a worker that does
+    /// not see what the worker before it wrote loses a count.
     served: AtomicU32,
 }
 
-impl Place {
+impl ModelAstack {
     fn new(key: u64) -> Self {
-        Self(Arc::new(Line {
+        Self(Arc::new(AstackState {
             key,
             call: Word::default(),
-            attention: Attention::default(),
-            seen: AtomicU32::new(0),
+            assignment: AssignmentWord::default(),
+            last_call: AtomicU32::new(0),
             closed: AtomicBool::new(false),
             served: AtomicU32::new(0),
         }))
     }
-    fn seen(&self) -> u32 {
-        self.0.seen.load(Ordering::Relaxed)
+    fn last_call(&self) -> u32 {
+        self.0.last_call.load(Ordering::Relaxed)
     }
-    fn serve(&self, message: u32) {
-        self.0.seen.store(message, Ordering::Relaxed);
+    fn serve(&self, id: u32) {
+        self.0.last_call.store(id, Ordering::Relaxed);
         self.0.served.store(self.served() + 1, Ordering::Relaxed);
     }
     fn served(&self) -> u32 {
@@ -180,189 +180,187 @@ impl Place {
     }
 }
 
-impl Astack for Place {
+impl Astack for ModelAstack {
     fn key(&self) -> u64 {
         self.0.key
     }
     fn is_posted(&self) -> bool {
-        attention::is_posted(&self.0.call, self.seen())
+        assignment::is_posted(&self.0.call, self.last_call())
     }
     fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Acquire)
     }
-    fn attended(&self, by: Attendance) {
-        self.0.attention.note(by);
+    fn set_assignment(&self, to: Assignment) {
+        self.0.assignment.set(to);
     }
-    fn watch(&self) {
-        attention::watch(&self.0.call);
+    fn mark_polled(&self) {
+        assignment::mark_polled(&self.0.call);
     }
-    fn doze(&self) -> bool {
-        attention::doze(&self.0.call, self.seen())
+    fn mark_asleep(&self) -> bool {
+        assignment::mark_asleep(&self.0.call, self.last_call())
     }
-    fn leave(&self) -> bool {
-        self.0.attention.leave(&self.0.call, self.seen())
+    fn unassign(&self) -> bool {
+        self.0.assignment.clear(&self.0.call, self.last_call())
     }
 }
 
-/// Threads, and the A-stacks that wait for one.
+/// Workers, and the A-stacks that wait for one.
 struct Pool {
-    queue: Mutex<VecDeque<Place>>,
-    desks: Vec<Desk<Model>>,
-    /// Calls and ends of sessions that are still to come. Under the lock of the queue.
+    queue: Mutex<VecDeque<ModelAstack>>,
+    workers: Vec<WorkerHandle<Model>>,
+    /// The number of calls and ends of sessions that are still to come. Under the lock of the queue.
     left: Untracked,
 }
 
 impl Pool {
-    /// A pool of so many threads that stops after so many calls or ends of sessions.
-    fn new(threads: u32, events: u32) -> Arc<Self> {
-        let desks = (0..threads).map(Desk::new).collect();
-        Arc::new(Self { queue: Mutex::default(), desks, left: Untracked::new(events) })
+    /// Makes a pool that stops after `events` calls or ends of sessions.
+    fn new(workers: u32, events: u32) -> Arc<Self> {
+        let workers = (0..workers).map(WorkerHandle::new).collect();
+        Arc::new(Self { queue: Mutex::default(), workers, left: Untracked::new(events) })
     }
 
-    fn queue(&self) -> MutexGuard<'_, VecDeque<Place>> {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<ModelAstack>> {
         self.queue.lock().unwrap()
     }
 
-    /// A client posts its first call.
-    fn post(&self, place: &Place) {
-        match word::post(&place.0.call, posted(1)) {
-            Owed::Nothing => {}
-            Owed::Wake => Model::wake(&place.0.call),
-            Owed::Ring => self.rung(place),
+    /// Posts the first call of a client.
+    fn post(&self, astack: &ModelAstack) {
+        match word::post(&astack.0.call, posted(1)) {
+            Notify::Nothing => {}
+            Notify::Wake => Model::wake(&astack.0.call),
+            Notify::Ring => self.on_ring(astack),
         }
     }
 
-    /// As [`Pool::rung`](crate::server) of the server.
-    fn rung(&self, place: &Place) {
-        match place.0.attention.ring(&place.0.call, place.seen()) {
-            Asked::Enqueue => self.enqueue(place.clone()),
-            Asked::Again => self.find_thread(&self.queue()),
-            Asked::Relieve(desk) => {
-                let desk = &self.desks[desk as usize];
-                let waiting = desk.relieve(place);
+    /// Handles a ring, as the server's pool does.
+    fn on_ring(&self, astack: &ModelAstack) {
+        match astack.0.assignment.on_ring(&astack.0.call, astack.last_call()) {
+            RingAction::Enqueue => self.enqueue(astack.clone()),
+            RingAction::FindWorker => self.find_worker(&self.queue()),
+            RingAction::Reassign(number) => {
+                let worker = &self.workers[number as usize];
+                let waiting = worker.take_waiting(astack);
                 if waiting.is_empty() {
-                    desk.ring();
+                    worker.wake();
                 }
-                for place in waiting {
-                    place.attended(Attendance::Queued);
-                    self.enqueue(place);
+                for astack in waiting {
+                    astack.set_assignment(Assignment::Queued);
+                    self.enqueue(astack);
                 }
             }
-            Asked::Nothing => {}
+            RingAction::Nothing => {}
         }
     }
 
-    fn enqueue(&self, place: Place) {
+    fn enqueue(&self, astack: ModelAstack) {
         let mut queue = self.queue();
-        queue.push_back(place);
-        self.find_thread(&queue);
+        queue.push_back(astack);
+        self.find_worker(&queue);
     }
 
-    fn find_thread(&self, queue: &VecDeque<Place>) {
-        call_one(self.desks.iter(), queue.len());
+    fn find_worker(&self, queue: &VecDeque<ModelAstack>) {
+        wake_one(self.workers.iter(), queue.len());
     }
 
-    /// The session of an A-stack ends.
-    fn close(&self, place: &Place) {
-        place.0.closed.store(true, Ordering::Release);
+    /// Ends the session of an A-stack.
+    fn close(&self, astack: &ModelAstack) {
+        astack.0.closed.store(true, Ordering::Release);
         Model::fence();
-        if let Attendance::At(desk) = place.0.attention.by() {
-            self.desks[desk as usize].ring();
+        if let Assignment::Worker(number) = astack.0.assignment.get() {
+            self.workers[number as usize].wake();
         }
     }
 
-    /// A call was served, or a session has been left. After the last one the threads end.
-    fn happened(&self) {
+    /// Counts a served call or an ended session. After the last one the workers end.
+    fn count_event(&self) {
         let _queue = self.queue();
         if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.desks.iter().for_each(Desk::ring);
+            self.workers.iter().for_each(WorkerHandle::wake);
         }
     }
 
-    /// What a thread does that begins with these A-stacks.
-    fn work(&self, desk: u32, hot: Vec<Hot<Model>>) {
-        let (desk, mut hot) = (&self.desks[desk as usize], hot);
+    /// Runs a worker that begins with these A-stacks.
+    fn work(&self, number: u32, mut list: Vec<Assigned<Model>>) {
+        let worker = &self.workers[number as usize];
         loop {
-            self.serve_posted(desk, &hot);
-            desk.refresh(&mut hot);
-            while let Some(at) = hot.iter().position(|hot| hot.place.is_closed()) {
-                assert!(desk.is_released(hot.remove(at)).is_none(), "a session that has ended");
-                self.happened();
+            self.poll_all(worker, &list);
+            worker.apply_changes(&mut list);
+            while let Some(at) = list.iter().position(|one| one.astack.is_closed()) {
+                assert!(worker.unassign(list.remove(at)).is_none(), "the session has ended");
+                self.count_event();
             }
-            if desk.is_hungry() && self.take(desk, &mut hot) {
+            if worker.is_queue_ready() && self.take(worker, &mut list) {
                 continue;
             }
-            if !self.rest(desk, &mut hot) {
+            if !self.rest(worker, &mut list) {
                 return;
             }
         }
     }
 
-    fn serve_posted(&self, desk: &Desk<Model>, hot: &[Hot<Model>]) {
-        for Hot { place, key, .. } in hot {
-            let Look::Posted(message) = word::look(&place.0.call, place.seen()) else { continue };
-            if !desk.begins(*key) {
+    fn poll_all(&self, worker: &WorkerHandle<Model>, list: &[Assigned<Model>]) {
+        for Assigned { astack, key, .. } in list {
+            let Look::Posted(id) = word::look(&astack.0.call, astack.last_call()) else { continue };
+            if !worker.begin_call(*key) {
                 return;
             }
-            place.serve(message);
-            self.happened();
-            desk.ends();
+            astack.serve(id);
+            self.count_event();
+            worker.end_call();
         }
     }
 
-    fn take(&self, desk: &Desk<Model>, hot: &mut Vec<Hot<Model>>) -> bool {
+    fn take(&self, worker: &WorkerHandle<Model>, list: &mut Vec<Assigned<Model>>) -> bool {
         let mut queue = self.queue();
-        let place = queue.pop_front();
+        let astack = queue.pop_front();
         if queue.is_empty() {
-            self.desks.iter().for_each(|desk| desk.make_hungry(false));
+            self.workers.iter().for_each(|one| one.set_queue_ready(false));
         }
         drop(queue);
-        hot.extend(place.map(|place| desk.take_in(place, 0)));
-        !hot.is_empty()
+        list.extend(astack.map(|astack| worker.assign(astack, 0)));
+        !list.is_empty()
     }
 
-    fn rest(&self, desk: &Desk<Model>, hot: &mut Vec<Hot<Model>>) -> bool {
+    fn rest(&self, worker: &WorkerHandle<Model>, list: &mut Vec<Assigned<Model>>) -> bool {
         let mut queue = self.queue();
         if self.left.load(Ordering::Relaxed) == 0 {
             return false;
         }
         if !queue.is_empty() {
-            desk.make_hungry(true);
+            worker.set_queue_ready(true);
             return true;
         }
-        let others = || self.desks.iter().filter(|one| one.number != desk.number);
-        if !hot.is_empty() && others().any(|one| one.looks_around()) {
-            hot.clear();
-            queue.extend(desk.give_all());
-            others().for_each(|one| one.make_hungry(true));
+        let others = || self.workers.iter().filter(|one| one.number != worker.number);
+        if !list.is_empty() && others().any(|one| one.is_polling()) {
+            list.clear();
+            queue.extend(worker.requeue_all());
+            others().for_each(|one| one.set_queue_ready(true));
         }
-        let bell = desk.lie_down();
+        let wake_word = worker.prepare_sleep();
         drop(queue);
-        desk.sleep(hot, bell, None);
+        worker.sleep(list, wake_word, None);
         true
     }
 }
 
-/// At the end of each run an A-stack is at one desk, in the queue, or at neither, and its word agrees. An
-/// A-stack that two desks have can be taken away from the wrong one. Then two threads take its calls.
+/// Checks at the end of each run that an A-stack is assigned to one worker, or is in the queue, or neither,
+/// and that its word says so. If two workers had it, it could be taken away from the wrong one, and both
+/// would take its calls.
 impl Drop for Pool {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
         }
         let mut found = HashMap::new();
-        let mut find = |place: &Place, by| {
-            let (key, before) = (place.key(), found.insert(place.key(), by));
+        let mut find = |astack: &ModelAstack, by| {
+            let (key, before) = (astack.key(), found.insert(astack.key(), by));
             assert_eq!(before, None, "A-stack {key} is also {by:?}");
-            assert_eq!(place.0.attention.by(), by, "A-stack {key}");
+            assert_eq!(astack.0.assignment.get(), by, "A-stack {key}");
         };
-        self.queue().iter().for_each(|place| find(place, Attendance::Queued));
-        for desk in &self.desks {
-            desk.set
-                .lock()
-                .unwrap()
-                .iter()
-                .for_each(|place| find(place, Attendance::At(desk.number)));
+        self.queue().iter().for_each(|astack| find(astack, Assignment::Queued));
+        for worker in &self.workers {
+            let assigned = worker.assigned.lock().unwrap();
+            assigned.iter().for_each(|astack| find(astack, Assignment::Worker(worker.number)));
         }
     }
 }
@@ -378,114 +376,115 @@ fn spawn(pool: &Arc<Pool>, f: impl FnOnce(&Pool) + 'static) -> thread::JoinHandl
     thread::spawn(move || f(&pool))
 }
 
-/// A thread has two A-stacks with a call each, and the keeper relieves it of both if it can.
+/// A worker has two A-stacks with a call each. The keeper takes both away if it can.
 #[test]
-fn relief_takes_no_call_twice() {
+fn call_of_an_astack_that_is_taken_away_runs_once() {
     check(5, || {
         let pool = Pool::new(1, 2);
-        let places = [1, 2].map(Place::new);
-        let mut hot: Vec<_> =
-            places.iter().map(|place| pool.desks[0].take_in(place.clone(), 0)).collect();
-        places.iter().for_each(|place| pool.post(place));
+        let astacks = [1, 2].map(ModelAstack::new);
+        let mut list: Vec<_> =
+            astacks.iter().map(|astack| pool.workers[0].assign(astack.clone(), 0)).collect();
+        astacks.iter().for_each(|astack| pool.post(astack));
         let busy = spawn(&pool, move |pool| {
-            let desk = &pool.desks[0];
-            while hot.iter().any(|hot| hot.place.is_posted()) {
-                pool.serve_posted(desk, &hot);
-                desk.refresh(&mut hot);
+            let worker = &pool.workers[0];
+            while list.iter().any(|one| one.astack.is_posted()) {
+                pool.poll_all(worker, &list);
+                worker.apply_changes(&mut list);
             }
         });
-        for place in places.iter().rev() {
-            pool.desks[0].relieve(place).iter().for_each(|place| place.serve(posted(1)));
+        for astack in astacks.iter().rev() {
+            let taken = pool.workers[0].take_waiting(astack);
+            taken.iter().for_each(|astack| astack.serve(posted(1)));
         }
         busy.join().unwrap();
-        assert_eq!(places.map(|place| place.served()), [1, 1]);
+        assert_eq!(astacks.map(|astack| astack.served()), [1, 1]);
     });
 }
 
-/// The same in a pool, whose other thread serves the A-stacks that are taken away.
+/// The same in a pool, whose other worker serves the A-stacks that are taken away.
 #[test]
-fn relief_loses_no_call() {
+fn call_of_an_astack_that_is_taken_away_is_not_lost() {
     check(2, || {
         let pool = Pool::new(2, 2);
-        let places = [1, 2].map(Place::new);
-        let hot = places.iter().map(|place| pool.desks[0].take_in(place.clone(), 0)).collect();
-        places.iter().for_each(|place| pool.post(place));
-        let busy = spawn(&pool, |pool| pool.work(0, hot));
-        places.iter().rev().for_each(|place| pool.rung(place));
+        let astacks = [1, 2].map(ModelAstack::new);
+        let list = astacks.iter().map(|astack| pool.workers[0].assign(astack.clone(), 0)).collect();
+        astacks.iter().for_each(|astack| pool.post(astack));
+        let busy = spawn(&pool, |pool| pool.work(0, list));
+        astacks.iter().rev().for_each(|astack| pool.on_ring(astack));
         pool.work(1, Vec::new());
         busy.join().unwrap();
-        assert_eq!(places.map(|place| place.served()), [1, 1]);
+        assert_eq!(astacks.map(|astack| astack.served()), [1, 1]);
     });
 }
 
-/// One call comes to an A-stack on which the thread is about to sleep, one through the queue.
+/// One call is posted on an A-stack on which the worker is about to sleep. Another call is queued.
 #[test]
-fn calls_reach_a_thread_that_falls_asleep() {
+fn calls_reach_a_worker_that_falls_asleep() {
     check(3, || {
         let pool = Pool::new(1, 2);
-        let places = [1, 2].map(Place::new);
-        let hot = vec![pool.desks[0].take_in(places[0].clone(), 0)];
-        let thread = spawn(&pool, |pool| pool.work(0, hot));
+        let astacks = [1, 2].map(ModelAstack::new);
+        let list = vec![pool.workers[0].assign(astacks[0].clone(), 0)];
+        let thread = spawn(&pool, |pool| pool.work(0, list));
         let client = {
-            let place = places[0].clone();
-            spawn(&pool, move |pool| pool.post(&place))
+            let astack = astacks[0].clone();
+            spawn(&pool, move |pool| pool.post(&astack))
         };
-        pool.post(&places[1]);
+        pool.post(&astacks[1]);
         client.join().unwrap();
         thread.join().unwrap();
-        assert_eq!(places.map(|place| place.served()), [1, 1]);
+        assert_eq!(astacks.map(|astack| astack.served()), [1, 1]);
     });
 }
 
-/// Two threads that find nothing to do: each may give its A-stack to the other one.
+/// Two workers are idle. Each may give its A-stack to the other one.
 #[test]
-fn calls_reach_threads_that_give_their_astacks_away() {
+fn calls_reach_workers_that_requeue_their_astacks() {
     check(2, || {
         let pool = Pool::new(2, 2);
-        let places = [1, 2].map(Place::new);
-        let threads = [0, 1].map(|desk| {
-            let place = places[desk as usize].clone();
-            let hot = vec![pool.desks[desk as usize].take_in(place, 0)];
-            spawn(&pool, move |pool| pool.work(desk, hot))
+        let astacks = [1, 2].map(ModelAstack::new);
+        let threads = [0, 1].map(|number| {
+            let astack = astacks[number as usize].clone();
+            let list = vec![pool.workers[number as usize].assign(astack, 0)];
+            spawn(&pool, move |pool| pool.work(number, list))
         });
-        places.iter().for_each(|place| pool.post(place));
+        astacks.iter().for_each(|astack| pool.post(astack));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
-        assert_eq!(places.map(|place| place.served()), [1, 1]);
+        assert_eq!(astacks.map(|astack| astack.served()), [1, 1]);
     });
 }
 
-/// A thread leaves an A-stack to the next ring while its client posts a call and rings again. Another
-/// thread may be the one that takes the call.
+/// A worker unassigns an A-stack while its client posts a call and rings again. The call may run on
+/// another worker.
 #[test]
-fn call_reaches_an_astack_that_is_left() {
+fn call_reaches_an_astack_that_is_unassigned() {
     check(3, || {
         let pool = Pool::new(2, 1);
-        let place = Place::new(1);
-        let hot = pool.desks[0].take_in(place.clone(), 0);
+        let astack = ModelAstack::new(1);
+        let one = pool.workers[0].assign(astack.clone(), 0);
         let thread = spawn(&pool, |pool| {
-            if let Some(posted) = pool.desks[0].is_released(hot) {
+            if let Some(posted) = pool.workers[0].unassign(one) {
                 pool.enqueue(posted);
             }
             pool.work(0, Vec::new());
         });
-        pool.post(&place);
-        pool.rung(&place);
+        pool.post(&astack);
+        pool.on_ring(&astack);
         pool.work(1, Vec::new());
         thread.join().unwrap();
-        assert_eq!(place.served(), 1);
+        assert_eq!(astack.served(), 1);
     });
 }
 
-/// A session ends while a thread takes its A-stack from the queue and falls asleep there.
+/// A session ends while a worker takes its A-stack from the queue and falls asleep.
 #[test]
-fn end_of_a_session_reaches_a_thread_that_falls_asleep() {
+fn end_of_a_session_reaches_a_worker_that_falls_asleep() {
     check(3, || {
         let pool = Pool::new(1, 1);
-        let place = Place::new(1);
-        pool.rung(&place);
+        let astack = ModelAstack::new(1);
+        pool.on_ring(&astack);
         let thread = spawn(&pool, |pool| pool.work(0, Vec::new()));
-        pool.close(&place);
+        pool.close(&astack);
         thread.join().unwrap();
-        assert_eq!(place.0.attention.by(), Attendance::Idle);
+        assert_eq!(astack.0.assignment.get(), Assignment::Unassigned);
     });
 }
