@@ -1,5 +1,5 @@
-//! A program of a few instructions that the kernel runs for each frame that arrives at an interface,
-//! and the map by which it finds sockets.
+//! An XDP program of a few instructions that the kernel runs for each frame arriving at an interface,
+//! and the map in which the program looks up sockets.
 
 #![allow(unsafe_code)]
 
@@ -23,12 +23,12 @@ const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 const XDP_PASS: i32 = 2;
 const BPF_FUNC_REDIRECT_MAP: i32 = 51;
 
-/// An instruction, as the kernel reads it.
+/// An eBPF instruction in the kernel's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct Instruction {
     code: u8,
-    /// Destination in the lower half, source in the upper.
+    /// The destination register in the lower half, the source register in the upper half.
     registers: u8,
     offset: i16,
     immediate: i32,
@@ -76,44 +76,46 @@ struct LinkCreate {
 
 fn bpf<T>(command: libc::c_int, attributes: &mut T) -> io::Result<libc::c_int> {
     let bytes = size_of::<T>();
-    // SAFETY: the kernel reads as many bytes of attributes as there are; what addresses among them
-    // point at outlives the call.
+    // SAFETY: the kernel reads `bytes` bytes of attributes. The memory that addresses in them point
+    // to outlives the call.
     let result = unsafe { libc::syscall(libc::SYS_bpf, command, ptr::from_mut(attributes), bytes) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result as libc::c_int) }
 }
 
 fn descriptor<T>(command: libc::c_int, attributes: &mut T) -> io::Result<OwnedFd> {
     let fd = bpf(command, attributes)?;
-    // SAFETY: a fresh descriptor that nobody else has; all of them are closed on exec.
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it. The kernel sets
+    // close-on-exec on all BPF descriptors.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Which frames are ours: of that type, from that queue, and with this first byte behind the header.
-/// The byte after it names the socket.
+/// Selects the frames that the program redirects: those with this Ethernet type, from this queue,
+/// whose first byte after the Ethernet header is `tag`. The byte after the tag is the socket's slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ours {
     /// The type in the Ethernet header.
     pub ether_type: u16,
-    /// The queue at which the sockets are.
+    /// The receive queue that the sockets are bound to.
     pub queue: u32,
-    /// The byte that all endpoints of this process begin with.
+    /// The first byte of every endpoint number of this process.
     pub tag: u8,
 }
 
-/// The program, attached to an interface for as long as this value lives, or the process.
+/// An XDP program attached to an interface. It is detached when this value is dropped or the process
+/// ends.
 #[derive(Debug)]
 pub struct XdpProgram {
-    // First: nothing is led anywhere any more when the map goes.
+    // Dropped first: the program is detached before its map is closed.
     _link: OwnedFd,
     map: OwnedFd,
     in_driver: bool,
 }
 
-/// Sockets that a program can lead to.
+/// The largest number of sockets that one program can redirect to.
 pub const XDP_SOCKETS_MAX: u32 = 256;
 
-/// What the kernel runs for each frame: ours go to the socket that they name, all others on to where
-/// they would have gone without it.
+/// Returns the program: it redirects selected frames to the socket that they name, and passes all
+/// others on to the kernel.
 fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
     const LOAD_BYTE: u8 = 0x71;
     const LOAD_HALF: u8 = 0x69;
@@ -135,10 +137,10 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
         immediate,
     };
     let ether_type = i32::from(u16::from_ne_bytes(ours.ether_type.to_be_bytes()));
-    // Jumps lead to the last but one, and count from the instruction behind them.
+    // All jumps lead to the last instruction but one. Offsets count from the instruction after the jump.
     let out = |from: i16| 17 - from - 1;
     [
-        // r2 and r3: where the frame begins and ends.
+        // r2 and r3: the start and the end of the frame.
         op(LOAD_WORD, 2, 1, 0, 0),
         op(LOAD_WORD, 3, 1, 4, 0),
         op(MOVE, 4, 2, 0, 0),
@@ -153,7 +155,7 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
         op(LOAD_BYTE, 2, 2, FIRST + 3, 0),
         op(LOAD_MAP, 1, MAP, 0, map),
         op(0, 0, 0, 0, 0),
-        // What has no socket goes on, too.
+        // The default action passes a frame on if its slot has no socket.
         op(MOVE_NUMBER, 3, 0, 0, XDP_PASS),
         op(CALL, 0, 0, 0, BPF_FUNC_REDIRECT_MAP),
         op(EXIT, 0, 0, 0, 0),
@@ -163,8 +165,8 @@ fn instructions(map: i32, ours: Ours) -> [Instruction; 19] {
 }
 
 impl XdpProgram {
-    /// Attaches the program to an interface: in its driver if that can run programs, otherwise behind
-    /// it, where each frame has cost more already.
+    /// Attaches the program to an interface: in the driver if it can run programs, otherwise after the
+    /// driver (generic mode), where each frame has already cost more.
     ///
     /// # Errors
     /// `ResourceBusy` if the interface has another program; `PermissionDenied` without `CAP_BPF` and
@@ -178,9 +180,11 @@ impl XdpProgram {
         }
     }
 
-    /// As [`attach`](Self::attach), but behind the driver whatever that can do. A veth pair, whose
-    /// frames come from the rest of the kernel, copies each into a page before its driver runs a
-    /// program, and is faster without: by a quarter for a small frame there and back.
+    /// Attaches the program after the driver (generic mode), even if the driver could run it.
+    ///
+    /// This is faster on a veth pair. For frames that come from the rest of the kernel, its driver
+    /// copies each frame into a page before it runs a program. Without that copy the round trip of a
+    /// small frame is faster by a quarter.
     ///
     /// # Errors
     /// As for [`attach`](Self::attach).
@@ -188,15 +192,15 @@ impl XdpProgram {
         Program::new(ours)?.attach_behind(interface)
     }
 
-    /// Whether the interface's driver runs it.
+    /// Returns whether the interface's driver runs the program.
     pub const fn is_in_driver(&self) -> bool {
         self.in_driver
     }
 
-    /// Leads frames whose byte is `slot` to a socket; they do until it is closed.
+    /// Redirects frames whose slot byte is `slot` to a socket, until the socket is closed.
     ///
     /// # Errors
-    /// If the socket is not bound.
+    /// Fails if the socket is not bound.
     pub fn lead(&self, slot: u8, socket: &XdpSocket) -> io::Result<()> {
         let (key, value) = (u32::from(slot), socket.as_fd().as_raw_fd());
         let mut element = MapElement {
@@ -209,7 +213,7 @@ impl XdpProgram {
         bpf(BPF_MAP_UPDATE_ELEM, &mut element).map(drop)
     }
 
-    /// Frames whose byte is `slot` go on to the rest of the system again.
+    /// Stops redirecting frames whose slot byte is `slot`: they go to the rest of the system again.
     pub fn leave(&self, slot: u8) {
         let key = u32::from(slot);
         let mut element = MapElement {
@@ -223,7 +227,7 @@ impl XdpProgram {
     }
 }
 
-/// The program, loaded and not attached.
+/// The program, loaded but not attached.
 struct Program {
     fd: OwnedFd,
     map: OwnedFd,
@@ -286,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_takes_the_program() {
+    fn kernel_accepts_the_program() {
         match Program::new(Ours { ether_type: 0x88b5, queue: 0, tag: 1 }) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                 eprintln!("skipped: {error}");

@@ -1,8 +1,8 @@
-//! The time since the machine was started, read often.
+//! The time since the machine was started, in a version that is cheap to read often.
 //!
-//! Calls over networks are a few microseconds long and look at the clock several times. The kernel's
-//! own function reads the processor's counter behind a fence, and scales it with what it keeps in
-//! memory; here a thread that has asked it just now scales what the counter says since then.
+//! A call over a network takes a few microseconds and reads the clock several times. The kernel's
+//! function reads the processor's counter after a fence and scales it with values from memory. Here, a
+//! thread that asked the kernel recently reads only the counter and scales the difference.
 
 #![allow(unsafe_code)]
 
@@ -10,29 +10,29 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-/// For so long a thread goes on from what the kernel told it, in nanoseconds.
+/// How long a thread extrapolates from the kernel's last answer, in nanoseconds.
 const TRUSTED: u64 = 100_000;
-/// What is measured for so long gives the counter's rate: to a hundred thousandth, which is a
-/// nanosecond in [`TRUSTED`].
+/// How long the counter's rate is measured, in nanoseconds. The error is then at most 1 in 100,000,
+/// which is one nanosecond within [`TRUSTED`].
 const MEASURED: u64 = 20_000_000;
 
-/// Nanoseconds a tick, times 2^32; zero while that is not known, or where the counter is of no use.
+/// Nanoseconds per tick, times 2^32. Zero while unknown, and where the counter is not usable.
 static RATE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// What the counter was when the kernel told the time last, and that time.
+    /// The counter at the kernel's last answer, and that answer.
     static TOLD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Nanoseconds since the machine was started, those included in which it was suspended. On one
-/// thread it never goes back by more than some nanoseconds.
+/// Returns the nanoseconds since the machine was started, including those while it was suspended. On
+/// one thread it never goes back by more than some nanoseconds.
 #[inline]
 pub(crate) fn boot_ns() -> u64 {
     let rate = RATE.load(Ordering::Relaxed);
     if rate != 0 {
         let (then, told) = TOLD.get();
         let passed = ticks().wrapping_sub(then);
-        // No counter runs faster than 16 ticks a nanosecond: no overflow below.
+        // No counter runs faster than 16 ticks per nanosecond, so nothing overflows below.
         if passed < TRUSTED * 16 {
             let passed = (passed * rate) >> 32;
             if passed < TRUSTED {
@@ -43,7 +43,7 @@ pub(crate) fn boot_ns() -> u64 {
     ask(rate)
 }
 
-/// Asks the kernel.
+/// Asks the kernel for the time.
 #[cold]
 fn ask(rate: u64) -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -56,7 +56,7 @@ fn ask(rate: u64) -> u64 {
     now
 }
 
-/// Finds out how long a tick is, as soon as enough of them have passed since the first time.
+/// Computes the length of a tick once enough time has passed since the first call.
 fn measure(counter: u64, now: u64) {
     static FIRST: OnceLock<Option<(u64, u64)>> = OnceLock::new();
     let first = FIRST.get_or_init(|| is_steady().then_some((counter, now)));
@@ -68,8 +68,8 @@ fn measure(counter: u64, now: u64) {
     }
 }
 
-/// Whether the kernel itself keeps time by the counter: then it is the same on all processors, and
-/// its rate does not change.
+/// Returns whether the kernel uses this counter as its clock. In that case all processors agree on
+/// the counter, and its rate is constant.
 fn is_steady() -> bool {
     const SOURCE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     cfg!(target_arch = "x86_64")
@@ -79,7 +79,7 @@ fn is_steady() -> bool {
 #[inline]
 fn ticks() -> u64 {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: reads the processor's counter, which every such processor has.
+    // SAFETY: reads the time-stamp counter, which every x86-64 processor has.
     return unsafe { core::arch::x86_64::_rdtsc() };
     #[cfg(not(target_arch = "x86_64"))]
     return 0;
@@ -91,7 +91,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
-    fn it_keeps_pace_with_the_kernels() {
+    fn clock_agrees_with_the_kernel() {
         let begun = Instant::now();
         let mut last = boot_ns();
         while begun.elapsed() < Duration::from_millis(60) {
@@ -99,7 +99,7 @@ mod tests {
             assert!(now + 1000 >= last, "back by {} ns", last - now);
             last = now;
         }
-        // Between two readings of the kernel's, unless the machine was halted just here.
+        // Compare with two readings of the kernel's clock. The minimum of 100 tries excludes preemption.
         let off = (0..100).map(|_| {
             let kernels = || {
                 let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
@@ -109,6 +109,6 @@ mod tests {
             before.saturating_sub(now).max(now.saturating_sub(after))
         });
         let least = off.min().expect("some");
-        assert!(least < 10_000, "{least} ns off");
+        assert!(least < 10_000, "off by {least} ns");
     }
 }

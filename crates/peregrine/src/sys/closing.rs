@@ -1,11 +1,11 @@
-//! Closing what may take for ever to close, in threads that may be lost.
+//! Closing descriptors whose close may block for ever, in threads that may be lost.
 //!
-//! A Unix socket in whose queue a peer left descriptors closes the last copies of those, in the
-//! thread that closes the socket. Such a close can wait for as long as the peer likes: a TCP socket
-//! that lingers, a file of a file system in user space. So a socket with descriptors in its queue
-//! is closed by one of a few threads that do nothing else. When all of them wait, sockets queue up
-//! here, and servers let nobody new in until the queue is short again ([`is_congested`]): those who
-//! are bound are served meanwhile.
+//! If a peer left descriptors in the queue of a Unix socket, the thread that closes the socket also
+//! closes the last copies of those descriptors. Such a close can block for as long as the peer likes:
+//! on a TCP socket that lingers, or on a file of a file system in user space. Therefore a socket with
+//! descriptors in its queue is closed by one of a few threads that do nothing else. When all of them
+//! block, sockets are queued here. Servers then accept no new client until the queue is short again
+//! ([`is_congested`]); clients that are already bound are still served.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use super::PerProcess;
 use crate::sync::{Mutex, MutexGuard};
 
-/// Threads of a process that may be lost.
+/// The largest number of closing threads in a process.
 const CLOSERS_MAX: usize = 16;
 
 #[derive(Default)]
@@ -23,23 +23,23 @@ struct Closing {
 }
 
 fn closing() -> MutexGuard<'static, Closing> {
-    // A forked child has none of the threads, and the parent closes its own.
+    // A forked child has none of these threads, and its parent closes what is in the parent's queue.
     static CLOSING: PerProcess<Mutex<Closing>> = PerProcess::new();
     CLOSING.own().lock()
 }
 
-/// Closes a descriptor in a thread that may be lost.
+/// Closes a descriptor in a thread that may block for ever.
 pub(super) fn close_elsewhere(file: OwnedFd) {
     let mut closing = closing();
     closing.queue.push_back(file);
     if closing.threads < CLOSERS_MAX {
         let thread = std::thread::Builder::new().name("peregrine-closer".into());
-        // Without a thread it waits for the next one that starts.
+        // If no thread can be started, the descriptor waits for the next one.
         closing.threads += usize::from(thread.spawn(run).is_ok());
     }
 }
 
-/// Whether so many sockets wait to be closed.
+/// Returns whether at least `most` sockets wait to be closed.
 pub(crate) fn is_congested(most: usize) -> bool {
     closing().queue.len() >= most
 }
@@ -65,7 +65,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::time::{Duration, Instant};
 
-    /// The closing of a descriptor by a thread waits until the peer is dropped.
+    /// Returns a socket whose close blocks until the returned peer is dropped.
     fn slow_to_close() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -78,16 +78,16 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_let_in_while_256_descriptors_wait_to_be_closed() {
-        // As `limits.rs` has it, which is not for this room.
+    fn closing_is_congested_while_256_descriptors_wait() {
+        // The bound is in `limits.rs`, which this module does not use.
         const MOST: usize = 256;
         assert_eq!(CLOSERS_MAX, 16);
         let until = Instant::now() + Duration::from_secs(30);
         let (slow, peers): (Vec<_>, Vec<_>) = (0..CLOSERS_MAX).map(|_| slow_to_close()).unzip();
         slow.into_iter().for_each(close_elsewhere);
-        // Each thread has taken one, and waits.
+        // Wait until each thread has taken one socket and blocks.
         while is_congested(1) {
-            assert!(Instant::now() < until, "the threads do not take them");
+            assert!(Instant::now() < until, "the closing threads take no sockets");
             std::thread::yield_now();
         }
         for waiting in 0..MOST {
@@ -97,7 +97,7 @@ mod tests {
         assert!(is_congested(MOST));
         drop(peers);
         while is_congested(1) {
-            assert!(Instant::now() < until, "they are never closed");
+            assert!(Instant::now() < until, "the sockets are never closed");
             std::thread::yield_now();
         }
     }

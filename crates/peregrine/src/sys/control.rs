@@ -1,13 +1,13 @@
-//! Control messages: what a socket says of a datagram beside its bytes, and what it is told.
+//! Control messages: what the kernel reports about a datagram besides its bytes, and what it is told.
 
 use core::mem::{offset_of, size_of};
 
 use libc::c_int;
 
-/// Bytes for all control messages of one datagram: a train's segment, and a local address.
+/// Space for all control messages of one datagram: the segment size of a batch, and a local address.
 const BYTES: usize = 96;
 
-/// Room for the control messages of one system call, one after the other.
+/// A buffer for the control messages of one system call.
 #[repr(C, align(8))]
 pub(super) struct Control {
     bytes: [u8; BYTES],
@@ -21,7 +21,7 @@ impl Control {
         Self { bytes: [0; BYTES], used: 0 }
     }
 
-    /// Adds a message.
+    /// Appends a message.
     pub(super) fn put(&mut self, level: c_int, name: c_int, value: &[u8]) {
         let at = self.used;
         let len = Self::HEADER + value.len();
@@ -36,7 +36,7 @@ impl Control {
         self.used = at + len.next_multiple_of(size_of::<usize>());
     }
 
-    /// Points a message header at what was put here, if anything was.
+    /// Points a message header at the appended messages, if there are any.
     pub(super) fn attach(&mut self, message: &mut libc::msghdr) {
         if self.used > 0 {
             message.msg_control = self.bytes.as_mut_ptr().cast();
@@ -44,18 +44,18 @@ impl Control {
         }
     }
 
-    /// Points a message header at all the room, for the kernel to fill it.
+    /// Points a message header at the whole buffer, for the kernel to fill.
     pub(super) fn offer(&mut self, message: &mut libc::msghdr) {
         message.msg_control = self.bytes.as_mut_ptr().cast();
         message.msg_controllen = BYTES as _;
     }
 
-    /// Notes how much of the room the kernel filled.
+    /// Records how much of the buffer the kernel filled.
     pub(super) fn filled(&mut self, message: &libc::msghdr) {
         self.used = BYTES.min(message.msg_controllen as _);
     }
 
-    /// The value of the message with that level and name, if there is one of that length.
+    /// Returns the value of the message with this level, name and length, if there is one.
     pub(super) fn value<const N: usize>(&self, level: c_int, name: c_int) -> Option<[u8; N]> {
         let mut rest = &self.bytes[..self.used];
         while rest.len() >= Self::HEADER {
@@ -66,7 +66,7 @@ impl Control {
             if is_it {
                 return rest.get(Self::HEADER..len)?.try_into().ok();
             }
-            // A length below the header's would be no progress.
+            // A length below that of the header would make no progress.
             let next = len.max(Self::HEADER).next_multiple_of(size_of::<usize>());
             rest = rest.get(next..)?;
         }
@@ -86,7 +86,7 @@ mod tests {
         control.put(0, 8, &[5; 12]);
         assert_eq!(control.value(17, 103), Some(1472u16.to_ne_bytes()));
         assert_eq!(control.value(0, 8), Some([5; 12]));
-        // Of another length, name or level there is none.
+        // A message of another length, name or level is not found.
         assert_eq!(control.value::<4>(17, 103), None);
         assert_eq!(control.value::<12>(0, 9), None);
         assert_eq!(control.value::<12>(1, 8), None);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_that_lie_end_the_search() {
+    fn false_lengths_end_the_search() {
         let mut control = Control::new();
         control.put(17, 103, &[1; 4]);
         control.put(0, 8, &[2; 4]);

@@ -1,4 +1,4 @@
-//! UDP sockets: gathered, scattered, in trains of equal datagrams.
+//! UDP sockets: datagrams gathered, scattered, and in batches (GSO and GRO).
 
 #![allow(unsafe_code)]
 
@@ -16,17 +16,17 @@ use crate::value::{Space, Window};
 
 /// The level of UDP's own options and control messages.
 const SOL_UDP: c_int = 17;
-/// The bytes of each datagram of a train but the last, which may be shorter.
+/// GSO: the bytes of each datagram of a batch but the last, which may be shorter.
 const UDP_SEGMENT: c_int = 103;
-/// Says that trains may arrive in one piece, and how long the datagrams of one are.
+/// GRO: enables receiving batches in one piece, and reports the length of their datagrams.
 const UDP_GRO: c_int = 104;
-/// Among the numbers of `SO_MEMINFO`: bytes that were sent and have not left, the most of them that
-/// there may be, and dropped datagrams.
+/// The numbers of `SO_MEMINFO` that are used here: bytes that were sent and have not left, the size
+/// of the send buffer, and dropped datagrams.
 const MEMINFO_SENT: usize = 2;
 const MEMINFO_SEND_BUFFER: usize = 3;
 const MEMINFO_DROPS: usize = 8;
 
-// A list of windows or of spaces is handed to the kernel as it is.
+// Lists of windows and spaces are passed to the kernel as lists of `iovec`.
 const _: () = {
     assert!(size_of::<Window<'_>>() == size_of::<libc::iovec>());
     assert!(align_of::<Window<'_>>() == align_of::<libc::iovec>());
@@ -36,33 +36,33 @@ const _: () = {
     assert!(size_of::<*mut u8>() == size_of::<usize>());
 };
 
-/// Where a datagram goes or comes from: as the kernel writes it (`sockaddr_in`, `sockaddr_in6`), or, on
-/// a link, which it knows nothing of, a hardware address and an endpoint there (`AF_PACKET`).
+/// The address of a peer, in the kernel's layout (`sockaddr_in`, `sockaddr_in6`). On a link, of which
+/// the kernel knows nothing, it is a hardware address and an endpoint (`AF_PACKET`).
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[repr(C, align(4))]
 pub struct Address {
     bytes: [u8; Self::BYTES],
     len: u32,
-    /// For a peer that sent to a socket bound to all addresses of this machine: the one it sent to.
+    /// The local address that the peer sent to, if the socket is bound to all addresses of this machine.
     asked: Asked,
 }
 
-/// One of this machine's own addresses.
+/// The local address that a datagram was sent to.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 enum Asked {
-    /// The only one that the socket has.
+    /// The only address of the socket.
     #[default]
     Own,
     V4([u8; 4]),
-    /// With the number of the interface, if the address means nothing without it.
+    /// With the index of the interface, if the address needs one (link-local addresses).
     V6([u8; 16], u32),
 }
 
 impl Asked {
-    /// The address that a datagram was sent to, as the socket tells. What was sent to a group of hosts
-    /// is answered from whichever address the kernel chooses.
+    /// Returns the address that a datagram was sent to, as the kernel reports it. For a multicast or
+    /// broadcast address the kernel chooses the source address of the answer.
     fn of(control: &Control) -> Self {
-        // An `in_pktinfo`: the interface, the address to answer from, the one in the header.
+        // An `in_pktinfo`: the interface, the address to answer from, the address in the header.
         if let Some(told) = control.value::<12>(libc::IPPROTO_IP, libc::IP_PKTINFO) {
             let answers = Ipv4Addr::from([told[4], told[5], told[6], told[7]]);
             return if answers.is_unspecified() { Self::Own } else { Self::V4(answers.octets()) };
@@ -82,7 +82,7 @@ impl Asked {
         Self::V6(address.octets(), if address.is_unicast_link_local() { interface } else { 0 })
     }
 
-    /// Has a datagram sent from there.
+    /// Makes a datagram be sent from this address.
     fn tell(&self, control: &mut Control) {
         match self {
             Self::Own => {}
@@ -103,14 +103,14 @@ impl Asked {
 
 impl Address {
     const BYTES: usize = size_of::<libc::sockaddr_in6>();
-    /// For the kernel to fill in.
+    /// An empty address for the kernel to fill in.
     const ROOM: Self = Self::of([0; Self::BYTES], Self::BYTES);
 
     const fn of(bytes: [u8; Self::BYTES], len: usize) -> Self {
         Self { bytes, len: len as u32, asked: Asked::Own }
     }
 
-    /// Whether it is of the sixth version.
+    /// Returns whether it is an IPv6 address.
     #[inline]
     pub const fn is_v6(&self) -> bool {
         self.family() == libc::AF_INET6 as u16
@@ -120,7 +120,7 @@ impl Address {
         u16::from_ne_bytes([self.bytes[0], self.bytes[1]])
     }
 
-    /// An endpoint on a link.
+    /// Returns the address of an endpoint on a link.
     #[inline]
     pub fn of_link(hardware: [u8; 6], endpoint: [u8; 2]) -> Self {
         let mut bytes = [0; Self::BYTES];
@@ -130,13 +130,13 @@ impl Address {
         Self::of(bytes, 10)
     }
 
-    /// The hardware address and the endpoint, if it is one on a link.
+    /// Returns the hardware address and the endpoint, if it is the address of one on a link.
     #[inline]
     pub fn link(&self) -> Option<([u8; 6], [u8; 2])> {
         (self.family() == libc::AF_PACKET as u16).then(|| (self.part(4), self.part(2)))
     }
 
-    /// As the standard library has it, unless it is one on a link.
+    /// Returns the IP address and port, unless it is the address of an endpoint on a link.
     pub fn ip(&self) -> Option<SocketAddr> {
         self.link().is_none().then(|| SocketAddr::from(*self))
     }
@@ -198,15 +198,15 @@ impl fmt::Debug for Address {
     }
 }
 
-/// What one system call received.
+/// The result of a system call that receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// All of it.
+    /// The number of bytes received.
     pub bytes: usize,
-    /// Bytes of each datagram but the last, which may be shorter: more than one came if this is
-    /// less than `bytes`.
+    /// The length of each datagram but the last, which may be shorter. If it is less than `bytes`,
+    /// several datagrams were received.
     pub segment: usize,
-    /// Whether there was not room for all of it; the rest is lost.
+    /// Whether the datagram was longer than the buffers. The rest of it is lost.
     pub cut: bool,
 }
 
@@ -214,12 +214,12 @@ pub struct Arrival {
 #[derive(Debug)]
 pub struct Datagrams(OwnedFd);
 
-/// Whether a system call that sends may wait for room in the send buffer.
+/// Whether a system call that sends may block while the send buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfFull {
-    /// It waits, for as long as it takes.
+    /// It blocks for as long as necessary.
     Wait,
-    /// It fails with `WouldBlock`, and nothing is sent.
+    /// It fails with `WouldBlock`, and sends nothing.
     Fail,
 }
 
@@ -233,10 +233,10 @@ impl IfFull {
 }
 
 impl Datagrams {
-    /// A socket of the version that an address has, bound to nothing yet.
+    /// Creates a socket for the IP version of an address. It is not bound yet.
     ///
     /// # Errors
-    /// If the kernel has none left, or does not know that version.
+    /// Those of `socket`: no descriptor is left, or the kernel does not support the IP version.
     pub fn new(like: &Address) -> io::Result<Self> {
         let family = if like.is_v6() { libc::AF_INET6 } else { libc::AF_INET };
         // SAFETY: takes no pointers.
@@ -244,11 +244,11 @@ impl Datagrams {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a fresh descriptor that nobody else has.
+        // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
-    /// Gives the socket an address of its own; port 0 is any that is free.
+    /// Binds the socket to a local address. Port 0 means any free port.
     ///
     /// # Errors
     /// Those of `bind`.
@@ -257,16 +257,16 @@ impl Datagrams {
         done(unsafe { libc::bind(self.fd(), to.bytes.as_ptr().cast(), to.len) })
     }
 
-    /// Lets it send to and receive from one peer only.
+    /// Connects the socket: it then sends to and receives from this peer only.
     ///
     /// # Errors
-    /// Those of `connect`: no route, for one.
+    /// Those of `connect`, for example that there is no route.
     pub fn connect(&self, to: &Address) -> io::Result<()> {
         // SAFETY: reads `len` bytes of an address, which has as many.
         done(unsafe { libc::connect(self.fd(), to.bytes.as_ptr().cast(), to.len) })
     }
 
-    /// Its own address.
+    /// Returns the local address.
     ///
     /// # Errors
     /// Those of `getsockname`.
@@ -278,11 +278,11 @@ impl Datagrams {
         Ok(address)
     }
 
-    /// Sends one datagram that lies in one piece: to `to`, or to whom the socket is connected.
+    /// Sends one datagram from one piece of memory, to `to` or to the connected peer.
     ///
     /// # Errors
-    /// Those of `sendto`; `ConnectionRefused` tells of an *earlier* datagram that met a closed
-    /// port, and this one was not sent.
+    /// Those of `sendto`. `ConnectionRefused` reports that an *earlier* datagram met a closed port;
+    /// this one was not sent.
     #[inline]
     pub fn send(
         &self,
@@ -301,11 +301,11 @@ impl Datagrams {
         })
     }
 
-    /// Sends what lies in several pieces, as one datagram, or as a train of datagrams of `segment`
-    /// bytes each, whose last may be shorter.
+    /// Sends several pieces of memory, as one datagram, or as a batch of datagrams of `segment` bytes
+    /// each, of which the last may be shorter.
     ///
     /// # Errors
-    /// As for [`send`](Self::send), and what the kernel says if it makes no trains of these.
+    /// As for [`send`](Self::send), and those of the kernel if it cannot send this batch.
     pub fn gather(
         &self,
         parts: &[Window<'_>],
@@ -326,20 +326,21 @@ impl Datagrams {
             control.put(SOL_UDP, UDP_SEGMENT, &segment.to_ne_bytes());
         }
         control.attach(&mut message);
-        // SAFETY: the kernel reads the parts, which are laid out as it wants them and mapped for
-        // as long as their windows live, the address and the control message, all of them longer
-        // lived than the call.
+        // SAFETY: the kernel reads the parts, which have the layout of `iovec` and are mapped for as
+        // long as their windows live, the address and the control message. All of them outlive the
+        // call.
         sent(unsafe { libc::sendmsg(self.fd(), &raw const message, if_full.flags()) })
     }
 
-    /// Receives one datagram into one piece; who sent it goes into `from`. `WouldBlock` if there is
-    /// none: at once with `now`, else after the [limit](Self::limit).
+    /// Receives one datagram into one piece of memory, and stores the sender in `from`. If there is no
+    /// datagram, fails with `WouldBlock`: at once if `now` is true, otherwise after the
+    /// [limit](Self::limit).
     ///
-    /// On a socket that [merges](Self::merge), or that [tells](Self::tell_asked) which address was
-    /// asked, use [`scatter`](Self::scatter).
+    /// If the socket [receives batches](Self::merge), or [reports](Self::tell_asked) the destination
+    /// address, use [`scatter`](Self::scatter).
     ///
     /// # Errors
-    /// Those of `recvfrom`; `ConnectionRefused` says that something sent met a closed port.
+    /// Those of `recvfrom`. `ConnectionRefused` reports that a datagram sent earlier met a closed port.
     #[inline]
     pub fn receive(
         &self,
@@ -347,7 +348,7 @@ impl Datagrams {
         from: Option<&mut Address>,
         now: bool,
     ) -> io::Result<Arrival> {
-        // With MSG_TRUNC the kernel tells how long the datagram was, wherever it was cut.
+        // With MSG_TRUNC the kernel returns the full length, also if the datagram was cut off.
         let flags = libc::MSG_TRUNC | if now { libc::MSG_DONTWAIT } else { 0 };
         let (name, len) = match from {
             Some(from) => {
@@ -356,8 +357,8 @@ impl Datagrams {
             }
             None => (core::ptr::null_mut(), core::ptr::null_mut()),
         };
-        // SAFETY: the space is mapped for writing and only the kernel writes it; the address has
-        // room for what its length says.
+        // SAFETY: the space is mapped for writing, and only the kernel writes it. The address has as
+        // many bytes as its length says.
         let bytes = sent(unsafe {
             libc::recvfrom(
                 self.fd(),
@@ -372,8 +373,8 @@ impl Datagrams {
         Ok(Arrival { bytes: bytes.min(room), segment: bytes.min(room), cut: bytes > room })
     }
 
-    /// Receives a datagram, or a train of them if the socket [merges](Self::merge), into several
-    /// pieces, filled one after the other. Waits as [`receive`](Self::receive) does.
+    /// Receives a datagram, or a batch if the socket [receives batches](Self::merge), into several
+    /// pieces of memory in their order. Waits as [`receive`](Self::receive) does.
     ///
     /// # Errors
     /// As for [`receive`](Self::receive).
@@ -395,8 +396,8 @@ impl Datagrams {
         message.msg_iovlen = into.len() as _;
         control.offer(&mut message);
         let flags = if now { libc::MSG_DONTWAIT } else { 0 };
-        // SAFETY: the kernel writes to the spaces, which are laid out as it wants them and mapped
-        // for as long as they live, to the address and to the control message.
+        // SAFETY: the kernel writes to the spaces, which have the layout of `iovec` and are mapped for
+        // as long as they live, to the address and to the control message.
         let bytes = sent(unsafe { libc::recvmsg(self.fd(), &raw mut message, flags) })?;
         control.filled(&message);
         if let Some(from) = from {
@@ -409,17 +410,17 @@ impl Datagrams {
         Ok(Arrival { bytes, segment: segment.unwrap_or(bytes).min(bytes), cut })
     }
 
-    /// Whether trains of datagrams may arrive in one piece.
+    /// Sets whether batches of datagrams may arrive in one piece (GRO).
     ///
     /// # Errors
-    /// If the kernel does not know how (before Linux 5.0).
+    /// Fails if the kernel does not support it (before Linux 5.0).
     pub fn merge(&self, merge: bool) -> io::Result<()> {
         self.set(SOL_UDP, UDP_GRO, &c_int::from(merge))
     }
 
-    /// Has [`scatter`](Self::scatter) learn which address of this machine each datagram was sent to:
-    /// what is sent back to its sender then comes from there. For a socket that is bound to all
-    /// addresses; otherwise the kernel chooses one by the route, which may be another.
+    /// Makes [`scatter`](Self::scatter) learn to which local address each datagram was sent. An answer
+    /// to its sender then comes from that address. For sockets that are bound to all addresses;
+    /// otherwise the kernel chooses an address by the route, which may be a different one.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -430,8 +431,8 @@ impl Datagrams {
         }
     }
 
-    /// How long receiving waits for something; zero is for ever. The kernel counts in ticks of some
-    /// milliseconds, and rounds up.
+    /// Sets how long receiving waits for a datagram. Zero means for ever. The kernel rounds up to its
+    /// timer ticks of some milliseconds.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -443,15 +444,15 @@ impl Datagrams {
         self.set(libc::SOL_SOCKET, libc::SO_RCVTIMEO, &value)
     }
 
-    /// Asks for so many bytes of memory for what has arrived, and for what is under way; gives what
-    /// there is then, as the kernel counts: with its own headers, of some 700 bytes a datagram.
+    /// Requests sizes in bytes for the receive buffer and the send buffer, and returns the sizes that
+    /// the kernel granted. The kernel counts its own headers too, some 700 bytes per datagram.
     ///
     /// # Errors
     /// Those of `getsockopt`.
     pub fn size_buffers(&self, receive: usize, send: usize) -> io::Result<[usize; 2]> {
         let bytes = |bytes| c_int::try_from(bytes).unwrap_or(c_int::MAX / 2);
         let ask = |force, plain, bytes: c_int| {
-            // Beyond what everybody may have only with CAP_NET_ADMIN; less is better than nothing.
+            // Beyond the limit for all users it needs CAP_NET_ADMIN; without it, take up to that limit.
             let forced = self.set(libc::SOL_SOCKET, force, &bytes);
             forced.or_else(|_| self.set(libc::SOL_SOCKET, plain, &bytes))
         };
@@ -461,10 +462,10 @@ impl Datagrams {
         Ok([has(libc::SO_RCVBUF)?, has(libc::SO_SNDBUF)?])
     }
 
-    /// How many datagrams found no room since the socket was made.
+    /// Returns how many datagrams were dropped since the socket was made, because its buffer was full.
     ///
-    /// Asked for when it is wanted, which costs the datagrams nothing (`SO_RXQ_OVFL` would add a
-    /// control message to each).
+    /// A separate system call, which costs the datagrams nothing (`SO_RXQ_OVFL` would add a control
+    /// message to each).
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -472,9 +473,9 @@ impl Datagrams {
         Ok(self.memory()?[MEMINFO_DROPS])
     }
 
-    /// Bytes of the send buffer that are taken by what has not left the machine, and all there are, as
-    /// the kernel counts. A datagram to a host that the kernel still looks for on the link takes its
-    /// part for as long.
+    /// Returns the bytes of the send buffer that are in use, and its size, as the kernel counts. A
+    /// datagram to a host whose link address the kernel is still resolving occupies the buffer until
+    /// then.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -492,11 +493,11 @@ impl Datagrams {
         Ok(numbers)
     }
 
-    /// The largest packet, IP header included, that the route to the peer takes in one piece as
-    /// far as is known. For connected sockets.
+    /// Returns the MTU of the route to the connected peer, as far as it is known: the size of the
+    /// largest packet, IP header included.
     ///
     /// # Errors
-    /// Those of `getsockopt`: if it is not connected, for one.
+    /// Those of `getsockopt`, for example that the socket is not connected.
     pub fn mtu(&self, v6: bool) -> io::Result<usize> {
         match v6 {
             false => self.number(libc::IPPROTO_IP, libc::IP_MTU),
@@ -504,10 +505,10 @@ impl Datagrams {
         }
     }
 
-    /// Has packets dropped that are too large for a link on their way, or lets them be cut up into
-    /// fragments there. (In the sixth version only the sender cuts, once it has been told.) A packet that is
-    /// known to be too large fails as `EMSGSIZE`, and [`mtu`](Self::mtu) tells what is not; the kernel
-    /// keeps that for each host.
+    /// Sets whether packets that are too large for a link on their way are dropped (`whole`), or may be
+    /// fragmented there. (In IPv6 only the sender fragments, once it has been told.) A packet that is
+    /// known to be too large fails with `EMSGSIZE`, and [`mtu`](Self::mtu) returns the limit. The kernel
+    /// keeps that knowledge for each host.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -527,8 +528,7 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Leaves what comes in the fourth version to sockets of that one. For sockets of the sixth, before
-    /// they are bound.
+    /// Leaves IPv4 packets to IPv4 sockets. For IPv6 sockets that are not bound yet.
     ///
     /// # Errors
     /// Those of `setsockopt`.
@@ -547,11 +547,11 @@ impl Datagrams {
         done(unsafe { libc::setsockopt(self.fd(), level, name, start, bytes) })
     }
 
-    /// Fills in numbers; how many bytes of them.
+    /// Fills in numbers, and returns how many bytes of them.
     fn read(&self, level: c_int, name: c_int, into: &mut [u32]) -> io::Result<usize> {
         let mut bytes = size_of_val(into) as socklen_t;
         let start: *mut c_void = into.as_mut_ptr().cast();
-        // SAFETY: writes at most as many bytes as there are, and any bits are numbers.
+        // SAFETY: writes at most `bytes` bytes, and all bit patterns are valid numbers.
         done(unsafe { libc::getsockopt(self.fd(), level, name, start, &raw mut bytes) })?;
         Ok(bytes as usize)
     }
@@ -570,7 +570,7 @@ impl AsFd for Datagrams {
 }
 
 const fn empty_message() -> libc::msghdr {
-    // SAFETY: null pointers and zero lengths are an empty message.
+    // SAFETY: a message of null pointers and zero lengths is valid and empty.
     unsafe { zeroed() }
 }
 
@@ -588,7 +588,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_come_back_as_they_were() {
+    fn addresses_survive_conversion_and_back() {
         for text in ["127.0.0.1:80", "255.1.2.3:65535", "[::1]:9", "[fe80::1%3]:4000"] {
             let address: SocketAddr = text.parse().unwrap();
             let raw = Address::from(address);
@@ -601,7 +601,7 @@ mod tests {
     }
 
     #[test]
-    fn address_that_was_asked_is_told_as_it_was_learnt() {
+    fn destination_address_survives_control_messages() {
         let v6: Ipv6Addr = "fd00::7".parse().unwrap();
         let near: Ipv6Addr = "fe80::7".parse().unwrap();
         let mapped: Ipv6Addr = "::ffff:10.0.0.7".parse().unwrap();
@@ -616,7 +616,7 @@ mod tests {
             asked.tell(&mut control);
             assert!(Asked::of(&control) == asked);
         }
-        // Groups are no addresses to answer from, and most addresses are the same on all interfaces.
+        // Groups are not answered from, and only link-local addresses need an interface.
         for (address, asked) in
             [("ff02::1", Asked::Own), ("::", Asked::Own), ("fd00::7", Asked::V6(v6.octets(), 0))]
         {

@@ -1,4 +1,4 @@
-//! Files to windows and back, without a copy of ours between.
+//! Files to windows and back, without a copy in this process.
 
 #![allow(unsafe_code)]
 
@@ -20,7 +20,8 @@ fn retry(call: impl Fn() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Reads from byte `offset` of a file into a space; returns how many bytes, 0 at the end.
+/// Reads from byte `offset` of a file into a space. Returns the number of bytes, 0 at the end of the
+/// file.
 ///
 /// # Errors
 /// Those of `pread`.
@@ -30,7 +31,7 @@ pub fn pread(file: &File, into: Space<'_>, offset: u64) -> io::Result<usize> {
     retry(|| unsafe { libc::pread(file.as_raw_fd(), into.as_mut_ptr().cast(), into.len(), offset) })
 }
 
-/// Writes a window to byte `offset` of a file; returns how many bytes.
+/// Writes a window to byte `offset` of a file. Returns the number of bytes written.
 ///
 /// # Errors
 /// Those of `pwrite`.

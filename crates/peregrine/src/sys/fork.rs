@@ -1,4 +1,4 @@
-//! `ForkMark`: one memory read tells whether this process was forked from the one that made it.
+//! `ForkMark`: one memory read shows whether this process is a forked child of the one that made it.
 
 #![allow(unsafe_code)]
 
@@ -6,15 +6,15 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::io;
 
-/// A mark in memory that the kernel wipes in a child (`MADV_WIPEONFORK`).
+/// A word of memory that the kernel zeroes in a child process (`MADV_WIPEONFORK`).
 #[derive(Clone, Copy)]
 pub(crate) struct ForkMark(&'static AtomicU32);
 
 impl ForkMark {
-    /// The mark of this process, which its bindings share. A child makes one of its own: its
-    /// parent's is wiped, and has to stay so for the bindings that the child inherited.
+    /// Returns the mark of this process, which its bindings share. A child makes a new one: the mark
+    /// of its parent is wiped, and must stay so for the bindings that the child inherited.
     pub(crate) fn of_process() -> io::Result<Self> {
-        // No lock: a thread that the child does not have might hold it.
+        // There is no lock: a thread that does not exist in the child might hold it.
         static MARK: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
         let known = MARK.load(Ordering::Acquire);
         // SAFETY: null, or the word of a mark, which is never unmapped.
@@ -24,7 +24,7 @@ impl ForkMark {
             return Ok(Self(word));
         }
         let mark = Self::make()?;
-        // Of threads that come at the same time each may have its own: they mean the same.
+        // Threads that get here at the same time may store different marks. All of them are valid.
         MARK.store(ptr::from_ref(mark.0).cast_mut(), Ordering::Release);
         Ok(mark)
     }
@@ -41,22 +41,22 @@ impl ForkMark {
         if unsafe { libc::madvise(page, 4096, libc::MADV_WIPEONFORK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: page-aligned, zeroed, never unmapped, only used as this atomic.
+        // SAFETY: the page is aligned and zeroed, is never unmapped, and is only used as this atomic.
         let mark = unsafe { AtomicU32::from_ptr(page.cast()) };
         mark.store(1, Ordering::Relaxed);
         Ok(Self(mark))
     }
 
-    /// Whether this process is a child of the one that made the mark.
+    /// Returns whether this process is a child of the one that made the mark.
     #[inline]
     pub(crate) fn wiped(self) -> bool {
         self.0.load(Ordering::Relaxed) == 0
     }
 }
 
-/// A value that each process has for itself. A forked child begins with one of its own, and leaves its
-/// parent's as it is: a thread that the child does not have may have held a lock in it. There is no
-/// lock on the way to it, for the same reason.
+/// A value of which each process has its own. A forked child starts with a new one and does not touch
+/// its parent's value: a thread that does not exist in the child may have held a lock in it. For the
+/// same reason no lock guards the access.
 pub(crate) struct PerProcess<T: 'static>(AtomicPtr<Own<T>>);
 
 struct Own<T> {
@@ -69,24 +69,24 @@ impl<T: Default + Send + Sync> PerProcess<T> {
         Self(AtomicPtr::new(ptr::null_mut()))
     }
 
-    /// The value of this process.
+    /// Returns the value of this process, made by `Default` at the first use.
     pub(crate) fn own(&'static self) -> &'static T {
         let process = std::process::id();
         let mut known = self.0.load(Ordering::Acquire);
         loop {
-            // SAFETY: null, or a value that was leaked below.
+            // SAFETY: the pointer is null, or points to a value that was leaked below.
             if let Some(own) = unsafe { known.as_ref() }
                 && own.process == process
             {
                 return &own.value;
             }
             let new = Box::into_raw(Box::new(Own { process, value: T::default() }));
-            // SYNC: own value. Who finds it finds what was written there before.
+            // SYNC: own value. A thread that loads the pointer also sees the contents written before.
             let order = (Ordering::AcqRel, Ordering::Acquire);
             match self.0.compare_exchange(known, new, order.0, order.1) {
                 Ok(_) => known = new,
                 Err(other) => {
-                    // SAFETY: made above, and nobody else has seen it.
+                    // SAFETY: made above, and no other thread has seen it.
                     drop(unsafe { Box::from_raw(new) });
                     known = other;
                 }
@@ -100,22 +100,22 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    /// A child is forked while another thread holds the lock, which no thread of the child lets go.
+    /// A child is forked while another thread holds the lock. No thread of the child releases it.
     #[test]
-    fn a_child_is_not_kept_by_a_lock_of_its_parent() {
+    fn child_does_not_wait_for_a_lock_of_its_parent() {
         static TABLE: PerProcess<Mutex<u32>> = PerProcess::new();
         let held = TABLE.own().lock().unwrap();
-        // SAFETY: the child takes a lock, and ends without going back.
+        // SAFETY: the child takes a lock, and exits without returning.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: no memory is involved. A child that hangs is ended by its alarm.
+            // SAFETY: no memory is involved. The alarm ends a child that hangs.
             unsafe { libc::alarm(20) };
             let value = TABLE.own().lock().map_or(u32::MAX, |value| *value);
-            // SAFETY: ends the child without running anything of its parent's.
+            // SAFETY: ends the child without running its parent's exit handlers.
             unsafe { libc::_exit(i32::from(value != 0)) };
         }
         let mut status = -1;
-        // SAFETY: our own child, and a place for its status.
+        // SAFETY: `child` is a child of this process, and `status` is writable.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
         assert_eq!(status, 0, "the child waited for its parent's lock");
         drop(held);

@@ -1,4 +1,4 @@
-//! `Fragile`: a value whose drop may panic without unwinding through the code that drops it.
+//! `Fragile`: a value whose drop may panic without unwinding into the code that drops it.
 
 #![allow(unsafe_code)]
 
@@ -7,7 +7,7 @@ use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// A value of somebody else's type. If its drop panics, the panic ends here and is reported.
+/// A value of a type that this library does not control. A panic of its drop is caught and reported.
 pub(crate) struct Fragile<T, R: Fn(Box<dyn Any + Send>)> {
     value: ManuallyDrop<T>,
     report: R,
@@ -32,9 +32,9 @@ impl<T, R: Fn(Box<dyn Any + Send>)> Drop for Fragile<T, R> {
     fn drop(&mut self) {
         let value = &mut self.value;
         // SAFETY: this is the only place that drops the value, it runs once, and nothing uses the
-        // value afterwards. A panic of one field's drop does not keep the others from being dropped.
+        // value afterwards. If the drop of one field panics, the other fields are still dropped.
         let drops = || unsafe { ManuallyDrop::drop(value) };
-        // The value is gone either way, so nobody sees what the panic left broken in it.
+        // The value is gone either way, so nothing can observe a state that the panic left behind.
         if let Err(panic) = catch_unwind(AssertUnwindSafe(drops)) {
             (self.report)(panic);
         }
@@ -64,7 +64,7 @@ mod tests {
         };
         drop(Fragile::new((Panics(&dropped), String::from("another field")), report));
         assert_eq!((dropped.get(), reported.get()), (1, 1));
-        // Nor does it abort a thread that unwinds already.
+        // Nor does it abort a thread that is already unwinding.
         let unwinds = catch_unwind(AssertUnwindSafe(|| {
             let _value = Fragile::new(Panics(&dropped), report);
             panic!("another panic");

@@ -5,30 +5,30 @@ use core::time::Duration;
 
 use rustix::thread::futex;
 
-/// Sleeps while the word holds `value`: until woken, for `timeout` at most, or for no reason.
+/// Sleeps while the word holds `value`: until woken, for at most `timeout`, or until a spurious wakeup.
 #[inline]
 pub fn futex_wait(word: &AtomicU32, value: u32, timeout: Option<Duration>) {
     let limit = timeout.map(|timeout| rustix::time::Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     });
-    // Whatever the reason for coming back, the caller looks at the word again.
+    // The reason for the return does not matter: the caller reads the word again.
     let _ = futex::wait(word, futex::Flags::empty(), value, limit.as_ref());
 }
 
-/// Wakes everybody who sleeps on the word; returns how many there were.
+/// Wakes all threads that sleep on the word, and returns how many there were.
 #[inline]
 pub fn futex_wake(word: &AtomicU32) -> usize {
     futex::wake(word, futex::Flags::empty(), i32::MAX.cast_unsigned()).unwrap_or(0)
 }
 
-/// Wakes one of those who sleep on the word.
+/// Wakes one of the threads that sleep on the word.
 #[inline]
 pub(crate) fn futex_wake_one(word: &AtomicU32) {
     let _ = futex::wake(word, futex::Flags::empty(), 1);
 }
 
-/// Words to sleep on together; whichever changes first ends the sleep.
+/// A set of words to sleep on. A wakeup on any of them ends the sleep.
 #[derive(Debug)]
 pub(crate) struct FutexSet<'a, const N: usize> {
     waits: [futex::Wait; N],
@@ -37,13 +37,13 @@ pub(crate) struct FutexSet<'a, const N: usize> {
 }
 
 impl<'a, const N: usize> FutexSet<'a, N> {
-    /// No word yet.
+    /// Returns an empty set.
     #[inline]
     pub(crate) const fn new() -> Self {
         Self { waits: [futex::Wait::new(); N], count: 0, words: core::marker::PhantomData }
     }
 
-    /// One word more, which holds `value` while one sleeps; no more than `N` are taken.
+    /// Adds a word that must hold `value` when the sleep begins. Words after the first `N` are ignored.
     #[inline]
     pub(crate) fn push(&mut self, word: &'a AtomicU32, value: u32) {
         if let Some(wait) = self.waits.get_mut(self.count) {
@@ -54,8 +54,8 @@ impl<'a, const N: usize> FutexSet<'a, N> {
         }
     }
 
-    /// Sleeps while all words hold their values: until one is woken, for `timeout` at most, or for
-    /// no reason.
+    /// Sleeps while all words hold their values: until woken, for at most `timeout`, or until a
+    /// spurious wakeup.
     pub(crate) fn wait(&self, timeout: Option<Duration>) {
         let clock = rustix::time::ClockId::Monotonic;
         let until = timeout.map(|timeout| {
@@ -69,18 +69,18 @@ impl<'a, const N: usize> FutexSet<'a, N> {
             }
         });
         let waits = &self.waits[..self.count];
-        // Whatever the reason for coming back, the caller looks at the words again.
+        // The reason for the return does not matter: the caller reads the words again.
         let _ = futex::waitv(waits, futex::WaitvFlags::empty(), until.as_ref(), clock);
     }
 }
 
-/// Whether the kernel lets a thread sleep on several words (Linux 5.16 and later).
+/// Returns whether a thread can sleep on several words (Linux 5.16 and later).
 pub(crate) fn has_futex_sets() -> bool {
     static HAS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *HAS.get_or_init(|| {
         let word = AtomicU32::new(1);
         let mut set = FutexSet::<1>::new();
-        // A value that the word does not hold: the kernel says so at once.
+        // The word does not hold this value, so a kernel that supports the call returns at once.
         set.push(&word, 0);
         let clock = rustix::time::ClockId::Monotonic;
         let flags = futex::WaitvFlags::empty();

@@ -1,4 +1,4 @@
-//! Network interfaces: which one has an address, and what it is like.
+//! Network interfaces: which one has an address, and its properties.
 
 #![allow(unsafe_code)]
 
@@ -12,42 +12,42 @@ use super::Address;
 /// A network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkInterface {
-    /// Its name.
+    /// The name of the interface.
     pub name: String,
-    /// Its number.
+    /// The index of the interface.
     pub number: u32,
-    /// Its hardware address, if it is an Ethernet.
+    /// The hardware address, if it is an Ethernet interface.
     pub hardware: Option<[u8; 6]>,
-    /// Bytes behind the Ethernet header that a frame may have.
+    /// The MTU: the largest number of bytes after the Ethernet header of a frame.
     pub mtu: usize,
-    /// The name of its driver; empty if the kernel does not tell.
+    /// The name of the driver. Empty if the kernel does not report it.
     pub driver: String,
-    /// How many queues it receives by; 1 if the kernel does not tell.
+    /// The number of receive queues. 1 if the kernel does not report it.
     pub queues: usize,
 }
 
-/// The interface that has an address of its own.
+/// Returns the interface that has this address.
 ///
 /// # Errors
-/// `NotFound` if none has; those of the system calls.
+/// `NotFound` if no interface has it; otherwise the errors of the system calls.
 pub fn interface_of(address: IpAddr) -> io::Result<NetworkInterface> {
     let mut list = ptr::null_mut();
-    // SAFETY: writes the start of a list, which is given back below.
+    // SAFETY: writes the start of a list, which is freed below.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let (mut at, mut name) = (list, None);
     while !at.is_null() && name.is_none() {
-        // SAFETY: an entry of the list, which lives until it is given back.
+        // SAFETY: an entry of the list, which is valid until the list is freed.
         let entry = unsafe { &*at };
         if ip_of(entry.ifa_addr) == Some(address) {
-            // SAFETY: names are C strings that live as long as the list.
+            // SAFETY: the name is a C string that lives as long as the list.
             let text = unsafe { CStr::from_ptr(entry.ifa_name) };
             name = Some(text.to_owned());
         }
         at = entry.ifa_next;
     }
-    // SAFETY: the list that was made above; nothing refers to it any more.
+    // SAFETY: frees the list that was made above. Nothing refers to it any more.
     unsafe { libc::freeifaddrs(list) };
     let name = name.ok_or(io::ErrorKind::NotFound)?;
     let text = name.to_str().map_err(|_| io::ErrorKind::InvalidData)?;
@@ -67,12 +67,12 @@ fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: every address begins with its family.
     match i32::from(unsafe { (*address).sa_family }) {
         libc::AF_INET => {
-            // SAFETY: the family says so.
+            // SAFETY: the family says that this is an IPv4 address.
             let v4 = unsafe { &*address.cast::<libc::sockaddr_in>() };
             Some(IpAddr::from(v4.sin_addr.s_addr.to_ne_bytes()))
         }
         libc::AF_INET6 => {
-            // SAFETY: the family says so.
+            // SAFETY: the family says that this is an IPv6 address.
             let v6 = unsafe { &*address.cast::<libc::sockaddr_in6>() };
             Some(IpAddr::from(v6.sin6_addr.s6_addr))
         }
@@ -80,7 +80,7 @@ fn ip_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// What `ethtool -i` shows, as the kernel writes it.
+/// The answer that `ethtool -i` prints, in the kernel's layout.
 #[repr(C)]
 struct DriverInfo {
     command: u32,
@@ -88,7 +88,7 @@ struct DriverInfo {
     rest: [u8; 160],
 }
 
-/// What `ethtool -l` shows, as the kernel writes it.
+/// The answer that `ethtool -l` prints, in the kernel's layout.
 #[repr(C)]
 struct Channels {
     command: u32,
@@ -99,7 +99,7 @@ struct Channels {
     combined: u32,
 }
 
-/// What an interface says of itself: see [`NetworkInterface`].
+/// The properties that the kernel reports: see [`NetworkInterface`].
 struct Asked {
     hardware: Option<[u8; 6]>,
     mtu: usize,
@@ -107,11 +107,11 @@ struct Asked {
     queues: usize,
 }
 
-/// Asks an interface.
+/// Asks the kernel for the properties of an interface.
 fn ask(name: &str) -> io::Result<Asked> {
     const ETHTOOL_GDRVINFO: u32 = 3;
     const ETHTOOL_GCHANNELS: u32 = 0x3c;
-    // SAFETY: all zeros is a request.
+    // SAFETY: a request of all zeros is valid.
     let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().take(libc::IFNAMSIZ - 1).zip(name.bytes()) {
         *to = from.cast_signed() as libc::c_char;
@@ -119,21 +119,21 @@ fn ask(name: &str) -> io::Result<Asked> {
     let socket = super::Datagrams::new(&Address::from(std::net::SocketAddr::from(([0; 4], 0))))?;
     let io = |request: &mut libc::ifreq, what| {
         use std::os::fd::{AsFd, AsRawFd};
-        // SAFETY: reads the name and writes an answer into the request, or to where that points.
+        // SAFETY: reads the name, and writes the answer into the request or where it points to.
         let done = unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), what, ptr::from_mut(request)) };
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(request.ifr_ifru) }
     };
     let answer = io(&mut request, libc::SIOCGIFHWADDR)?;
-    // SAFETY: that is what was asked for.
+    // SAFETY: this is the field that was asked for.
     let hardware = unsafe { answer.ifru_hwaddr };
     let bytes = core::array::from_fn(|i| hardware.sa_data[i] as u8);
     let ethernet = hardware.sa_family == libc::ARPHRD_ETHER;
     let answer = io(&mut request, libc::SIOCGIFMTU)?;
-    // SAFETY: that is what was asked for.
+    // SAFETY: this is the field that was asked for.
     let mtu = unsafe { answer.ifru_mtu };
     let mut info = DriverInfo { command: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
     request.ifr_ifru.ifru_data = ptr::from_mut(&mut info).cast();
-    // Not all tell.
+    // Not every driver answers.
     let told = io(&mut request, libc::SIOCETHTOOL).is_ok();
     let driver = CStr::from_bytes_until_nul(&info.driver).unwrap_or_default();
     let driver = if told { driver.to_string_lossy().into_owned() } else { String::new() };

@@ -1,4 +1,4 @@
-//! `Memory`: an owned mapping, private or shared with a peer, seen only through windows.
+//! `Memory`: an owned mapping, private or shared with a peer, that is accessed only through windows.
 
 #![allow(unsafe_code)]
 
@@ -17,10 +17,10 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, mun
 
 use crate::value::Space;
 
-/// Mapped memory that lives as long as this value; unmapped when dropped.
+/// Mapped memory, which is unmapped when this value is dropped.
 ///
-/// Threads that share it reach it by atomics only. A [`Space`], whose copies are not atomic, needs the
-/// whole memory for itself:
+/// Threads that share it access it by atomics only. A [`Space`], whose copies are not atomic, needs
+/// exclusive access to the whole memory:
 ///
 /// ```compile_fail
 /// let memory = peregrine::sys::Memory::private(4096)?;
@@ -31,7 +31,7 @@ use crate::value::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// With atomics this is no error, though nobody knows which of the bytes are there in the end:
+/// With atomics this is no error, though it is not determined which of the bytes remain at the end:
 ///
 /// ```
 /// let memory = peregrine::sys::Memory::private(4096)?;
@@ -42,50 +42,50 @@ use crate::value::Space;
 /// # Ok::<(), std::io::Error>(())
 /// ```
 ///
-/// This holds for one mapping. The threads of a process that maps the same file twice
-/// ([`received`](Self::received)) are to each other what another process is: each finds bytes that may
-/// change at any time.
+/// This holds for one mapping. If a process maps the same file twice
+/// ([`received`](Self::received)), its threads are to each other what another process is: they may read
+/// bytes that change at any time.
 pub struct Memory {
     base: NonNull<u8>,
     bytes: usize,
     shared: bool,
-    /// The process that mapped it. A forked child does not have shared mappings: at their
-    /// addresses lies something else by now.
+    /// The process that mapped it. A forked child does not have shared mappings: other memory may lie
+    /// at their addresses.
     pid: u32,
 }
 
-// SAFETY: the mapping belongs to no thread; it is only reached through windows and atomics.
+// SAFETY: the mapping is not bound to a thread, and is only accessed through windows and atomics.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
-/// A region whose size nobody can change any more: touching it never faults.
+/// The seals of a region: its size cannot change any more, so accesses never fault.
 fn sealed() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
 
-/// Whether it has so many bytes and can neither shrink nor grow.
+/// Checks that the file has `bytes` bytes, and can neither shrink nor grow.
 fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
     let wrong = |text: &str| io::Error::new(io::ErrorKind::InvalidData, text.to_owned());
-    let seals = fcntl_get_seals(file).map_err(|_| wrong("the region is no memfd"))?;
+    let seals = fcntl_get_seals(file).map_err(|_| wrong("the region is not a memfd"))?;
     if !seals.contains(sealed()) {
         return Err(wrong("the region is not sealed"));
     }
-    // Huge pages come from a pool, and who touches one when it is empty faults.
+    // Huge pages come from a pool. Touching one while the pool is empty is a fault.
     if fstatfs(file)?.f_type != libc::TMPFS_MAGIC {
-        return Err(wrong("the region is not of ordinary memory"));
+        return Err(wrong("the region does not consist of ordinary pages"));
     }
     if u64::try_from(fstat(file)?.st_size).ok() != Some(bytes as u64) || bytes == 0 {
-        return Err(wrong("the region has another size than announced"));
+        return Err(wrong("the size of the region differs from the announced size"));
     }
     Ok(())
 }
 
 impl Memory {
-    /// Private zeroed memory of `bytes` bytes; pages are taken when first touched.
+    /// Maps `bytes` bytes of private zeroed memory. Pages are allocated when first touched.
     ///
     /// # Errors
-    /// If the kernel has none.
+    /// Fails if the kernel has no memory left.
     pub fn private(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
@@ -94,10 +94,10 @@ impl Memory {
         Self::mapped(base?, bytes, false)
     }
 
-    /// Zeroed memory to share: a sealed memfd, mapped, and the descriptor that a peer maps.
+    /// Creates zeroed memory to share: maps a sealed memfd, and returns its descriptor for a peer to map.
     ///
     /// # Errors
-    /// If the kernel has no memory or descriptor left.
+    /// Fails if the kernel has no memory or descriptor left.
     pub fn shared(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = memfd_create(c"peregrine", flags)?;
@@ -106,11 +106,11 @@ impl Memory {
         Ok((Self::map(file.as_fd(), bytes)?, file))
     }
 
-    /// Zeroed memory to show: as [`shared`](Self::shared), and whoever gets the descriptor can map it
+    /// Creates zeroed memory to publish: as [`shared`](Self::shared), but others can map the descriptor
     /// for reading only. Needs Linux 5.1.
     ///
     /// # Errors
-    /// If the kernel has no memory or descriptor left, or no such seal.
+    /// Fails if the kernel has no memory or descriptor left, or does not support that seal.
     pub(crate) fn shown(bytes: usize) -> io::Result<(Self, OwnedFd)> {
         let file = memfd_create(c"counters", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&file, bytes as u64)?;
@@ -120,32 +120,33 @@ impl Memory {
         Ok((memory, file))
     }
 
-    /// Maps what a peer shows, for reading: an attempt to write there would fault. Checked as in
+    /// Maps for reading what a peer publishes. A write would fault. Checked as in
     /// [`received`](Self::received).
     ///
     /// # Errors
-    /// If it is no sealed memfd of that size.
+    /// Fails if the file is not a sealed memfd of that size.
     pub(crate) fn seen(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         check(file, bytes)?;
         Self::map_for(file, bytes, ProtFlags::READ)
     }
 
-    /// Maps what a peer sent, after checking that it has `bytes` bytes and can neither shrink
-    /// nor grow, so that no later access can fault.
+    /// Maps what a peer sent, after checking that it has `bytes` bytes and can neither shrink nor grow,
+    /// so that no later access can fault.
     ///
     /// # Errors
-    /// If it is no sealed memfd of that size.
+    /// Fails if the file is not a sealed memfd of that size.
     pub fn received(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         check(file, bytes)?;
         Self::map(file, bytes)
     }
 
-    /// Maps the first `bytes` bytes of a file, which get blocks of their file system now: writing to a
-    /// hole of a full one would end this process (`SIGBUS`). Whoever may write the file could cut
-    /// it off, with the same effect: for files that only this user may write.
+    /// Maps the first `bytes` bytes of a file, for which blocks of the file system are allocated now:
+    /// writing to a hole when the file system is full would end this process (`SIGBUS`). Truncating the
+    /// file would have the same effect, so use it only for files that no other user may write.
     ///
     /// # Errors
-    /// If the file system is full or cannot give blocks in advance, or the file cannot be mapped.
+    /// Fails if the file system is full or cannot allocate blocks in advance, or the file cannot be
+    /// mapped.
     pub(crate) fn of_file(file: &File, bytes: usize) -> io::Result<Self> {
         fallocate(file, FallocateFlags::empty(), 0, bytes as u64)?;
         Self::map(file.as_fd(), bytes)
@@ -156,19 +157,19 @@ impl Memory {
     }
 
     fn map_for(file: BorrowedFd<'_>, bytes: usize, protection: ProtFlags) -> io::Result<Self> {
-        // SAFETY: a fresh mapping replaces nothing; sealed, so it stays backed by memory.
+        // SAFETY: a fresh mapping replaces nothing. It is sealed, so it stays backed by memory.
         let base = unsafe { mmap(ptr::null_mut(), bytes, protection, MapFlags::SHARED, file, 0) };
         let memory = Self::mapped(base?, bytes, true)?;
-        // SAFETY: advice about the mapping just made: a child gets no part of the session.
+        // SAFETY: advice about the mapping just made: a child process does not inherit the session.
         unsafe { madvise(memory.base.as_ptr().cast(), bytes, Advice::LinuxDontFork) }?;
         memory.leave_out_of_dumps();
         Ok(memory)
     }
 
-    /// Leaves it out of core dumps. A dump reads pages that were never touched, which gives shared
-    /// memory to the holes of every session, and writes what other processes sent to disk.
+    /// Excludes the memory from core dumps. A dump reads untouched pages, which would allocate shared
+    /// memory for the holes of every session, and writes the data of other processes to disk.
     pub(crate) fn leave_out_of_dumps(&self) {
-        // SAFETY: advice about a mapping of ours; a kernel that does not take it dumps more.
+        // SAFETY: advice about an owned mapping. If the kernel refuses it, dumps are larger.
         let _ = unsafe { madvise(self.base.as_ptr().cast(), self.bytes, Advice::LinuxDontDump) };
     }
 
@@ -177,55 +178,55 @@ impl Memory {
         Ok(Self { base, bytes, shared, pid: std::process::id() })
     }
 
-    /// Gives the pages that lie wholly between two bytes back to the machine; they read as zeros
-    /// then, on both sides if it is shared. What cannot be given back stays.
+    /// Returns the whole pages between two bytes to the system. They read as zeros then, on both sides
+    /// if the memory is shared. Pages that cannot be returned keep their contents.
     pub(crate) fn release(&self, from: usize, to: usize) {
         const PAGE: usize = 4096;
-        // The mapping goes on to the end of its last page.
+        // The mapping extends to the end of its last page.
         let to =
             if to >= self.bytes { self.bytes.next_multiple_of(PAGE) } else { to & !(PAGE - 1) };
         let from = from.next_multiple_of(PAGE);
         if from >= to {
             return;
         }
-        // SAFETY: inside the mapping, for `to` is at most its last page's end.
+        // SAFETY: inside the mapping, because `to` is at most the end of its last page.
         let start = unsafe { self.base.add(from) };
-        // SAFETY: memory that is only reached through windows and atomics may become zero at any
-        // time: a peer can write zeros, too.
+        // SAFETY: memory that is only accessed through windows and atomics may become zero at any time:
+        // a peer can write zeros, too.
         let advice = if self.shared { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
-        // SAFETY: as above; private memory that nobody else uses meanwhile may become zero, too.
+        // SAFETY: as above. Private memory that is not in use may become zero, too.
         let _ = unsafe { madvise(start.as_ptr().cast(), to - from, advice) };
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.bytes
     }
 
-    /// Never: there is always at least one byte.
+    /// Returns false: there is always at least one byte.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.bytes == 0
     }
 
-    /// All of it, for whoever has it alone.
+    /// Returns all of it, for the exclusive owner.
     #[inline]
     pub const fn space_mut(&mut self) -> Space<'_> {
         self.space()
     }
 
-    /// All of it. Within this crate the threads of a process agree which of them writes where.
+    /// Returns all of it. Within this crate the threads of a process agree on which of them writes where.
     #[inline]
     pub(crate) const fn space(&self) -> Space<'_> {
-        // SAFETY: mapped for reading and writing for as long as `self` lives; no Rust
-        // reference other than to atomics is ever made to it.
+        // SAFETY: mapped for reading and writing for as long as `self` lives. No Rust reference to it
+        // is ever made, other than to atomics.
         unsafe { Space::new(self.base.as_ptr(), self.bytes) }
     }
 
-    /// Copies from byte `at` until `into` is full. Returns `None` if that reaches outside.
+    /// Copies bytes from offset `at` until `into` is full. Returns `None` if the range is not inside.
     ///
-    /// Other threads and peers may write there: each word or byte is what one of them wrote.
+    /// Other threads and peers may write there: each word or byte has the value that one of them wrote.
     pub fn read(&self, at: usize, into: &mut [u8]) -> Option<()> {
         self.holds(at, into.len())?;
         let words = self.words_at(at, into.len());
@@ -240,10 +241,10 @@ impl Memory {
         Some(())
     }
 
-    /// Copies `from` to byte `at`. Returns `None`, and writes nothing, if that reaches outside.
+    /// Copies `from` to offset `at`. Returns `None`, and writes nothing, if the range is not inside.
     ///
-    /// Other threads and peers may read and write there: what they read is whole words or bytes of
-    /// this or of another copy.
+    /// Other threads and peers may read and write there: they read whole words or bytes of this copy
+    /// or of another.
     pub fn write(&self, at: usize, from: &[u8]) -> Option<()> {
         self.holds(at, from.len())?;
         let words = self.words_at(at, from.len());
@@ -261,7 +262,7 @@ impl Memory {
         (at <= self.bytes && bytes <= self.bytes - at).then_some(())
     }
 
-    /// How many whole words a copy of so many bytes begins with.
+    /// Returns how many whole words a copy of this many bytes begins with.
     const fn words_at(&self, at: usize, bytes: usize) -> usize {
         if at.is_multiple_of(4) { bytes / 4 } else { 0 }
     }
@@ -274,36 +275,36 @@ impl Memory {
         unsafe { AtomicU8::from_ptr(byte.as_ptr()) }
     }
 
-    /// The word at byte `at`, a multiple of four.
+    /// Returns the word at byte `at`, a multiple of four.
     ///
     /// # Panics
-    /// If there is no such word.
+    /// Panics if there is no such word.
     #[inline]
     pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at <= self.bytes.saturating_sub(4), "no word at {at}");
         // SAFETY: inside the mapping, which is page-aligned, so the word is aligned.
         let word = unsafe { self.base.add(at) };
-        // SAFETY: valid for as long as `self`; our side accesses it only as an atomic or
-        // through windows, whose copies may see any value.
+        // SAFETY: valid for as long as `self`. This process accesses it only as an atomic or through
+        // windows, whose copies may see any value.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
-    /// The `N` words of 64 bits at byte `at`, a multiple of eight.
+    /// Returns the `N` words of 64 bits at byte `at`, a multiple of eight.
     ///
     /// # Panics
-    /// If there are no such words.
+    /// Panics if there are no such words.
     #[inline]
     pub(crate) fn longs<const N: usize>(&self, at: usize) -> &[AtomicU64; N] {
         let fits = self.bytes.checked_sub(8 * N).is_some_and(|last| at <= last);
         assert!(at.is_multiple_of(8) && fits, "no {N} words at {at}");
         // SAFETY: inside the mapping, which is page-aligned, so the words are aligned.
         let words = unsafe { self.base.add(at) };
-        // SAFETY: valid for as long as `self`; both sides access it only as atomics or through
-        // windows, whose copies may see any value. Where it is mapped for reading it is only loaded.
+        // SAFETY: valid for as long as `self`. Both sides access it only as atomics or through
+        // windows, whose copies may see any value. If it is mapped for reading, it is only loaded.
         unsafe { words.cast().as_ref() }
     }
 
-    /// Whether it is this process that mapped it: a forked child has nothing there.
+    /// Returns whether this process mapped it. A forked child does not have the mapping.
     pub(crate) fn is_ours(&self) -> bool {
         self.pid == std::process::id()
     }
@@ -314,7 +315,7 @@ impl Drop for Memory {
         if self.pid != std::process::id() {
             return;
         }
-        // SAFETY: our own mapping; whoever could reach it borrowed or owned this value.
+        // SAFETY: this value owns the mapping, and everything that could reach it borrowed or owned it.
         let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
@@ -331,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_region_must_be_sealed_and_of_the_size_announced() {
+    fn received_region_must_be_sealed_and_of_the_announced_size() {
         let (memory, file) = Memory::shared(8192).unwrap();
         memory.space().write(100, b"falcon").unwrap();
         let other = Memory::received(file.as_fd(), 8192).unwrap();
@@ -353,7 +354,7 @@ mod tests {
             eprintln!("skipped in part: the kernel has no huge pages");
             return;
         };
-        // It needs none until it is touched.
+        // The file needs no huge page until it is touched.
         ftruncate(&huge, 1 << 30).unwrap();
         fcntl_add_seals(&huge, sealed()).unwrap();
         let error = Memory::received(huge.as_fd(), 1 << 30).unwrap_err();

@@ -1,7 +1,7 @@
-//! Every raw system call, with safe signatures out.
+//! Every raw system call, with safe signatures.
 //!
-//! This is one of the rooms where `unsafe` may stand: what the rest of the house asks of the
-//! operating system, it asks here.
+//! This is one of the modules in which `unsafe` is allowed: all other modules call the operating
+//! system through it.
 
 mod bpf;
 mod clock;

@@ -1,7 +1,7 @@
 //! AF_PACKET: frames of a network interface through a socket, received in a ring.
 //!
-//! The older way, without a queue of one's own: any number of sockets may be at one interface, each
-//! with a filter that the kernel runs.
+//! The older interface, which needs no exclusive queue: any number of sockets may be bound to one
+//! interface, each with a filter that the kernel runs.
 
 #![allow(unsafe_code)]
 
@@ -18,19 +18,19 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 use crate::value::{Space, Window};
 
 const PACKET_IGNORE_OUTGOING: c_int = 23;
-/// Frames that one system call sends.
+/// The largest number of frames that one system call sends.
 pub const FRAMES_SENT_MAX: usize = 64;
 
-/// Which frames a socket receives.
+/// Selects the frames that a socket receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// The type in the Ethernet header.
     pub ether_type: u16,
-    /// The two bytes behind the header.
+    /// The two bytes after the Ethernet header.
     pub endpoint: [u8; 2],
 }
 
-/// Slots into which the kernel puts what arrives, one after the other.
+/// The receive ring: slots that the kernel fills in order.
 #[derive(Debug)]
 pub struct PacketRing {
     map: Mapped,
@@ -44,14 +44,14 @@ struct Mapped {
     bytes: usize,
 }
 
-// SAFETY: the mapping belongs to no thread.
+// SAFETY: the mapping is not bound to a thread.
 unsafe impl Send for Mapped {}
-// SAFETY: as above; it is only reached through atomics and copies.
+// SAFETY: as above; it is only accessed through atomics and copies.
 unsafe impl Sync for Mapped {}
 
 impl Drop for Mapped {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and nobody can reach it any more.
+        // SAFETY: this value owns the mapping, and nothing can reach it any more.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
@@ -62,7 +62,7 @@ impl fmt::Debug for Mapped {
     }
 }
 
-/// A socket at an interface.
+/// A packet socket, bound to an interface.
 #[derive(Debug)]
 pub struct PacketSocket(OwnedFd);
 
@@ -70,8 +70,8 @@ fn done(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The filter as the kernel's older machine reads it: takes frames of that type and endpoint whole,
-/// and nothing of others.
+/// Returns the filter as a classic BPF program: accepts frames of that type and endpoint whole, and
+/// drops all others.
 fn instructions(filter: Filter) -> [libc::sock_filter; 6] {
     const LOAD_HALF: u16 = 0x28;
     const IF_EQUAL: u16 = 0x15;
@@ -88,8 +88,8 @@ fn instructions(filter: Filter) -> [libc::sock_filter; 6] {
 }
 
 impl PacketSocket {
-    /// A socket at an interface, with a ring of `count` slots of `slot` bytes, which divides 4096 or
-    /// is 4096, for frames that the filter takes. What is sent leaves without queueing.
+    /// Creates a socket at an interface, with a ring of `count` slots of `slot` bytes for frames that
+    /// match the filter. `slot` must be 4096 or divide it. Frames are sent without queueing.
     ///
     /// # Errors
     /// `PermissionDenied` without `CAP_NET_RAW`; others if there is no memory or no such interface.
@@ -103,7 +103,7 @@ impl PacketSocket {
         // SAFETY: takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
         done(fd)?;
-        // SAFETY: a fresh descriptor that nobody else has.
+        // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
         let socket = Self(unsafe { OwnedFd::from_raw_fd(fd) });
         socket.set(libc::SOL_PACKET, libc::PACKET_VERSION, &libc::tpacket_versions::TPACKET_V2)?;
         let per_block = BLOCK / slot;
@@ -116,7 +116,7 @@ impl PacketSocket {
         };
         socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         socket.set(libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, &1)?;
-        // Since Linux 4.20; without it, the filter drops what we send ourselves.
+        // Since Linux 4.20. Without it, the filter has to drop the frames that this process sends.
         let _ = socket.set(libc::SOL_PACKET, PACKET_IGNORE_OUTGOING, &1);
         let mut code = instructions(filter);
         let program = libc::sock_fprog { len: code.len() as u16, filter: code.as_mut_ptr() };
@@ -127,11 +127,11 @@ impl PacketSocket {
         let base = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, &socket.0, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let map = Mapped { base, bytes };
-        // SAFETY: advice about the mapping just made: frames of others do not belong in core dumps.
+        // SAFETY: advice about the mapping just made: frames do not belong in core dumps.
         let _ = unsafe { madvise(map.base.as_ptr().cast(), bytes, Advice::LinuxDontDump) };
         let count = (blocks * per_block) as usize;
         let ring = PacketRing { map, slot: slot as usize, count, next: 0 };
-        // SAFETY: all zeros is an address.
+        // SAFETY: an address of all zeros is valid.
         let mut address: libc::sockaddr_ll = unsafe { core::mem::zeroed() };
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = filter.ether_type.to_be();
@@ -145,11 +145,11 @@ impl PacketSocket {
     fn set<T>(&self, level: c_int, name: c_int, value: &T) -> io::Result<()> {
         let bytes = size_of::<T>() as socklen_t;
         let value: *const c_void = ptr::from_ref(value).cast();
-        // SAFETY: the kernel reads as many bytes as the value has, and what a filter points at lives.
+        // SAFETY: the kernel reads as many bytes as the value has, and the filter's code outlives the call.
         done(unsafe { libc::setsockopt(self.0.as_raw_fd(), level, name, value, bytes) })
     }
 
-    /// Frames that arrived and found no room since it was asked last.
+    /// Returns how many frames were dropped for lack of space since the last call of this function.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -158,24 +158,25 @@ impl PacketSocket {
         let mut bytes = size_of_val(&numbers) as socklen_t;
         let (fd, name) = (self.0.as_raw_fd(), libc::PACKET_STATISTICS);
         let into: *mut c_void = numbers.as_mut_ptr().cast();
-        // SAFETY: the kernel writes at most as many bytes as there are, and any bits are numbers.
+        // SAFETY: the kernel writes at most `bytes` bytes, and all bit patterns are valid numbers.
         done(unsafe { libc::getsockopt(fd, libc::SOL_PACKET, name, into, &raw mut bytes) })?;
         Ok(numbers[1])
     }
 
-    /// What has happened to the interface, if anything has, and not been told yet: that it went down.
+    /// Returns the pending error of the socket, if there is one, and clears it: for example that the
+    /// interface went down.
     ///
     /// # Errors
-    /// What has happened.
+    /// The pending error.
     pub fn error(&self) -> io::Result<()> {
         rustix::net::sockopt::socket_error(&self.0)??;
         Ok(())
     }
 
-    /// Sends one frame that lies in one piece.
+    /// Sends one frame from one piece of memory.
     ///
     /// # Errors
-    /// Those of `send`: `ENOBUFS` if the interface has no room, and the frame is lost.
+    /// Those of `send`. `ENOBUFS` means that the interface's queue is full and the frame is lost.
     #[inline]
     pub fn send(&self, frame: Window<'_>) -> io::Result<()> {
         let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
@@ -184,28 +185,29 @@ impl PacketSocket {
         done(sent as c_int)
     }
 
-    /// Sends frames, each of which lies in one piece, in one system call for [`FRAMES_SENT_MAX`] of
-    /// them if the kernel takes so many at a time.
+    /// Sends frames, each from one piece of memory, with one system call for up to [`FRAMES_SENT_MAX`]
+    /// of them.
     ///
     /// # Errors
-    /// As for [`send`](Self::send); how many went is unknown then.
+    /// As for [`send`](Self::send). The number of frames that were sent is then unknown.
     pub fn send_all(&self, frames: &[Window<'_>]) -> io::Result<()> {
         let mut frames = frames;
         while !frames.is_empty() {
-            // SAFETY: all zeros is an empty message.
+            // SAFETY: a message of all zeros is valid and empty.
             let mut messages: [libc::mmsghdr; FRAMES_SENT_MAX] = unsafe { core::mem::zeroed() };
             for (message, frame) in messages.iter_mut().zip(frames) {
-                // A window is laid out as an `iovec` is.
+                // A window has the layout of an `iovec`.
                 message.msg_hdr.msg_iov = ptr::from_ref(frame).cast_mut().cast();
                 message.msg_hdr.msg_iovlen = 1;
             }
             let (fd, flags) = (self.0.as_raw_fd(), libc::MSG_DONTWAIT);
             let (first, count) = (messages.as_mut_ptr(), frames.len().min(FRAMES_SENT_MAX) as u32);
-            // SAFETY: the kernel reads the parts, which are laid out as it wants them and mapped for
-            // as long as their windows live.
+            // SAFETY: the kernel reads the parts, which have the layout of `iovec` and are mapped for as
+            // long as their windows live.
             let sent = unsafe { libc::sendmmsg(fd, first, count, flags) };
             done(sent)?;
-            // It says what went before the first that did not, and why that did not the next time.
+            // The kernel returns the number of frames before the first failure, and reports the failure
+            // at the next call.
             frames = &frames[sent as usize..];
         }
         Ok(())
@@ -215,38 +217,39 @@ impl PacketSocket {
 impl PacketRing {
     #[inline]
     fn status(&self) -> &AtomicU32 {
-        // SAFETY: the slot is inside of the mapping.
+        // SAFETY: the slot is inside the mapping.
         let word = unsafe { self.map.base.add(self.next * self.slot) };
-        // SAFETY: mapped for as long as `self`, aligned, and used as an atomic only on both sides.
+        // SAFETY: mapped for as long as `self`, aligned, and both sides access it only as an atomic.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
-    /// Whether a frame has arrived.
+    /// Returns whether a frame has arrived.
     #[inline]
     pub fn has_frame(&self) -> bool {
-        // SYNC: packet-ring. The kernel has written the frame before the status.
+        // SYNC: packet-ring. The kernel writes the frame before the status.
         self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
     }
 
-    /// The frame that has arrived, if one has. It stays there until [`release`](Self::release).
+    /// Returns the frame that has arrived, if there is one. It stays in its slot until
+    /// [`release`](Self::release).
     #[inline]
     pub fn peek(&mut self) -> Option<Space<'_>> {
         if !self.has_frame() {
             return None;
         }
-        // SAFETY: the slot is inside of the mapping.
+        // SAFETY: the slot is inside the mapping.
         let slot = unsafe { self.map.base.add(self.next * self.slot) };
         // SAFETY: the slot begins with a header, which the kernel has written.
         let header = unsafe { slot.as_ptr().cast::<libc::tpacket2_hdr>().read() };
-        // SAFETY: the slot is mapped and as long, and nobody has a reference to it.
+        // SAFETY: the slot is mapped and has this length, and no reference to it exists.
         let whole = unsafe { Space::new(slot.as_ptr(), self.slot) };
         whole.part(usize::from(header.tp_mac), header.tp_snaplen as usize).or(Some(Space::none()))
     }
 
-    /// Gives the slot of the frame that was looked at back to the kernel.
+    /// Returns the slot of the current frame to the kernel.
     #[inline]
     pub fn release(&mut self) {
-        // SYNC: packet-ring. What was read was read before.
+        // SYNC: packet-ring. The frame was read before.
         self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = if self.next + 1 == self.count { 0 } else { self.next + 1 };
     }

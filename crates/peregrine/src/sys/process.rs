@@ -1,5 +1,5 @@
-//! `Process`: a handle to another process that cannot come to mean a later one; and what of this
-//! process's environment may be trusted.
+//! `Process`: a handle to another process that never refers to a later process with the same number;
+//! and which environment variables of this process may be trusted.
 
 #![allow(unsafe_code)]
 
@@ -18,14 +18,14 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// The process `pid`, which must be alive or not yet waited for.
+    /// Opens the process `pid`, which must be alive or not yet waited for.
     pub(crate) fn open(pid: u32) -> io::Result<Self> {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let raw = raw.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self { pid, file: pidfd_open(raw, PidfdFlags::empty())? })
     }
 
-    /// Whether it has ended. All its memory accesses are then in the past.
+    /// Returns whether the process has ended. All its memory accesses are then in the past.
     pub(crate) fn ended(&self) -> bool {
         let mut one = [PollFd::new(&self.file, PollFlags::IN)];
         let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -39,11 +39,11 @@ impl AsFd for Process {
     }
 }
 
-/// A variable of the environment, if it is set, not empty, and may be trusted: not if this program
-/// runs with more rights than the user who started it and chose its environment, as
-/// `secure_getenv` decides.
+/// Returns an environment variable, if it is set, not empty, and may be trusted. It may not be trusted
+/// if this program runs with more rights than the user who started it and chose its environment; this
+/// is the rule of `secure_getenv`.
 pub(crate) fn trusted_variable(name: &str) -> Option<OsString> {
-    // SAFETY: reads a number that the kernel gave this process when it began.
+    // SAFETY: reads a number that the kernel gave to this process when it started.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     std::env::var_os(name).filter(|value| !secure && !value.is_empty())
 }

@@ -1,8 +1,8 @@
-//! Random bytes that nobody can guess.
+//! Unpredictable random bytes.
 
 use std::io;
 
-/// `N` random bytes from the kernel.
+/// Returns `N` random bytes from the kernel.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let (mut bytes, mut filled) = ([0; N], 0);
     while filled < N {

@@ -1,4 +1,4 @@
-//! Signals that ask a server to stop: only for programs that opt in.
+//! Signals that ask a server to stop, for programs that opt in.
 
 #![allow(unsafe_code)]
 
@@ -13,9 +13,9 @@ static EVENT: AtomicI32 = AtomicI32::new(-1);
 extern "C" fn note(_: libc::c_int) {
     let event = EVENT.load(Ordering::Relaxed);
     let one = 1u64.to_ne_bytes();
-    // SAFETY: takes nothing; the address is that of this thread's error number.
+    // SAFETY: takes no arguments, and returns the address of this thread's error number.
     let place = unsafe { libc::__errno_location() };
-    // SAFETY: this thread's own, which whoever was interrupted may still want to read.
+    // SAFETY: the address is valid for this thread. The interrupted code may still read its value.
     let number = unsafe { place.read() };
     // SAFETY: `write` may be called from a signal handler; the buffer is eight bytes long.
     unsafe { libc::write(event, one.as_ptr().cast(), one.len()) };
@@ -23,8 +23,8 @@ extern "C" fn note(_: libc::c_int) {
     unsafe { place.write(number) };
 }
 
-/// Makes SIGINT and SIGTERM write to the returned eventfd, which is never closed, instead of
-/// ending the process. All later calls return the same one.
+/// Makes SIGINT and SIGTERM write to the returned eventfd instead of ending the process. The eventfd is
+/// never closed, and all later calls return the same one.
 pub(crate) fn on_stop_signals() -> io::Result<BorrowedFd<'static>> {
     if EVENT.load(Ordering::Acquire) < 0 {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?.into_raw_fd();

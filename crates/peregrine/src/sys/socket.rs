@@ -1,4 +1,4 @@
-//! Unix sockets that keep message borders, pass descriptors and tell who the peer is.
+//! Unix sockets that preserve message boundaries, pass descriptors and identify the peer.
 
 #![allow(unsafe_code)]
 
@@ -20,23 +20,24 @@ use rustix::net::{
 
 use super::closing::close_elsewhere;
 
-/// A connected or listening `SOCK_SEQPACKET` socket; all its operations return at once, and so does
-/// its drop, whatever descriptors the peer has sent.
+/// A connected or listening `SOCK_SEQPACKET` socket. All of its operations return at once, and so does
+/// its drop, no matter which descriptors the peer has sent.
 #[derive(Debug)]
 pub(crate) struct Seqpacket {
     fd: ManuallyDrop<OwnedFd>,
     /// Whether descriptors are received.
     admits: AtomicBool,
-    /// Whether the kernel keeps them out: then there is none in the queue.
+    /// Whether the kernel rejects descriptors: then there are none in the queue.
     refuses: AtomicBool,
-    /// The process that made it. What a forked child does to its copy happens to the parent's, too.
+    /// The process that made it. A forked child shares the socket, so what the child does to it affects
+    /// the parent.
     owner: u32,
 }
 
-/// What a peer has sent that was not received yet.
+/// The next item in the receive queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
-    /// The peer has closed, and said no more.
+    /// The peer has closed the connection, and no message is left.
     End,
     /// A message without descriptors.
     Plain,
@@ -44,7 +45,7 @@ enum Waiting {
     WithFiles,
 }
 
-/// Who is at the other end, as the kernel saw it when the session began.
+/// The identity of the peer, as the kernel recorded it when the session began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Credentials {
     pub(crate) pid: u32,
@@ -52,7 +53,7 @@ pub(crate) struct Credentials {
     pub(crate) gid: u32,
 }
 
-/// One message, cut off if it was longer than the buffer.
+/// One message, truncated if it was longer than the buffer.
 #[derive(Debug)]
 pub(crate) struct Received {
     pub(crate) bytes: usize,
@@ -68,7 +69,7 @@ fn address(path: &Path) -> io::Result<SocketAddrUnix> {
 }
 
 impl Seqpacket {
-    /// A socket that no peer can send anything yet.
+    /// Wraps a socket to which no peer can have sent anything yet.
     fn of(fd: OwnedFd) -> Self {
         let (admits, refuses) = (AtomicBool::new(false), AtomicBool::new(true));
         Self { fd: ManuallyDrop::new(fd), admits, refuses, owner: std::process::id() }
@@ -79,12 +80,12 @@ impl Seqpacket {
         Ok(Self::of(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?))
     }
 
-    /// A socket that is good for nothing but its descriptor.
+    /// Creates a socket that is used for its descriptor only.
     pub(crate) fn unconnected() -> io::Result<Self> {
         Self::new()
     }
 
-    /// Two ends of one session.
+    /// Returns the two ends of one session.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -93,21 +94,21 @@ impl Seqpacket {
         Ok((Self::of(a), Self::of(b)))
     }
 
-    /// Whether the peer may send descriptors; so do the sessions that a listening socket lets in.
+    /// Sets whether the peer may send descriptors. Sessions accepted from a listening socket inherit it.
     ///
-    /// A descriptor of a peer's choice is a danger even if nobody looks at it: closing the last copy
-    /// of it can wait for as long as the peer likes (a TCP socket that lingers, a file of a file
-    /// system in user space), and it does not help to take none, for then the kernel closes it, in
-    /// the same thread. So the kernel is asked not to let any come: from Linux 6.16 on it can. On
-    /// earlier kernels a message with descriptors is seen and left in the queue, and the socket is
-    /// closed in a thread that may be lost (`closing`).
+    /// A descriptor that a peer chooses is a danger even if it is not used. Closing its last copy can
+    /// block for as long as the peer likes (a TCP socket that lingers, a file of a file system in user
+    /// space). Not receiving it does not help: the kernel then closes it in the same thread. Therefore
+    /// the kernel is asked to reject descriptors, which it can since Linux 6.16. On earlier kernels a
+    /// message with descriptors is detected and left in the queue, and the socket is closed in a thread
+    /// that may be lost (`closing`).
     pub(crate) fn admit_files(&self, admit: bool) {
-        /// `SO_PASSRIGHTS`: the same number on all machines but two.
+        /// `SO_PASSRIGHTS`: the same number on all architectures but two.
         const PASS_RIGHTS: libc::c_int =
             if cfg!(any(target_arch = "sparc", target_arch = "sparc64")) { 0x5c } else { 83 };
         let value = libc::c_int::from(admit);
         let bytes = size_of_val(&value) as libc::socklen_t;
-        // SAFETY: reads an integer of ours. Kernels that do not know it change nothing.
+        // SAFETY: reads a local integer. A kernel that does not know the option changes nothing.
         let set = unsafe {
             libc::setsockopt(
                 self.fd.as_raw_fd(),
@@ -121,16 +122,17 @@ impl Seqpacket {
         self.refuses.store(set == 0 && !admit, Ordering::Relaxed);
     }
 
-    /// What is first in the queue; nothing of it is taken, and none of its descriptors is closed.
+    /// Looks at the next item in the queue. Takes nothing, and closes no descriptor.
     fn waiting(&self) -> io::Result<Waiting> {
-        // Every message tells who sent it, so that an empty one is told from the end.
+        // Every message then carries its sender's identity, which distinguishes an empty message from
+        // the end.
         sockopt::set_socket_passcred(self, true)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmCredentials(1))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::PEEK | RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
         let message = recvmsg(self, &mut [IoSliceMut::new(&mut [0])], &mut ancillary, flags)?;
         Ok(if message.flags.contains(ReturnFlags::CTRUNC) {
-            // There was no room for more than who sent it.
+            // Only the sender's identity fits, so the message carries descriptors too.
             Waiting::WithFiles
         } else if message.bytes > 0 || ancillary.drain().next().is_some() {
             Waiting::Plain
@@ -139,19 +141,19 @@ impl Seqpacket {
         })
     }
 
-    /// Whether nothing with descriptors is left in the queue. Nothing comes any more, and what is
-    /// there is thrown away.
+    /// Shuts the socket down and discards its messages. Returns whether the queue then has no message
+    /// with descriptors.
     fn is_drained(&self) -> bool {
-        /// More than a sender's buffer holds.
+        /// More messages than a sender's buffer holds.
         const MESSAGES: usize = 4096;
         let _ = shutdown(self, Shutdown::Both);
         for _ in 0..MESSAGES {
             match self.waiting() {
                 Ok(Waiting::End) => return true,
                 Ok(Waiting::Plain) => drop(self.receive_any(&mut [])),
-                // A reset is told once, before what was said earlier.
+                // A reset is reported once, before earlier messages.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {}
-                // One that was never connected has no queue.
+                // A socket that was never connected has no queue.
                 Err(error) if error.kind() == io::ErrorKind::NotConnected => return true,
                 Ok(Waiting::WithFiles) | Err(_) => return false,
             }
@@ -159,7 +161,7 @@ impl Seqpacket {
         false
     }
 
-    /// Listens at a path where nothing may be yet.
+    /// Listens at a path, which must not exist yet.
     pub(crate) fn listen(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
         socket.admit_files(false);
@@ -168,8 +170,8 @@ impl Seqpacket {
         Ok(socket)
     }
 
-    /// Connects to a listening socket; never waits (a full backlog is `WouldBlock`). No descriptors
-    /// are [admitted](Self::admit_files) yet.
+    /// Connects to a listening socket. Never blocks: a full backlog is reported as `WouldBlock`.
+    /// Descriptors are not [admitted](Self::admit_files) yet.
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
         let socket = Self::new()?;
         socket.admit_files(false);
@@ -177,7 +179,7 @@ impl Seqpacket {
         Ok(socket)
     }
 
-    /// The next session that asks to be let in, if there is one.
+    /// Accepts the next session, if there is one.
     pub(crate) fn accept(&self) -> io::Result<Self> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = Self::of(accept_with(self, flags)?);
@@ -191,8 +193,8 @@ impl Seqpacket {
         Ok(Credentials { pid, uid: peer.uid.as_raw(), gid: peer.gid.as_raw() })
     }
 
-    /// The supplementary groups of the peer, as they were when the session began; none if the
-    /// kernel does not tell.
+    /// Returns the supplementary groups of the peer at the time when the session began. The list is
+    /// empty if the kernel does not report them.
     pub(crate) fn peer_groups(&self) -> Vec<u32> {
         let mut groups = vec![0u32; 64];
         loop {
@@ -213,7 +215,7 @@ impl Seqpacket {
                 return groups;
             }
             let short = io::Error::last_os_error().raw_os_error() == Some(libc::ERANGE);
-            // The kernel bounds them to 65,536, and has said how many there are.
+            // The kernel allows at most 65,536 groups, and has returned their number.
             if !short || count <= groups.len() || count > 1 << 16 {
                 return Vec::new();
             }
@@ -235,12 +237,12 @@ impl Seqpacket {
         if sent == message.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 
-    /// Receives one message; 0 bytes if the peer has closed. Where descriptors came with it that
-    /// this process cannot have, because it has too many, that is the error.
+    /// Receives one message. It has 0 bytes if the peer has closed the connection.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] if descriptors came that are not admitted: the message stays
-    /// where it is, and the socket is good for nothing but to be dropped.
+    /// `EMFILE` if descriptors came with the message and this process has too many open. `InvalidData`
+    /// if descriptors came that are not admitted: the message stays in the queue, and the socket can
+    /// only be dropped.
     pub(crate) fn receive(&self, buffer: &mut [u8]) -> io::Result<Received> {
         let open = !self.refuses.load(Ordering::Relaxed) && !self.admits.load(Ordering::Relaxed);
         if open {
@@ -266,7 +268,7 @@ impl Seqpacket {
                 files.extend(received);
             }
         }
-        // The kernel cuts off what there is no room for, and what it has no number for.
+        // The kernel cuts off descriptors that do not fit, or that would exceed this process's limit.
         if message.flags.contains(ReturnFlags::CTRUNC) && files.len() < FILES {
             return Err(io::Error::from_raw_os_error(libc::EMFILE));
         }
@@ -274,7 +276,7 @@ impl Seqpacket {
         Ok(Received { bytes: message.bytes, whole: !cut, files })
     }
 
-    /// Waits until there is something to receive; false if there is nothing in time.
+    /// Waits until there is a message to receive. Returns false if none arrives within `limit`.
     pub(crate) fn readable_within(&self, limit: Duration) -> io::Result<bool> {
         let until = std::time::Instant::now() + limit;
         loop {
@@ -302,9 +304,9 @@ impl Drop for Seqpacket {
     fn drop(&mut self) {
         let harmless = *self.refuses.get_mut()
             || self.owner != std::process::id()
-            // A socket that listens may have whole sessions in its queue.
+            // A listening socket may have whole sessions in its queue.
             || (!sockopt::socket_acceptconn(&*self).unwrap_or(true) && self.is_drained());
-        // SAFETY: nobody uses it after this.
+        // SAFETY: the value is dropped here, and nothing uses the field after.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
         if !harmless {
             close_elsewhere(fd);

@@ -1,5 +1,5 @@
-//! What the kernel knows of a TCP connection: when something was heard of the other end, and whether
-//! it was asked in vain.
+//! What the kernel knows about a TCP connection: when the other end was last heard of, and how many
+//! transmissions it did not acknowledge.
 
 #![allow(unsafe_code)]
 
@@ -8,43 +8,43 @@ use core::time::Duration;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// How things stand with the other end of a connection.
+/// The state of the other end of a connection, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pulse {
-    /// For how long nothing was heard of it, be it only that something has arrived there.
+    /// How long no segment has arrived from the other end, acknowledgements included.
     pub(crate) silence: Duration,
-    /// How many times in a row the same was sent to it, the first time aside, without any answer.
+    /// How many retransmissions or window probes in a row have not been answered.
     pub(crate) in_vain: u32,
-    /// Bytes of which it is not known that they have arrived.
+    /// Bytes that are not known to have arrived.
     pub(crate) owed: usize,
 }
 
-/// Words of `struct tcp_info` up to the last that is needed here.
+/// The length of the part of `struct tcp_info` that is read here, in words.
 const INFO_WORDS: usize = 15;
-/// The words that tell for how many milliseconds neither data nor an acknowledgement has come.
+/// The words with the milliseconds since data, or an acknowledgement, last arrived.
 const LAST_DATA: usize = 13;
 const LAST_ACKNOWLEDGEMENT: usize = 14;
 
-/// Asks how things stand.
+/// Asks the kernel for the state of a connection.
 ///
 /// # Errors
-/// Those of `getsockopt` and of `ioctl`.
+/// Those of `getsockopt` and `ioctl`.
 pub(crate) fn tcp_pulse(socket: BorrowedFd<'_>) -> io::Result<Pulse> {
     let mut info = [0_u32; INFO_WORDS];
     let mut bytes = size_of_val(&info) as libc::socklen_t;
     let start: *mut c_void = info.as_mut_ptr().cast();
     let (fd, level) = (socket.as_raw_fd(), libc::IPPROTO_TCP);
-    // SAFETY: writes at most as many bytes as there are, and any bits are numbers.
+    // SAFETY: writes at most `bytes` bytes, and all bit patterns are valid numbers.
     let told = unsafe { libc::getsockopt(fd, level, libc::TCP_INFO, start, &raw mut bytes) };
     if told != 0 {
         return Err(io::Error::last_os_error());
     }
     let mut owed: c_int = 0;
-    // SAFETY: writes one integer, which is ours.
+    // SAFETY: writes one integer, which is a local variable.
     if unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut owed) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Bytes: two states, then how often in vain something was sent again, or room was asked for.
+    // The bytes of the word: two states, unanswered retransmissions, unanswered window probes.
     let [_, _, retransmits, probes] = info[0].to_ne_bytes();
     let silence = info[LAST_DATA].min(info[LAST_ACKNOWLEDGEMENT]);
     Ok(Pulse {

@@ -8,15 +8,16 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
-/// A TUN device, which goes when it is dropped. What is read and written are IP packets, one at a time.
+/// A TUN device, which is removed when it is dropped. It transfers IP packets, one per system call.
 #[derive(Debug)]
 pub struct Tun(OwnedFd);
 
 impl Tun {
-    /// A new device of that name in the network namespace of this thread. Reading and writing never wait.
+    /// Creates a device of this name in the network namespace of this thread. Reads and writes never
+    /// block.
     ///
     /// # Errors
-    /// Those of the kernel: it needs `CAP_NET_ADMIN`, and a name of 1 to 15 bytes that no interface has.
+    /// Those of the kernel, which requires `CAP_NET_ADMIN` and an unused name of 1 to 15 bytes.
     pub fn new(name: &str) -> io::Result<Self> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -24,7 +25,7 @@ impl Tun {
         let mut options = OpenOptions::new();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         let tun = Self(options.open("/dev/net/tun")?.into());
-        // SAFETY: all zeros is a request.
+        // SAFETY: a request of all zeros is valid.
         let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
         for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
             *to = from.cast_signed() as _;

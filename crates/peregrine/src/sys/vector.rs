@@ -1,4 +1,4 @@
-//! Messages gathered from where they lie, and scattered to where they belong, in one system call.
+//! Vector I/O: messages gathered from several places, and scattered to several, in one system call.
 
 #![allow(unsafe_code)]
 
@@ -9,13 +9,13 @@ use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use crate::value::{Space, Window};
 
-/// As many parts as a call with a dozen buffers has.
+/// The largest number of parts: enough for a call with a dozen buffers.
 const PARTS_MAX: usize = 32;
 
-/// Parts of a message, one behind the other, up to [`PARTS_MAX`].
+/// The parts of a message in their order, at most [`PARTS_MAX`].
 pub(crate) struct Parts<'a> {
     list: [libc::iovec; PARTS_MAX],
-    /// Those of the list that are still to be sent.
+    /// The first part that is not sent completely.
     first: usize,
     end: usize,
     memory: PhantomData<Window<'a>>,
@@ -28,7 +28,7 @@ impl<'a> Parts<'a> {
         Self { list: [NONE; PARTS_MAX], first: 0, end: 0, memory: PhantomData }
     }
 
-    /// Adds a part; false if there are too many.
+    /// Adds a part. Returns false if there is no room for it.
     pub(crate) const fn push(&mut self, part: Window<'a>) -> bool {
         if part.is_empty() {
             return true;
@@ -46,11 +46,11 @@ impl<'a> Parts<'a> {
         self.first == self.end
     }
 
-    /// So many bytes have been sent.
+    /// Skips the first `bytes` bytes, which have been sent.
     fn advance(&mut self, mut bytes: usize) {
         while let Some(part) = self.list[..self.end].get_mut(self.first) {
             if bytes < part.iov_len {
-                // Inside the part, for there is more of it.
+                // The rest of this part is still to be sent, so the address stays inside it.
                 part.iov_base = part.iov_base.wrapping_byte_add(bytes);
                 part.iov_len -= bytes;
                 return;
@@ -61,19 +61,19 @@ impl<'a> Parts<'a> {
         (self.first, self.end) = (0, 0);
     }
 
-    /// Sends what the socket takes at once. `more` says that more comes at once.
+    /// Sends as much as the socket takes without blocking. `more` announces that more follows at once.
     ///
     /// # Errors
-    /// `WouldBlock` if it takes nothing now; otherwise the connection is broken.
+    /// `WouldBlock` if the socket takes nothing now; all other errors mean a broken connection.
     pub(crate) fn send(&mut self, socket: BorrowedFd<'_>, more: bool) -> io::Result<()> {
-        // SAFETY: all bits zero are a message header that names nothing.
+        // SAFETY: a message header of all zeros is valid and names no memory.
         let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
         let list = &mut self.list[self.first..self.end];
         message.msg_iov = list.as_mut_ptr();
         message.msg_iovlen = list.len() as _;
         let more = if more { libc::MSG_MORE } else { 0 };
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | more;
-        // SAFETY: the kernel reads the windows that the list names; 'a keeps them mapped.
+        // SAFETY: the kernel reads the windows in the list, which stay mapped for 'a.
         let sent = unsafe { libc::sendmsg(socket.as_raw_fd(), &raw const message, flags) };
         let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
         self.advance(sent);
@@ -81,11 +81,11 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Receives into `first`, and what does not fit there into `then`; how many bytes, 0 at the end.
-/// Waits for the first byte if it may `wait`.
+/// Receives into `first`, and what does not fit there into `then`. Returns the number of bytes, 0 at
+/// the end of the stream. If `wait` is true, blocks until the first byte arrives.
 ///
 /// # Errors
-/// `WouldBlock` if there is nothing in time; otherwise the connection is broken.
+/// `WouldBlock` if nothing has arrived (in time); all other errors mean a broken connection.
 pub(crate) fn receive_two(
     socket: BorrowedFd<'_>,
     first: &mut [u8],
@@ -96,7 +96,7 @@ pub(crate) fn receive_two(
         libc::iovec { iov_base: first.as_mut_ptr().cast(), iov_len: first.len() },
         libc::iovec { iov_base: then.as_mut_ptr().cast(), iov_len: then.len() },
     ];
-    // SAFETY: all bits zero are a message header that names nothing.
+    // SAFETY: a message header of all zeros is valid and names no memory.
     let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
     message.msg_iov = list.as_mut_ptr();
     message.msg_iovlen = list.len() as _;
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_taken_is_sent_later() {
+    fn unsent_parts_are_kept_for_later() {
         let mut parts = Parts::new();
         assert!(parts.push(Window::from(&b"abc"[..])) && parts.push(Window::from(&b"de"[..])));
         parts.advance(2);
@@ -149,6 +149,6 @@ mod tests {
         parts.advance(2);
         assert!(parts.is_empty());
         (0..PARTS_MAX).for_each(|_| assert!(parts.push(Window::from(&b"x"[..]))));
-        assert!(!parts.push(Window::from(&b"x"[..])), "there is no room for more");
+        assert!(!parts.push(Window::from(&b"x"[..])), "more than PARTS_MAX parts were accepted");
     }
 }

@@ -1,9 +1,9 @@
 //! AF_XDP: frames of a network interface that pass through rings in memory shared with the kernel.
 //!
-//! A [`Umem`] is memory cut into frames of one size. The kernel puts what arrives into frames that it
-//! finds in the *fill* ring and names them in a socket's *receive* ring; what a socket puts into its
-//! *transmit* ring is sent, and comes back by the *completion* ring. Each ring has one who writes and
-//! one who reads, a counter for each, and no lock.
+//! A [`Umem`] is memory divided into frames of one size. The kernel takes empty frames from the *fill*
+//! ring, fills them with what arrives, and lists them in a socket's *receive* ring. Frames that a
+//! socket puts into its *transmit* ring are sent and come back through the *completion* ring. Each
+//! ring has one writer and one reader, one counter for each of them, and no lock.
 
 #![allow(unsafe_code)]
 
@@ -26,42 +26,42 @@ use crate::value::Space;
 
 /// Bytes that the kernel keeps free before every frame that arrives.
 const KERNEL_HEADROOM: usize = 256;
-/// Since Linux 6.18: how many frames one system call may send.
+/// The socket option for how many frames one system call may send. Since Linux 6.18.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 
 /// A frame in a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Described {
-    /// Where its first byte lies in the memory.
+    /// The offset of its first byte in the memory.
     pub at: u64,
-    /// How many bytes it has.
+    /// The length of the frame in bytes.
     pub bytes: u32,
     options: u32,
 }
 
 impl Described {
-    /// A frame to send.
+    /// Describes a frame to send.
     pub const fn new(at: u64, bytes: u32) -> Self {
         Self { at, bytes, options: 0 }
     }
 }
 
-/// A ring as it is mapped.
+/// A mapped ring.
 struct Ring<T> {
     base: NonNull<u8>,
     bytes: usize,
     offsets: libc::xdp_ring_offset,
     mask: u32,
-    /// What the rings' memory belongs to.
+    /// The element type of the ring.
     _of: PhantomData<T>,
 }
 
-// SAFETY: the mapping belongs to no thread; whoever has the ring is the only one on its side.
+// SAFETY: the mapping is not bound to a thread, and each side of a ring has one owner.
 unsafe impl<T: Send> Send for Ring<T> {}
 
 impl<T: Copy> Ring<T> {
-    /// Maps a ring of `entries`, which is a power of two.
+    /// Maps a ring of `entries` entries, which must be a power of two.
     fn map(
         fd: BorrowedFd<'_>,
         offsets: libc::xdp_ring_offset,
@@ -79,19 +79,19 @@ impl<T: Copy> Ring<T> {
         Ok(Self { base, bytes, offsets, mask, _of: PhantomData })
     }
 
-    /// The counter, or the flags, at an offset that the kernel told.
+    /// Returns the counter or the flags at an offset that the kernel reported.
     #[inline]
     fn word(&self, at: u64) -> &AtomicU32 {
-        // SAFETY: the kernel lays its counters out inside of the mapping, aligned.
+        // SAFETY: the kernel's counters are aligned and inside the mapping.
         let word = unsafe { self.base.add(at as usize) };
-        // SAFETY: mapped for as long as `self`; both sides use it as an atomic only.
+        // SAFETY: mapped for as long as `self`, and both sides access it only as an atomic.
         unsafe { AtomicU32::from_ptr(word.as_ptr().cast()) }
     }
 
     #[inline]
     fn entry(&self, number: u32) -> *mut T {
         let at = self.offsets.desc as usize + (number & self.mask) as usize * size_of::<T>();
-        // SAFETY: the mask keeps it among the entries that were mapped.
+        // SAFETY: the mask keeps the index among the mapped entries.
         unsafe { self.base.add(at) }.as_ptr().cast()
     }
 
@@ -102,17 +102,17 @@ impl<T: Copy> Ring<T> {
 
 impl<T> Drop for Ring<T> {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and nobody can reach it any more.
+        // SAFETY: this value owns the mapping, and nothing can reach it any more.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// The end of a ring that writes.
+/// The writing end of a ring.
 pub struct Producer<T: Copy> {
     ring: Ring<T>,
-    /// Up to where entries are written; the other side sees them when they are published.
+    /// The next entry to write. The other side sees entries only after they are published.
     next: u32,
-    /// Up to where the other side had read when it was looked at last.
+    /// The other side's read position when it was last loaded.
     read: u32,
 }
 
@@ -121,54 +121,54 @@ impl<T: Copy> Producer<T> {
         Self { ring, next: 0, read: 0 }
     }
 
-    /// Writes an entry; false if the ring is full.
+    /// Writes an entry. Returns false if the ring is full.
     #[inline]
     pub fn put(&mut self, entry: T) -> bool {
         if self.next.wrapping_sub(self.read) > self.ring.mask {
-            // SYNC: xdp-ring. The kernel has read what lay there.
+            // SYNC: xdp-ring. The kernel has read the entry that is overwritten.
             self.read = self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire);
             if self.next.wrapping_sub(self.read) > self.ring.mask {
                 return false;
             }
         }
-        // SAFETY: an entry of the ring that the kernel does not look at, for it is not published.
+        // SAFETY: an entry of the ring that is not published, so the kernel does not read it.
         unsafe { self.ring.entry(self.next).write(entry) };
         self.next = self.next.wrapping_add(1);
         true
     }
 
-    /// Shows what was written to the kernel.
+    /// Publishes the written entries to the kernel.
     #[inline]
     pub fn publish(&mut self) {
-        // SYNC: xdp-ring. Entries first, then the counter.
+        // SYNC: xdp-ring. The entries are written before the counter.
         self.ring.word(self.ring.offsets.producer).store(self.next, Ordering::Release);
     }
 
-    /// Entries that the kernel has not read.
+    /// Returns the number of entries that the kernel has not read.
     #[inline]
     pub fn outstanding(&mut self) -> u32 {
         self.read = self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire);
         self.next.wrapping_sub(self.read)
     }
 
-    /// Whether the kernel wants a system call to go on.
+    /// Returns whether the kernel needs a system call to continue.
     #[inline]
     pub fn needs_wakeup(&self) -> bool {
         self.ring.flags() & libc::XDP_RING_NEED_WAKEUP != 0
     }
 
-    /// Whether the kernel has read all that was published.
+    /// Returns whether the kernel has read all published entries.
     #[inline]
     pub fn is_taken(&self) -> bool {
         self.ring.word(self.ring.offsets.consumer).load(Ordering::Acquire) == self.next
     }
 }
 
-/// The end of a ring that reads.
+/// The reading end of a ring.
 pub struct Consumer<T: Copy> {
     ring: Ring<T>,
     next: u32,
-    /// Up to where there were entries when it was looked at last.
+    /// The other side's write position when it was last loaded.
     written: u32,
 }
 
@@ -177,7 +177,7 @@ impl<T: Copy> Consumer<T> {
         Self { ring, next: 0, written: 0 }
     }
 
-    /// The next entry, if there is one.
+    /// Removes and returns the next entry, if there is one.
     #[inline]
     pub fn take(&mut self) -> Option<T> {
         let entry = self.peek()?;
@@ -185,24 +185,24 @@ impl<T: Copy> Consumer<T> {
         Some(entry)
     }
 
-    /// The next entry, which stays the next.
+    /// Returns the next entry without removing it.
     #[inline]
     pub fn peek(&mut self) -> Option<T> {
         if self.next == self.written {
-            // SYNC: xdp-ring. The kernel has written what lies before its counter.
+            // SYNC: xdp-ring. The kernel writes the entries before its counter.
             self.written = self.ring.word(self.ring.offsets.producer).load(Ordering::Acquire);
             if self.next == self.written {
                 return None;
             }
         }
-        // SAFETY: an entry of the ring, which the kernel wrote before it moved its counter.
+        // SAFETY: an entry of the ring, which the kernel wrote before it advanced its counter.
         Some(unsafe { self.ring.entry(self.next).read() })
     }
 
-    /// Gives the places of the entries that were taken back to the kernel.
+    /// Returns the space of the removed entries to the kernel.
     #[inline]
     pub fn release(&mut self) {
-        // SYNC: xdp-ring. What was read was read before.
+        // SYNC: xdp-ring. The entries were read before.
         self.ring.word(self.ring.offsets.consumer).store(self.next, Ordering::Release);
     }
 }
@@ -219,47 +219,47 @@ impl<T: Copy> fmt::Debug for Consumer<T> {
     }
 }
 
-/// How a queue of an interface is used.
+/// A receive queue of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Number of the interface.
+    /// The index of the interface.
     pub interface: u32,
-    /// Number of the queue.
+    /// The index of the queue.
     pub queue: u32,
 }
 
-/// How memory is cut into frames, and how many entries the rings have.
+/// How memory is divided into frames, and how many entries the rings have.
 #[derive(Clone, Copy, Debug)]
 pub struct UmemLayout {
-    /// Bytes of a frame: 2048 or 4096.
+    /// Bytes per frame: 2048 or 4096.
     pub frame: u32,
-    /// How many frames.
+    /// The number of frames.
     pub count: u32,
-    /// Bytes left free before what arrives, besides the kernel's own.
+    /// Bytes left free before each frame that arrives, besides the kernel's own headroom.
     pub headroom: u32,
-    /// Entries of the fill ring, and of the completion ring: powers of two. The kernel shows a frame
-    /// before it says that it has taken it from the fill ring: that one needs more entries than there
-    /// are frames that go round in it.
+    /// Entries of the fill ring: a power of two. The kernel delivers a frame before it marks its entry
+    /// of the fill ring as read, so this ring needs more entries than there are frames circulating
+    /// through it.
     pub fill: u32,
-    /// As above.
+    /// Entries of the completion ring: a power of two.
     pub completion: u32,
 }
 
-/// Frames, and the socket that has given them to one queue of an interface. It may be shared by any
-/// number of [`XdpSocket`]s of the same queue.
+/// Frames, and the socket that registered them for one queue of an interface. Any number of
+/// [`XdpSocket`]s of the same queue may share it.
 #[derive(Debug)]
 pub struct Umem {
-    // First, so that the kernel lets go of the memory before it is unmapped.
+    // Dropped first: the kernel releases the memory before it is unmapped.
     fd: OwnedFd,
     memory: Memory,
     layout: UmemLayout,
     queue: Queue,
 }
 
-/// The rings of a queue that all its sockets share.
+/// The rings that all sockets of a queue share.
 #[derive(Debug)]
 pub struct QueueRings {
-    /// Frames for what arrives.
+    /// Empty frames for what arrives.
     pub fill: Producer<u64>,
     /// Frames that were sent.
     pub completion: Consumer<u64>,
@@ -282,10 +282,10 @@ fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
     let mut bytes = size_of::<libc::xdp_mmap_offsets>() as socklen_t;
     let into: *mut c_void = ptr::from_mut(&mut offsets).cast();
     let name = libc::XDP_MMAP_OFFSETS;
-    // SAFETY: the kernel writes at most as many bytes as there are.
+    // SAFETY: the kernel writes at most `bytes` bytes.
     done(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_XDP, name, into, &raw mut bytes) })?;
     if bytes as usize != size_of::<libc::xdp_mmap_offsets>() {
-        // Before Linux 5.4 there were no flags.
+        // Before Linux 5.4 the rings had no flags.
         return Err(io::ErrorKind::Unsupported.into());
     }
     Ok(offsets)
@@ -295,7 +295,7 @@ fn socket() -> io::Result<OwnedFd> {
     // SAFETY: takes no pointers.
     let fd = unsafe { libc::socket(libc::AF_XDP, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
     done(fd)?;
-    // SAFETY: a fresh descriptor that nobody else has.
+    // SAFETY: the kernel has just made this descriptor, and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -313,10 +313,10 @@ fn bind(fd: BorrowedFd<'_>, queue: Queue, flags: u16, shared: u32) -> io::Result
 }
 
 impl Umem {
-    /// Takes a queue of an interface. The kernel copies each frame once each way, unless `zero_copy` is
-    /// set and the driver supports it: then the driver receives all frames of the queue, also those of
-    /// others, into this memory. A queue that is taken is asked for again until `patience` ends: what a
-    /// process leaves behind, the kernel lets go of some time after that process has ended.
+    /// Takes a queue of an interface. The kernel copies each frame once in each direction, unless
+    /// `zero_copy` is set and the driver supports it. In that case the driver receives all frames of
+    /// the queue into this memory, including those for other programs. If the queue is in use, retries
+    /// until `patience` has passed: the kernel releases the queue of an ended process with a delay.
     ///
     /// # Errors
     /// `ResourceBusy` if another process has the queue; `PermissionDenied` without `CAP_NET_RAW`;
@@ -330,7 +330,7 @@ impl Umem {
         let how = if zero_copy { 0 } else { libc::XDP_COPY };
         let until = Instant::now() + patience;
         let memory = Memory::private(layout.frame as usize * layout.count as usize)?;
-        // The kernel pins all of it, so all of it would be dumped.
+        // The kernel pins all of this memory, so a core dump would contain all of it.
         memory.leave_out_of_dumps();
         let fd = socket()?;
         let registered = libc::xdp_umem_reg {
@@ -344,7 +344,7 @@ impl Umem {
         set(fd.as_fd(), libc::XDP_UMEM_REG, &registered)?;
         set(fd.as_fd(), libc::XDP_UMEM_FILL_RING, &layout.fill)?;
         set(fd.as_fd(), libc::XDP_UMEM_COMPLETION_RING, &layout.completion)?;
-        // One of them a socket must have to take a queue; this one sends nothing.
+        // A socket needs at least one ring to take a queue. This socket sends nothing.
         set(fd.as_fd(), libc::XDP_TX_RING, &2u32)?;
         let offsets = offsets(fd.as_fd())?;
         let at = libc::XDP_UMEM_PGOFF_FILL_RING;
@@ -361,28 +361,28 @@ impl Umem {
         Ok((Self { fd, memory, layout, queue }, rings))
     }
 
-    /// All frames. Within this crate each frame belongs to one thread at a time.
+    /// Returns all frames. Within this crate each frame belongs to one thread at a time.
     #[inline]
     pub(crate) const fn space(&self) -> Space<'_> {
         self.memory.space()
     }
 
-    /// How it is cut.
+    /// Returns the layout of the frames.
     pub const fn layout(&self) -> &UmemLayout {
         &self.layout
     }
 
-    /// Which queue it serves.
+    /// Returns the queue.
     pub const fn queue(&self) -> Queue {
         self.queue
     }
 
-    /// Bytes of the longest frame that can arrive.
+    /// Returns the length in bytes of the longest frame that can arrive.
     pub const fn room(&self) -> usize {
         self.layout.frame as usize - KERNEL_HEADROOM - self.layout.headroom as usize
     }
 
-    /// Whether frames travel without being copied.
+    /// Returns whether frames are transferred without a copy.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -391,65 +391,65 @@ impl Umem {
         let mut bytes = size_of::<u32>() as socklen_t;
         let into: *mut c_void = ptr::from_mut(&mut options).cast();
         let (fd, name) = (self.fd.as_raw_fd(), libc::XDP_OPTIONS);
-        // SAFETY: the kernel writes at most as many bytes as there are.
+        // SAFETY: the kernel writes at most `bytes` bytes.
         done(unsafe { libc::getsockopt(fd, libc::SOL_XDP, name, into, &raw mut bytes) })?;
         Ok(options & libc::XDP_OPTIONS_ZEROCOPY != 0)
     }
 }
 
-/// The frames of a [`Umem`] for a thread that alone reaches them.
+/// The frames of a [`Umem`], for one thread alone.
 #[derive(Debug)]
 pub struct LoneUmem {
     umem: Arc<Umem>,
-    /// Copies to and from frames are not atomic.
+    /// Not `Send`: copies to and from frames are not atomic.
     one_thread: PhantomData<*const ()>,
 }
 
 impl LoneUmem {
-    /// From one that nobody else has.
+    /// Wraps a `Umem` that nothing else uses.
     pub fn new(umem: Umem) -> Self {
         Self { umem: Arc::new(umem), one_thread: PhantomData }
     }
 
-    /// What sockets are made with.
+    /// Returns the `Umem`, with which sockets are made.
     pub const fn umem(&self) -> &Arc<Umem> {
         &self.umem
     }
 
-    /// All frames.
+    /// Returns all frames.
     #[inline]
     pub fn space(&self) -> Space<'_> {
         self.umem.space()
     }
 }
 
-/// One socket among those of a queue, with rings of its own.
+/// One of the sockets of a queue, with rings of its own.
 #[derive(Debug)]
 pub struct XdpSocket {
     fd: OwnedFd,
     _umem: Arc<Umem>,
 }
 
-/// A socket's own rings.
+/// The rings of one socket.
 #[derive(Debug)]
 pub struct SocketRings {
-    /// What has arrived.
+    /// Frames that have arrived.
     pub receive: Consumer<Described>,
-    /// What is to be sent.
+    /// Frames to send.
     pub transmit: Producer<Described>,
 }
 
 impl XdpSocket {
-    /// A further socket of a queue, with rings of so many entries, which are powers of two. Nothing
-    /// arrives at it before an [`XdpProgram`](super::XdpProgram) leads there.
+    /// Creates a socket of a queue, with rings of these numbers of entries, which must be powers of two.
+    /// It receives nothing until an [`XdpProgram`](super::XdpProgram) redirects frames to it.
     ///
     /// # Errors
-    /// If the kernel has no memory or descriptor left.
+    /// Fails if the kernel has no memory or descriptor left.
     pub fn new(umem: &Arc<Umem>, receive: u32, transmit: u32) -> io::Result<(Self, SocketRings)> {
         let fd = socket()?;
         set(fd.as_fd(), libc::XDP_RX_RING, &receive)?;
         set(fd.as_fd(), libc::XDP_TX_RING, &transmit)?;
-        // Otherwise 32 frames, and then it asks for another call.
+        // The default is 32 frames per call; more would need another call.
         let _ = set(fd.as_fd(), XDP_MAX_TX_SKB_BUDGET, &transmit);
         let offsets = offsets(fd.as_fd())?;
         let at = libc::XDP_PGOFF_RX_RING as u64;
@@ -463,7 +463,7 @@ impl XdpSocket {
         Ok((Self { fd, _umem: Arc::clone(umem) }, rings))
     }
 
-    /// Frames that arrived and found no room.
+    /// Returns the number of frames that were dropped because there was no space for them.
     ///
     /// # Errors
     /// Those of `getsockopt`.
@@ -473,19 +473,19 @@ impl XdpSocket {
         let mut bytes = size_of_val(&numbers) as socklen_t;
         let (fd, name) = (self.fd.as_raw_fd(), libc::XDP_STATISTICS);
         let into: *mut c_void = numbers.as_mut_ptr().cast();
-        // SAFETY: the kernel writes at most as many bytes as there are, and any bits are numbers.
+        // SAFETY: the kernel writes at most `bytes` bytes, and all bit patterns are valid numbers.
         done(unsafe { libc::getsockopt(fd, libc::SOL_XDP, name, into, &raw mut bytes) })?;
         Ok(numbers[0] + numbers[3] + numbers[4])
     }
 
-    /// Makes the kernel send what was published, as much of it as it takes at once.
+    /// Makes the kernel send published frames, as many as it takes at once.
     ///
     /// # Errors
-    /// `WouldBlock` if it was not all, or the interface has no room: ask again. `NetworkDown`, and
-    /// others, if frames could not be sent, and are lost.
+    /// `WouldBlock` if frames are left, or the interface's queue is full: call again. `NetworkDown`, and
+    /// others, if frames could not be sent and are lost.
     #[inline]
     pub fn kick(&self) -> io::Result<()> {
-        // SAFETY: sends what lies in the ring; reads no memory of ours.
+        // SAFETY: sends frames of the ring, and reads no other memory.
         let sent = unsafe {
             libc::sendto(self.fd.as_raw_fd(), ptr::null(), 0, libc::MSG_DONTWAIT, ptr::null(), 0)
         };
@@ -494,10 +494,10 @@ impl XdpSocket {
 }
 
 impl XdpSocket {
-    /// Makes a driver that waits for frames to receive into look whether there are some.
+    /// Wakes a driver that waits for empty frames, so that it looks at the fill ring.
     pub fn wake(&self) {
         let (fd, flags) = (self.fd.as_raw_fd(), libc::MSG_DONTWAIT);
-        // SAFETY: receives nothing into no memory.
+        // SAFETY: receives nothing, and writes no memory.
         unsafe { libc::recvfrom(fd, ptr::null_mut(), 0, flags, ptr::null_mut(), ptr::null_mut()) };
     }
 }
