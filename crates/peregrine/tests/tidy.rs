@@ -15,8 +15,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("interface", &["digest", "limits"]),
     ("protocol", &["interface", "limits"]),
+    ("sys", &["sync"]),
     ("value", &["error", "interface", "limits", "sys"]),
-    ("sys", &["sync", "value"]),
     ("stats", &["sys"]),
     ("device", &["limits", "sync", "sys", "value"]),
     ("call", &["error", "interface", "limits", "stats", "sync", "sys", "value"]),
@@ -96,10 +96,8 @@ const EDGES: &[(&str, &[&str])] = &[
 ];
 
 /// The edges that close a circle, and why.
-const UPWARD: &[(&str, &str, &str)] = &[
-    ("value", "sys", "`Out` and `Lent` move files to windows and back without a copy of ours"),
-    ("binding", "stub", "`ping` is a call like any other, and `Binding` makes it"),
-];
+const UPWARD: &[(&str, &str, &str)] =
+    &[("binding", "stub", "`ping` is a call like any other, and `Binding` makes it")];
 
 /// What is done around every procedure, and the only files of the library beside those of `call/` in
 /// which it may stand.
@@ -134,7 +132,7 @@ const SERVING: &[(&str, &[&str])] = &[
 const UNSAFE: &[(&str, &str)] = &[
     ("crates/peregrine/src/lib.rs", "denies it"),
     ("crates/peregrine/src/sys/", "system calls and mappings"),
-    ("crates/peregrine/src/value/window.rs", "memory that a peer may write"),
+    ("crates/peregrine/src/value/window.rs", "plain values out of memory that a peer may write"),
     ("crates/peregrine/src/value/plain.rs", "plain types as bytes"),
     ("crates/peregrine/src/value/buffer.rs", "a vector's spare capacity, filled by a result"),
     (

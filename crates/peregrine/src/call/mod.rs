@@ -34,9 +34,7 @@ use std::time::Instant;
 
 use crate::error::CallError;
 use crate::stats::{self, Copy};
-use crate::value::{
-    Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Staged, Window, align_up,
-};
+use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window, align_up};
 
 /// The number of the procedure that every export answers itself: it does nothing.
 pub const PING: u32 = u32::MAX;
@@ -203,14 +201,13 @@ impl Call<'_, '_, '_> {
         if self.ins.is_empty() && self.lent.is_empty() {
             return Some(Layout { head, copied: head, total: head });
         }
-        let staged = self.head.staged();
         let mut at = head;
         for block in self.ins {
-            at = put_block(staged, at, block, most)?;
+            at = put_block(self.head, at, block, most)?;
         }
         let copied = if self.lent.is_empty() { at } else { align_up(at) };
         for block in self.lent {
-            at = put_block(staged, at, block, most)?;
+            at = put_block(self.head, at, block, most)?;
         }
         // Empty blocks at the end leave nothing behind them.
         Some(Layout { head, copied, total: at.max(copied) })
@@ -220,7 +217,7 @@ impl Call<'_, '_, '_> {
     /// [put](Self::put), and converted in doing so.
     #[inline]
     pub fn is_straight(&self) -> bool {
-        self.ins.iter().chain(self.lent).all(|block| block.straight().is_some())
+        self.ins.iter().chain(self.lent).all(|block| block.unconverted().is_some())
     }
 
     /// How the message will lie once it is put; what is larger than anything is `usize::MAX`.
@@ -238,23 +235,22 @@ impl Call<'_, '_, '_> {
     #[cold]
     pub fn put_part(&mut self, from: usize, to: usize, departs: &dyn Departs) -> Option<()> {
         let mut end = self.head.len();
-        let staged = self.head.staged();
         for block in self.ins.iter().chain(self.lent) {
             let start = align_up(end);
             let (first, last) = (end.max(from), start.min(to));
             if first < last {
-                staged.zero(first, last - first)?;
+                self.head.zero_at(first, last - first)?;
             }
             end = start.checked_add(block.len())?;
             let (first, last) = (start.max(from), end.min(to));
             if first < last {
-                let part = block.part(first - start, last - first)?;
-                stats::count(Copy::A, part.len());
-                // What shares the header's line is gathered, as ever.
-                let here = part.len().min(FIRST_BYTES.saturating_sub(first));
-                staged.put(first, part.part(0, here)?)?;
-                let (first, rest) = (first + here, part.part(here, part.len() - here)?);
-                departs.write(first, staged.space().part(first, rest.len())?, rest);
+                let bytes = last - first;
+                stats::count(Copy::A, bytes);
+                // The first bytes of the message are collected, as always.
+                let here = bytes.min(FIRST_BYTES.saturating_sub(first));
+                self.head.convert_to(first, block, first - start, here)?;
+                let to = self.head.space().part(first + here, bytes - here)?;
+                departs.write(first + here, to, block, first + here - start);
             }
         }
         Some(())
@@ -336,15 +332,15 @@ impl Call<'_, '_, '_> {
 }
 
 #[inline]
-fn put_block(staged: &mut Staged<'_>, at: usize, block: &Block<'_>, most: usize) -> Option<usize> {
+fn put_block(head: &mut Head<'_>, at: usize, block: &Block<'_>, most: usize) -> Option<usize> {
     let start = align_up(at);
     let end = start.checked_add(block.len()).filter(|end| *end <= most)?;
-    let place = staged.space().part(start, block.len())?;
+    let place = head.space().part(start, block.len())?;
     place.prefetch_write_all();
-    staged.zero(at, start.checked_sub(at)?)?;
-    match block.straight() {
-        Some(block) => staged.copy(start, block)?,
-        None => staged.put(start, block.whole())?,
+    head.zero_at(at, start.checked_sub(at)?)?;
+    match block.unconverted() {
+        Some(window) => head.copy_to(start, window)?,
+        None => head.convert_to(start, block, 0, block.len())?,
     }
     stats::count(Copy::A, block.len());
     Some(end)
@@ -371,7 +367,7 @@ mod whole;
 mod tests {
     use super::*;
     use crate::sys::Memory;
-    use crate::value::{How, Out, Piece, Space, Swap, Writer, bytes_of};
+    use crate::value::{CopyMethod, Out, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
     /// Writes, and tells nobody.
@@ -379,8 +375,8 @@ mod tests {
     struct Silent;
 
     impl Departs for Silent {
-        fn write(&self, _: usize, to: Space<'_>, from: Piece<'_>) {
-            from.copy_to(to, How::Short);
+        fn write(&self, _: usize, to: Space<'_>, block: &Block<'_>, from: usize) {
+            block.copy_to(from, to, CopyMethod::Short);
         }
         fn there(&self, _: usize) {}
         fn changed(&self) {}
@@ -477,7 +473,7 @@ mod tests {
             with_call(&frames(), &[ins, lent], &mut [], |call| {
                 assert!(call.is_straight());
                 let [ins, lent] = [(call.ins[0], swaps[0]), (call.lent[0], swaps[1])]
-                    .map(|(block, swap)| [Block::new(block.straight().unwrap(), swap)]);
+                    .map(|(block, swap)| [Block::new(block.unconverted().unwrap(), swap)]);
                 let (head, frame) = (&mut *call.head, call.frame);
                 let mut call = Call {
                     procedure: 1,

@@ -99,8 +99,7 @@ impl<'a> Reply<'a> {
     pub fn filled(&mut self, index: usize, bytes: usize) -> Result<(), Refusal> {
         self.block_bytes += bytes;
         let filled = u32::try_from(bytes).ok();
-        let noted =
-            filled.and_then(|filled| self.head.staged().write_plain(4 * index, &filled.to_le()));
+        let noted = filled.and_then(|filled| self.head.write_plain_at(4 * index, &filled.to_le()));
         noted.ok_or_else(too_large)
     }
 

@@ -721,8 +721,8 @@ fn a_message_put_in_parts_is_the_same_wherever_they_meet() {
 struct Straight;
 
 impl Departs for Straight {
-    fn write(&self, _: usize, to: Space<'_>, from: crate::value::Piece<'_>) {
-        from.copy_to(to, crate::value::How::Short);
+    fn write(&self, _: usize, to: Space<'_>, block: &Block<'_>, from: usize) {
+        block.copy_to(from, to, crate::value::CopyMethod::Short);
     }
     fn there(&self, _: usize) {}
     fn changed(&self) {}

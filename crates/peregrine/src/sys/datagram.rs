@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::{c_int, c_void, socklen_t};
 
 use super::control::Control;
-use crate::value::{Space, Window};
+use super::{Space, Window};
 
 /// The level of UDP's own options and control messages.
 const SOL_UDP: c_int = 17;

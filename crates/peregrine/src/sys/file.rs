@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::value::{Space, Window};
+use super::{Space, Window};
 
 fn retry(call: impl Fn() -> isize) -> io::Result<usize> {
     loop {

@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use crate::value::Space;
+use super::Space;
 
 /// Mapped memory, which is unmapped when this value is dropped.
 ///

@@ -7,6 +7,7 @@ mod bpf;
 mod clock;
 mod closing;
 mod control;
+mod copy;
 mod cpu;
 mod datagram;
 mod file;
@@ -24,11 +25,13 @@ mod socket;
 mod tcp;
 mod tun;
 mod vector;
+mod window;
 mod xdp;
 
 pub use bpf::{Ours, XDP_SOCKETS_MAX, XdpProgram};
 pub(crate) use clock::boot_ns;
 pub(crate) use closing::is_congested;
+pub(crate) use copy::{LANE_BYTES, Shuffles};
 #[cfg(feature = "stamps")]
 pub use cpu::ticks;
 pub use cpu::{current_cpu, leave_cpu, membarrier, online_cpus, pin_to};
@@ -49,6 +52,8 @@ pub(crate) use socket::{Credentials, Received, Seqpacket};
 pub(crate) use tcp::{Pulse, tcp_pulse};
 pub use tun::Tun;
 pub(crate) use vector::{Parts, receive_two};
+pub(crate) use window::fetch;
+pub use window::{Space, Window};
 pub use xdp::{
     Consumer, Described, LoneUmem, Producer, Queue, QueueRings, SocketRings, Umem, UmemLayout,
     XdpSocket,

@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libc::{c_int, c_void, socklen_t};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
-use crate::value::{Space, Window};
+use super::{Space, Window};
 
 const PACKET_IGNORE_OUTGOING: c_int = 23;
 /// The largest number of frames that one system call sends.

@@ -7,7 +7,7 @@ use core::ptr;
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use crate::value::{Space, Window};
+use super::{Space, Window};
 
 /// The largest number of parts: enough for a call with a dozen buffers.
 const PARTS_MAX: usize = 32;

@@ -22,7 +22,7 @@ use libc::{c_int, c_void, socklen_t};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::Memory;
-use crate::value::Space;
+use super::Space;
 
 /// Bytes that the kernel keeps free before every frame that arrives.
 const KERNEL_HEADROOM: usize = 256;

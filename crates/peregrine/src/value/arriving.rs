@@ -92,7 +92,7 @@ impl<'a> Arriving<'a> {
             let there = arrives.wait(self.at + done + least - 1).ok_or(Invalid::Stopped)?;
             let piece = there.saturating_sub(self.at + done).min(private.len() - done);
             let to = Space::of_mut(&mut private[done..done + piece]);
-            to.copy_lines(self.window.part(done, piece).ok_or(Invalid::Short)?);
+            to.copy_cached(self.window.part(done, piece).ok_or(Invalid::Short)?);
             done += piece;
         }
         Ok(())

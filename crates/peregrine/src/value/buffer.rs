@@ -11,8 +11,8 @@ use core::ptr::NonNull;
 use std::fs::File;
 use std::io::{self, Read, Write};
 
-use super::swap::How;
-use super::window::Chunk;
+use super::swap::CopyMethod;
+use super::window::BounceBuffer;
 use super::{Arriving, Block, Departing, Invalid, Plain, Space, Swap, Window, bytes_of};
 use crate::sys;
 
@@ -440,10 +440,8 @@ impl<'a> OutBlock<'a> {
     /// Copies what was not copied early, up to `bytes`.
     fn copy_rest(&self, from: Window<'_>, bytes: usize) {
         let (early, rest) = (self.early, bytes.saturating_sub(self.early));
-        let from = Block::new(from, self.swap).part(early, rest);
-        if let (Some(to), Some(from)) = (self.space.part(early, rest), from) {
-            from.copy_to(to, How::Lines);
-        }
+        let to = self.space.range(early.min(bytes), rest);
+        Block::new(from, self.swap).copy_to(early.min(bytes), to, CopyMethod::Cached);
     }
 
     /// Copies `from`, the whole block as the result brought it.
@@ -483,14 +481,14 @@ impl<'a> OutBlock<'a> {
 
     /// Chunk by chunk through private memory, where values are turned and looked at.
     fn fill_checked(&self, from: Window<'_>, valid: fn(&[u8]) -> bool) -> Result<(), Invalid> {
-        let mut chunk = Chunk::new();
-        let most = Chunk::whole(self.unit);
+        let mut buffer = BounceBuffer::new();
+        let most = BounceBuffer::chunk_bytes(self.unit);
         let mut at = 0;
         while at < from.len() {
             let bytes = most.min(from.len() - at);
-            let private = chunk.fetch(from, at, bytes).ok_or(Invalid::Short)?;
+            let private = buffer.fetch(from, at, bytes).ok_or(Invalid::Short)?;
             if let Some(swap) = self.swap {
-                swap.turn(private);
+                swap.in_place(private);
             }
             if !private.chunks_exact(self.unit).all(valid) {
                 return Err(Invalid::Bits);

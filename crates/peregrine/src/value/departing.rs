@@ -2,13 +2,13 @@
 //!
 //! The mirror image of `arriving`: what is put there is told piece by piece.
 
-use super::{Piece, Space, Window};
+use super::{Block, Space, Window};
 
 /// How much of a message is in place is told to its receiver; the message's path knows how.
 pub trait Departs: core::fmt::Debug + Sync {
-    /// Copies `from` to `to`, which is as long and begins `at` bytes from the start of the message,
-    /// and tells of it.
-    fn write(&self, at: usize, to: Space<'_>, from: Piece<'_>);
+    /// Fills `to`, which is `at` bytes from the start of the message, with the bytes of a block from
+    /// its byte `from` on, and announces them.
+    fn write(&self, at: usize, to: Space<'_>, block: &Block<'_>, from: usize);
     /// What lies between the start of a block and `end` bytes from the start of the message is in
     /// place.
     fn there(&self, end: usize);
@@ -64,7 +64,7 @@ impl<'a> Departing<'a> {
             None => self.space.write(at, private),
             Some(departs) => {
                 let to = self.space.part(at, private.len())?;
-                departs.write(self.at + at, to, Window::from(private).into());
+                departs.write(self.at + at, to, &Window::from(private).into(), 0);
                 Some(())
             }
         }

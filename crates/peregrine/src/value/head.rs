@@ -1,14 +1,32 @@
-//! `Head`: a cursor over the head of a message in the making, whatever its values look like.
+//! `Head`: a cursor over the head of a message that is being written, in either representation.
+//!
+//! The first bytes of a message share a cache line with the word that the peer polls. If that line is
+//! written in several steps, the poller takes it away in between, and each further step waits until it
+//! comes back. Therefore the first bytes are collected in private memory and written at the end,
+//! together with the message header and the word.
 
-use super::{Overflow, Piece, Plain, Representation, Space, Staged};
+use super::swap::CopyMethod;
+use super::{Block, Overflow, Plain, Representation, Space, Window, bytes_of};
 
-/// Where a head is being written. What a path knows of it: its length, its space, its completion.
+/// The bytes that are collected: a cache line without the local path's header.
+pub(crate) const FIRST_BYTES: usize = 32;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(align(16))]
+struct FirstLine([u8; FIRST_BYTES]);
+
+/// A head that is being written. It is the part of a [`Writer`](super::Writer) that a path uses: the
+/// head's length, its space, and its completion.
 ///
-/// The first bytes are gathered and written last: nothing is complete before [`Head::flush`].
+/// The first 32 bytes of the space are written last: the message is complete after [`Head::flush`].
 #[derive(Debug)]
 pub struct Head<'a> {
-    staged: Staged<'a>,
-    /// Where the head begins: positions are aligned as seen from there.
+    /// The first bytes of the space.
+    first: FirstLine,
+    /// How many of the first bytes have been written.
+    first_end: usize,
+    space: Space<'a>,
+    /// The offset of the head in the space. Values are aligned relative to it.
     start: usize,
     at: usize,
     end: usize,
@@ -16,56 +34,59 @@ pub struct Head<'a> {
 }
 
 impl<'a> Head<'a> {
-    /// Begins at the start of `space`.
+    /// Begins a head at the start of `space`.
     #[inline]
     pub(super) const fn new(space: Space<'a>) -> Self {
         let end = space.window().len();
-        Self { staged: Staged::new(space), start: 0, at: 0, end, depth: 0 }
+        let first = FirstLine([0; FIRST_BYTES]);
+        Self { first, first_end: 0, space, start: 0, at: 0, end, depth: 0 }
     }
 
-    /// Begins another head in the same space, between these two bytes of it.
+    /// Begins another head in the same space, between the offsets `start` and `end`.
     #[inline]
     pub(crate) fn restart(&mut self, start: usize, end: usize) {
         (self.start, self.at, self.end) = (start, start, end.min(self.space().window().len()));
         self.depth = 0;
-        self.staged.forget_from(start);
+        if start < self.first_end {
+            self.first.0[start..].fill(0);
+            self.first_end = start;
+        }
     }
 
-    /// Goes on in another space, to which what was written goes along. Positions stay as they are.
+    /// Continues in another space, and moves what has been written there. Offsets do not change.
+    /// Returns `None` if there is no room.
     #[cold]
     pub(crate) fn move_to(&mut self, space: Space<'a>) -> Option<()> {
         self.end = space.window().len();
-        self.staged.move_to(space, self.at)
+        let rest = self.at.saturating_sub(FIRST_BYTES);
+        let from = self.space.window().part(self.at - rest, rest)?;
+        space.part(self.at - rest, rest)?.copy_from(from);
+        self.space = space;
+        Some(())
     }
 
-    /// Bytes written to the head so far.
+    /// Returns the length in bytes of what has been written.
     #[inline]
     pub const fn len(&self) -> usize {
         self.at - self.start
     }
 
-    /// Whether nothing was written yet.
+    /// Returns whether nothing has been written.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.at == self.start
     }
 
-    /// The space in which it is written.
+    /// Returns the space in which the head is written. [`Head::flush`] overwrites its first 32 bytes.
     #[inline]
     pub const fn space(&self) -> Space<'a> {
-        self.staged.space()
+        self.space
     }
 
-    /// The same space, for what is no part of the head.
-    #[inline]
-    pub(crate) const fn staged(&mut self) -> &mut Staged<'a> {
-        &mut self.staged
-    }
-
-    /// Puts the gathered first bytes into their place: the message is complete.
+    /// Writes the first bytes of the space: the message is complete.
     #[inline]
     pub fn flush(&self) {
-        self.staged.flush();
+        self.space.write_words(&self.first.0, self.first_end);
     }
 
     #[inline]
@@ -75,7 +96,7 @@ impl<'a> Head<'a> {
             if at > self.end {
                 return Err(Overflow::Full);
             }
-            self.staged.zero(self.at, at - self.at).ok_or(Overflow::Full)?;
+            self.zero_at(self.at, at - self.at).ok_or(Overflow::Full)?;
             self.at = at;
         }
         Ok(())
@@ -86,49 +107,65 @@ impl<'a> Head<'a> {
         if bytes > self.end - self.at { Err(Overflow::Full) } else { Ok(()) }
     }
 
-    /// Appends one plain value at its natural alignment, if it lies within the first bytes and fits.
+    /// Appends one plain value at its natural alignment, if it fits and lies within the first bytes.
+    /// Returns whether it did.
     #[inline(always)]
-    pub(super) fn gather<T: Plain, R: Representation>(&mut self, value: &T) -> bool {
+    pub(super) fn append_first<T: Plain, R: Representation>(&mut self, value: &T) -> bool {
         let at = self.start + self.len().next_multiple_of(align_of::<T>());
         let end = at.saturating_add(size_of::<T>());
-        // Most values of most calls go into the first line, whose padding is zero already.
-        let gathered = end <= self.end && self.staged.gather::<T, R>(at, value);
-        if gathered {
+        // Most values of most calls are in the first line, whose padding is already zero.
+        let appended = end <= self.end && self.write_first::<T, R>(at, value);
+        if appended {
             self.at = end;
         }
-        gathered
+        appended
     }
 
-    /// Appends one plain value at its natural alignment, as it lies in memory.
+    #[inline(always)]
+    fn write_first<T: Plain, R: Representation>(&mut self, at: usize, value: &T) -> bool {
+        let bytes = bytes_of(core::slice::from_ref(value));
+        let Some(place) = self.first.0.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len()))
+        else {
+            return false;
+        };
+        place.copy_from_slice(bytes);
+        if R::SWAPPED {
+            T::swap(place);
+        }
+        self.first_end = self.first_end.max(at + bytes.len());
+        true
+    }
+
+    /// Appends one plain value at its natural alignment, in the native representation.
     pub(super) fn plain<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
         self.align(align_of::<T>())?;
         self.room(size_of::<T>())?;
-        self.staged.write_plain(self.at, value).ok_or(Overflow::Full)?;
+        self.write_plain_at(self.at, value).ok_or(Overflow::Full)?;
         self.at += size_of::<T>();
         Ok(())
     }
 
-    /// Appends bytes at a multiple of `align`, as they lie in memory.
+    /// Appends bytes at a multiple of `align`, without conversion.
     #[inline]
     pub(super) fn bytes(&mut self, align: usize, bytes: &[u8]) -> Result<(), Overflow> {
         self.align(align)?;
         self.room(bytes.len())?;
-        self.staged.write(self.at, bytes).ok_or(Overflow::Full)?;
+        self.write_at(self.at, bytes).ok_or(Overflow::Full)?;
         self.at += bytes.len();
         Ok(())
     }
 
-    /// Appends bytes at a multiple of `align`, as they travel.
+    /// Appends a block at a multiple of `align`, converted.
     #[cold]
-    pub(super) fn piece(&mut self, align: usize, piece: Piece<'_>) -> Result<(), Overflow> {
+    pub(super) fn block(&mut self, align: usize, block: &Block<'_>) -> Result<(), Overflow> {
         self.align(align)?;
-        self.room(piece.len())?;
-        self.staged.put(self.at, piece).ok_or(Overflow::Full)?;
-        self.at += piece.len();
+        self.room(block.len())?;
+        self.convert_to(self.at, block, 0, block.len()).ok_or(Overflow::Full)?;
+        self.at += block.len();
         Ok(())
     }
 
-    /// Goes one structure deeper.
+    /// Enters a nested structure.
     #[inline]
     pub(super) const fn deepen(&mut self) -> Result<(), Overflow> {
         if self.depth >= crate::limits::DEPTH_MAX {
@@ -138,9 +175,155 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    /// Comes back from there.
+    /// Leaves a nested structure.
     #[inline]
     pub(super) const fn rise(&mut self) {
         self.depth -= 1;
+    }
+}
+
+/// Writes at any offset of the space, which need not be part of the head. All of them return `None` if
+/// there is no room.
+impl Head<'_> {
+    /// Writes bytes at `at`.
+    #[inline]
+    pub(crate) fn write_at(&mut self, at: usize, bytes: &[u8]) -> Option<()> {
+        if at >= FIRST_BYTES {
+            return self.space.write(at, bytes);
+        }
+        let place = self.space.part(at, bytes.len())?;
+        let here = bytes.len().min(FIRST_BYTES - at);
+        let (first, rest) = bytes.split_at(here);
+        self.first.0[at..at + here].copy_from_slice(first);
+        self.first_end = self.first_end.max(at + here);
+        if rest.is_empty() { Some(()) } else { place.write(here, rest) }
+    }
+
+    /// Writes a plain value at `at`, in the native representation.
+    #[inline]
+    pub(crate) fn write_plain_at<T: Plain>(&mut self, at: usize, value: &T) -> Option<()> {
+        let bytes = bytes_of(core::slice::from_ref(value));
+        let end = at.checked_add(bytes.len())?;
+        if end <= FIRST_BYTES && end <= self.space.window().len() {
+            self.first.0[at..end].copy_from_slice(bytes);
+            self.first_end = self.first_end.max(end);
+            return Some(());
+        }
+        self.write_at(at, bytes)
+    }
+
+    /// Copies a window to `at`.
+    #[inline]
+    pub(crate) fn copy_to(&mut self, at: usize, from: Window<'_>) -> Option<()> {
+        let place = self.space.part(at, from.len())?;
+        if at >= FIRST_BYTES {
+            place.copy_from(from);
+            return Some(());
+        }
+        let here = from.len().min(FIRST_BYTES - at);
+        from.part(0, here)?.read(0, &mut self.first.0[at..at + here])?;
+        self.first_end = self.first_end.max(at + here);
+        if here < from.len() {
+            place.part(here, from.len() - here)?.copy_from(from.part(here, from.len() - here)?);
+        }
+        Some(())
+    }
+
+    /// Copies `bytes` bytes of a block, from its byte `from` on, to `at`, and converts them.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn convert_to(
+        &mut self,
+        at: usize,
+        block: &Block<'_>,
+        from: usize,
+        bytes: usize,
+    ) -> Option<()> {
+        let place = self.space.part(at, bytes)?;
+        let here = bytes.min(FIRST_BYTES.saturating_sub(at));
+        if here > 0 {
+            let first = Space::of_mut(&mut self.first.0[at..at + here]);
+            block.copy_to(from, first, CopyMethod::Short);
+            self.first_end = self.first_end.max(at + here);
+        }
+        block.copy_to(from + here, place.part(here, bytes - here)?, CopyMethod::Cached);
+        Some(())
+    }
+
+    /// Writes `bytes` zeros at `at`.
+    #[inline]
+    pub(crate) fn zero_at(&mut self, at: usize, bytes: usize) -> Option<()> {
+        if bytes == 0 {
+            return Some(());
+        }
+        if at >= FIRST_BYTES {
+            return self.space.zero(at, bytes);
+        }
+        let place = self.space.part(at, bytes)?;
+        let here = bytes.min(FIRST_BYTES - at);
+        // First bytes that were not written are already zero.
+        if at < self.first_end {
+            self.first.0[at..at + here].fill(0);
+        }
+        self.first_end = self.first_end.max(at + here);
+        if here == bytes { Some(()) } else { place.zero(here, bytes - here) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes are the same whether they cross the border of the first bytes or not.
+    #[test]
+    fn collected_bytes_equal_those_written_in_place() {
+        let bytes: Vec<u8> = (1..=40).collect();
+        for at in 0..48 {
+            for length in 0..=40 {
+                let (mut plain, mut collected) = ([0u8; 96], [0u8; 96]);
+                plain[at..at + length].copy_from_slice(&bytes[..length]);
+                for how in 0..2 {
+                    collected.fill(0);
+                    let mut head = Head::new(Space::of_mut(&mut collected));
+                    let block = Window::from(&bytes[..length]);
+                    let written = if how == 0 {
+                        head.write_at(at, &bytes[..length])
+                    } else {
+                        head.copy_to(at, block)
+                    };
+                    written.unwrap();
+                    head.flush();
+                    assert_eq!(plain, collected, "{length} bytes at {at}, {how}");
+                }
+                let mut head = Head::new(Space::of_mut(&mut collected));
+                head.write_at(at, &bytes[..length]).unwrap();
+                head.zero_at(at, length).unwrap();
+                head.flush();
+                assert_eq!(collected, [0; 96]);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_is_written_outside() {
+        let mut memory = [0u8; 40];
+        let mut head = Head::new(Space::of_mut(&mut memory));
+        assert!(head.write_at(30, &[1; 11]).is_none());
+        assert!(head.write_at(41, &[]).is_none());
+        assert!(head.write_plain_at(36, &1u64).is_none());
+        assert!(head.copy_to(39, Window::from(&[1u8; 2][..])).is_none());
+        assert!(head.zero_at(20, 21).is_none());
+        // The first bytes are written in words, but not beyond the end of a shorter space.
+        let mut memory = [0xaa; 40];
+        let mut head = Head::new(Space::of_mut(&mut memory).part(0, 30).unwrap());
+        head.write_at(0, &[1; 29]).unwrap();
+        head.flush();
+        assert_eq!((memory[28], &memory[30..]), (1, &[0xaa; 10][..]));
+        let mut short = [0u8; 8];
+        let mut head = Head::new(Space::of_mut(&mut short));
+        assert!(head.write_plain_at(4, &1u64).is_none());
+        head.write_plain_at(4, &7u32).unwrap();
+        head.flush();
+        assert_eq!(short[4], 7);
     }
 }

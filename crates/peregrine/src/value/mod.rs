@@ -15,7 +15,6 @@ mod primitive;
 mod reader;
 mod relayed;
 mod representation;
-mod staged;
 mod structured;
 mod swap;
 mod window;
@@ -25,19 +24,18 @@ pub use arriving::{Arrives, Arriving};
 pub use buffer::{Full, Lent, Out, OutBlock};
 pub use departing::{Departing, Departs};
 pub use dynamic::Dynamic;
+pub(crate) use head::FIRST_BYTES;
 pub use head::Head;
 pub(crate) use plain::bytes_of_blocks;
 pub use plain::{Plain, bytes_of, bytes_of_mut, common_unit, plain_mut, plain_slice};
 pub use reader::{Invalid, Reader};
 pub use representation::{ByteOrder, Native, Representation, Swapped};
-pub(crate) use staged::FIRST_BYTES;
-pub use staged::Staged;
-pub(crate) use swap::How;
-pub use swap::{Block, Piece, Swap};
-pub use window::{Space, Window};
+pub(crate) use swap::CopyMethod;
+pub use swap::{Block, Swap};
 pub use writer::{Overflow, Writer};
 
 use crate::interface::Type;
+pub use crate::sys::{Space, Window};
 
 /// Buffers and heads begin at multiples of this many bytes; no plain type may need more.
 pub const ALIGN: usize = 16;

@@ -162,7 +162,7 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     #[inline]
     fn swap(bytes: &mut [u8]) {
         if let Some(swap) = Swap::of::<T>() {
-            swap.turn(bytes);
+            swap.in_place(bytes);
         }
     }
 }

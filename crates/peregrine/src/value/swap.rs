@@ -1,60 +1,61 @@
-//! `Swap`, `Block`, `Piece`: plain data that is turned to the other byte order while it is copied.
+//! `Swap`, `Block`: plain data that is converted to the other byte order while it is copied.
 //!
-//! Conversion is no pass of its own. Where the processor can, bytes are put in order between being
-//! fetched and being written (`window.rs`); elsewhere, and where values must be looked at, they are
-//! fetched into a private chunk that stays in the first cache, turned there, and written from there.
+//! Conversion is part of the copy. If the processor can, bytes are reordered in registers between load
+//! and store (`sys/copy.rs`). Otherwise, and if values must be checked, they are fetched into a private
+//! buffer that stays in the first-level cache, converted there, and written from there.
 
 use core::marker::PhantomData;
 
 use super::plain::{swap_2, swap_4, swap_8, swap_16};
-use super::window::{Chunk, Masks};
+use super::window::BounceBuffer;
 use super::{Plain, Space, Window};
+use crate::sys::{LANE_BYTES, Shuffles};
 
-/// How plain values of a type are turned to the other byte order; the type itself is not known any more.
+/// How plain values of a type are converted to the other byte order, without the type itself.
 #[derive(Debug)]
 pub struct Swap {
-    /// Bytes that are turned on their own: of a number, or of a value of different numbers.
+    /// Bytes that are converted as a unit: a number, or a value that consists of different numbers.
     unit: usize,
-    /// Turns a whole number of them in place.
+    /// Converts a whole number of units in place.
     all: fn(&mut [u8]),
 }
 
 impl Swap {
-    /// How values of `T` are turned; `None` if they look the same in both orders.
+    /// Returns how values of `T` are converted, or `None` if they are the same in both byte orders.
     #[inline]
     pub const fn of<T: Plain>() -> Option<&'static Self> {
         Of::<T>::SWAP
     }
 
-    /// Bytes that are turned on their own: a block has a whole number of them.
+    /// Returns the bytes of a unit. A block has a whole number of units.
     #[inline]
     pub(super) const fn unit_bytes(&self) -> usize {
         self.unit
     }
 
-    /// Turns whole units in place.
-    pub(super) fn turn(&self, bytes: &mut [u8]) {
+    /// Converts whole units in place.
+    pub(super) fn in_place(&self, bytes: &mut [u8]) {
         let mut done = 0;
-        if let Some(masks) = self.masks(bytes.len()) {
-            // As often as the masks are whole units.
-            let whole = bytes.len() - bytes.len() % masks.bytes();
+        if let Some(shuffles) = self.shuffles(bytes.len()) {
+            // The shuffles cover a whole number of units.
+            let whole = bytes.len() - bytes.len() % shuffles.bytes();
             let space = Space::of_mut(&mut bytes[..whole]);
-            done = space.copy_turned(space.window(), &masks, 0, false);
+            done = space.copy_shuffled(space.window(), &shuffles, 0, false);
         }
         (self.all)(&mut bytes[done..]);
     }
 
-    /// The masks by which lanes are turned, if it is worth it for so many bytes.
-    fn masks(&self, bytes: usize) -> Option<Masks> {
+    /// Returns the shuffles that convert lanes, if there are enough bytes to make them worthwhile.
+    fn shuffles(&self, bytes: usize) -> Option<Shuffles> {
         const WORTH: usize = 512;
-        if bytes < WORTH { None } else { Masks::of(self.unit, self.all) }
+        if bytes < WORTH { None } else { Shuffles::of(self.unit, self.all) }
     }
 }
 
 struct Of<T>(PhantomData<T>);
 
 impl<T: Plain> Of<T> {
-    /// Different numbers, value by value.
+    /// For types that consist of different numbers: value by value.
     const MIXED: Swap = Swap {
         unit: size_of::<T>(),
         all: |bytes| bytes.chunks_exact_mut(size_of::<T>()).for_each(T::swap),
@@ -70,7 +71,7 @@ impl<T: Plain> Of<T> {
     };
 }
 
-/// A block of a call: where its values lie, and how they travel.
+/// A block of a call: the memory of its values, and how they are converted.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
     window: Window<'a>,
@@ -78,49 +79,93 @@ pub struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Whole values that lie in `window`; turned on their way if `swap` says how.
+    /// Makes a block of the values in `window`, which are converted as `swap` says when they are copied.
     #[inline]
     pub const fn new(window: Window<'a>, swap: Option<&'static Swap>) -> Self {
         Self { window, swap }
     }
 
-    /// A block of no bytes.
+    /// Returns a block without values.
     #[inline]
     pub const fn empty() -> Self {
         Self::new(Window::empty(), None)
     }
 
-    /// How many bytes travel.
+    /// Returns the length in bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.window.len()
     }
 
-    /// Whether none do.
+    /// Returns whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.window.is_empty()
     }
 
-    /// Where it lies, if it travels as it lies.
+    /// Returns the memory of the values, if they need no conversion.
     #[inline]
-    pub const fn straight(&self) -> Option<Window<'a>> {
+    pub const fn unconverted(&self) -> Option<Window<'a>> {
         match self.swap {
             None => Some(self.window),
             Some(_) => None,
         }
     }
 
-    /// All of it.
+    /// Copies and converts bytes from byte `at` on until `to` is full. Both borders
+    /// may be inside a value.
+    ///
+    /// # Panics
+    /// Panics if the block has fewer bytes.
     #[inline]
-    pub const fn whole(&self) -> Piece<'a> {
-        Piece { block: *self, at: 0, bytes: self.len() }
+    pub(crate) fn copy_to(&self, at: usize, to: Space<'_>, method: CopyMethod) {
+        let Some(swap) = self.swap else {
+            let from = self.window.range(at, to.len());
+            return match method {
+                CopyMethod::Short => to.copy_from(from),
+                CopyMethod::Cached => to.copy_cached(from),
+                CopyMethod::Streaming => to.copy_streaming(from),
+            };
+        };
+        self.convert_to(at, to, swap, method == CopyMethod::Streaming);
     }
 
-    /// The part of `bytes` bytes that begins at `at`, wherever its values begin and end.
-    #[inline]
-    pub fn part(&self, at: usize, bytes: usize) -> Option<Piece<'a>> {
-        self.whole().part(at, bytes)
+    #[cold]
+    fn convert_to(&self, at: usize, to: Space<'_>, swap: &Swap, streaming: bool) {
+        let mut done = 0;
+        // Shuffles repeat from the start of the block on, so whole lanes are counted from there.
+        let before = at.wrapping_neg() % LANE_BYTES;
+        if let Some(shuffles) = swap.shuffles(to.len()) {
+            let from = self.window.range(at + before, to.len() - before);
+            self.convert_chunks(at, to.range(0, before), swap);
+            let lane = (at + before) / LANE_BYTES;
+            let lanes = to.range(before, from.len());
+            done = before + lanes.copy_shuffled(from, &shuffles, lane, streaming);
+        }
+        self.convert_chunks(at + done, to.range(done, to.len() - done), swap);
+    }
+
+    /// Copies and converts bytes from byte `at` on until `to` is full, through private memory.
+    fn convert_chunks(&self, at: usize, to: Space<'_>, swap: &Swap) {
+        if to.is_empty() {
+            return;
+        }
+        let mut buffer = BounceBuffer::new();
+        let most = BounceBuffer::chunk_bytes(swap.unit);
+        let (start, end) = (at, at + to.len());
+        let mut at = at;
+        while at < end {
+            // Whole units, of which the first and the last may be needed in part.
+            let first = at - at % swap.unit;
+            let stop = end.min(first + most);
+            let bytes = (stop - first).next_multiple_of(swap.unit);
+            let Some(units) = buffer.fetch(self.window, first, bytes) else { return };
+            swap.in_place(units);
+            if to.write(at - start, &units[at - first..stop - first]).is_none() {
+                return;
+            }
+            at = stop;
+        }
     }
 }
 
@@ -131,105 +176,15 @@ impl<'a> From<Window<'a>> for Block<'a> {
     }
 }
 
-/// A part of a block as it travels; it may begin or end in the middle of a value.
-#[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
-    block: Block<'a>,
-    at: usize,
-    bytes: usize,
-}
-
-impl<'a> Piece<'a> {
-    /// How many bytes there are.
-    #[inline]
-    pub const fn len(&self) -> usize {
-        self.bytes
-    }
-
-    /// Whether there is none.
-    #[inline]
-    pub const fn is_empty(&self) -> bool {
-        self.bytes == 0
-    }
-
-    /// The part of `bytes` bytes that begins at `at`.
-    #[inline]
-    pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
-        if at > self.bytes || bytes > self.bytes - at {
-            return None;
-        }
-        Some(Self { at: self.at + at, bytes, ..*self })
-    }
-
-    /// Copies it to `to`, which is as long.
-    #[inline]
-    pub(crate) fn copy_to(&self, to: Space<'_>, how: How) {
-        let Some(swap) = self.block.swap else {
-            let from = self.block.window.part(self.at, self.bytes).unwrap_or(Window::empty());
-            return match how {
-                How::Short => to.copy_from(from),
-                How::Lines => to.copy_lines(from),
-                How::Past => to.copy_past(from),
-            };
-        };
-        self.copy_turned(to, swap, how == How::Past);
-    }
-
-    #[cold]
-    fn copy_turned(&self, to: Space<'_>, swap: &Swap, past: bool) {
-        let mut done = 0;
-        // Lanes begin where their masks do, in the block.
-        let before = self.at.wrapping_neg() % Masks::LANE_BYTES;
-        if let Some(masks) = swap.masks(self.bytes)
-            && let Some(from) = self.block.window.part(self.at + before, self.bytes - before)
-            && let Some(lanes) = to.part(before, from.len())
-        {
-            self.copy_chunks(0, before, to, swap);
-            let lane = (self.at + before) / Masks::LANE_BYTES;
-            done = before + lanes.copy_turned(from, &masks, lane, past);
-        }
-        self.copy_chunks(done, self.bytes, to, swap);
-    }
-
-    /// Copies its bytes from `from` up to `end`, chunk by chunk.
-    fn copy_chunks(&self, from: usize, end: usize, to: Space<'_>, swap: &Swap) {
-        if from == end {
-            return;
-        }
-        let mut chunk = Chunk::new();
-        let most = Chunk::whole(swap.unit);
-        let (mut at, end) = (self.at + from, self.at + end);
-        while at < end {
-            // Whole units, of which those at the borders may be needed in part.
-            let first = at - at % swap.unit;
-            let stop = end.min(first + most);
-            let bytes = (stop - first).next_multiple_of(swap.unit);
-            let Some(turned) = chunk.fetch(self.block.window, first, bytes) else { return };
-            swap.turn(turned);
-            if to.write(at - self.at, &turned[at - first..stop - first]).is_none() {
-                return;
-            }
-            at = stop;
-        }
-    }
-}
-
-/// In which way bytes are copied.
+/// How bytes are copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
-    /// As few are.
+pub(crate) enum CopyMethod {
+    /// With the C library's copy, for few bytes.
     Short,
-    /// See [`Space::copy_lines`].
-    Lines,
-    /// See [`Space::copy_past`].
-    Past,
-}
-
-impl<'a> From<Window<'a>> for Piece<'a> {
-    #[inline]
-    fn from(window: Window<'a>) -> Self {
-        Block::from(window).whole()
-    }
+    /// Through the caches: see [`Space::copy_cached`].
+    Cached,
+    /// Past the caches: see [`Space::copy_streaming`].
+    Streaming,
 }
 
 #[cfg(test)]
@@ -237,28 +192,29 @@ mod tests {
     use super::*;
     use crate::value::bytes_of;
 
-    fn gathered(piece: Piece<'_>) -> Vec<u8> {
-        let mut bytes = vec![0xaa; piece.len()];
-        let how = if piece.len().is_multiple_of(3) { How::Past } else { How::Lines };
-        piece.copy_to(Space::of_mut(&mut bytes), how);
+    fn converted(block: &Block<'_>, at: usize, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0xaa; length];
+        let method =
+            if length.is_multiple_of(3) { CopyMethod::Streaming } else { CopyMethod::Cached };
+        block.copy_to(at, Space::of_mut(&mut bytes), method);
         bytes
     }
 
-    fn pieces_are_parts_of_the_whole<T: Plain>(values: &[T], turned: &[u8]) {
+    fn assert_parts_equal_the_whole<T: Plain>(values: &[T], swapped: &[u8]) {
         let block = Block::new(Window::from(bytes_of(values)), Swap::of::<T>());
-        assert_eq!(gathered(block.whole()), turned);
+        assert_eq!(converted(&block, 0, block.len()), swapped);
         let total = block.len();
         for piece in [1, 3, 7, 24, 1000, 8192, 10_000] {
             let mut bytes = Vec::new();
             for at in (0..total).step_by(piece) {
-                bytes.extend(gathered(block.part(at, piece.min(total - at)).unwrap()));
+                bytes.extend(converted(&block, at, piece.min(total - at)));
             }
-            assert_eq!(bytes, turned, "by {piece}");
+            assert_eq!(bytes, swapped, "by {piece}");
         }
-        assert!(block.part(1, total).is_none() && block.part(total, 0).is_some());
+        assert!(converted(&block, total, 0).is_empty());
     }
 
-    /// Numbers of three sizes: eight bytes, then two of four, in 24 of which four stay as they are.
+    /// 24 bytes: one number of eight bytes, two of four, and eight bytes that are not converted.
     const MIXED: Swap = Swap {
         unit: 24,
         all: |bytes| {
@@ -271,38 +227,38 @@ mod tests {
     };
 
     #[test]
-    fn values_of_different_numbers_are_turned_wherever_a_piece_begins() {
+    fn values_of_different_numbers_are_converted_in_parts_of_any_size() {
         let bytes: Vec<u8> = (0..24 * 200).map(|at| (at % 251) as u8).collect();
-        let mut turned = bytes.clone();
-        (MIXED.all)(&mut turned);
+        let mut swapped = bytes.clone();
+        (MIXED.all)(&mut swapped);
         static STATIC: Swap = MIXED;
         let block = Block::new(Window::from(&bytes[..]), Some(&STATIC));
         for at in [0, 1, 8, 15, 16, 17, 24, 33, 100] {
             for length in [0, 1, 100, 511, 512, 1000, 3000, 4000] {
-                let piece = block.part(at, length).unwrap();
-                assert!(gathered(piece) == turned[at..at + length], "{length} bytes at {at}");
+                let part = converted(&block, at, length);
+                assert!(part == swapped[at..at + length], "{length} bytes at {at}");
             }
         }
         for length in [0, 24, 480, 504, 528, 24 * 200] {
             let mut private = bytes[..length].to_vec();
-            MIXED.turn(&mut private);
-            assert!(private == turned[..length], "{length} bytes");
+            MIXED.in_place(&mut private);
+            assert!(private == swapped[..length], "{length} bytes");
         }
     }
 
     #[test]
-    fn values_are_turned_wherever_a_piece_begins() {
+    fn values_are_converted_in_parts_of_any_size() {
         let bytes: Vec<u8> = (0..=255).collect();
-        pieces_are_parts_of_the_whole(&bytes, &bytes);
+        assert_parts_equal_the_whole(&bytes, &bytes);
         let words: Vec<u16> = (1..9001).collect();
-        let turned: Vec<u8> = words.iter().flat_map(|n| n.swap_bytes().to_ne_bytes()).collect();
-        pieces_are_parts_of_the_whole(&words, &turned);
+        let swapped: Vec<u8> = words.iter().flat_map(|n| n.swap_bytes().to_ne_bytes()).collect();
+        assert_parts_equal_the_whole(&words, &swapped);
         let longs: Vec<[u64; 3]> = (1..2001).map(|n| [n, n << 32, !n]).collect();
-        let turned: Vec<u8> =
+        let swapped: Vec<u8> =
             longs.iter().flatten().flat_map(|n| n.swap_bytes().to_ne_bytes()).collect();
-        pieces_are_parts_of_the_whole(&longs, &turned);
+        assert_parts_equal_the_whole(&longs, &swapped);
         let huge: Vec<u128> = (1..1001).map(|n| n << 64 | 1).collect();
-        let turned: Vec<u8> = huge.iter().flat_map(|n| n.swap_bytes().to_ne_bytes()).collect();
-        pieces_are_parts_of_the_whole(&huge, &turned);
+        let swapped: Vec<u8> = huge.iter().flat_map(|n| n.swap_bytes().to_ne_bytes()).collect();
+        assert_parts_equal_the_whole(&huge, &swapped);
     }
 }

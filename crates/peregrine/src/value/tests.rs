@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::limits;
-use crate::value::swap::How;
+use crate::value::swap::CopyMethod;
 
 fn written<R: Representation>(
     bytes: usize,
@@ -261,22 +261,21 @@ fn byte_orders_have_numbers() {
     assert!(ByteOrder::NATIVE.is_native() && !ByteOrder::NATIVE.other().is_native());
 }
 
-/// Writing past the caches or through them, turned or not, at each size at which another way begins.
+/// Through the caches or past them, converted or not, at each size at which the method changes.
 #[test]
-fn a_piece_is_copied_in_every_way() {
+fn parts_of_a_block_are_copied_by_every_method() {
     let words: Vec<u32> = (0..5000).map(|n| (n << 16) ^ (n * 7)).collect();
     let turned: Vec<u32> = words.iter().map(|word| word.swap_bytes()).collect();
     for swap in [None, Swap::of::<u32>()] {
         let expected = bytes_of(if swap.is_some() { &turned } else { &words });
         let block = Block::new(Window::from(bytes_of(&words)), swap);
-        assert_eq!(block.straight().is_some(), swap.is_none());
-        assert!(!block.is_empty() && !block.whole().is_empty());
-        assert!(block.part(7, 0).unwrap().is_empty());
-        for how in [How::Short, How::Lines, How::Past] {
+        assert_eq!(block.unconverted().is_some(), swap.is_none());
+        assert!(!block.is_empty());
+        for how in [CopyMethod::Short, CopyMethod::Cached, CopyMethod::Streaming] {
             for (at, bytes) in [(0, 0), (0, 20_000), (1, 63), (17, 127), (16, 64), (5, 9001)] {
                 let mut to = vec![0xaa; bytes + 40];
                 let place = Space::of_mut(&mut to).part(20, bytes).unwrap();
-                block.part(at, bytes).unwrap().copy_to(place, how);
+                block.copy_to(at, place, how);
                 assert!(to[20..20 + bytes] == expected[at..at + bytes], "{how:?} {bytes} at {at}");
                 assert!(to[..20].iter().chain(&to[20 + bytes..]).all(|byte| *byte == 0xaa));
             }

@@ -71,7 +71,7 @@ impl<'a, R: Representation> Writer<'a, R> {
     /// Appends one plain value at its natural alignment.
     #[inline(always)]
     pub fn plain<T: Plain>(&mut self, value: &T) -> Result<(), Overflow> {
-        if self.head.gather::<T, R>(value) {
+        if self.head.append_first::<T, R>(value) {
             return Ok(());
         }
         if R::SWAPPED {
@@ -97,7 +97,7 @@ impl<'a, R: Representation> Writer<'a, R> {
         let bytes = bytes_of(values);
         if R::SWAPPED {
             let block = Block::new(Window::from(bytes), Swap::of::<T>());
-            return self.head.piece(align_of::<T>(), block.whole());
+            return self.head.block(align_of::<T>(), &block);
         }
         self.head.bytes(align_of::<T>(), bytes)
     }
@@ -112,7 +112,7 @@ impl<'a, R: Representation> Writer<'a, R> {
     ) -> Result<(), Overflow> {
         match swap {
             None => self.head.bytes(align, bytes),
-            Some(_) => self.head.piece(align, Block::new(Window::from(bytes), swap).whole()),
+            Some(_) => self.head.block(align, &Block::new(Window::from(bytes), swap)),
         }
     }
 

@@ -457,7 +457,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
             let mut fits = extension.is_empty() || parts.push(extension);
             fits &= parts.push(there);
             for block in call.ins.iter().chain(call.lent).filter(|_| !whole) {
-                fits &= parts.push(block.straight().unwrap_or(Window::empty()));
+                fits &= parts.push(block.unconverted().unwrap_or(Window::empty()));
             }
             if !fits {
                 return Err(CallError::too_large());

@@ -1,7 +1,7 @@
 //! Tests of buffers: what is put arrives, and nothing else; files, blocks, borders.
 
 use super::*;
-use crate::value::{Departs, How, Piece};
+use crate::value::{Block, CopyMethod, Departs};
 use std::io::{Seek, SeekFrom};
 use std::sync::Mutex;
 
@@ -262,9 +262,9 @@ fn blocks_of_any_size_are_filled_and_checked() {
 struct Told(Mutex<(Vec<(usize, usize)>, bool)>);
 
 impl Departs for Told {
-    fn write(&self, at: usize, to: Space<'_>, from: Piece<'_>) {
-        from.copy_to(to, How::Short);
-        self.0.lock().unwrap().0.push((at, from.len()));
+    fn write(&self, at: usize, to: Space<'_>, block: &Block<'_>, from: usize) {
+        block.copy_to(from, to, CopyMethod::Short);
+        self.0.lock().unwrap().0.push((at, to.len()));
     }
     fn there(&self, end: usize) {
         self.0.lock().unwrap().0.push((end, 0));

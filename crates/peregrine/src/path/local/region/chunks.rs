@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use super::slots::SLOT_BYTES;
-use crate::value::{Departs, How, Piece, Space};
+use crate::value::{Block, CopyMethod, Departs, Space};
 
 /// Bytes written between two announcements.
 const CHUNK: usize = SLOT_BYTES;
@@ -52,17 +52,17 @@ impl StoreMode {
     }
 
     /// Copies one chunk.
-    fn copy(&self, to: Space<'_>, from: Piece<'_>) {
-        if from.len() < TIMED {
-            return from.copy_to(to, How::Short);
+    fn copy(&self, to: Space<'_>, block: &Block<'_>, from: usize) {
+        if to.len() < TIMED {
+            return block.copy_to(from, to, CopyMethod::Short);
         }
         match self.mode.load(Ordering::Relaxed) {
-            PAST => from.copy_to(to, How::Past),
-            CACHED => from.copy_to(to, How::Lines),
+            PAST => block.copy_to(from, to, CopyMethod::Streaming),
+            CACHED => block.copy_to(from, to, CopyMethod::Cached),
             _ => {
                 let start = Instant::now();
-                from.copy_to(to, How::Lines);
-                self.learn(start.elapsed(), from.len() / LINE);
+                block.copy_to(from, to, CopyMethod::Cached);
+                self.learn(start.elapsed(), to.len() / LINE);
             }
         }
     }
@@ -115,14 +115,12 @@ impl<'a> ChunkWriter<'a> {
 }
 
 impl Departs for ChunkWriter<'_> {
-    fn write(&self, at: usize, to: Space<'_>, from: Piece<'_>) {
-        let chunk = if from.len() < LARGE_CHUNKS_FROM { CHUNK } else { LARGE_CHUNK };
+    fn write(&self, at: usize, to: Space<'_>, block: &Block<'_>, from: usize) {
+        let chunk = if to.len() < LARGE_CHUNKS_FROM { CHUNK } else { LARGE_CHUNK };
         let mut done = 0;
-        while done < from.len() {
-            let bytes = chunk.min(from.len() - done);
-            if let (Some(to), Some(from)) = (to.part(done, bytes), from.part(done, bytes)) {
-                self.mode.copy(to, from);
-            }
+        while done < to.len() {
+            let bytes = chunk.min(to.len() - done);
+            self.mode.copy(to.range(done, bytes), block, from + done);
             done += bytes;
             self.there(at + done);
         }
@@ -181,7 +179,7 @@ mod tests {
         let space = Space::of_mut(&mut memory);
         let put = |at, bytes| {
             let from = Window::from(&source[at..at + bytes]);
-            writer.write(at, space.part(at, bytes).unwrap(), from.into());
+            writer.write(at, space.part(at, bytes).unwrap(), &from.into(), 0);
         };
         put(0, 100);
         assert_eq!(announced(), 0, "less than a chunk is not announced");

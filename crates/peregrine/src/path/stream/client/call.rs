@@ -65,7 +65,7 @@ impl CallPath for StreamPath {
             sending.part(Window::from(&header[..]))?;
             sending.part(there.window())?;
             for block in call.ins.iter().chain(call.lent).filter(|_| straight) {
-                sending.block(block.straight().unwrap_or(Window::empty()))?;
+                sending.block(block.unconverted().unwrap_or(Window::empty()))?;
             }
             sending.block(Window::from(extensions))
         });

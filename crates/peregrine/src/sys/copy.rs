@@ -1,0 +1,447 @@
+//! Copy loops for many bytes: through the caches or past them, and with the bytes of each lane shuffled.
+//!
+//! A processor's string copy, which the C library uses for this size, is made for memory and is slower
+//! at taking lines over from another processor's cache. These loops copy whole lines with vector
+//! registers. A lane is the 16 bytes of one vector register.
+
+#![allow(unsafe_code)]
+
+/// Bytes that one instruction shuffles.
+pub(crate) const LANE_BYTES: usize = 16;
+/// The largest number of lanes after which a shuffle repeats.
+const LANES_MAX: usize = 16;
+
+/// For each byte of a lane, the index in the lane of the byte to move there.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Mask([u8; LANE_BYTES]);
+
+/// The order of bytes in several consecutive lanes, after which it repeats.
+pub(crate) struct Shuffles {
+    masks: [Mask; LANES_MAX],
+    count: usize,
+}
+
+impl Shuffles {
+    /// Returns the number of bytes after which the order repeats.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.count * LANE_BYTES
+    }
+
+    /// Returns the shuffles that do what `reorder` does to every `unit` bytes. Returns `None` if a lane
+    /// would need bytes of another lane, or the processor has no shuffle instruction.
+    pub(crate) fn of(unit: usize, reorder: fn(&mut [u8])) -> Option<Self> {
+        let lanes = unit >> unit.trailing_zeros().min(LANE_BYTES.trailing_zeros());
+        if lanes > LANES_MAX || !can_shuffle() {
+            return None;
+        }
+        // Reordering the indices 0, 1, 2, ... yields where each byte comes from.
+        let mut places: [u8; LANES_MAX * LANE_BYTES] = core::array::from_fn(|place| place as u8);
+        reorder(&mut places[..lanes * LANE_BYTES]);
+        let mut masks = [Mask([0; LANE_BYTES]); LANES_MAX];
+        for (lane, (mask, places)) in
+            masks.iter_mut().zip(places.as_chunks::<LANE_BYTES>().0).enumerate()
+        {
+            let first = (lane * LANE_BYTES) as u8;
+            for (byte, place) in mask.0.iter_mut().zip(places) {
+                *byte = place.wrapping_sub(first);
+            }
+        }
+        let own = |mask: &Mask| mask.0.iter().all(|byte| usize::from(*byte) < LANE_BYTES);
+        masks[..lanes].iter().all(own).then_some(Self { masks, count: lanes })
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use x86_64::{can_shuffle, copy_cached, copy_shuffled, copy_streaming};
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) use portable::{can_shuffle, copy_cached, copy_shuffled, copy_streaming};
+
+/// Copies of whole lines. As with [`fetch`](super::window::fetch), the compiler cannot look through
+/// them, and a byte that a peer writes at the same time is copied with its old or its new value.
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use core::arch::asm;
+    use core::ptr;
+
+    use super::{LANE_BYTES, Shuffles};
+
+    const LINE: usize = 64;
+
+    /// Copies all whole lines with this store instruction. Evaluates to the number of bytes copied.
+    macro_rules! copy_whole {
+        ($store:literal, $from:ident, $to:ident, $bytes:ident) => {{
+            let whole = $bytes & !(LINE - 1);
+            if whole > 0 {
+                // SAFETY: reads and writes `whole` bytes, which the caller guarantees to exist. The
+                // caller also guarantees the alignment that the store needs.
+                unsafe {
+                    asm!(
+                        "2:",
+                        "movdqu {a}, [{from} + {at}]",
+                        "movdqu {b}, [{from} + {at} + 16]",
+                        "movdqu {c}, [{from} + {at} + 32]",
+                        "movdqu {d}, [{from} + {at} + 48]",
+                        concat!($store, " [{to} + {at}], {a}"),
+                        concat!($store, " [{to} + {at} + 16], {b}"),
+                        concat!($store, " [{to} + {at} + 32], {c}"),
+                        concat!($store, " [{to} + {at} + 48], {d}"),
+                        "add {at}, 64",
+                        "cmp {at}, {whole}",
+                        "jb 2b",
+                        from = in(reg) $from,
+                        to = in(reg) $to,
+                        at = inout(reg) 0_usize => _,
+                        whole = in(reg) whole,
+                        a = out(xmm_reg) _,
+                        b = out(xmm_reg) _,
+                        c = out(xmm_reg) _,
+                        d = out(xmm_reg) _,
+                        options(nostack),
+                    );
+                }
+            }
+            whole
+        }};
+    }
+
+    /// Copies the bytes from `done` up to `bytes`.
+    ///
+    /// # Safety
+    /// As for [`copy_cached`].
+    unsafe fn copy_rest(from: *const u8, to: *mut u8, done: usize, bytes: usize) {
+        // SAFETY: `done` is at most `bytes`, which the caller guarantees to exist.
+        let from = unsafe { from.add(done) };
+        // SAFETY: as above.
+        let to = unsafe { to.add(done) };
+        // SAFETY: guaranteed by the caller; the ranges may overlap.
+        unsafe { ptr::copy(from, to, bytes - done) };
+        // SAFETY: empty; see `fetch`.
+        unsafe { asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
+    }
+
+    /// Copies all whole lines, shuffling every lane by the same mask. Evaluates to the number of bytes
+    /// copied.
+    macro_rules! shuffle_lines {
+        ($store:literal, $from:ident, $to:ident, $bytes:ident, $shuffles:ident) => {{
+            let whole = $bytes & !(LINE - 1);
+            if whole > 0 {
+                // SAFETY: reads one mask, and reads and writes `whole` bytes, which the caller guarantees
+                // to exist. The caller also guarantees the alignment that the store needs, and that
+                // the processor has the instruction.
+                unsafe {
+                    asm!(
+                        "movdqa {mask}, [{masks}]",
+                        "2:",
+                        "movdqu {a}, [{from} + {at}]",
+                        "movdqu {b}, [{from} + {at} + 16]",
+                        "movdqu {c}, [{from} + {at} + 32]",
+                        "movdqu {d}, [{from} + {at} + 48]",
+                        "pshufb {a}, {mask}",
+                        "pshufb {b}, {mask}",
+                        "pshufb {c}, {mask}",
+                        "pshufb {d}, {mask}",
+                        concat!($store, " [{to} + {at}], {a}"),
+                        concat!($store, " [{to} + {at} + 16], {b}"),
+                        concat!($store, " [{to} + {at} + 32], {c}"),
+                        concat!($store, " [{to} + {at} + 48], {d}"),
+                        "add {at}, 64",
+                        "cmp {at}, {whole}",
+                        "jb 2b",
+                        from = in(reg) $from,
+                        to = in(reg) $to,
+                        masks = in(reg) $shuffles.masks.as_ptr(),
+                        at = inout(reg) 0_usize => _,
+                        whole = in(reg) whole,
+                        mask = out(xmm_reg) _,
+                        a = out(xmm_reg) _,
+                        b = out(xmm_reg) _,
+                        c = out(xmm_reg) _,
+                        d = out(xmm_reg) _,
+                        options(nostack),
+                    );
+                }
+            }
+            whole
+        }};
+    }
+
+    /// Copies lanes, shuffling each by its mask. `$bytes` is a multiple of [`LANE_BYTES`].
+    macro_rules! shuffle_lanes {
+        ($store:literal, $from:ident, $to:ident, $bytes:ident, $shuffles:ident, $lane:ident) => {
+            if $bytes > 0 {
+                // SAFETY: as in `shuffle_lines`, but reads all masks.
+                unsafe {
+                    asm!(
+                        "2:",
+                        "movdqu {a}, [{from} + {at}]",
+                        "pshufb {a}, [{masks} + {mask}]",
+                        concat!($store, " [{to} + {at}], {a}"),
+                        "add {mask}, 16",
+                        "cmp {mask}, {period}",
+                        "jb 3f",
+                        "xor {mask:e}, {mask:e}",
+                        "3:",
+                        "add {at}, 16",
+                        "cmp {at}, {whole}",
+                        "jb 2b",
+                        from = in(reg) $from,
+                        to = in(reg) $to,
+                        masks = in(reg) $shuffles.masks.as_ptr(),
+                        mask = inout(reg) $lane % $shuffles.count * LANE_BYTES => _,
+                        period = in(reg) $shuffles.count * LANE_BYTES,
+                        at = inout(reg) 0_usize => _,
+                        whole = in(reg) $bytes,
+                        a = out(xmm_reg) _,
+                        options(nostack),
+                    );
+                }
+            }
+        };
+    }
+
+    /// Returns whether the processor has the shuffle instruction, as all have that were made since 2011.
+    pub(in crate::sys) fn can_shuffle() -> bool {
+        std::is_x86_feature_detected!("ssse3")
+    }
+
+    /// Copies bytes with each lane shuffled; the first lane uses the mask number `lane`. If
+    /// `streaming`, writes past the caches.
+    ///
+    /// # Safety
+    /// `bytes` is a multiple of [`LANE_BYTES`]. That many bytes may be read at `from` and written at
+    /// `to`, and the two are the same or do not overlap. (`Shuffles` only exist if the processor has
+    /// the instruction.)
+    #[inline(never)]
+    pub(in crate::sys) unsafe fn copy_shuffled(
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+        shuffles: &Shuffles,
+        lane: usize,
+        streaming: bool,
+    ) {
+        let before = to.align_offset(LINE).min(bytes);
+        if !streaming || !before.is_multiple_of(LANE_BYTES) {
+            // SAFETY: guaranteed by the caller.
+            return unsafe { shuffle_cached(from, to, bytes, shuffles, lane) };
+        }
+        // SAFETY: at most `bytes`.
+        unsafe { shuffle_cached(from, to, before, shuffles, lane) };
+        let lane = lane + before / LANE_BYTES;
+        // SAFETY: as above.
+        let from = unsafe { from.add(before) };
+        // SAFETY: as above. It is aligned to a line.
+        let to = unsafe { to.add(before) };
+        let bytes = bytes - before;
+        if shuffles.count == 1 {
+            let done = shuffle_lines!("movntdq", from, to, bytes, shuffles);
+            // SAFETY: at most `bytes`.
+            let from = unsafe { from.add(done) };
+            // SAFETY: as above.
+            let to = unsafe { to.add(done) };
+            // SAFETY: as above.
+            unsafe { shuffle_cached(from, to, bytes - done, shuffles, lane) };
+        } else {
+            shuffle_lanes!("movntdq", from, to, bytes, shuffles, lane);
+        }
+        // SAFETY: see `copy_streaming`.
+        unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+    }
+
+    /// Copies through the caches, with each lane shuffled.
+    ///
+    /// # Safety
+    /// As for [`copy_shuffled`].
+    unsafe fn shuffle_cached(
+        from: *const u8,
+        to: *mut u8,
+        bytes: usize,
+        shuffles: &Shuffles,
+        lane: usize,
+    ) {
+        let mut done = 0;
+        if shuffles.count == 1 {
+            done = shuffle_lines!("movdqu", from, to, bytes, shuffles);
+        }
+        // SAFETY: at most `bytes`.
+        let from = unsafe { from.add(done) };
+        // SAFETY: as above.
+        let to = unsafe { to.add(done) };
+        let bytes = bytes - done;
+        shuffle_lanes!("movdqu", from, to, bytes, shuffles, lane);
+    }
+
+    /// Copies through the caches.
+    ///
+    /// # Safety
+    /// `bytes` bytes may be read at `from` and written at `to`.
+    #[inline(never)]
+    pub(in crate::sys) unsafe fn copy_cached(from: *const u8, to: *mut u8, bytes: usize) {
+        let done = copy_whole!("movdqu", from, to, bytes);
+        // SAFETY: guaranteed by the caller.
+        unsafe { copy_rest(from, to, done, bytes) };
+    }
+
+    /// Copies past the caches, with streaming stores.
+    ///
+    /// # Safety
+    /// As for [`copy_cached`].
+    #[inline(never)]
+    pub(in crate::sys) unsafe fn copy_streaming(from: *const u8, to: *mut u8, bytes: usize) {
+        let before = to.align_offset(LINE).min(bytes);
+        // SAFETY: at most `bytes`.
+        unsafe { copy_rest(from, to, 0, before) };
+        // SAFETY: as above.
+        let from = unsafe { from.add(before) };
+        // SAFETY: as above. If a whole line follows, it begins here, so it is aligned.
+        let to = unsafe { to.add(before) };
+        let bytes = bytes - before;
+        let done = copy_whole!("movntdq", from, to, bytes);
+        // SAFETY: guaranteed by the caller.
+        unsafe { copy_rest(from, to, done, bytes) };
+        // SAFETY: a fence. It orders the streaming stores before all later stores, such as that of
+        // the word that announces the message. No other instruction orders them.
+        unsafe { asm!("sfence", options(nostack, preserves_flags)) };
+    }
+}
+
+/// The C library's copy, for processors on which nothing faster has been measured.
+#[cfg(not(target_arch = "x86_64"))]
+mod portable {
+    use core::ptr;
+
+    /// Copies bytes.
+    ///
+    /// # Safety
+    /// `bytes` bytes may be read at `from` and written at `to`.
+    pub(in crate::sys) unsafe fn copy_cached(from: *const u8, to: *mut u8, bytes: usize) {
+        // SAFETY: guaranteed by the caller; the ranges may overlap.
+        unsafe { ptr::copy(from, to, bytes) };
+        // SAFETY: empty; see `fetch`.
+        unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
+    }
+
+    /// Copies bytes.
+    ///
+    /// # Safety
+    /// As for [`copy_cached`].
+    pub(in crate::sys) unsafe fn copy_streaming(from: *const u8, to: *mut u8, bytes: usize) {
+        // SAFETY: guaranteed by the caller.
+        unsafe { copy_cached(from, to, bytes) };
+    }
+
+    /// Returns false: loops that the compiler generates reorder bytes here.
+    pub(in crate::sys) const fn can_shuffle() -> bool {
+        false
+    }
+
+    /// Does nothing: no `Shuffles` exist here.
+    ///
+    /// # Safety
+    /// Always safe.
+    pub(in crate::sys) const unsafe fn copy_shuffled(
+        _: *const u8,
+        _: *mut u8,
+        _: usize,
+        _: &super::Shuffles,
+        _: usize,
+        _: bool,
+    ) {
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::{Space, Window};
+
+    #[test]
+    fn copies_write_all_bytes_and_none_outside() {
+        let source: Vec<u8> = (0..=255).cycle().take(400).collect();
+        for start in [0, 1, 15, 16, 31, 63, 64] {
+            for bytes in (0..200).chain([256, 300]) {
+                for streaming in [false, true] {
+                    let mut memory = vec![0xaa; 500];
+                    let to = Space::of_mut(&mut memory).part(start, bytes).unwrap();
+                    let from = Window::from(&source[start / 2..start / 2 + bytes]);
+                    if streaming {
+                        to.copy_streaming(from)
+                    } else {
+                        to.copy_cached(from)
+                    }
+                    let copied = &memory[start..start + bytes];
+                    assert_eq!(copied, &source[start / 2..start / 2 + bytes]);
+                    let outside = memory[..start].iter().chain(&memory[start + bytes..]);
+                    assert!(outside.copied().all(|byte| byte == 0xaa), "{bytes} at {start}");
+                }
+            }
+        }
+        // Not more bytes are copied than there is room for.
+        let mut memory = [0; 70];
+        Space::of_mut(&mut memory).copy_streaming(Window::from(&source[..]));
+        assert_eq!(memory, source[..70]);
+    }
+
+    /// Shuffled lanes equal reordered bytes, at any address and with any first lane; also in place.
+    #[test]
+    fn shuffled_lanes_equal_reordered_bytes() {
+        let each =
+            |bytes: &mut [u8]| bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|n| n.reverse());
+        // 24 bytes: one number of eight bytes, two of four, and the rest is not reordered.
+        let mixed = |bytes: &mut [u8]| {
+            for value in bytes.as_chunks_mut::<24>().0 {
+                value[..8].reverse();
+                value[12..16].reverse();
+                value[20..].reverse();
+            }
+        };
+        let source: Vec<u8> = (0..=255).cycle().take(1536).collect();
+        // The largest number of lanes, each with another order.
+        let long = |bytes: &mut [u8]| {
+            for value in bytes.as_chunks_mut::<256>().0 {
+                for (n, lane) in value.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+                    lane.rotate_left(n);
+                }
+            }
+        };
+        for (unit, reorder, lanes) in
+            [(4, each as fn(&mut [u8]), 1), (24, mixed, 3), (256, long, 16)]
+        {
+            let Some(shuffles) = Shuffles::of(unit, reorder) else {
+                assert!(!can_shuffle(), "units of {unit} bytes");
+                continue;
+            };
+            assert_eq!(shuffles.bytes(), 16 * lanes);
+            let mut reordered = source.clone();
+            reorder(&mut reordered);
+            for (lane, start) in
+                [(0, 0), (0, 16), (0, 32), (1, 48), (4, 16), (4, 32), (2, 7), (5, 64)]
+            {
+                for bytes in [0, 15, 16, 48, 64, 200, 700, 1000] {
+                    for streaming in [false, true] {
+                        let mut memory = vec![0xaa; 1200];
+                        let to = Space::of_mut(&mut memory).part(start, bytes).unwrap();
+                        let from = Window::from(&source[16 * lane..16 * lane + bytes]);
+                        let done = to.copy_shuffled(from, &shuffles, lane, streaming);
+                        assert_eq!(done, bytes / 16 * 16);
+                        let expected = &reordered[16 * lane..16 * lane + done];
+                        assert!(&memory[start..start + done] == expected, "{unit} {lane} {bytes}");
+                        let outside = memory[..start].iter().chain(&memory[start + done..]);
+                        assert!(outside.copied().all(|byte| byte == 0xaa));
+                    }
+                }
+            }
+            let mut memory = source[..960].to_vec();
+            let space = Space::of_mut(&mut memory);
+            space.copy_shuffled(space.window(), &shuffles, 0, false);
+            assert_eq!(memory, reordered[..960]);
+        }
+        // A number that spans two lanes, and an order with too long a period.
+        assert!(Shuffles::of(12, |bytes| bytes.chunks_mut(12).for_each(<[u8]>::reverse)).is_none());
+        assert!(Shuffles::of(17 * 16 + 1, each).is_none());
+        // A lane that needs the first byte of the next lane.
+        assert!(Shuffles::of(32, |bytes| bytes[0] = bytes[16]).is_none());
+    }
+}

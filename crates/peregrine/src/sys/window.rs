@@ -1,0 +1,350 @@
+//! `Window` and `Space`: memory that a peer may write, with accessors that only copy.
+//!
+//! No reference to such memory ever exists: a `&T` promises that nothing writes to it, and a peer
+//! keeps no promises. A window fetches each byte at most once, into private memory, and only the
+//! private copy is examined. (This is LRPC's argument copy E. Peregrine remaps pages instead, which
+//! costs a hundred times a packet's copy on machines of today.)
+
+#![allow(unsafe_code)]
+
+use core::marker::PhantomData;
+use core::ptr;
+
+use super::copy::{self, LANE_BYTES, Shuffles};
+
+/// A range of memory that may be shared with a peer. Lengths and offsets are in bytes.
+///
+/// Accessors return `None` for a range that is not inside, except [`range`](Self::range), which panics.
+///
+/// The copies are not atomic, so a window cannot be sent to another thread:
+///
+/// ```compile_fail
+/// let mut bytes = [0; 64];
+/// let space = peregrine::value::Space::of_mut(&mut bytes);
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || space.write(0, &[1; 64]));
+///     space.window().read(0, &mut [0; 64]);
+/// });
+/// ```
+///
+/// It has the layout of the kernel's `iovec`, so a list of windows is a list of those.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct Window<'a> {
+    base: *mut u8,
+    bytes: usize,
+    memory: PhantomData<&'a ()>,
+}
+
+impl<'a> Window<'a> {
+    /// Returns an empty window.
+    #[inline]
+    pub const fn empty() -> Self {
+        Self { base: ptr::dangling_mut::<u128>().cast(), bytes: 0, memory: PhantomData }
+    }
+
+    /// Returns a window on private memory.
+    #[inline]
+    pub const fn of(memory: &'a [u8]) -> Self {
+        Self { base: memory.as_ptr().cast_mut(), bytes: memory.len(), memory: PhantomData }
+    }
+
+    /// Returns the number of bytes.
+    #[inline]
+    pub const fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns whether the length is 0.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Returns the part of `bytes` bytes that begins at `at`, or `None` if it is not inside.
+    #[inline]
+    pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
+        if at > self.bytes || bytes > self.bytes - at {
+            return None;
+        }
+        // SAFETY: `at` is at most the length, so the sum is inside or one past the end.
+        let base = unsafe { self.base.add(at) };
+        Some(Self { base, bytes, memory: PhantomData })
+    }
+
+    /// Returns the part of `bytes` bytes that begins at `at`, for ranges that are known to be inside.
+    ///
+    /// # Panics
+    /// Panics if the range is not inside. A range that a peer names must be checked before.
+    #[inline]
+    #[track_caller]
+    pub fn range(&self, at: usize, bytes: usize) -> Self {
+        match self.part(at, bytes) {
+            Some(part) => part,
+            None => out_of_range(at, bytes, self.bytes),
+        }
+    }
+
+    /// Copies bytes from `at` on until `private` is full. Each byte is fetched once.
+    #[inline]
+    pub fn read(&self, at: usize, private: &mut [u8]) -> Option<()> {
+        let part = self.part(at, private.len())?;
+        // SAFETY: `part` has private.len() bytes. Private memory never overlaps shared memory.
+        unsafe { fetch(part.base, private.as_mut_ptr(), private.len()) };
+        Some(())
+    }
+
+    /// Returns the address of the first byte, for the kernel to read. Rust code must not dereference it.
+    #[inline]
+    pub const fn as_ptr(&self) -> *const u8 {
+        self.base
+    }
+}
+
+/// A window through which the memory may also be written.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Space<'a>(Window<'a>);
+
+impl<'a> Space<'a> {
+    /// Makes a space of the `bytes` bytes at `base`.
+    ///
+    /// # Safety
+    /// During all of `'a`, the memory must stay mapped for reading and writing, and no Rust reference
+    /// to it may exist.
+    #[inline]
+    pub const unsafe fn new(base: *mut u8, bytes: usize) -> Self {
+        Self(Window { base, bytes, memory: PhantomData })
+    }
+
+    /// Makes a space of private memory, for paths that share none.
+    #[inline]
+    pub const fn of_mut(memory: &'a mut [u8]) -> Self {
+        Self(Window { base: memory.as_mut_ptr(), bytes: memory.len(), memory: PhantomData })
+    }
+
+    /// Prefetches the first line for writing, so that it moves over from the other processor's cache
+    /// while the caller still computes what to write.
+    #[inline(always)]
+    pub fn prefetch_write(&self) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a hint, which changes no memory and faults at no address.
+        unsafe {
+            core::arch::asm!("prefetchw [{0}]", in(reg) self.0.base, options(nostack, preserves_flags, readonly));
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: as above.
+        unsafe {
+            core::arch::asm!("prfm pstl1keep, [{0}]", in(reg) self.0.base, options(nostack, preserves_flags, readonly));
+        }
+    }
+
+    /// Prefetches for writing all lines but the first, which the peer may be polling, up to as many as
+    /// a processor can have outstanding. The lines then move over together rather than one by one.
+    #[inline]
+    pub fn prefetch_write_all(&self) {
+        const LINE: usize = 64;
+        const LINES: usize = 32;
+        let mut at = LINE;
+        while at < self.0.bytes + LINE && at < LINES * LINE {
+            let line = self.0.base.wrapping_add(at.min(self.0.bytes.saturating_sub(1)));
+            Self(Window { base: line, bytes: 0, memory: PhantomData }).prefetch_write();
+            at += LINE;
+        }
+    }
+
+    /// Returns an empty space.
+    #[inline]
+    pub const fn none() -> Self {
+        Self(Window::empty())
+    }
+
+    /// Returns the same memory for reading.
+    #[inline]
+    pub const fn window(&self) -> Window<'a> {
+        self.0
+    }
+
+    /// Returns the part of `bytes` bytes that begins at `at`, or `None` if it is not inside.
+    #[inline]
+    pub fn part(&self, at: usize, bytes: usize) -> Option<Self> {
+        self.0.part(at, bytes).map(Self)
+    }
+
+    /// Returns the part of `bytes` bytes that begins at `at`, for ranges that are known to be inside.
+    ///
+    /// # Panics
+    /// Panics if the range is not inside, as [`Window::range`] does.
+    #[inline]
+    #[track_caller]
+    pub fn range(&self, at: usize, bytes: usize) -> Self {
+        Self(self.0.range(at, bytes))
+    }
+
+    /// Copies `private` to the space at `at`. Returns `None`, and writes nothing, if there is no room.
+    #[inline]
+    pub fn write(&self, at: usize, private: &[u8]) -> Option<()> {
+        let part = self.part(at, private.len())?;
+        // SAFETY: `part` has private.len() bytes. Private memory never overlaps shared memory.
+        unsafe { ptr::copy_nonoverlapping(private.as_ptr(), part.as_mut_ptr(), private.len()) };
+        Some(())
+    }
+
+    /// Copies `from`, as far as there is room, to the start of this space.
+    #[inline]
+    pub(crate) fn copy_from(&self, from: Window<'_>) {
+        let bytes = from.bytes.min(self.0.bytes);
+        // SAFETY: both have that many bytes. They may overlap.
+        unsafe { ptr::copy(from.base, self.0.base, bytes) };
+    }
+
+    /// Copies as [`Space::copy_from`] does, but faster for many bytes that another processor has just
+    /// written or will read next. The C library's copy of this size is a string instruction, which is
+    /// made for memory and slower at taking lines over from another cache.
+    #[inline]
+    pub(crate) fn copy_cached(&self, from: Window<'_>) {
+        let bytes = from.bytes.min(self.0.bytes);
+        // SAFETY: both have that many bytes.
+        unsafe { copy::copy_cached(from.base, self.0.base, bytes) };
+    }
+
+    /// Copies as [`Space::copy_cached`] does, but past the caches: lines in another processor's cache
+    /// need not move here before they are written.
+    #[inline]
+    pub(crate) fn copy_streaming(&self, from: Window<'_>) {
+        let bytes = from.bytes.min(self.0.bytes);
+        // SAFETY: both have that many bytes.
+        unsafe { copy::copy_streaming(from.base, self.0.base, bytes) };
+    }
+
+    /// Copies whole lanes with their bytes shuffled, through the caches or, if `streaming`, past them.
+    /// The first lane has the number `lane` in the order. Returns the number of bytes copied, which
+    /// leaves out an incomplete lane at the end.
+    #[inline]
+    pub(crate) fn copy_shuffled(
+        &self,
+        from: Window<'_>,
+        shuffles: &Shuffles,
+        lane: usize,
+        streaming: bool,
+    ) -> usize {
+        let bytes = from.bytes.min(self.0.bytes) & !(LANE_BYTES - 1);
+        // SAFETY: both have that many bytes, a multiple of LANE_BYTES.
+        unsafe { copy::copy_shuffled(from.base, self.0.base, bytes, shuffles, lane, streaming) };
+        bytes
+    }
+
+    /// Writes the first `bytes` bytes of `line`, as far as there is room, and up to three more.
+    ///
+    /// It copies word by word, because most values are words: a wider load of words that were just
+    /// stored would wait until all of them have left the store buffer.
+    #[inline]
+    pub(crate) fn write_words<const N: usize>(&self, line: &[u8; N], bytes: usize) {
+        const { assert!(N.is_multiple_of(4)) };
+        if self.0.bytes < N {
+            let bytes = bytes.min(self.0.bytes).min(N);
+            let _ = self.write(0, &line[..bytes]);
+            return;
+        }
+        let (to, from) = (self.0.base.cast::<u32>(), line.as_ptr().cast::<u32>());
+        for word in 0..bytes.div_ceil(4).min(N / 4) {
+            // SAFETY: word < N / 4, and `line` has N bytes.
+            let from = unsafe { from.add(word) };
+            // SAFETY: word < N / 4, and the space has at least N bytes.
+            let to = unsafe { to.add(word) };
+            // SAFETY: four bytes of `line`, at any alignment.
+            let value = unsafe { from.read_unaligned() };
+            // SAFETY: four bytes of the space.
+            unsafe { to.write_unaligned(value) };
+        }
+    }
+
+    /// Writes `bytes` zeros from `at` on. Returns `None`, and writes nothing, if there is no room.
+    #[inline]
+    pub fn zero(&self, at: usize, bytes: usize) -> Option<()> {
+        let part = self.part(at, bytes)?;
+        // SAFETY: `part` has `bytes` bytes.
+        unsafe { ptr::write_bytes(part.as_mut_ptr(), 0, bytes) };
+        Some(())
+    }
+
+    /// Returns the address of the first byte, for the kernel to write. Rust code must not dereference it.
+    #[inline]
+    pub const fn as_mut_ptr(&self) -> *mut u8 {
+        self.0.base
+    }
+}
+
+impl<'a> core::ops::Deref for Space<'a> {
+    type Target = Window<'a>;
+    #[inline]
+    fn deref(&self) -> &Window<'a> {
+        &self.0
+    }
+}
+
+impl core::fmt::Debug for Space<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Space({} bytes)", self.0.bytes)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Window<'a> {
+    #[inline]
+    fn from(memory: &'a [u8]) -> Self {
+        Self { base: memory.as_ptr().cast_mut(), bytes: memory.len(), memory: PhantomData }
+    }
+}
+
+impl core::fmt::Debug for Window<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Window({} bytes)", self.bytes)
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn out_of_range(at: usize, bytes: usize, len: usize) -> ! {
+    panic!("{bytes} bytes at {at} of {len}")
+}
+
+/// Copies `bytes` bytes from shared to private memory so that the compiler can neither read the
+/// source again later nor look through the copy.
+///
+/// # Safety
+/// As for [`ptr::copy_nonoverlapping`], except that a peer may write `from` at the same time.
+#[inline(always)]
+pub(crate) unsafe fn fetch(from: *const u8, to: *mut u8, bytes: usize) {
+    // SAFETY: guaranteed by the caller. If a peer writes at the same time, the copied bytes may have
+    // any value, which every reader of the copy allows for. The barrier below keeps the compiler from
+    // assuming that source and copy are still equal.
+    unsafe { ptr::copy_nonoverlapping(from, to, bytes) };
+    // SAFETY: empty. It only makes the compiler assume that the copy may have changed.
+    unsafe { core::arch::asm!("/* {0} */", in(reg) to, options(nostack, preserves_flags)) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accesses_outside_are_refused() {
+        let mut memory = [7u8; 8];
+        let window = Space::of_mut(&mut memory);
+        assert!(window.part(8, 0).is_some());
+        assert!(window.part(8, 1).is_none());
+        assert!(window.part(9, 0).is_none());
+        assert!(window.part(1, usize::MAX).is_none());
+        assert!(window.read(1, &mut [0; 8]).is_none());
+        assert!(window.write(7, &[1, 2]).is_none());
+        assert!(window.zero(0, 9).is_none());
+        assert_eq!(window.range(4, 4).len(), 4);
+    }
+
+    #[test]
+    #[should_panic(expected = "9 bytes at 0 of 8")]
+    fn range_outside_panics() {
+        Window::from(&[0; 8][..]).range(0, 9);
+    }
+}
