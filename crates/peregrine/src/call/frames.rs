@@ -233,7 +233,7 @@ impl<'a> Taken<'a> {
     fn part(&self, at: usize) -> Space<'a> {
         let start = self.frames.turns.start(self.index) + at;
         let space = self.frames.memory.space();
-        space.part(start, self.frames.layout.bytes).unwrap_or(Space::none())
+        space.range(start, self.frames.layout.bytes)
     }
 
     /// Does something with the place where the message of the call goes.

@@ -318,8 +318,12 @@ impl Call<'_, '_, '_> {
         for out in self.outs.iter_mut() {
             let end = at + out.capacity();
             if there <= end {
+                // The peer says how much has come: what makes no sense is ignored.
                 let come = there.checked_sub(at).and_then(|bytes| space.part(place + at, bytes));
-                return out.fill_early(come.unwrap_or(Window::empty()));
+                if let Some(come) = come {
+                    out.fill_early(come);
+                }
+                return;
             }
             at = align_up(end);
         }

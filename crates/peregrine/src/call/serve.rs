@@ -226,7 +226,7 @@ impl From<Refusal> for Undone {
 /// Copies a message that is still being written, each piece as it comes.
 #[cold]
 fn follow(space: Window<'_>, message: &mut [u8], arrives: &dyn Arrives) -> Result<(), Undone> {
-    let part = space.part(0, message.len()).unwrap_or(Window::empty());
+    let part = space.part(0, message.len()).ok_or(Undone::NotWhole)?;
     Arriving::new(part, 0, Some(arrives)).read(message).map_err(|_| Undone::NotWhole)
 }
 

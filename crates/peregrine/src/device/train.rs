@@ -179,8 +179,7 @@ pub(super) fn cut(
         let mut at = 0;
         while at < part.len() {
             let more = (part.len() - at).min(segment - bytes);
-            *pieces.get_mut(count).ok_or(io::ErrorKind::InvalidInput)? =
-                part.part(at, more).unwrap_or(Window::empty());
+            *pieces.get_mut(count).ok_or(io::ErrorKind::InvalidInput)? = part.range(at, more);
             (count, bytes, at) = (count + 1, bytes + more, at + more);
             if bytes == segment {
                 packet(&pieces[..count])?;

@@ -453,7 +453,7 @@ fn take<I: Inbox>(
             continue;
         };
         let bytes = frame.window().len() - LINK_BYTES;
-        let packet = frame.part(LINK_BYTES, bytes).unwrap_or(Space::none());
+        let packet = frame.range(LINK_BYTES, bytes);
         break (sender, bytes, pen.put(packet.window()));
     };
     inbox.pass();
@@ -466,7 +466,7 @@ fn take<I: Inbox>(
             if is_ours(frame, Some(sender)).is_none() || !fits {
                 break;
             }
-            let packet = frame.part(LINK_BYTES, more).unwrap_or(Space::none());
+            let packet = frame.range(LINK_BYTES, more);
             arrival.bytes += pen.put(packet.window());
             inbox.pass();
             if more < bytes {

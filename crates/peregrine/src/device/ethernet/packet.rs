@@ -72,7 +72,7 @@ impl Tap {
         let mut outbox = self.outbox.lock();
         let frame = Space::of_mut(&mut outbox[..SLOT as usize]);
         let bytes = put(frame, header, parts)?;
-        self.socket.send(frame.part(0, bytes).unwrap_or(Space::none()).window())
+        self.socket.send(frame.range(0, bytes).window())
     }
 
     /// Sends frames whose packets are `segment` bytes each, but for the last.
@@ -90,9 +90,9 @@ impl Tap {
                 self.socket.send_all(&frames)?;
                 count = 0;
             }
-            let slot = all.part(count * SLOT as usize, SLOT as usize).unwrap_or(Space::none());
+            let slot = all.range(count * SLOT as usize, SLOT as usize);
             let bytes = put(slot, header, packet)?;
-            frames[count] = slot.part(0, bytes).unwrap_or(Space::none()).window();
+            frames[count] = slot.range(0, bytes).window();
             count += 1;
             Ok(())
         })?;

@@ -181,7 +181,7 @@ impl Pool {
     /// What arrived.
     #[inline]
     pub(super) fn arrived(&self, at: u64, bytes: u32) -> Space<'_> {
-        self.umem.space().part(at as usize, bytes as usize).unwrap_or(Space::none())
+        self.umem.space().range(at as usize, bytes as usize)
     }
 }
 

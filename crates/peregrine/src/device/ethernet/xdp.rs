@@ -270,8 +270,7 @@ impl Outbox {
             return Ok(false);
         };
         let _ = frame.write(0, header);
-        let rest =
-            [frame.part(LINK_BYTES, frame.window().len() - LINK_BYTES).unwrap_or(Space::none())];
+        let rest = [frame.range(LINK_BYTES, frame.window().len() - LINK_BYTES)];
         let mut pen = Pen { into: &rest, space: 0, at: 0 };
         let mut bytes = LINK_BYTES;
         for part in parts {

@@ -387,7 +387,7 @@ impl Association {
         let layout = self.frames.layout();
         let start = layout.stride * index as usize + at - HEADER_BYTES;
         let space = self.frames.memory().space();
-        space.part(start, HEADER_BYTES + layout.bytes).unwrap_or(Space::none())
+        space.range(start, HEADER_BYTES + layout.bytes)
     }
 
     /// The same of the reply.

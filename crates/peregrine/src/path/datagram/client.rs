@@ -27,7 +27,7 @@ use crate::protocol::exchange::message::{PIECE_MIN, Shape};
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
-use crate::value::{Space, Window};
+use crate::value::Window;
 
 /// A server that is known to be there answers within this, or within four round trips if that is longer.
 /// Beyond it there may be another way to it.
@@ -449,7 +449,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         }
         call.head.flush();
         let there = if whole { layout.total } else { layout.head };
-        let there = call.frame.call_space().part(0, there).unwrap_or(Space::none()).window();
+        let there = call.frame.call_space().range(0, there).window();
         let message = if whole && extension.is_empty() {
             Message::Whole(there)
         } else {
@@ -457,7 +457,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
             let mut fits = extension.is_empty() || parts.push(extension);
             fits &= parts.push(there);
             for block in call.ins.iter().chain(call.lent).filter(|_| !whole) {
-                fits &= parts.push(block.unconverted().unwrap_or(Window::empty()));
+                fits &= parts.push(block.unconverted().expect("no block is converted"));
             }
             if !fits {
                 return Err(CallError::too_large());

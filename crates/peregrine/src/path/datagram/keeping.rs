@@ -223,7 +223,7 @@ impl Frame {
     /// Where the result is put.
     #[inline]
     pub(super) fn reply(&self, bytes: usize) -> Space<'_> {
-        self.memory.space().part(HEADER_BYTES, bytes).unwrap_or(Space::none())
+        self.memory.space().range(HEADER_BYTES, bytes)
     }
 
     /// So many bytes of the result's place were written, at most.

@@ -158,9 +158,9 @@ pub(super) fn send(
         && let Some(header) = out.first_chunk_mut::<HEADER_BYTES>()
     {
         // Header and message lie behind each other.
-        let whole = half.part(0, HEADER_BYTES + total as usize).unwrap_or(Space::none());
+        let whole = half.range(0, HEADER_BYTES + total as usize);
         if lane.checked {
-            let payload = half.part(HEADER_BYTES, total as usize).unwrap_or(Space::none());
+            let payload = half.range(HEADER_BYTES, total as usize);
             checks::seal(header, &[payload.window()]);
         }
         let _ = whole.write(0, header);
@@ -356,7 +356,7 @@ impl Receiving<'_> {
                 &*bitmap
             }
             None if lane.checked => {
-                let piece = place.part(from, payload).unwrap_or(Space::none());
+                let piece = place.range(from, payload);
                 if !checks::holds(header, piece.window()) {
                     return false;
                 }

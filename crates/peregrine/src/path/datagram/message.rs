@@ -48,21 +48,21 @@ impl<'a> Message<'a> {
     pub(super) fn range(&self, range: Range<u32>, out: &mut [Window<'a>; WINDOWS_MAX]) -> usize {
         let (mut at, end) = (range.start as usize, range.end as usize);
         let mut count = 0;
-        let mut add = |window: Option<Window<'a>>| {
-            out[count] = window.unwrap_or(Window::empty());
+        let mut add = |window: Window<'a>| {
+            out[count] = window;
             count += 1;
         };
         match self {
-            Self::Whole(whole) => add(whole.part(at, end - at)),
+            Self::Whole(whole) => add(whole.range(at, end - at)),
             Self::Parts(Parts { parts, count, .. }) => {
                 for (start, part) in &parts[..*count] {
                     if at < end && at < *start {
-                        add(Window::from(&ZEROS[..]).part(0, end.min(*start) - at));
+                        add(Window::from(&ZEROS[..]).range(0, end.min(*start) - at));
                         at = end.min(*start);
                     }
                     let stop = end.min(start + part.len());
                     if at < stop {
-                        add(part.part(at - start, stop - at));
+                        add(part.range(at - start, stop - at));
                         at = stop;
                     }
                 }

@@ -17,7 +17,6 @@ use super::region::{HEADER_BYTES, RegionLayout};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::error::CallError;
 use crate::sys::{Memory, Process, Seqpacket};
-use crate::value::Space;
 
 /// Reads a request and writes it again. Returns `None` if the bytes are not a request.
 pub fn request(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -111,7 +110,7 @@ impl Script {
     /// Sets the reply to the next calls: the bytes of its header and of its message, valid or not.
     pub fn answer(&self, header: &[u8], message: &[u8]) {
         let reply = self.layout.reply_word(0);
-        let part = |at, bytes| self.memory.space().part(at, bytes).unwrap_or(Space::none());
+        let part = |at, bytes| self.memory.space().range(at, bytes);
         let line = part(reply + 4, HEADER_BYTES - 4);
         let space = part(reply + HEADER_BYTES, self.layout.bytes);
         let _ = line.write(0, &header[..header.len().min(line.len())]);

@@ -164,7 +164,7 @@ impl Connection {
     fn reply_space(&self, index: u32) -> Space<'_> {
         let layout = self.frames.layout();
         let at = layout.first + layout.stride * index as usize + layout.reply_at;
-        self.frames.memory().space().part(at, layout.bytes).unwrap_or(Space::none())
+        self.frames.memory().space().range(at, layout.bytes)
     }
 
     // Sending.
@@ -529,7 +529,7 @@ impl Connection {
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         let space = own.map_or(Space::none(), |own| self.reply_space(own));
-        let space = space.part(0, space.len().min(GUESS)).unwrap_or(Space::none());
+        let space = space.range(0, space.len().min(GUESS));
         let came = self.stream.receive_two(&mut input.header, space, wait)?;
         if came == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -544,9 +544,9 @@ impl Connection {
         current.done = came.min(current.header.rest());
         if let Some(frame) = current.frame.filter(|frame| Some(*frame) != own) {
             // A wrong guess costs a move.
-            self.put(frame, 0, space.part(0, current.done).unwrap_or(Space::none()).window());
+            self.put(frame, 0, space.range(0, current.done).window());
         }
-        input.keep(space.part(current.done, came - current.done).unwrap_or(Space::none()).window());
+        input.keep(space.range(current.done, came - current.done).window());
         input.current = Some(current);
         Ok(())
     }
@@ -558,7 +558,7 @@ impl Connection {
         let ahead = input.take_ahead(left);
         let received = if ahead.is_empty() {
             let space = current.frame.map_or(Space::none(), |frame| self.reply_space(frame));
-            let place = space.part(current.done, left).unwrap_or(Space::none());
+            let place = space.range(current.done, left);
             self.stream.receive_two(&mut [], place, wait)
         } else {
             current.frame.inspect(|frame| self.put(*frame, current.done, Window::from(ahead)));

@@ -550,7 +550,7 @@ impl Incoming {
         };
         let StreamWorker { serving, input, reply, blocks, largest, .. } = worker;
         let Some(reply) = reply.as_ref().map(Memory::space) else { return };
-        let reply = reply.part(0, row.message_bytes).unwrap_or(Space::none());
+        let reply = reply.range(0, row.message_bytes);
         let (memory, behind) = (input.memory(), behind(begins));
         let (message, rest) = memory.split_at_mut(behind.start.min(memory.len()));
         let body = begins..begins + header.body as usize;
@@ -645,7 +645,7 @@ impl Incoming {
             ..Header::new(wire::Kind::Reply, number)
         };
         let header = header.to_bytes();
-        let body = space.part(0, (head_at + head_bytes) as usize).unwrap_or(Space::none());
+        let body = space.range(0, (head_at + head_bytes) as usize);
         self.send(host, &header, |sending| sending.part(body.window()));
     }
 

@@ -49,13 +49,11 @@ impl Expected {
         });
         let (input, call) = (Space::of_mut(input.memory()), Space::of_mut(self.estack.memory()));
         for (number, range) in ranges.into_iter().enumerate().take(self.count) {
-            let header = input.part(number * HEADER_BYTES, HEADER_BYTES);
-            spaces[2 * number] = header.unwrap_or(Space::none());
-            spaces[2 * number + 1] = call.part(range.start, range.len()).unwrap_or(Space::none());
+            spaces[2 * number] = input.range(number * HEADER_BYTES, HEADER_BYTES);
+            spaces[2 * number + 1] = call.range(range.start, range.len());
         }
         let headers = self.count * HEADER_BYTES;
-        let rest = input.part(headers, input.window().len() - headers);
-        spaces[2 * self.count] = rest.unwrap_or(Space::none());
+        spaces[2 * self.count] = input.range(headers, input.window().len() - headers);
         spaces
     }
 
@@ -150,7 +148,7 @@ impl Service {
         let left = arrival.bytes - skipped;
         if left > 0 {
             let spaces = expected.spaces(&mut hand.input);
-            let moved = Space::of_mut(&mut hand.output).part(0, left).unwrap_or(Space::none());
+            let moved = Space::of_mut(&mut hand.output).range(0, left);
             copy_across(&spaces, skipped, moved);
             hand.input.memory()[..left].copy_from_slice(&hand.output[..left]);
             hand.rest = Some((Arrival { bytes: left, segment, ..arrival }, 0));

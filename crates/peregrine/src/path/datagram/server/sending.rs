@@ -149,7 +149,7 @@ impl Service {
             && let (Some(whole), Some(header)) = (whole, out.first_chunk_mut::<HEADER_BYTES>())
         {
             if *checked {
-                let payload = whole.part(HEADER_BYTES, total as usize).unwrap_or(Space::none());
+                let payload = whole.range(HEADER_BYTES, total as usize);
                 checks::seal(header, &[payload.window()]);
             }
             let _ = whole.write(0, header);
@@ -182,7 +182,9 @@ impl Service {
         let mut fits = Sent::Fits;
         while let Some(send) = next {
             let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
-            let payload = [space.part(start, length).unwrap_or(Space::none()).window()];
+            // A packet without payload needs no memory.
+            let payload = if length > 0 { space.range(start, length) } else { Space::none() };
+            let payload = [payload.window()];
             if *checked {
                 checks::seal_one_of_many(&mut out, &payload, &mut chunk);
             }

@@ -11,7 +11,7 @@ use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::protocol::stream::{self as wire, Header};
-use crate::value::{Space, Window};
+use crate::value::Window;
 
 /// A binding's way to its server.
 pub(crate) struct StreamPath {
@@ -60,12 +60,12 @@ impl CallPath for StreamPath {
             ..Header::new(wire::Kind::Call, connection.begin(index))
         };
         let header = header.to_bytes();
-        let there = call.frame.call_space().part(0, there).unwrap_or(Space::none());
+        let there = call.frame.call_space().range(0, there);
         let sent = connection.send(deadline, |sending| {
             sending.part(Window::from(&header[..]))?;
             sending.part(there.window())?;
             for block in call.ins.iter().chain(call.lent).filter(|_| straight) {
-                sending.block(block.unconverted().unwrap_or(Window::empty()))?;
+                sending.block(block.unconverted().expect("no block is converted"))?;
             }
             sending.block(Window::from(extensions))
         });

@@ -26,7 +26,7 @@ impl<'a> Gathered<'a> {
         head_at: usize,
         head_bytes: usize,
     ) -> Self {
-        let head = space.part(head_at, head_bytes).unwrap_or(Space::none()).window();
+        let head = space.range(head_at, head_bytes).window();
         let mut gathered =
             Self { space, blocks, head, head_at, body: head_at + head_bytes, extent: 0 };
         gathered.extent = gathered.body;
@@ -49,8 +49,7 @@ impl<'a> Gathered<'a> {
     /// What was filled of a block.
     fn block(&self, index: usize) -> Window<'a> {
         let filled = u32::from_le(self.space.read_plain(4 * index).unwrap_or(0));
-        let block = self.space.part(self.blocks[index] as usize, filled as usize);
-        block.unwrap_or(Space::none()).window()
+        self.space.range(self.blocks[index] as usize, filled as usize).window()
     }
 
     pub(super) fn write(&self, sending: &mut Sending<'a, impl Full>) -> io::Result<()> {
@@ -59,7 +58,7 @@ impl<'a> Gathered<'a> {
             return sending.part(self.head);
         }
         let first = blocks_at(self.blocks.len());
-        sending.part(self.space.part(0, table).unwrap_or(Space::none()).window())?;
+        sending.part(self.space.range(0, table).window())?;
         let before = self.head_at == table;
         if before {
             sending.part(self.head)?;
