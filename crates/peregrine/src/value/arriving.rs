@@ -1,87 +1,87 @@
 //! `Arriving`: a window on a message that its sender is still writing.
 //!
 //! The sender of a large message posts it first and writes it then, piece by piece, so that the
-//! receiver copies one piece while the sender writes the next. Whoever reads through this type
-//! waits for what has not come yet.
+//! receiver copies one piece while the sender writes the next. A read through this type waits for
+//! bytes that have not arrived.
 
 use super::{Invalid, Space, Window};
 
-/// How much of a message has come; the message's path knows.
+/// Knows how much of a message has arrived. Implemented by the path of the message.
 pub trait Arrives: Sync {
-    /// Waits until more than `bytes` bytes of the message are there, from its start; how many are.
-    /// `None` if the sender has stopped: more will not come.
+    /// Waits until more than `bytes` bytes of the message have arrived, and returns how many have.
+    /// Returns `None` if the sender has stopped and no more will arrive.
     fn wait(&self, bytes: usize) -> Option<usize>;
 
-    /// A procedure is about to run that reads the rest of the message by itself. False if it must
-    /// not: the rest is not there, and its sender is not to be waited for.
+    /// Prepares for a procedure that reads the rest of the message itself. Returns false if the
+    /// procedure must not run, because the rest is missing and its sender must not be waited for.
     fn lend(&self) -> bool {
         true
     }
 }
 
-/// What [`Arriving::read`] waits for at a time, at least: the least that senders tell of. So the
-/// pieces that it copies, and the waits, are no more than a sender with a purpose would make them.
+/// The smallest number of bytes that [`Arriving::read`] waits for, which is the smallest number that
+/// senders announce. It bounds the number of copies and waits, whatever the sender announces.
 const PIECE: usize = 8 << 10;
 
-/// A part of a message, all of which may not have come yet.
+/// A part of a message that may not have arrived completely.
 #[derive(Clone, Copy)]
 pub struct Arriving<'a> {
     window: Window<'a>,
-    /// Where it begins in the message.
+    /// The offset of the part in the message.
     at: usize,
-    /// `None`: all of it is there.
+    /// `None` if all of it has arrived.
     arrives: Option<&'a dyn Arrives>,
 }
 
 impl<'a> Arriving<'a> {
-    /// The part of a message that lies in `window`, `at` bytes from its start.
+    /// Makes the part of a message that lies in `window`, `at` bytes from the start of the message.
     #[inline]
     pub const fn new(window: Window<'a>, at: usize, arrives: Option<&'a dyn Arrives>) -> Self {
         Self { window, at, arrives }
     }
 
-    /// How many bytes there are, or will be.
+    /// Returns the number of bytes, including those that have not arrived.
     #[inline]
     pub const fn len(&self) -> usize {
         self.window.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.window.is_empty()
     }
 
-    /// A part of it.
+    /// Returns the part of `bytes` bytes that begins at `at`.
     ///
     /// # Errors
-    /// [`Invalid::Short`] if it reaches outside.
+    /// [`Invalid::Short`] if it is not inside.
     #[inline]
     pub fn part(&self, at: usize, bytes: usize) -> Result<Self, Invalid> {
         let window = self.window.part(at, bytes).ok_or(Invalid::Short)?;
         Ok(Self { window, at: self.at + at, arrives: self.arrives })
     }
 
-    /// All of it, once it is there.
+    /// Waits until all of it has arrived, and returns it.
     ///
     /// # Errors
-    /// [`Invalid::Stopped`] if it will not come.
+    /// [`Invalid::Stopped`] if it will not arrive.
     #[inline]
     pub fn whole(&self) -> Result<Window<'a>, Invalid> {
         if let Some(arrives) = self.arrives
             && !self.window.is_empty()
         {
             let end = self.at + self.window.len();
-            // More than all but the last byte: all.
+            // More than all bytes but the last means all bytes.
             while arrives.wait(end - 1).ok_or(Invalid::Stopped)? < end {}
         }
         Ok(self.window)
     }
 
-    /// Copies all of it into `private`, which is as long, each piece as it comes.
+    /// Copies all of it into `private`, which has the same length, each piece when it arrives.
     ///
     /// # Errors
-    /// [`Invalid::Stopped`] if it will not come, [`Invalid::Short`] if there is less.
+    /// [`Invalid::Stopped`] if it will not arrive, [`Invalid::Short`] if there are fewer bytes.
     pub fn read(&self, private: &mut [u8]) -> Result<(), Invalid> {
         let Some(arrives) = self.arrives else {
             return self.window.read(0, private).ok_or(Invalid::Short);
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use core::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Three bytes more come with each wait, and no more than `stops`.
+    /// Three more bytes arrive with each wait, and at most `stops` in all.
     struct Slowly {
         there: AtomicUsize,
         stops: usize,
@@ -134,13 +134,13 @@ mod tests {
         }
     }
 
-    /// As many bytes come as are waited for, and what was waited for is noted.
+    /// As many bytes arrive as are waited for. Records what was waited for.
     struct Asked(std::sync::Mutex<Vec<usize>>);
 
     impl Arrives for Asked {
         fn wait(&self, bytes: usize) -> Option<usize> {
             let mut asked = self.0.lock().unwrap();
-            // A reader that does not wait for more would never end.
+            // A reader that waits for the same bytes again would never end.
             if asked.last().is_some_and(|last| bytes <= *last) {
                 return None;
             }
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn read_waits_for_each_piece_after_those_that_it_has() {
+    fn read_waits_for_each_piece_in_order() {
         let memory: Vec<u8> = (0..u8::MAX).cycle().take(5 * PIECE + 7).collect();
         let asked = Asked(std::sync::Mutex::default());
         let arriving = Arriving::new(Window::from(&memory[3 * PIECE..]), 3 * PIECE, Some(&asked));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_is_copied_and_the_rest_waited_for() {
+    fn arrived_bytes_are_copied_while_the_rest_is_awaited() {
         let memory: Vec<u8> = (0..20).collect();
         let slowly = Slowly { there: AtomicUsize::new(0), stops: 100 };
         let arriving = Arriving::new(Window::from(&memory[4..]), 4, Some(&slowly));
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(arriving.part(9, 8).unwrap_err(), Invalid::Short);
         assert_eq!(arriving.part(16, 0).unwrap().whole().unwrap().len(), 0);
         assert!(arriving.part(16, 0).unwrap().is_empty() && !arriving.is_empty());
-        // More has come than the part has.
+        // More has arrived than the part contains.
         let more = Slowly { there: AtomicUsize::new(20), stops: 100 };
         let arriving = Arriving::new(Window::from(&memory[4..]), 4, Some(&more));
         assert_eq!(arriving.part(0, 8).unwrap().whole().unwrap().len(), 8);

@@ -1,8 +1,8 @@
-//! Buffers whose place the caller decides: `Out` (filled by the result) and `Lent` (not copied).
+//! Buffers that the caller provides: `Out` (filled by the result) and `Lent` (not copied).
 //!
-//! Peregrine and Firefly declare a pointer argument *in*, *out* or *in-out*, so that nothing
-//! travels in a direction where it is not needed; LRPC lets an argument be marked as one that
-//! need not be copied before the procedure sees it. Here both are types.
+//! In Peregrine and Firefly, a pointer argument is declared *in*, *out* or *in-out*, so that no data is
+//! sent in a direction in which it is not needed. In LRPC, an argument can be marked as one that need
+//! not be copied before the procedure sees it. Here both are types.
 
 #![allow(unsafe_code)]
 
@@ -16,20 +16,21 @@ use super::window::BounceBuffer;
 use super::{Arriving, Block, Departing, Invalid, Plain, Space, Swap, Window, bytes_of};
 use crate::sys;
 
-/// How much goes through the stack at a time where bytes need a private copy on their way.
+/// Bytes copied through the stack at a time, where a private copy is needed.
 const CHUNK_BYTES: usize = 4096;
-/// From so many bytes on it matters how lines are copied, and there may be some that came early.
+/// From this many bytes on the copy method matters, and some bytes may have been copied early.
 const MUCH_BYTES: usize = 4096;
 /// Bytes written to a file, or read from one, at a time.
 const FILE_BYTES: usize = 256 << 10;
 
-/// The caller's buffer, filled by the result; nothing of it travels on the call.
+/// The caller's buffer, filled by the result. None of it is sent with the call.
 ///
-/// Make it from a slice or a vector, call, and ask [`Out::filled`]; only what was filled
-/// travels. A vector offers its capacity, loses what it held, and ends with as many elements
-/// as were filled. When the call fails, the contents are unspecified.
+/// Make it from a slice or a vector, make the call, and read [`Out::filled`]. Only filled elements are
+/// sent back. A vector offers its capacity: it is cleared first, and ends with as many elements as were
+/// filled. If the call fails, the contents are unspecified.
 ///
-/// The procedure never gets a slice (the memory may be its caller's): it puts values.
+/// The procedure gets no slice, because the memory may belong to another process. It appends values
+/// with [`put`](Self::put).
 ///
 /// ```
 /// use peregrine::Out;
@@ -50,9 +51,9 @@ pub struct Out<'a, T: Plain> {
     filled: Count<'a>,
 }
 
-// SAFETY: it is the only way to its memory within this process, and writes by `&mut self` only.
+// SAFETY: this is the only way to its memory within this process, and only `&mut self` methods write.
 unsafe impl<T: Plain> Send for Out<'_, T> {}
-// SAFETY: as above; what `&self` offers is lengths.
+// SAFETY: as above; `&self` methods only return lengths.
 unsafe impl<T: Plain> Sync for Out<'_, T> {}
 
 #[derive(Debug)]
@@ -84,10 +85,10 @@ impl Count<'_> {
     }
 }
 
-/// The buffer has no room for what should be put there. Nothing was put.
+/// The buffer has no room for the values. Nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
-    /// Elements for which there is room.
+    /// The number of elements for which there is room.
     pub remaining: usize,
 }
 
@@ -112,7 +113,7 @@ impl<'a, T: Plain, const N: usize> From<&'a mut [T; N]> for Out<'a, T> {
 }
 
 impl<'a, T: Plain> From<&'a mut Vec<T>> for Out<'a, T> {
-    /// Offers the vector's capacity and empties it.
+    /// Offers the vector's capacity, and clears the vector.
     fn from(vec: &'a mut Vec<T>) -> Self {
         vec.clear();
         Self { place: Place::Vec(vec), filled: Count::Own(0) }
@@ -120,15 +121,16 @@ impl<'a, T: Plain> From<&'a mut Vec<T>> for Out<'a, T> {
 }
 
 impl<'a, T: Plain> Out<'a, T> {
-    /// The buffer of a caller in another domain; how much was filled is left in `filled`. Nobody else in
-    /// this process may reach the space: a buffer can go to another thread, a space cannot.
+    /// Wraps the buffer of a caller in another process. The number of filled elements is stored in
+    /// `filled`. Nothing else in this process may access the space: an `Out` can be sent to another
+    /// thread, a space cannot.
     #[inline]
     pub(crate) fn of_space(space: impl Into<Departing<'a>>, filled: &'a mut usize) -> Self {
         *filled = 0;
         Self { place: Place::Space(space.into()), filled: Count::Lender(filled) }
     }
 
-    /// Elements that fit altogether.
+    /// Returns the number of elements that fit in total.
     #[inline]
     pub fn capacity(&self) -> usize {
         const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
@@ -139,19 +141,19 @@ impl<'a, T: Plain> Out<'a, T> {
         }
     }
 
-    /// Elements filled so far; after a call, those that the procedure filled.
+    /// Returns the number of elements filled so far; after a call, those that the procedure filled.
     #[inline]
     pub const fn filled(&self) -> usize {
         self.filled.get()
     }
 
-    /// Elements for which there still is room.
+    /// Returns the number of elements for which there is still room.
     #[inline]
     pub fn remaining(&self) -> usize {
         self.capacity() - self.filled()
     }
 
-    /// The same buffer for a shorter time, so that one can still ask what was filled.
+    /// Borrows the buffer for a call, so that [`filled`](Self::filled) can be read after it.
     #[inline]
     pub fn by_ref(&mut self) -> Out<'_, T> {
         let place = match &mut self.place {
@@ -166,7 +168,7 @@ impl<'a, T: Plain> Out<'a, T> {
         Out { place, filled: Count::Lender(filled) }
     }
 
-    /// Appends `values`, all of them or none.
+    /// Appends all of `values`, or none.
     ///
     /// # Errors
     /// [`Full`] if they do not fit.
@@ -190,13 +192,14 @@ impl<'a, T: Plain> Out<'a, T> {
         Ok(())
     }
 
-    /// Overwrites element `index` of those filled, or appends when `index` is their number.
+    /// Overwrites the element `index`, or appends it if `index` equals the number of filled elements.
     ///
     /// # Errors
     /// [`Full`] if there is no room.
     ///
     /// # Panics
-    /// If `index` is beyond what was filled: a gap would travel as nobody's values.
+    /// Panics if `index` is greater than the number of filled elements, because the elements between
+    /// would be undefined.
     pub fn set(&mut self, index: usize, value: T) -> Result<(), Full> {
         let filled = self.filled();
         assert!(index <= filled, "element {index} of an Out set when {filled} are filled");
@@ -207,7 +210,7 @@ impl<'a, T: Plain> Out<'a, T> {
             Place::Slice(slice) => slice[index] = value,
             Place::Vec(vec) => vec[index] = value,
             Place::Space(space) => {
-                // Some of it may have been read already.
+                // The caller may already have read some of it.
                 space.changed();
                 let written = space.space().write_plain(index * size_of::<T>(), &value);
                 debug_assert!(written.is_some(), "the index was checked");
@@ -216,15 +219,15 @@ impl<'a, T: Plain> Out<'a, T> {
         Ok(())
     }
 
-    /// Empties the buffer, and lends the whole of it to a call that will fill it. What the call
-    /// fills is accepted at once: nothing remains to be done after it.
+    /// Empties the buffer, and borrows all of it for a call that fills it. Nothing remains to be done
+    /// after the call.
     #[doc(hidden)]
     #[inline]
     pub fn block(&mut self) -> OutBlock<'_> {
         self.block_of(self.capacity())
     }
 
-    /// As [`Out::block`], for at most `capacity` elements.
+    /// Empties the buffer, and borrows at most `capacity` elements of it for a call that fills it.
     #[doc(hidden)]
     #[inline]
     pub fn block_of(&mut self, capacity: usize) -> OutBlock<'_> {
@@ -239,8 +242,8 @@ impl<'a, T: Plain> Out<'a, T> {
             Place::Vec(vec) => {
                 vec.clear();
                 let base = vec.as_mut_ptr().cast();
-                // SAFETY: the vector's own buffer, borrowed for as long as the block lives. It
-                // is only written; only whole valid values get there (OutBlock::fill).
+                // SAFETY: the vector's own buffer, borrowed for as long as the block lives. It is only
+                // written, and only with whole valid values (OutBlock::fill).
                 let space = unsafe { Space::new(base, vec.capacity() * size_of::<T>()) };
                 (space, Some(Grow { vec: NonNull::from(&mut **vec).cast(), to: grow_to::<T> }))
             }
@@ -249,7 +252,7 @@ impl<'a, T: Plain> Out<'a, T> {
                 (space.space(), None)
             }
         };
-        let space = space.part(0, bytes).unwrap_or(Space::none());
+        let space = space.range(0, bytes);
         OutBlock { space, filled: Some(filled), grow, ..OutBlock::over::<T>(Space::none()) }
     }
 }
@@ -257,24 +260,25 @@ impl<'a, T: Plain> Out<'a, T> {
 /// Sets the length of the `Vec<T>` at `vec`.
 ///
 /// # Safety
-/// `vec` must point to a live `Vec<T>` to which nobody else has access, whose first `count`
-/// elements are initialised.
+/// `vec` must point to a live `Vec<T>` that nothing else accesses, and whose first `count` elements
+/// are initialised.
 unsafe fn grow_to<T>(vec: NonNull<()>, count: usize) {
     let mut vec = vec.cast::<Vec<T>>();
-    // SAFETY: by the caller, a live vector, ours alone.
+    // SAFETY: the caller guarantees that the vector is live and that nothing else accesses it.
     let vec = unsafe { vec.as_mut() };
     debug_assert!(count <= vec.capacity());
-    // SAFETY: by the caller, that many elements are initialised.
+    // SAFETY: the caller guarantees that this many elements are initialised.
     unsafe { vec.set_len(count) };
 }
 
 impl Out<'_, u8> {
-    /// Whether it lies where somebody else may write.
+    /// Returns whether the memory may be written by another process.
     pub(crate) const fn is_shared(&self) -> bool {
         matches!(self.place, Place::Space(_))
     }
 
-    /// What was filled, to be changed; nothing if it [is shared](Self::is_shared).
+    /// Returns the filled bytes for modification, or an empty slice if the memory
+    /// [is shared](Self::is_shared).
     pub(crate) fn filled_mut(&mut self) -> &mut [u8] {
         let filled = self.filled();
         match &mut self.place {
@@ -284,11 +288,11 @@ impl Out<'_, u8> {
         }
     }
 
-    /// Fills from `reader` until the buffer is full or the reader at its end; returns how many
-    /// bytes were added.
+    /// Fills from `reader` until the buffer is full or the reader is at its end. Returns the number of
+    /// bytes appended.
     ///
     /// # Errors
-    /// Those of the reader; what was read before stays filled.
+    /// Those of the reader. Bytes that were read before the error stay filled.
     pub fn fill_from(&mut self, reader: &mut impl Read) -> io::Result<usize> {
         let mut chunk = [0; CHUNK_BYTES];
         let start = self.filled();
@@ -304,12 +308,11 @@ impl Out<'_, u8> {
         Ok(self.filled() - start)
     }
 
-    /// Fills from `file`, from its byte `offset` on, until the buffer is full or the file at its
-    /// end; returns how many bytes were added. The kernel puts them where they belong: no copy
-    /// of ours is made.
+    /// Fills from `file`, from its byte `offset` on, until the buffer is full or the end of the file.
+    /// Returns the number of bytes appended. The kernel writes them to the buffer, without another copy.
     ///
     /// # Errors
-    /// Those of `pread`; what was read before stays filled.
+    /// Those of `pread`. Bytes that were read before the error stay filled.
     pub fn fill_from_file(&mut self, file: &File, offset: u64) -> io::Result<usize> {
         let start = self.filled();
         while self.remaining() > 0 {
@@ -318,18 +321,17 @@ impl Out<'_, u8> {
                 Place::Slice(slice) => sys::pread(file, Space::of_mut(&mut slice[filled..]), at)?,
                 Place::Vec(vec) => {
                     let spare = vec.spare_capacity_mut();
-                    // SAFETY: the spare capacity is ours; the space is only written.
+                    // SAFETY: the spare capacity belongs to this vector, and the space is only written.
                     let space = unsafe { Space::new(spare.as_mut_ptr().cast(), spare.len()) };
                     let bytes = sys::pread(file, space, at)?;
-                    // SAFETY: the kernel has just written that many bytes behind the length.
+                    // SAFETY: the kernel has just written this many bytes after the length.
                     unsafe { vec.set_len(filled + bytes) };
                     bytes
                 }
                 Place::Space(space) => {
-                    // Not all at once: the caller may take what is there meanwhile.
+                    // In pieces: the caller may copy those that are written meanwhile.
                     let bytes = (space.len() - filled).min(FILE_BYTES);
-                    let rest = space.space().part(filled, bytes);
-                    let bytes = sys::pread(file, rest.unwrap_or(Space::none()), at)?;
+                    let bytes = sys::pread(file, space.space().range(filled, bytes), at)?;
                     space.there(filled + bytes);
                     bytes
                 }
@@ -343,22 +345,22 @@ impl Out<'_, u8> {
     }
 }
 
-/// Where one block of a result goes: the caller's memory, without its type.
+/// The destination of one block of a result: the caller's memory, without its type.
 ///
-/// A path fills it; what arrives is checked before it reaches memory of a type that has
-/// invalid bit patterns.
+/// A path fills it. If the type has invalid bit patterns, values are checked before they reach the
+/// memory.
 #[derive(Debug)]
 pub struct OutBlock<'a> {
     space: Space<'a>,
     unit: usize,
     valid: Option<fn(&[u8]) -> bool>,
-    /// How values are turned on their way, in either direction.
+    /// How values are converted, in both directions.
     swap: Option<&'static Swap>,
-    /// Told how many elements were filled.
+    /// Receives the number of filled elements.
     filled: Option<&'a mut usize>,
-    /// The vector that owns the memory and must learn its new length.
+    /// The vector that owns the memory, whose length is set.
     grow: Option<Grow>,
-    /// Bytes that were copied before the result was known.
+    /// Bytes that were copied before the result was complete.
     early: usize,
 }
 
@@ -369,7 +371,7 @@ struct Grow {
 }
 
 impl<'a> OutBlock<'a> {
-    /// A block over memory that holds values of `T`, all of it initialised or only written.
+    /// Makes a block over memory for values of `T`, which is initialised or only written.
     #[inline]
     pub(super) const fn over<T: Plain>(space: Space<'a>) -> Self {
         const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
@@ -377,7 +379,7 @@ impl<'a> OutBlock<'a> {
         Self { space, unit: size_of::<T>(), valid, ..Self::none() }
     }
 
-    /// A block of no bytes, for a slice that travels in the head.
+    /// Makes a block of no bytes, for a slice that is sent in the head.
     #[doc(hidden)]
     #[inline]
     pub const fn none() -> Self {
@@ -392,7 +394,7 @@ impl<'a> OutBlock<'a> {
         }
     }
 
-    /// The same block, whose values are turned on their way if `swap` says how.
+    /// Returns the same block, whose values are converted as `swap` says.
     #[doc(hidden)]
     #[inline]
     pub const fn turned(mut self, swap: Option<&'static Swap>) -> Self {
@@ -400,64 +402,64 @@ impl<'a> OutBlock<'a> {
         self
     }
 
-    /// Bytes for which there is room.
+    /// Returns the number of bytes for which there is room.
     #[inline]
     pub const fn capacity(&self) -> usize {
         self.space.window().len()
     }
 
-    /// What lies there now: the *in* half of an in-out block.
+    /// Returns the current contents: the *in* half of an in-out block.
     #[doc(hidden)]
     #[inline]
     pub const fn contents(&self) -> Block<'a> {
-        // What a vector offers is not initialised: there is nothing to be seen.
+        // The capacity of a vector is not initialised, so it has no contents.
         if self.grow.is_some() {
             return Block::empty();
         }
         Block::new(self.space.window(), self.swap)
     }
 
-    /// Copies what of the block has come, `from` from its start, before the result is known; what
-    /// has been copied before is not copied again. Values whose bits must be looked at wait.
+    /// Copies bytes that have arrived, from the start of the block on, before the result is complete.
+    /// Does not copy them again. Types with invalid bit patterns are not copied early.
     pub(crate) fn fill_early(&mut self, from: Window<'_>) {
         let mut bytes = from.len().min(self.capacity());
         if self.valid.is_some() || bytes <= self.early {
             return;
         }
-        // Whole values only, and whole numbers where values are turned: what is cut in two is not
-        // copied now, nor with the rest. An interpreted stub's values are bytes, and its numbers
-        // are not; of the two sizes one is a multiple of the other.
+        // Only whole values, and whole numbers where values are converted: the rest of a value that
+        // is cut would not be copied later. In an interpreted stub values are bytes but numbers are
+        // not, so use the larger of the two sizes, which is a multiple of the other.
         bytes -= bytes % self.unit.max(self.swap.map_or(1, Swap::unit_bytes));
         self.copy_rest(from, bytes);
         self.early = bytes;
     }
 
-    /// What was copied early does not hold.
+    /// Forgets what was copied early, because it is not valid.
     pub(crate) const fn forget_early(&mut self) {
         self.early = 0;
     }
 
-    /// Copies what was not copied early, up to `bytes`.
+    /// Copies the bytes up to `bytes` that were not copied early.
     fn copy_rest(&self, from: Window<'_>, bytes: usize) {
         let (early, rest) = (self.early, bytes.saturating_sub(self.early));
         let to = self.space.range(early.min(bytes), rest);
         Block::new(from, self.swap).copy_to(early.min(bytes), to, CopyMethod::Cached);
     }
 
-    /// Copies `from`, the whole block as the result brought it.
+    /// Copies `from`, the complete block of the result.
     ///
     /// # Errors
-    /// If it does not fit, is no whole number of values, or a value's bits are invalid.
+    /// Fails if it does not fit, is not a whole number of values, or contains invalid values.
     #[inline]
     pub fn fill(&mut self, from: Window<'_>) -> Result<(), Invalid> {
         if from.len() > self.capacity() {
             return Err(Invalid::TooLong);
         }
-        // An in-out slice comes back as long as it went.
+        // An in-out slice comes back with the length that it was sent with.
         if self.filled.is_none() && from.len() != self.capacity() {
             return Err(Invalid::Block);
         }
-        // Whole values; what is not told apart from bytes is turned in whole numbers at least.
+        // Whole values, and where values are bytes, whole numbers if they are converted.
         let turned = self.swap.map_or(1, Swap::unit_bytes);
         if !from.len().is_multiple_of(self.unit) || !from.len().is_multiple_of(turned) {
             return Err(Invalid::Block);
@@ -479,7 +481,7 @@ impl<'a> OutBlock<'a> {
         Ok(())
     }
 
-    /// Chunk by chunk through private memory, where values are turned and looked at.
+    /// Copies through private memory, where values are converted and checked.
     fn fill_checked(&self, from: Window<'_>, valid: fn(&[u8]) -> bool) -> Result<(), Invalid> {
         let mut buffer = BounceBuffer::new();
         let most = BounceBuffer::chunk_bytes(self.unit);
@@ -500,7 +502,7 @@ impl<'a> OutBlock<'a> {
     }
 }
 
-/// Fills an empty vector with any-bits values, as they lie in a message.
+/// Fills an empty vector with values of a type without invalid bit patterns.
 pub(super) fn fill_vec<T: Plain>(
     values: &mut Vec<T>,
     from: Window<'_>,
@@ -509,15 +511,15 @@ pub(super) fn fill_vec<T: Plain>(
     debug_assert!(T::ANY_BITS);
     let mut out = Out::from(values);
     let mut to = out.block().turned(swap);
-    let part = from.part(0, from.len().min(to.capacity())).unwrap_or(Window::empty());
+    let part = from.range(0, from.len().min(to.capacity()));
     let filled = to.fill(part);
     debug_assert!(filled.is_ok());
 }
 
 /// An *in* buffer that is not copied for the procedure (LRPC's mark for such arguments).
 ///
-/// The caller makes it from a slice. The procedure gets copying accessors only, for its caller
-/// may change the memory while it looks: what was copied twice may differ.
+/// The caller makes it from a slice. The procedure gets accessors that only copy, because its caller
+/// may change the memory at any time: two copies of the same element may differ.
 ///
 /// ```
 /// use peregrine::Lent;
@@ -534,7 +536,7 @@ pub struct Lent<'a, T: Plain> {
     values: PhantomData<&'a [T]>,
 }
 
-// SAFETY: it copies from memory that only peers write while it lives, whichever thread copies.
+// SAFETY: it copies from memory that only peers write while it lives, on whichever thread.
 unsafe impl<T: Plain> Send for Lent<'_, T> {}
 // SAFETY: as above.
 unsafe impl<T: Plain> Sync for Lent<'_, T> {}
@@ -554,41 +556,40 @@ impl<'a, T: Plain, const N: usize> From<&'a [T; N]> for Lent<'a, T> {
 }
 
 impl<'a, T: Plain> Lent<'a, T> {
-    /// A buffer of a message. Nobody in this process may write there: a buffer can go to another
-    /// thread, a window cannot.
+    /// Wraps a buffer of a message. Nothing in this process may write there: a `Lent` can be sent to
+    /// another thread, a window cannot.
     #[inline]
     pub(crate) const fn of_bytes(bytes: Arriving<'a>) -> Self {
         Self { bytes, values: PhantomData }
     }
 
-    /// All of it, once it has come.
+    /// Waits until all of it has arrived, and returns it.
     #[doc(hidden)]
     #[inline]
     pub fn window(&self) -> Result<Window<'a>, Invalid> {
         self.bytes.whole()
     }
 
-    /// How many elements there are.
+    /// Returns the number of elements.
     #[inline]
     pub const fn len(&self) -> usize {
         const { assert!(size_of::<T>() > 0, "buffers of values without bytes have no length") };
         self.bytes.len() / size_of::<T>()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no elements.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies elements, from `index` on, until `to` is full.
+    /// Copies elements from `index` on until `to` is full.
     ///
     /// # Errors
-    /// [`Invalid::Short`] if there are not so many, [`Invalid::Bits`] if one is no value of `T`
-    /// (then `to` is filled in part), [`Invalid::Stopped`] if the caller stopped in the middle of
-    /// a large buffer, which is read while it is still being sent. All reads of one call together
-    /// wait for the caller no longer than
-    /// [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) and the time that
+    /// [`Invalid::Short`] if there are fewer elements. [`Invalid::Bits`] if one is not a valid `T`; `to`
+    /// is then filled in part. [`Invalid::Stopped`] if the caller stopped in the middle of a large
+    /// buffer, which is read while it is still being sent. All reads of one call together wait for the
+    /// caller no longer than [`LENT_STALL_TIME`](crate::limits::LENT_STALL_TIME) and the time that
     /// [`ARRIVAL_BYTES_PER_SECOND`](crate::limits::ARRIVAL_BYTES_PER_SECOND) allows for its bytes.
     pub fn copy_to(&self, index: usize, to: &mut [T]) -> Result<(), Invalid> {
         let at = index.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
@@ -614,14 +615,14 @@ impl Lent<'_, u8> {
         Ok(())
     }
 
-    /// Writes all of it to `file` at its byte `offset`, straight from where it lies.
+    /// Writes all of it to `file` at its byte `offset`, without another copy.
     ///
     /// # Errors
-    /// Those of `pwrite`; [`io::ErrorKind::WriteZero`] if the file takes no more.
+    /// Those of `pwrite`. [`io::ErrorKind::WriteZero`] if the file takes no more bytes.
     pub fn write_to_file(&self, file: &File, offset: u64) -> io::Result<()> {
         let mut at = 0;
         while at < self.len() {
-            // Not all at once: what follows may still be coming.
+            // In pieces: the following bytes may still be arriving.
             let bytes = (self.len() - at).min(FILE_BYTES);
             let part = self.bytes.part(at, bytes).and_then(|part| part.whole());
             match sys::pwrite(file, part.map_err(io::Error::other)?, offset + at as u64)? {

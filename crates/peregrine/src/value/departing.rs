@@ -1,63 +1,63 @@
 //! `Departing`: a space of a message whose receiver may read it while it is still being written.
 //!
-//! The mirror image of `arriving`: what is put there is told piece by piece.
+//! It is the counterpart of `arriving`: each piece that is written is announced.
 
 use super::{Block, Space, Window};
 
-/// How much of a message is in place is told to its receiver; the message's path knows how.
+/// Announces to the receiver how much of a message has been written. Implemented by the path.
 pub trait Departs: core::fmt::Debug + Sync {
     /// Fills `to`, which is `at` bytes from the start of the message, with the bytes of a block from
     /// its byte `from` on, and announces them.
     fn write(&self, at: usize, to: Space<'_>, block: &Block<'_>, from: usize);
-    /// What lies between the start of a block and `end` bytes from the start of the message is in
-    /// place.
+    /// Announces that the bytes between the start of a block and `end` bytes from the start of the
+    /// message have been written.
     fn there(&self, end: usize);
-    /// What was told to be there may have been written over: nothing said about this message holds.
+    /// Announces that written bytes may have been overwritten: no announcement of this message holds.
     fn changed(&self);
 }
 
-/// A part of a message in the making.
+/// A part of a message that is being written.
 #[derive(Clone, Copy)]
 pub struct Departing<'a> {
     space: Space<'a>,
-    /// Where it begins in the message.
+    /// The offset of the part in the message.
     at: usize,
-    /// `None`: nobody looks before the message is whole.
+    /// `None` if the receiver reads only complete messages.
     departs: Option<&'a dyn Departs>,
 }
 
 impl<'a> Departing<'a> {
-    /// The part of a message that lies in `space`, `at` bytes from its start.
+    /// Makes the part of a message that lies in `space`, `at` bytes from the start of the message.
     #[inline]
     pub const fn new(space: Space<'a>, at: usize, departs: Option<&'a dyn Departs>) -> Self {
         Self { space, at, departs }
     }
 
-    /// The space itself, for whoever writes there without telling.
+    /// Returns the space itself, for writes that are not announced.
     #[inline]
     pub const fn space(&self) -> Space<'a> {
         self.space
     }
 
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     #[inline]
     pub const fn len(&self) -> usize {
         self.space.window().len()
     }
 
-    /// Whether there is none.
+    /// Returns whether the length is 0.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The first `bytes` bytes.
+    /// Returns the first `bytes` bytes, or `None` if there are fewer.
     #[inline]
     pub fn beginning(&self, bytes: usize) -> Option<Self> {
         Some(Self { space: self.space.part(0, bytes)?, ..*self })
     }
 
-    /// Copies `private` to `at`, behind what was written before; `None` if there is no room.
+    /// Copies `private` to `at`, after what was written before. Returns `None` if there is no room.
     #[inline]
     pub fn write(&self, at: usize, private: &[u8]) -> Option<()> {
         match self.departs {
@@ -70,7 +70,7 @@ impl<'a> Departing<'a> {
         }
     }
 
-    /// Somebody else has put the first `bytes` bytes in place.
+    /// Announces that the first `bytes` bytes have been written through the space itself.
     #[inline]
     pub fn there(&self, bytes: usize) {
         if let Some(departs) = self.departs {
@@ -78,7 +78,7 @@ impl<'a> Departing<'a> {
         }
     }
 
-    /// What was written before is written over.
+    /// Announces that bytes written before are overwritten.
     #[inline]
     pub fn changed(&self) {
         if let Some(departs) = self.departs {

@@ -1,15 +1,15 @@
-//! `Dynamic`: a value whose type is known at run time only.
+//! `Dynamic`: a value whose type is known only at run time.
 
 use super::plain::{Plain, bytes_of};
 
-/// A value whose type is known at run time only: what a [generic client](crate::GenericClient) sends
-/// and a [generic server](crate::GenericServer) answers.
+/// A value whose type is known only at run time. A [generic client](crate::GenericClient) sends it, and
+/// a [generic server](crate::GenericServer) answers with it.
 ///
-/// Which of them stands for a value is a matter of its type, as an interface describes it:
+/// The type, as an interface describes it, determines the variant:
 ///
 /// | type | value |
 /// |---|---|
-/// | what takes no bytes: `()`, `[(); 3]`, a struct without fields | [`Unit`](Self::Unit); a sequence of them is [`Units`](Self::Units) |
+/// | types without bytes: `()`, `[(); 3]`, a struct without fields | [`Unit`](Self::Unit); a sequence of them is [`Units`](Self::Units) |
 /// | numbers, `bool`, `char` | the variant of that name |
 /// | a plain enum | its discriminant, as the variant of its integer |
 /// | text | [`Text`](Self::Text) |
@@ -18,8 +18,8 @@ use super::plain::{Plain, bytes_of};
 /// | an option, a result | [`Option`](Self::Option), [`Result`](Self::Result) |
 /// | an enum | [`Variant`](Self::Variant): its number, and its fields in order |
 ///
-/// What is [`Plain`](Self::Plain) is moved as one block, whatever is in it: so the interpreted stub of a
-/// large array costs what the copy costs. What comes back is `Plain` wherever it may be.
+/// A [`Plain`](Self::Plain) value is copied as one block, whatever it contains, so a large array costs
+/// an interpreted stub no more than the copy. Received values are `Plain` wherever possible.
 ///
 /// ```
 /// use peregrine::Dynamic;
@@ -31,7 +31,7 @@ use super::plain::{Plain, bytes_of};
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Dynamic {
-    /// No bytes.
+    /// A value without bytes.
     #[default]
     Unit,
     /// A `bool`.
@@ -62,30 +62,30 @@ pub enum Dynamic {
     F32(f32),
     /// An `f64`.
     F64(f64),
-    /// UTF-8.
+    /// Text in UTF-8.
     Text(String),
-    /// Values without padding one behind the other, as they lie in this machine's memory.
+    /// One or several values without padding, in the layout of this machine's memory.
     Plain(Vec<u8>),
-    /// So many values that take no bytes.
+    /// A number of values without bytes.
     Units(u32),
-    /// Elements, parts of a tuple, or fields.
+    /// The elements of a sequence or array, the parts of a tuple, or the fields of a struct.
     List(Vec<Self>),
-    /// Present or absent.
+    /// An optional value.
     Option(Option<Box<Self>>),
-    /// Either.
+    /// A result.
     Result(Result<Box<Self>, Box<Self>>),
-    /// The number of a variant, and its fields.
+    /// The number of an enum's variant, and its fields.
     Variant(u32, Vec<Self>),
 }
 
 impl Dynamic {
-    /// Plain values, copied.
+    /// Makes a [`Plain`](Self::Plain) value by copying `values`.
     pub fn plain<T: Plain>(values: &[T]) -> Self {
         Self::Plain(bytes_of(values).to_vec())
     }
 
-    /// The values of a [`Plain`](Self::Plain); `None` if it is none, is no whole number of them, or has
-    /// bits that no `T` has.
+    /// Returns the values of a [`Plain`](Self::Plain). Returns `None` for another variant, if the bytes
+    /// are not a whole number of values, or if one is not a valid `T`.
     pub fn to_vec<T: Plain>(&self) -> Option<Vec<T>> {
         let Self::Plain(bytes) = self else { return None };
         let size = size_of::<T>();
@@ -96,7 +96,7 @@ impl Dynamic {
         reader.plain_vec(bytes.len() / size).ok()
     }
 
-    /// What it is, for people.
+    /// Returns what the value is, as text for error messages.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Unit => "nothing",
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_values_come_back_if_they_are_such() {
+    fn plain_values_are_returned_if_they_are_valid() {
         let flags = Dynamic::plain(&[true, false]);
         assert_eq!(flags.to_vec::<bool>(), Some(vec![true, false]));
         assert_eq!(flags.to_vec::<u16>(), Some(vec![u16::from_ne_bytes([1, 0])]));

@@ -1,9 +1,9 @@
-//! Typed values to bytes and back: plain blocks, structured values, buffers in and out.
+//! Values as bytes: plain blocks, structured values, buffers in and out.
 //!
-//! In the *native* representation both sides lay data out alike, so a plain value travels as its own
-//! bytes (Peregrine's first observation: most calls need no conversion); in the *swapped* one numbers
-//! are turned to the other byte order on their way. Nothing here knows a socket, a clock or a thread.
-//! Every byte is fixed in `docs/REPRESENTATION.md`.
+//! In the *native* representation both sides have the same layout, so a plain value is sent as its own
+//! bytes. (Peregrine's first observation is that most calls need no conversion.) In the *swapped*
+//! representation numbers are converted to the other byte order. This module uses no socket, clock or
+//! thread. `docs/REPRESENTATION.md` defines every byte.
 
 mod arriving;
 mod buffer;
@@ -37,20 +37,20 @@ pub use writer::{Overflow, Writer};
 use crate::interface::Type;
 pub use crate::sys::{Space, Window};
 
-/// Buffers and heads begin at multiples of this many bytes; no plain type may need more.
+/// The alignment in bytes of buffers and heads. No plain type may need more.
 pub const ALIGN: usize = 16;
 
-/// `bytes` rounded up to a multiple of [`ALIGN`]; saturates, so that a hostile length stays too large.
+/// Rounds `bytes` up to a multiple of [`ALIGN`]. Saturates, so that a hostile length stays too large.
 #[inline]
 pub const fn align_up(bytes: usize) -> usize {
     bytes.saturating_add(ALIGN - 1) & !(ALIGN - 1)
 }
 
-/// A type that can travel with a call: an argument, a result, an element of either.
+/// A type that can be sent with a call: an argument, a result, or an element of either.
 ///
-/// Implemented for the primitive types, arrays, tuples, `String`, `Vec`, `Option`, `Result` and
-/// `Box`, and derived for your own: `#[derive(Plain)]` for fixed layouts that are copied as they
-/// lie in memory, `#[derive(Value)]` for everything else.
+/// It is implemented for the primitive types, arrays, tuples, `String`, `Vec`, `Option`, `Result` and
+/// `Box`. Derive it for your own types: `#[derive(Plain)]` for fixed layouts, which are copied as one
+/// block of memory, `#[derive(Value)]` for all others.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot travel with a call",
     label = "not a Peregrine value",
@@ -58,17 +58,17 @@ pub const fn align_up(bytes: usize) -> usize {
     note = "`usize` and `isize` differ between machines: use `u64` or `u32`"
 )]
 pub trait Value: Sized {
-    /// How the interface describes the type.
+    /// The type as the interface describes it.
     const TYPE: Type;
 
-    /// Whether the type is [`Plain`]: its slices are blocks, copied as they lie in memory.
+    /// Whether the type is [`Plain`]: its slices are blocks, which are copied without encoding.
     const PLAIN: bool = false;
 
-    /// Bytes the value takes at the start of a head, if every value of the type takes the same.
+    /// The length in bytes of a value at the start of a head, if it is the same for all values.
     const FIXED_BYTES: Option<usize> = None;
 
-    /// How its slices are turned to the other byte order as blocks; `None` if they look the same in
-    /// both, or are no blocks.
+    /// How slices are converted to the other byte order. `None` if they are the same in both byte
+    /// orders, or are not blocks.
     #[doc(hidden)]
     const SWAP: Option<&'static Swap> = None;
 
@@ -78,7 +78,7 @@ pub trait Value: Sized {
     /// Takes the value from a head that a peer wrote.
     fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid>;
 
-    /// Appends every value of a slice (not its length).
+    /// Appends every value of a slice, but not its length.
     #[inline]
     fn encode_all<R: Representation>(
         values: &[Self],
@@ -87,7 +87,7 @@ pub trait Value: Sized {
         values.iter().try_for_each(|value| value.encode(head))
     }
 
-    /// Takes `count` values. Memory grows with what was really sent, never with what was claimed.
+    /// Takes `count` values. Allocates memory for values that were sent, not for a count that was claimed.
     fn decode_all<R: Representation>(
         count: usize,
         head: &mut Reader<'_, R>,
@@ -96,7 +96,7 @@ pub trait Value: Sized {
         for _ in 0..count {
             let before = head.remaining();
             values.push(Self::decode(head)?);
-            // What takes no bytes, such as `Box<()>`, could be claimed any number of times.
+            // Values without bytes, such as `Box<()>`, could be claimed in any number.
             if head.remaining() == before {
                 head.empty()?;
             }
@@ -104,7 +104,7 @@ pub trait Value: Sized {
         Ok(values)
     }
 
-    /// Takes an array of values, whose number is known to both sides.
+    /// Takes an array of values. Both sides know its length.
     #[doc(hidden)]
     #[inline]
     fn decode_array<R: Representation, const N: usize>(
@@ -122,19 +122,19 @@ pub trait Value: Sized {
         primitive::one_by_one(head)
     }
 
-    /// The slice as one plain block; `None` for structured types, whose slices go into the head.
+    /// Returns the slice as one plain block, or `None` for structured types, whose slices are in the head.
     #[inline]
     fn as_block(_values: &[Self]) -> Option<&[u8]> {
         None
     }
 
-    /// As [`Value::as_block`], to be written by a result.
+    /// Returns the slice as a block that a result writes, or `None` for structured types.
     #[inline]
     fn as_block_mut(_values: &mut [Self]) -> Option<OutBlock<'_>> {
         None
     }
 
-    /// A received block seen as values, in place. `None` for structured types.
+    /// Returns a received block as values, in place, or `None` for structured types.
     #[inline]
     fn from_block(_block: &mut [u8]) -> Option<Result<&mut [Self], Invalid>> {
         None

@@ -1,4 +1,4 @@
-//! `Plain`: types that are copied as they lie in memory, and the casts that this allows.
+//! `Plain`: types that are copied without encoding, and the casts that they allow.
 
 #![allow(unsafe_code)]
 
@@ -6,33 +6,33 @@ use super::{Invalid, OutBlock, Space, Swap};
 
 /// A type of fixed layout without padding, copied as one block.
 ///
-/// Derive it: `#[derive(Plain)]` proves by constant assertions that there is no padding and
-/// that all fields are plain.
+/// Derive it: `#[derive(Plain)]` proves by constant assertions that there is no padding and that all
+/// fields are plain.
 ///
 /// # Safety
-/// The type must be `repr(C)`, `repr(transparent)` or primitive, with no padding byte, no
-/// pointer, no interior mutability, and an alignment of at most 16. If `ANY_BITS` is true every
-/// bit pattern must be a value; otherwise `valid` must be true only of patterns that are.
+/// The type must be `repr(C)`, `repr(transparent)` or primitive. It must have no padding byte, no
+/// pointer and no interior mutability, and an alignment of at most 16. If `ANY_BITS` is true, every bit
+/// pattern must be a value; otherwise `valid` must return true only for patterns that are.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not plain: it cannot be copied as one block",
     label = "needs a fixed layout without padding or pointers",
     note = "derive `peregrine::Plain` on it, or use `Vec<{Self}>` by value instead of a buffer"
 )]
 pub unsafe trait Plain: Copy + Send + Sync + 'static {
-    /// Whether every bit pattern is a value of the type (as for integers, not for `bool`).
+    /// Whether every bit pattern is a value of the type (as for integers, but not for `bool`).
     const ANY_BITS: bool;
 
-    /// Bytes of each of the numbers that the type consists of: 1, 2, 4, 8 or 16; 0 if they differ.
+    /// The length in bytes of the numbers in the type: 1, 2, 4, 8 or 16, or 0 if they differ.
     const UNIT: usize;
 
-    /// Whether these bytes, `size_of::<Self>()` of them, are a value of the type.
+    /// Returns whether these `size_of::<Self>()` bytes are a value of the type.
     fn valid(bytes: &[u8]) -> bool;
 
-    /// Turns every number in these bytes, `size_of::<Self>()` of them, to the other byte order.
+    /// Converts every number in these `size_of::<Self>()` bytes to the other byte order.
     fn swap(bytes: &mut [u8]);
 }
 
-/// The unit of a type whose fields have these.
+/// Returns the unit of a type whose fields have these units.
 #[doc(hidden)]
 pub const fn common_unit(units: &[usize]) -> usize {
     let mut i = 1;
@@ -45,48 +45,48 @@ pub const fn common_unit(units: &[usize]) -> usize {
     units[0]
 }
 
-/// The bytes of a slice of plain values.
+/// Returns the bytes of a slice of plain values.
 #[inline]
 pub fn bytes_of<T: Plain>(values: &[T]) -> &[u8] {
     // SAFETY: Plain types have no padding, so all size_of_val bytes are initialised.
     unsafe { core::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// A block into which a result may put values of `T`; what is not valid never gets there.
+/// Returns a block in which a result may store values of `T`. Invalid values are never stored.
 #[inline]
 pub fn bytes_of_mut<T: Plain>(values: &mut [T]) -> OutBlock<'_> {
     OutBlock::over::<T>(space_of(values))
 }
 
-/// Aligned blocks as bytes: an E-stack.
+/// Returns aligned memory as bytes, for an E-stack.
 #[inline]
 pub(crate) fn bytes_of_blocks(blocks: &mut [u128]) -> &mut [u8] {
     let bytes = size_of_val(blocks);
-    // SAFETY: integers have no padding and no invalid bits, and the view borrows them alone.
+    // SAFETY: integers have no padding and no invalid bits, and the slice is the only borrow.
     unsafe { core::slice::from_raw_parts_mut(blocks.as_mut_ptr().cast(), bytes) }
 }
 
-/// The memory of a slice, to be written with whole valid values only.
+/// Returns the memory of a slice, which must be written with whole valid values only.
 #[inline]
 pub(super) fn space_of<T: Plain>(values: &mut [T]) -> Space<'_> {
     let bytes = size_of_val(values);
-    // SAFETY: the memory is ours alone for the lifetime of `values`, and initialised.
+    // SAFETY: initialised memory, borrowed exclusively for the lifetime of `values`.
     unsafe { Space::new(values.as_mut_ptr().cast(), bytes) }
 }
 
-/// A private block seen as values, if it is aligned, whole, and every value valid.
+/// Returns a private block as values, if it is aligned, a whole number of values, and all are valid.
 #[inline]
 pub fn plain_slice<T: Plain>(block: &[u8]) -> Result<&[T], Invalid> {
     let count = check::<T>(block)?;
-    // SAFETY: checked: alignment, a whole number of values, every one of them valid.
+    // SAFETY: checked: alignment, a whole number of values, and that each is valid.
     Ok(unsafe { core::slice::from_raw_parts(block.as_ptr().cast(), count) })
 }
 
-/// As [`plain_slice`], for changing in place.
+/// Returns a private block as values that can be changed in place, as [`plain_slice`] does.
 #[inline]
 pub fn plain_mut<T: Plain>(block: &mut [u8]) -> Result<&mut [T], Invalid> {
     let count = check::<T>(block)?;
-    // SAFETY: checked as above; T has no padding, so whatever is written stays initialised.
+    // SAFETY: checked as above. T has no padding, so the block stays initialised.
     Ok(unsafe { core::slice::from_raw_parts_mut(block.as_mut_ptr().cast(), count) })
 }
 
@@ -107,7 +107,7 @@ fn check<T: Plain>(block: &[u8]) -> Result<usize, Invalid> {
 
 macro_rules! any_bits {
     ($($type:ty)*) => {$(
-        // SAFETY: a primitive number: no padding, every bit pattern is a value.
+        // SAFETY: a primitive number has no padding, and every bit pattern is a value.
         unsafe impl Plain for $type {
             const ANY_BITS: bool = true;
             const UNIT: usize = size_of::<Self>();
@@ -167,7 +167,7 @@ unsafe impl<T: Plain, const N: usize> Plain for [T; N] {
     }
 }
 
-/// Functions that turn many numbers of one width round.
+/// Functions that convert many numbers of one length.
 macro_rules! swap_many {
     ($($name:ident: $type:ty),*) => {$(
         pub(super) fn $name(bytes: &mut [u8]) {
@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_are_checked_before_they_are_values() {
+    fn blocks_are_checked_before_they_become_values() {
         #[repr(align(16))]
         struct Aligned([u8; 16]);
         let mut block = Aligned([1; 16]);

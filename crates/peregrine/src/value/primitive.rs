@@ -1,9 +1,9 @@
-//! `Value` of the plain built-in types: numbers, `bool`, `char`, arrays of them.
+//! `Value` for the plain built-in types: numbers, `bool`, `char`, and arrays of them.
 
 use super::{Invalid, OutBlock, Overflow, Plain, Reader, Representation, Swap, Value, Writer};
 use crate::interface::Type;
 
-/// The methods of [`Value`] that every plain type shares: copied as it lies in memory.
+/// The methods of [`Value`] that are the same for all plain types.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __plain_value {
@@ -86,7 +86,7 @@ primitives! {
     f32: F32, f64: F64,
 }
 
-/// An array is as plain as its elements, which stand one after the other.
+/// An array is plain if its elements are. Its elements follow each other without padding.
 impl<T: Value, const N: usize> Value for [T; N] {
     const TYPE: Type = Type::Array(&T::TYPE, N);
     const PLAIN: bool = T::PLAIN && N > 0;
@@ -135,7 +135,7 @@ impl<T: Value, const N: usize> Value for [T; N] {
     }
 }
 
-/// The elements of an array, one after the other.
+/// Takes the elements of an array one by one.
 pub(super) fn one_by_one<T: Value, R: Representation, const N: usize>(
     head: &mut Reader<'_, R>,
 ) -> Result<[T; N], Invalid> {
@@ -150,7 +150,7 @@ pub(super) fn one_by_one<T: Value, R: Representation, const N: usize>(
     }
 }
 
-/// Plain types are values; this is only a reminder for the reader of bounds.
+/// States that plain types are values.
 const _: fn() = || {
     fn plain_is_value<T: Plain + Value>() {}
     plain_is_value::<u8>();

@@ -1,25 +1,25 @@
-//! `Reader`: takes values from a head that a peer wrote; every byte is fetched once.
+//! `Reader`: takes values from a head that a peer wrote. Each byte is fetched once.
 
 use core::marker::PhantomData;
 
 use super::{Native, Plain, Representation, Swap, Window};
 use crate::limits;
 
-/// Why received bytes are not the values they should be.
+/// Why received bytes are not valid values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Invalid {
     /// The message ends before the value does.
     Short,
-    /// Something is left over after the last value.
+    /// Bytes are left after the last value.
     Long,
-    /// Bits that are no value of the type (a `bool` of 2, a surrogate `char`, an unknown variant).
+    /// Bits that are not a value of the type (a `bool` of 2, a surrogate `char`, an unknown variant).
     Bits,
     /// Text that is not UTF-8.
     Utf8,
     /// A block of the wrong length or alignment.
     Block,
-    /// More than is allowed: a `max_len` of the interface, or the other side's buffer.
+    /// More elements than the `max_len` of the interface or the other side's buffer allows.
     TooLong,
     /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
@@ -32,7 +32,7 @@ impl core::fmt::Display for Invalid {
         f.write_str(match self {
             Self::Short => "the message ends before its last value",
             Self::Long => "the message goes on after its last value",
-            Self::Bits => "bits that are no value of the declared type",
+            Self::Bits => "bits that are not a value of the declared type",
             Self::Utf8 => "text that is not UTF-8",
             Self::Block => "a buffer of the wrong length or alignment",
             Self::TooLong => "more elements than the interface allows",
@@ -46,23 +46,23 @@ impl core::fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// A cursor over a received head. Positions are aligned as in memory, relative to the start.
+/// A cursor over a received head. Values are aligned as in memory, relative to the start.
 #[derive(Debug)]
 pub struct Reader<'a, R: Representation = Native> {
     head: Window<'a>,
     at: usize,
     depth: u32,
-    /// Bytes of the values that are being taken, one within the other: they lie on the stack.
+    /// Bytes on the stack of the nested values that are being taken.
     nested: usize,
-    /// Elements of sequences, in all of the head, that took no bytes.
+    /// The number of elements without bytes in all sequences of the head.
     empty: usize,
-    /// Values of types that are known at run time only: each takes memory, whatever it took of the head.
+    /// The number of values of run-time types. Each takes memory, even if it has no bytes in the head.
     made: usize,
     representation: PhantomData<R>,
 }
 
 impl<'a> Reader<'a> {
-    /// Begins at the start of `head`, with values as they lie in memory.
+    /// Begins at the start of `head`, with values in the native representation.
     #[inline]
     pub const fn new(head: Window<'a>) -> Self {
         Self::represented(head)
@@ -76,15 +76,15 @@ impl<'a, R: Representation> Reader<'a, R> {
         Self { head, at: 0, depth: 0, nested: 0, empty: 0, made: 0, representation: PhantomData }
     }
 
-    /// Bytes not yet taken.
+    /// Returns the number of bytes that have not been taken.
     #[inline]
     pub const fn remaining(&self) -> usize {
         self.head.len() - self.at
     }
 
-    /// What was not yet taken, as it came.
+    /// Returns the bytes that have not been taken, unconverted.
     pub(crate) fn rest(&self) -> Window<'a> {
-        self.head.part(self.at, self.remaining()).unwrap_or(Window::empty())
+        self.head.range(self.at, self.remaining())
     }
 
     /// Takes one plain value at its natural alignment.
@@ -112,10 +112,10 @@ impl<'a, R: Representation> Reader<'a, R> {
         self.plain::<u32>().map(|count| count as usize)
     }
 
-    /// Takes `N` plain values that stand one after the other: all together, as they are one plain value too.
+    /// Takes `N` consecutive plain values at once, because an array of plain values is plain.
     #[inline(always)]
     pub fn plain_array<T: Plain, const N: usize>(&mut self) -> Result<[T; N], Invalid> {
-        // No element, no padding before it.
+        // An empty array has no padding before it.
         let bytes = size_of::<[T; N]>();
         let at = if bytes == 0 { self.at } else { self.at.next_multiple_of(align_of::<T>()) };
         let taken = self.head.read_large::<[T; N], R>(at);
@@ -125,7 +125,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         taken
     }
 
-    /// Takes `count` plain values that stand one after the other.
+    /// Takes `count` consecutive plain values.
     pub fn plain_vec<T: Plain>(&mut self, count: usize) -> Result<Vec<T>, Invalid> {
         let bytes = count.checked_mul(size_of::<T>()).ok_or(Invalid::Short)?;
         let at = if bytes == 0 { self.at } else { self.at.next_multiple_of(align_of::<T>()) };
@@ -143,8 +143,8 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(values)
     }
 
-    /// Takes so many bytes at a multiple of `align` into `bytes`, which had others before; turned if
-    /// `swap` says how.
+    /// Takes `count` bytes at a multiple of `align` into `bytes`, whose contents are replaced. Converts
+    /// them as `swap` says.
     pub(crate) fn bytes(
         &mut self,
         align: usize,
@@ -161,8 +161,8 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(())
     }
 
-    /// Notes an element that took no bytes: of those there are only so many in one head, for with
-    /// sequences of sequences a few bytes could claim any number.
+    /// Counts an element without bytes. Their number per head is limited, because in sequences of
+    /// sequences a few bytes could claim any number of them.
     pub(super) const fn empty(&mut self) -> Result<(), Invalid> {
         if self.empty >= limits::EMPTY_VALUES_MAX {
             return Err(Invalid::TooLong);
@@ -171,8 +171,8 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(())
     }
 
-    /// Notes a value that takes memory of its own: of those there may be a few for each byte of the head,
-    /// and as many besides as there may be of no bytes.
+    /// Counts a value that takes memory of its own. Their number is limited to a few for each byte of
+    /// the head, plus the limit for elements without bytes.
     #[inline]
     pub(crate) fn makes_one(&mut self) -> Result<(), Invalid> {
         self.made += 1;
@@ -182,7 +182,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         Ok(())
     }
 
-    /// Goes one structure deeper for as long as `inner` runs.
+    /// Runs `inner` one structure deeper.
     #[inline]
     pub fn deeper<T>(
         &mut self,
@@ -191,7 +191,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         self.deeper_by(size_of::<T>(), inner)
     }
 
-    /// As [`deeper`](Self::deeper), to values of so many bytes.
+    /// Runs `inner` one structure deeper, for values of `bytes` bytes.
     #[inline]
     pub(super) fn deeper_by<T>(
         &mut self,
@@ -209,7 +209,7 @@ impl<'a, R: Representation> Reader<'a, R> {
         value
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no byte is left.
     #[inline]
     pub const fn finish(&self) -> Result<(), Invalid> {
         if self.remaining() == 0 { Ok(()) } else { Err(Invalid::Long) }

@@ -1,4 +1,4 @@
-//! `CallError` as a value: a procedure's own failed call crosses a binding as text, kind `Relayed`.
+//! `CallError` as a value. The failed call of a procedure is sent as text, with the kind `Relayed`.
 
 use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::error::{CallError, Executed, Kind};
@@ -6,7 +6,7 @@ use crate::interface::{Body, Field, Named, Type};
 use crate::limits;
 
 impl CallError {
-    /// What of it crosses a binding.
+    /// Returns the text that is sent.
     pub(crate) fn relayed_text(&self) -> String {
         let mut chain = self.chain();
         chain.truncate(chain.floor_char_boundary(limits::TEXT_BYTES_MAX));
@@ -25,8 +25,8 @@ impl Value for CallError {
         self.relayed_text().encode(head)
     }
 
-    /// Whatever it was on the other side, here it is the failure of somebody else's call: what
-    /// this caller's own procedure did before is not known.
+    /// Makes an error of the kind `Relayed`, whatever the kind was on the other side: another call has
+    /// failed, and it is not known what the procedure did before.
     fn decode<R: Representation>(head: &mut Reader<'_, R>) -> Result<Self, Invalid> {
         Ok(Self::new(Kind::Relayed, Executed::Maybe, String::decode(head)?))
     }

@@ -1,5 +1,5 @@
-//! `Representation`: how values become bytes on a binding. There are two, and stubs are compiled once
-//! for each, so that neither asks whether it is the other.
+//! `Representation`: how values become bytes on a binding. There are two representations. Stubs are
+//! compiled for each of them, so that no stub tests at run time which one it uses.
 
 use core::fmt::Debug;
 
@@ -7,20 +7,20 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// How values become bytes: decided when a client binds, and known at compile time in each stub.
+/// How values become bytes. It is chosen when a client binds, and known at compile time in each stub.
 ///
-/// A server always reads and writes [`Native`] values. The client converts, both ways (Peregrine,
-/// section 3.2).
+/// A server always reads and writes [`Native`] values. The client converts in both directions
+/// (Peregrine, section 3.2).
 pub trait Representation: sealed::Sealed + Copy + Debug + Send + Sync + 'static {
-    /// Whether numbers are turned to the other byte order on their way.
+    /// Whether numbers are converted to the other byte order.
     const SWAPPED: bool;
 }
 
-/// As this machine lays values out: nothing is converted.
+/// The layout of this machine: nothing is converted.
 #[derive(Clone, Copy, Debug)]
 pub struct Native;
 
-/// As a machine of the other byte order lays them out: every number is turned round.
+/// The layout of a machine with the other byte order: every number is converted.
 #[derive(Clone, Copy, Debug)]
 pub struct Swapped;
 
@@ -35,7 +35,7 @@ impl Representation for Swapped {
     const SWAPPED: bool = true;
 }
 
-/// Which byte of a number comes first.
+/// The order of the bytes of a number.
 ///
 /// ```
 /// use peregrine::value::ByteOrder;
@@ -46,23 +46,23 @@ impl Representation for Swapped {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
-    /// The least.
+    /// The least significant byte comes first.
     Little,
-    /// The most significant.
+    /// The most significant byte comes first.
     Big,
 }
 
 impl ByteOrder {
-    /// That of this machine.
+    /// The byte order of this machine.
     pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
 
-    /// Whether it is that of this machine.
+    /// Returns whether it is the byte order of this machine.
     #[inline]
     pub const fn is_native(self) -> bool {
         matches!((self, Self::NATIVE), (Self::Little, Self::Little) | (Self::Big, Self::Big))
     }
 
-    /// The one that it is not.
+    /// Returns the other byte order.
     pub const fn other(self) -> Self {
         match self {
             Self::Little => Self::Big,
@@ -70,7 +70,7 @@ impl ByteOrder {
         }
     }
 
-    /// The number by which it is told: 1 or 2.
+    /// Returns the number that stands for the byte order in messages: 1 or 2.
     pub const fn number(self) -> u32 {
         match self {
             Self::Little => 1,
@@ -78,7 +78,7 @@ impl ByteOrder {
         }
     }
 
-    /// The byte order with this number.
+    /// Returns the byte order with this number, or `None` if there is none.
     pub const fn from_number(number: u32) -> Option<Self> {
         match number {
             1 => Some(Self::Little),

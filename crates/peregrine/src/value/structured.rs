@@ -1,4 +1,4 @@
-//! `Value` of the structured built-in types: text, sequences, options, results, boxes, tuples.
+//! `Value` for the structured built-in types: text, sequences, options, results, boxes, tuples.
 
 use super::{Invalid, Overflow, Reader, Representation, Value, Writer};
 use crate::interface::Type;
@@ -17,13 +17,13 @@ impl Value for () {
         Ok(())
     }
 
-    /// Nothing to be done, however many there are: a count alone can claim billions.
+    /// Does nothing: a loop over billions of units would take long.
     #[inline]
     fn encode_all<R: Representation>(_: &[Self], _: &mut Writer<'_, R>) -> Result<(), Overflow> {
         Ok(())
     }
 
-    /// Nothing stands for nothing, so a count alone could claim any number of them.
+    /// Does not read the head: units have no bytes and need no memory, so any count is harmless.
     fn decode_all<R: Representation>(
         count: usize,
         _: &mut Reader<'_, R>,
@@ -102,7 +102,7 @@ impl<T: Value, E: Value> Value for Result<T, E> {
     }
 }
 
-/// A box is its content: it exists so that types can be linked. Depth is bounded both ways.
+/// A box is encoded as its content. Boxes allow recursive types; the depth is limited on both sides.
 impl<T: Value> Value for Box<T> {
     const TYPE: Type = T::TYPE;
     const FIXED_BYTES: Option<usize> = None;
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn structures_round_trip_and_never_decode_from_less() {
+    fn structures_round_trip_and_never_decode_from_fewer_bytes() {
         round_trip(String::from("falcon"));
         round_trip(vec![Some(3u16), None, Some(4)]);
         round_trip((Ok::<u8, String>(1), Err::<u8, String>("no".into())));
@@ -188,9 +188,9 @@ mod tests {
         assert_eq!(round_trip([7u16, 8]), [7, 0, 8, 0]);
     }
 
-    /// Arrays of plain elements are taken in one piece, in either byte order: as if one by one.
+    /// Arrays of plain elements are read at once, with the same result as one by one.
     #[test]
-    fn arrays_are_what_their_elements_are() {
+    fn arrays_equal_their_elements_one_by_one() {
         fn both_orders<T: Value + PartialEq + core::fmt::Debug, const N: usize>(values: [T; N]) {
             fn head<T: Value, R: Representation>(values: &[T]) -> Vec<u8> {
                 let mut memory = [0xaa; 8192];
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claimed_count_takes_no_memory() {
+    fn claimed_count_allocates_nothing() {
         let head = [0xff, 0xff, 0xff, 0xff, 1, 2, 3, 4];
         let reader = || Reader::new(Window::from(&head[..]));
         assert_eq!(Vec::<u64>::decode(&mut reader()), Err(Invalid::Short));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_bytes_are_counted_but_not_without_bound() {
+    fn number_of_values_without_bytes_is_limited() {
         round_trip(vec![Box::new(()), Box::new(())]);
         round_trip(vec![(); 1 << 20]);
         let head = 0xffff_ffffu32.to_ne_bytes();
@@ -246,13 +246,13 @@ mod tests {
         assert_eq!(Vec::<Box<()>>::decode(&mut reader), Err(Invalid::TooLong));
         let mut reader = Reader::new(Window::from(&head[..]));
         assert_eq!(Vec::<((),)>::decode(&mut reader), Err(Invalid::TooLong));
-        // Nor in many sequences, each of which claims what one may.
+        // Nor may many sequences together claim more than one sequence may.
         let mut head = vec![0; 1 << 10];
         head[..4].copy_from_slice(&200u32.to_ne_bytes());
         head[4..].as_chunks_mut::<4>().0.fill(65536u32.to_ne_bytes());
         let mut reader = Reader::new(Window::from(&head[..]));
         assert_eq!(Vec::<Vec<Box<()>>>::decode(&mut reader), Err(Invalid::TooLong));
-        // Units cost nothing, so that there may be any number of them, also on their way back.
+        // Units need no memory, so any number of them is allowed, in both directions.
         head[4..].fill(0xff);
         let mut reader = Reader::new(Window::from(&head[..]));
         let units = Vec::<Vec<()>>::decode(&mut reader).unwrap();
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_is_bounded_both_ways() {
+    fn depth_is_limited_on_both_sides() {
         #[derive(Debug)]
         struct List(Option<Box<Self>>);
         impl Value for List {
@@ -283,10 +283,10 @@ mod tests {
         assert_eq!(List::decode(&mut reader).unwrap_err(), Invalid::TooDeep);
     }
 
-    /// A list of large elements, as deep as it may be, fits the stack of a thread that has the least
-    /// that threads have; a longer one is refused before it does not.
+    /// The deepest allowed list of large elements fits the smallest stack of a thread. A deeper list is
+    /// refused before the stack overflows.
     #[test]
-    fn large_values_are_not_as_deep_as_small_ones() {
+    fn large_values_may_nest_less_deeply_than_small_ones() {
         #[derive(Debug)]
         struct Pages([[u64; 64]; 8], Option<Box<Self>>);
         impl Value for Pages {
@@ -319,7 +319,7 @@ mod tests {
             Pages::decode(&mut reader).map(|_| ())
         };
         let small = std::thread::Builder::new().stack_size(2 << 20);
-        // The same with one child each.
+        // The same with one child per node.
         let decode_tree = |levels: usize| {
             let page = [&[0; 4096][..], &[1, 0, 0, 0]].concat();
             let mut head = page.repeat(levels);

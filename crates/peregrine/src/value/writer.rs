@@ -1,4 +1,4 @@
-//! `Writer`: puts values into a head that is already in its place.
+//! `Writer`: appends values to the head of a message, in its final place.
 
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -11,7 +11,7 @@ use super::{Block, Head, Native, Plain, Representation, Space, Swap, Window, byt
 pub enum Overflow {
     /// The head has no room left.
     Full,
-    /// More elements than a count can say, or than the interface allows.
+    /// More elements than a count can express, or than the interface allows.
     TooLong,
     /// Structures nested deeper than [`limits::DEPTH_MAX`](crate::limits::DEPTH_MAX).
     TooDeep,
@@ -29,9 +29,9 @@ impl core::fmt::Display for Overflow {
 
 impl std::error::Error for Overflow {}
 
-/// A cursor that appends values to a head; padding is written as zeros.
+/// A cursor that appends values to a head. Padding is written as zeros.
 ///
-/// It is a [`Head`] that knows how values become bytes.
+/// It is a [`Head`] with a representation of values.
 #[derive(Debug)]
 pub struct Writer<'a, R: Representation = Native> {
     head: Head<'a>,
@@ -39,7 +39,7 @@ pub struct Writer<'a, R: Representation = Native> {
 }
 
 impl<'a> Writer<'a> {
-    /// Begins at the start of `space`, with values as they lie in memory.
+    /// Begins at the start of `space`, with values in the native representation.
     #[inline]
     pub const fn new(space: Space<'a>) -> Self {
         Self::represented(space)
@@ -90,7 +90,7 @@ impl<'a, R: Representation> Writer<'a, R> {
     /// Appends plain values one after the other.
     #[inline]
     pub fn plain_all<T: Plain>(&mut self, values: &[T]) -> Result<(), Overflow> {
-        // No element, no padding before it.
+        // An empty sequence has no padding before it.
         if size_of_val(values) == 0 {
             return Ok(());
         }
@@ -102,7 +102,7 @@ impl<'a, R: Representation> Writer<'a, R> {
         self.head.bytes(align_of::<T>(), bytes)
     }
 
-    /// Appends bytes at a multiple of `align`, in the order in which they lie, or turned as `swap` says.
+    /// Appends bytes at a multiple of `align`, converted as `swap` says.
     #[inline]
     pub(crate) fn bytes(
         &mut self,
@@ -116,7 +116,7 @@ impl<'a, R: Representation> Writer<'a, R> {
         }
     }
 
-    /// Goes one structure deeper for as long as `inner` runs.
+    /// Runs `inner` one structure deeper.
     #[inline]
     pub fn deeper(
         &mut self,
