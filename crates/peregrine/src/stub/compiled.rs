@@ -335,7 +335,7 @@ impl<'a, R: Representation> Stub<'a, R> {
     ) -> Result<OutBlock<'b>, CallError> {
         let capacity = out.capacity().min(max_len);
         self.head.count(capacity).map_err(does_not_fit)?;
-        Ok(out.block_of(capacity).turned(swap_of::<T, R>()))
+        Ok(out.block_of(capacity).converted(swap_of::<T, R>()))
     }
 
     /// An in-out slice: as [`Stub::slice`], and a block for its way back.
@@ -354,7 +354,7 @@ impl<'a, R: Representation> Stub<'a, R> {
             self.slice(values, max_len)?;
         }
         let block = T::as_block_mut(values).unwrap_or_else(OutBlock::none);
-        Ok(block.turned(swap_of_values::<T, R>()))
+        Ok(block.converted(swap_of_values::<T, R>()))
     }
 
     /// Makes the call with these blocks.

@@ -397,7 +397,7 @@ impl<'a> OutBlock<'a> {
     /// Returns the same block, whose values are converted as `swap` says.
     #[doc(hidden)]
     #[inline]
-    pub const fn turned(mut self, swap: Option<&'static Swap>) -> Self {
+    pub const fn converted(mut self, swap: Option<&'static Swap>) -> Self {
         self.swap = swap;
         self
     }
@@ -510,7 +510,7 @@ pub(super) fn fill_vec<T: Plain>(
 ) {
     debug_assert!(T::ANY_BITS);
     let mut out = Out::from(values);
-    let mut to = out.block().turned(swap);
+    let mut to = out.block().converted(swap);
     let part = from.range(0, from.len().min(to.capacity()));
     let filled = to.fill(part);
     debug_assert!(filled.is_ok());

@@ -353,7 +353,7 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
                             Some(out) => out.block_of(capacity * size),
                             None => out.block_of(capacity * size),
                         };
-                        outs.push(block.turned(swap));
+                        outs.push(block.converted(swap));
                     }
                     Argument::InOut(value) => {
                         let Dynamic::Plain(bytes) = &mut **value else {
@@ -365,10 +365,10 @@ fn interpret_with<R: Representation, const INS: usize, const OUTS: usize>(
                             Some(out) => {
                                 let sent = packed.map_or(&bytes[..], |packed| &packed[..]);
                                 ins.push(Block::new(Window::from(sent), swap));
-                                out.block_of(count).turned(swap)
+                                out.block_of(count).converted(swap)
                             }
                             None => {
-                                let block = bytes_of_mut(bytes).turned(swap);
+                                let block = bytes_of_mut(bytes).converted(swap);
                                 ins.push(match packed {
                                     Some(packed) => Block::new(Window::from(&packed[..]), swap),
                                     None => block.contents(),

@@ -311,7 +311,7 @@ fn what_comes_early_is_cut_between_numbers_and_all_of_it_is_written() {
         for early in 0..=32 {
             let mut vec = vec![0; 32];
             let mut out = Out::from(&mut vec);
-            let mut block = out.block().turned(swap);
+            let mut block = out.block().converted(swap);
             for early in [early / 2, early] {
                 block.fill_early(Window::from(&sent[..early]));
             }
