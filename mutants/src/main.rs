@@ -55,7 +55,7 @@ const CALL: [Stage; 2] = [
     Stage { skip: Some(MODEL), ..stage("unit tests", false, "call::") },
     stage("the model checker", false, MODEL),
 ];
-const MODEL: &str = "call::turns::model";
+const MODEL: &str = "call::pool::model";
 const STREAM: [Stage; 1] = [stage("unit tests", false, "protocol::")];
 /// The unit tests of the packet exchange are part of the simulator's program too.
 const EXCHANGE: [Stage; 3] = [

@@ -344,7 +344,7 @@ fn what_surrounds_a_procedure_is_in_one_file() {
 
 #[test]
 fn the_file_with_the_lock_of_the_frames_takes_no_function() {
-    let place = "crates/peregrine/src/call/turns/queue.rs";
+    let place = "crates/peregrine/src/call/pool/queue.rs";
     let text = std::fs::read_to_string(root().join(place)).expect("the queue");
     none(functions_taken(&text));
     let lock =
@@ -789,7 +789,7 @@ fn the_map_names_every_directory() {
     let map = text.split("\n## ").find(|section| section.starts_with("Code map"));
     assert_eq!(unmapped(map.expect("a map"), &sources()), BTreeSet::new());
     let file = |path: &str| (format!("crates/peregrine/src/{path}"), String::new());
-    let files = ["lib.rs", "keeper.rs", "call/mod.rs", "call/turns/slots.rs"].map(file);
+    let files = ["lib.rs", "keeper.rs", "call/mod.rs", "call/pool/slots.rs"].map(file);
     assert_eq!(unmapped("`call/`: `slots.rs`", &files).len(), 2);
-    assert_eq!(unmapped("`call/`, `call/turns/` and `keeper.rs`", &files).len(), 0);
+    assert_eq!(unmapped("`call/`, `call/pool/` and `keeper.rs`", &files).len(), 0);
 }

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::hint::black_box;
 use std::rc::Rc;
 
-use peregrine::call::{Call, EStack, Frames, Incoming, Limit, Taken, execute};
+use peregrine::call::{Call, EStack, FrameGuard, Frames, Incoming, Limit, execute};
 use peregrine::interface::Described;
 use peregrine::value::{
     Block, Native, Reader, Representation, Space, Swapped, Window, Writer, plain_slice,
@@ -241,7 +241,13 @@ impl Caller {
         frame.fill(|frame, space| self.fill(frame, space, data, times))
     }
 
-    fn fill(&self, frame: &Taken<'_>, space: Space<'_>, data: Data, times: u32) -> Option<Lies> {
+    fn fill(
+        &self,
+        frame: &FrameGuard<'_>,
+        space: Space<'_>,
+        data: Data,
+        times: u32,
+    ) -> Option<Lies> {
         let mut lies = (0, 0);
         for _ in 0..times {
             let mut head = Writer::new(space);

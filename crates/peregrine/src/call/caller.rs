@@ -1,4 +1,4 @@
-//! `caller()`: a running procedure asks who calls it, and on what terms.
+//! `caller()`: a running procedure queries its caller and the conditions of the call.
 
 use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The family of path that a binding uses.
+/// The kind of path that a binding uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PathKind {
@@ -53,51 +53,53 @@ pub(crate) struct CallerInfo {
     pub(crate) process: u32,
     pub(crate) user: u32,
     pub(crate) group: u32,
-    /// Where it calls from, if that is over a network.
+    /// The caller's address, for calls over IP networks.
     pub(crate) from: Option<SocketAddr>,
-    /// The hardware that it calls from, if that is over a link.
+    /// The caller's hardware address, for calls over raw Ethernet.
     pub(crate) hardware: Option<[u8; 6]>,
 }
 
 impl CallerInfo {
-    /// What stands for a user or a group for which nobody vouches. It is nobody's, in any system.
+    /// The user and group number of callers whose identity the kernel does not confirm. No system
+    /// assigns this number.
     pub(crate) const NOBODY: u32 = u32::MAX;
 }
 
-/// Where calls come from that threads of this process run, by numbers that mean something there.
+/// The source of the calls that a thread runs. Its calls have numbers that only it understands.
 pub(crate) trait Calls: Send + Sync {
-    /// Whether nobody waits for a call any more, as far as is known: its caller has given it up, or
-    /// has gone.
+    /// Returns whether the call is known to be abandoned: its caller has cancelled it, or no longer
+    /// exists.
     fn is_given_up(&self, call: u64) -> bool;
 }
 
-/// Who calls, as the kernel vouched for it when the session began, and on what terms.
+/// The identity of a caller, as the kernel recorded it when the session began, and the conditions of
+/// its call.
 ///
-/// Over a network there is nobody to vouch: what such a caller is, is where it calls
-/// [from](Self::from), and the rest is what it says.
+/// Over a network no kernel confirms the identity. Only the address that such a caller uses
+/// ([`from`](Self::from)) is known; everything else is the caller's own claim.
 #[derive(Clone)]
 pub struct Caller {
     info: Arc<CallerInfo>,
     due: Option<Instant>,
-    /// Where the call is known by which number.
+    /// The source of the call, and the call's number there.
     call: Option<(Arc<dyn Calls>, u64)>,
 }
 
 impl Caller {
-    /// The path that the call took.
+    /// Returns the path by which the call arrived.
     pub fn path(&self) -> PathKind {
         self.info.path
     }
 
-    /// The processes through which the call came, the first caller first, this one's caller last:
-    /// a procedure of another server may have made the call. They are what each said of the
-    /// one before it; the kernel vouches for the last. Over UDP a caller that was in no procedure
-    /// is 0, for nobody says which process it is.
+    /// Returns the processes through which the call came, from the first caller to the direct one: a
+    /// procedure of another server may have made this call. Each process reports the ones before it;
+    /// the kernel confirms only the last. Over UDP, the process of a caller that was in no procedure
+    /// is 0, because it is not sent.
     ///
-    /// To be asked on the thread that runs the procedure.
+    /// Call it on the thread that runs the procedure.
     pub fn chain(&self) -> Vec<u32> {
         let mut processes = super::chain::processes();
-        // Nothing but the chain says who called over datagrams.
+        // Over datagrams only the chain contains process numbers.
         let told = self.info.process != 0 || processes.is_empty();
         if told && processes.last() != Some(&self.info.process) {
             processes.push(self.info.process);
@@ -105,19 +107,19 @@ impl Caller {
         processes
     }
 
-    /// How long its caller still waits, counted from when the call came here: zero once that has
-    /// passed, `None` if the caller waits for as long as it takes.
+    /// Returns how long the caller still waits: zero if that time has passed, `None` if there is no
+    /// limit. The time counts from the arrival of the call.
     ///
-    /// A procedure that makes calls need not ask: whatever limit these have, they end
-    /// when nothing is left of this. (What is to go on although nobody waits runs on another
-    /// thread, for which none of this holds.)
+    /// A procedure that makes calls need not check it: these calls end when this time has passed,
+    /// whatever their own limit. (Work that must continue without a caller belongs on another thread,
+    /// to which no limit applies.)
     ///
     /// ```
     /// use core::time::Duration;
     /// # use peregrine::interface;
     /// #[interface]
     /// trait Search {
-    ///     /// As much as can be found in the time that there is.
+    ///     /// Returns as much as can be found in the time that is left.
     ///     fn search(&self, from: u64) -> peregrine::Result<u64>;
     /// }
     ///
@@ -142,16 +144,16 @@ impl Caller {
         self.due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether nobody waits for the result any more, as far as is known: the caller has given
-    /// the call up, its time has [passed](Self::remaining), or its process or connection is
-    /// gone. What is not known yet may be a moment later; a call that was given up stays so.
+    /// Returns whether it is known that the result is no longer needed: the caller has cancelled the
+    /// call, its time has [passed](Self::remaining), or its process or connection no longer exists.
+    /// Once true, it stays true.
     ///
     /// The death of a caller is known at once locally and over TCP. Over UDP and raw Ethernet it is known
-    /// within 2.5 seconds. The server asks a caller of which it hears nothing for 500 ms (or a
-    /// second, if it has answered before) five times, 300 ms apart.
+    /// within 2.5 seconds: the server probes a caller that has been silent for 500 ms (or for a second,
+    /// if it has answered before) five times, at intervals of 300 ms.
     ///
-    /// A procedure that takes long looks here now and then, from whatever thread, and ends early: what it
-    /// returns then goes nowhere.
+    /// A long procedure should check this regularly, on any thread, and end early. Its result is then
+    /// discarded.
     ///
     /// ```
     /// # use peregrine::interface;
@@ -176,34 +178,34 @@ impl Caller {
             || self.call.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call))
     }
 
-    /// The name under which the procedure was called; empty within one process.
+    /// Returns the name under which the procedure was called. It is empty for calls within a process.
     pub fn export(&self) -> &str {
         &self.info.export
     }
 
-    /// The caller's process; over a network, what it says that it is on its own machine.
+    /// Returns the number of the caller's process. Over a network it is the caller's own claim.
     pub fn process(&self) -> u32 {
         self.info.process
     }
 
-    /// The caller's effective user; over a network [`u32::MAX`], which is nobody.
+    /// Returns the caller's effective user number. Over a network it is [`u32::MAX`], which no user has.
     pub fn user(&self) -> u32 {
         self.info.user
     }
 
-    /// The caller's effective group; over a network [`u32::MAX`], which is nobody.
+    /// Returns the caller's effective group number. Over a network it is [`u32::MAX`], which no group has.
     pub fn group(&self) -> u32 {
         self.info.group
     }
 
-    /// The address and port from which the call came over an internet protocol; `None` on this
-    /// machine's own paths and on raw Ethernet.
+    /// Returns the address and port from which the call came over an IP network. `None` on paths
+    /// within this machine and on raw Ethernet.
     pub fn from(&self) -> Option<SocketAddr> {
         self.info.from
     }
 
-    /// The Ethernet address from which the call came; `None` on other paths. Nobody vouches for it:
-    /// whoever is on the link can send in the name of any.
+    /// Returns the Ethernet address from which the call came, and `None` on other paths. Any host on the
+    /// link can use any address.
     pub fn hardware(&self) -> Option<[u8; 6]> {
         self.info.hardware
     }
@@ -217,14 +219,14 @@ impl core::fmt::Debug for Caller {
 
 thread_local! {
     static CALLER: RefCell<Option<Arc<CallerInfo>>> = const { RefCell::new(None) };
-    /// Where the calls come from that this thread runs, and which of them it runs.
+    /// The source of the calls that this thread runs, and the number of the current call.
     static CALLS: RefCell<Option<Arc<dyn Calls>>> = const { RefCell::new(None) };
     static CALL: Cell<u64> = const { Cell::new(0) };
-    /// When the time is up of who called, if there is a limit to it. Of use inside of procedures.
+    /// The deadline of the current call, if it has one. Valid only inside procedures.
     static DUE: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Who called the procedure that this thread runs; `None` outside of procedures.
+/// Returns the caller of the procedure that this thread runs, or `None` outside of procedures.
 ///
 /// ```
 /// # use peregrine::interface;
@@ -243,59 +245,59 @@ thread_local! {
 pub fn caller() -> Option<Caller> {
     inside()?;
     let info = CALLER.with_borrow(Clone::clone)?;
-    // A call within the process is nobody's but this thread's.
+    // A call within the process runs on its caller's thread, so it cannot be cancelled meanwhile.
     let calls =
         CALLS.with_borrow(|calls| calls.clone().filter(|_| info.path != PathKind::InProcess));
     Some(Caller { info, due: DUE.get(), call: calls.map(|calls| (calls, CALL.get())) })
 }
 
-/// Of a thread that runs no call.
+/// The value for a thread that runs no call.
 const OUTSIDE: u32 = u32::MAX;
 
-/// What a thread notes that runs a call of this process.
+/// Returns the value for a thread that runs a call of this process.
 const fn inside_of(process: u32) -> u32 {
-    // A caller over a network may say that it is any process.
+    // A caller over a network may claim any process number.
     if process == OUTSIDE { OUTSIDE - 1 } else { process }
 }
 
 thread_local! {
-    /// The process whose call this thread runs (zero if nobody knows it), or [`OUTSIDE`]. What else
-    /// is noted of a call counts only while this says that the thread runs one.
+    /// The process whose call this thread runs (zero if it is unknown), or [`OUTSIDE`]. The other
+    /// values about the current call are valid only while it is not [`OUTSIDE`].
     static INSIDE: Cell<u32> = const { Cell::new(OUTSIDE) };
 }
 
-/// The process whose call this thread runs, if it runs one.
+/// Returns the process whose call this thread runs, if it runs one.
 #[inline(always)]
 pub(crate) fn inside() -> Option<u32> {
     let process = INSIDE.get();
     (process != OUTSIDE).then_some(process)
 }
 
-/// The caller of the calls that this thread runs from now on.
+/// Sets the caller of the calls that this thread runs from now on.
 pub(crate) fn tell_caller(info: Option<Arc<CallerInfo>>) {
     drop(CALLER.replace(info));
 }
 
-/// Where the calls come from that this thread runs from now on.
+/// Sets the source of the calls that this thread runs from now on.
 pub(crate) fn serve_calls_of(calls: Option<Arc<dyn Calls>>) {
     drop(CALLS.replace(calls));
 }
 
-/// This thread is about to run the call of that number, which a process makes.
+/// Marks the beginning of the call with that number, which `process` makes, on this thread.
 #[inline(always)]
 pub(crate) fn serve_call(call: u64, process: u32) {
     CALL.set(call);
     INSIDE.set(inside_of(process));
 }
 
-/// This thread runs no call any more.
+/// Marks the end of the call on this thread.
 #[inline(always)]
 pub(crate) fn leave_call() {
     INSIDE.set(OUTSIDE);
 }
 
-/// A call that this thread makes and runs itself, perhaps while it runs another one: that one is in
-/// its place again when this is dropped.
+/// A call that this thread makes and runs itself, possibly during another call. When this value is
+/// dropped, the outer call is current again.
 pub(crate) struct Nested {
     inside: u32,
     caller: Option<Arc<CallerInfo>>,
@@ -320,13 +322,13 @@ impl Drop for Nested {
     }
 }
 
-/// When the time of the call is up that this thread runs.
+/// Returns the deadline of the call that this thread runs.
 #[inline]
 pub(crate) fn due() -> Option<Instant> {
     inside().and_then(|_| DUE.get())
 }
 
-/// Notes that; gives back what was noted before.
+/// Sets the deadline of the current call, and returns the previous value.
 pub(crate) fn set_due(due: Option<Instant>) -> Option<Instant> {
     DUE.replace(due)
 }

@@ -1,4 +1,4 @@
-//! `Exported`: an object that is served, whose drop may panic on whichever thread drops it last.
+//! `Exported`: an object that is served, and whose drop may panic on the thread that drops it last.
 
 use super::request::Refusal;
 use super::{Reply, Request, Serve, Served};
@@ -9,11 +9,11 @@ use core::any::Any;
 
 type Report = Box<dyn Fn(Box<dyn Any + Send>) + Send + Sync>;
 
-/// A server stub whose object may panic when it is dropped: the panic ends here.
+/// A server stub whose object may panic when it is dropped. The panic is caught here.
 pub(crate) struct Exported<S>(Fragile<S, Report>);
 
 impl<S: Serve> Exported<S> {
-    /// `report` is given the text of the panic.
+    /// Wraps a stub. `report` receives the text of a panic.
     pub(crate) fn new(serve: S, report: impl Fn(String) + Send + Sync + 'static) -> Self {
         Self(Fragile::new(serve, Box::new(move |panic| report(Refusal::panicked(panic).text))))
     }

@@ -1,14 +1,14 @@
-//! Extensions: what a call carries besides its message, and most calls do not.
+//! Extensions: optional data that a call carries besides its message.
 //!
-//! A sequence of a tag (`u32`), a length in bytes (`u32`) and so many bytes, little-endian on every
-//! path, whatever the order of values. A tag that is not known is passed over, and where a length
-//! leads beyond the end the sequence ends. Of a tag that comes twice the first counts. What comes
-//! after the 32nd tag is not looked at.
+//! Extensions are a sequence of a tag (`u32`), a length in bytes (`u32`) and that many bytes. Numbers are
+//! little-endian on every path, whatever the byte order of values. Unknown tags are skipped. The
+//! sequence ends where a length reaches beyond the end. If a tag occurs twice, the first one counts.
+//! Everything after the 32nd tag is ignored.
 //!
 //! | tag | what |
 //! |---|---|
-//! | 0 | nothing: zeros may fill the sequence up |
-//! | 1 | the chain of calls that nest: links of 16 bytes |
+//! | 0 | nothing: zeros may pad the sequence |
+//! | 1 | the chain of nested calls: links of 16 bytes |
 //! | 2 | deadline: microseconds (`u64`) that the caller had left when the call was sent |
 
 use core::time::Duration;
@@ -26,25 +26,25 @@ const DEADLINE: u32 = 2;
 
 /// Bytes of a tag and a length.
 const HEADER_BYTES: usize = 8;
-/// Tags of one call that are looked at. A peer may send thousands.
+/// Tags of one call that are examined. A peer may send thousands.
 const TAGS_MAX: usize = 32;
-/// Bytes that we ever write: the longest chain and a deadline.
+/// The largest number of bytes that are ever sent: the longest chain and a deadline.
 pub(crate) const BYTES_MAX: usize =
     align_up(2 * HEADER_BYTES + limits::CHAIN_MAX * LINK_BYTES + size_of::<u64>());
 
-/// Those of one call, on its way out.
+/// The extensions of one outgoing call.
 pub(crate) struct Extensions {
-    /// Zero where nothing is written.
+    /// Zero where nothing has been written.
     bytes: [u8; BYTES_MAX],
     length: usize,
 }
 
 impl Extensions {
-    /// What a call carries that is sent now: the chain, if a procedure makes it that was called by
-    /// the process `inside`, and what is left until its deadline, if it has one.
+    /// Makes the extensions of a call that is sent now: the chain, if a procedure that was called by
+    /// the process `inside` makes it, and the time until the deadline, if there is one.
     ///
     /// # Errors
-    /// If calls nest too deeply, or nothing is left.
+    /// Fails if calls nest too deeply, or if no time is left.
     #[cold]
     pub(crate) fn of(inside: Option<u32>, deadline: Option<Instant>) -> Result<Self, CallError> {
         let mut extensions = Self { bytes: [0; BYTES_MAX], length: 0 };
@@ -56,7 +56,7 @@ impl Extensions {
             if left.is_zero() {
                 return Err(no_time_left());
             }
-            // Cut off, so that the server has no more than what is left here; nothing it is not yet.
+            // Rounded down, so that the server never has more time than is left here; zero is not sent.
             let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX).max(1);
             extensions.begin(DEADLINE, size_of::<u64>());
             extensions.put(&left.to_le_bytes());
@@ -68,7 +68,7 @@ impl Extensions {
         chain::with_links(caller, |before, own| {
             let links = before.len() + 1;
             if links > limits::CHAIN_MAX {
-                let text = format!("calls nest more than {} deep", limits::CHAIN_MAX);
+                let text = format!("more than {} nested calls", limits::CHAIN_MAX);
                 return Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text));
             }
             self.begin(CHAIN, links * LINK_BYTES);
@@ -84,32 +84,32 @@ impl Extensions {
         self.put(&(bytes as u32).to_le_bytes());
     }
 
-    /// There is room for all that is ever put here.
+    /// Appends bytes. The buffer is large enough for everything that is ever appended.
     fn put(&mut self, bytes: &[u8]) {
         let end = self.length + bytes.len();
         self.bytes[self.length..end].copy_from_slice(bytes);
         self.length = end;
     }
 
-    /// As many bytes as there are.
+    /// Returns the written bytes.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// The same, filled up with zeros to a multiple of 16.
+    /// Returns the written bytes, padded with zeros to a multiple of 16.
     pub(crate) fn padded(&self) -> &[u8] {
         &self.bytes[..align_up(self.length)]
     }
 }
 
-/// A call that is not sent, for nobody would wait for it.
+/// Returns the error for a call that is not sent, because its deadline has passed.
 #[cold]
 pub(crate) fn no_time_left() -> CallError {
-    let text = "its time was up before it could be sent";
+    let text = "the deadline passed before the call was sent";
     CallError::not_executed(Kind::TimedOut, Phase::Call, text)
 }
 
-/// Returns what is under a tag in the extensions of a call that has come; all of it is there.
+/// Returns the content of a tag in the extensions of a received call, if it is complete.
 fn find(extensions: Window<'_>, tag: u32) -> Option<Window<'_>> {
     let mut at = 0;
     for _ in 0..TAGS_MAX {
@@ -124,7 +124,7 @@ fn find(extensions: Window<'_>, tag: u32) -> Option<Window<'_>> {
     None
 }
 
-/// The links of a chain, one by one; none if there is no chain, or none that makes sense.
+/// Returns the links of the chain in the extensions. There are none if the chain is missing or malformed.
 fn links(extensions: Window<'_>) -> impl Iterator<Item = chain::Link> {
     let chain = find(extensions, CHAIN).unwrap_or(Window::empty());
     let count = if chain.len().is_multiple_of(LINK_BYTES) { chain.len() / LINK_BYTES } else { 0 };
@@ -134,11 +134,11 @@ fn links(extensions: Window<'_>) -> impl Iterator<Item = chain::Link> {
     })
 }
 
-/// Notes what the extensions say of the call that this thread is about to run, and that has
-/// `waited` since it was taken off the wire.
+/// Applies the extensions of the call that this thread is about to run. `waited` returns how long the
+/// call has waited since it was received.
 ///
 /// # Errors
-/// If its caller's time is up: it is not to be run.
+/// Fails if the deadline has passed: the call must not run.
 #[cold]
 pub(crate) fn enter(
     extensions: Window<'_>,
@@ -151,19 +151,19 @@ pub(crate) fn enter(
         return Ok(());
     };
     let left = Duration::from_micros(left).saturating_sub(waited());
-    // What lies beyond the clock's range is no limit.
+    // A deadline beyond the clock's range is no limit.
     set_due(Instant::now().checked_add(left));
     if left.is_zero() { Err(Refusal::late()) } else { Ok(()) }
 }
 
-/// The thread runs no call with extensions any more.
+/// Removes what [`enter`] set for the call that this thread ran.
 pub(crate) fn leave() {
     chain::leave();
     set_due(None);
 }
 
-/// Whether a call whose extensions these are says that it comes from inside this process. A hint:
-/// any peer to whom a call of ours came can say so.
+/// Returns whether the extensions say that their call comes from inside this process. This is a hint:
+/// any peer that this process has called can claim it.
 pub(crate) fn is_from_inside(extensions: Window<'_>) -> bool {
     let own = chain::own_link();
     links(extensions).any(|link| link == own)
@@ -186,12 +186,12 @@ mod tests {
         Extensions::of(inside, deadline).unwrap().as_bytes().to_vec()
     }
 
-    /// A tag, the length that it claims, and what follows.
+    /// Returns a tag, the length that it claims, and its content.
     fn one(tag: u32, length: u32, content: &[u8]) -> Vec<u8> {
         [&tag.to_le_bytes(), &length.to_le_bytes(), content].concat()
     }
 
-    /// What is noted, though this thread runs no procedure.
+    /// Returns the deadline that was set, although this thread runs no procedure.
     fn due() -> Option<Instant> {
         let due = set_due(None);
         set_due(due);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_came_through_this_process_is_from_inside() {
+    fn call_that_came_through_this_process_is_from_inside() {
         let other = one(CHAIN, 16, &[7; 16]);
         assert!(!is_from_inside(Window::from(&other[..])));
         assert!(!is_from_inside(Window::empty()));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chain_grows_link_by_link_and_is_known_again() {
+    fn chain_grows_link_by_link_up_to_its_limit() {
         let bytes = of(Some(77), None);
         assert_eq!(bytes.len(), HEADER_BYTES + 2 * LINK_BYTES);
         assert_eq!(bytes[..8], [1, 0, 0, 0, 32, 0, 0, 0]);
@@ -228,7 +228,7 @@ mod tests {
             assert_eq!(processes().len(), deep);
         }
         assert_eq!(deep, limits::CHAIN_MAX);
-        // There is room for a deadline beside the longest.
+        // The longest chain leaves room for a deadline.
         let links = limits::CHAIN_MAX - 1;
         entered(&one(CHAIN, (links * LINK_BYTES) as u32, &vec![1; links * LINK_BYTES])).unwrap();
         let bytes = of(Some(1), Some(Instant::now() + LONG));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_arrives_less_what_it_waited() {
+    fn time_left_arrives_without_the_time_waited() {
         let bytes = of(None, Some(Instant::now() + LONG));
         assert_eq!((bytes.len(), &bytes[..8]), (16, &[2, 0, 0, 0, 8, 0, 0, 0][..]));
         entered(&bytes).unwrap();
@@ -249,24 +249,24 @@ mod tests {
         assert_eq!((refusal.kind, refusal.executed), (Kind::TimedOut, Executed::No));
         entered(&[]).unwrap();
         assert_eq!(due(), None);
-        let error = Extensions::of(None, Some(Instant::now())).err().expect("nothing is left");
+        let error = Extensions::of(None, Some(Instant::now())).err().expect("no time is left");
         assert_eq!((error.kind(), error.executed()), (Kind::TimedOut, Executed::No));
-        // As good as none.
+        // A deadline far in the future.
         entered(&one(DEADLINE, 8, &[0xff; 8])).unwrap();
         assert!(left().is_none_or(|left| left > 1_000_000 * LONG));
     }
 
     #[test]
-    fn what_makes_no_sense_is_passed_over() {
+    fn malformed_extensions_are_ignored() {
         let deadline = one(DEADLINE, 8, &60_000_000_u64.to_le_bytes());
         let strange = one(9, 5, b"abcde");
         let chain = one(CHAIN, 16, &[3, 0, 0, 0].repeat(4));
-        // In any order, with what nobody knows in between, filled up at the end.
+        // In any order, with unknown tags between them, and padded with zeros.
         for parts in [[&deadline, &strange, &chain], [&chain, &strange, &deadline]] {
             entered(&[&parts.map(|part| &part[..]).concat(), &[0; 16][..]].concat()).unwrap();
             assert!(left() > Some(LONG / 2) && processes() == [3], "{parts:?}");
         }
-        // The first of two counts.
+        // The first of two equal tags counts.
         entered(&[&deadline[..], &one(DEADLINE, 8, &[1, 0, 0, 0, 0, 0, 0, 0])].concat()).unwrap();
         assert!(left() > Some(LONG / 2));
         for senseless in [
@@ -288,12 +288,12 @@ mod tests {
     }
 
     #[test]
-    fn tags_after_the_last_that_is_looked_at_do_not_count() {
+    fn tags_after_the_last_one_examined_are_ignored() {
         leave();
         let own = of(Some(5), None);
-        let behind = |tags: usize| [&one(9, 0, &[]).repeat(tags)[..], &own].concat();
-        assert!(is_from_inside(Window::from(&behind(TAGS_MAX - 1)[..])));
-        assert!(!is_from_inside(Window::from(&behind(TAGS_MAX)[..])));
+        let after = |tags: usize| [&one(9, 0, &[]).repeat(tags)[..], &own].concat();
+        assert!(is_from_inside(Window::from(&after(TAGS_MAX - 1)[..])));
+        assert!(!is_from_inside(Window::from(&after(TAGS_MAX)[..])));
     }
 
     proptest! {

@@ -1,8 +1,8 @@
-//! `Frames`: the call frames (A-stacks) of a session, taken and given back without a virtual call.
+//! `Frames`: the call frames (A-stacks) of a session, taken and returned without a virtual call.
 //!
-//! Firefly's Starter and Ender: a thread tries the frame that it used before. LRPC's uncommon case:
-//! if none is free the caller waits or more are made, as [`OnExhausted`] says. Who has which frame, and
-//! how callers wait in order, stands in `turns.rs`; here is where the frames are.
+//! As in Firefly's Starter and Ender, a thread first tries the frame that it used last. In LRPC's
+//! uncommon case, when no frame is free, the caller waits or more are made, as [`OnExhausted`] says.
+//! `pool.rs` has the states of the frames and the queue of callers; this file has their memory.
 
 use core::cell::Cell;
 use core::fmt;
@@ -13,15 +13,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::OnExhausted;
-use super::turns::{Patience, Turns};
+use super::pool::{FramePool, WaitPolicy};
 use crate::limits;
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
-/// Where each frame's call space and reply space lie in the memory of a binding.
+/// The location of each frame's call space and reply space in the memory of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameLayout {
-    /// How many frames there are.
+    /// The number of frames.
     pub count: u32,
     /// Bytes before the first frame.
     pub first: usize,
@@ -31,14 +31,14 @@ pub struct FrameLayout {
     pub call_at: usize,
     /// Bytes from a frame's start to its reply space.
     pub reply_at: usize,
-    /// Bytes of either space.
+    /// Bytes of each of the two spaces.
     pub bytes: usize,
 }
 
 /// The frames of one session, for any number of threads and bindings.
 ///
-/// All of them lie in the memory from the first; only some are *active*, which is to say used. What
-/// was never used has no pages, so a frame that is not active costs 128 bytes here.
+/// All of them have memory addresses from the beginning; only some are *active*, which means in use.
+/// Unused memory has no pages, so a frame that is not active costs 128 bytes here.
 ///
 /// ```
 /// use peregrine::OnExhausted;
@@ -55,7 +55,7 @@ pub struct FrameLayout {
 pub struct Frames {
     memory: Arc<Memory>,
     layout: FrameLayout,
-    turns: Turns,
+    pool: FramePool,
     look_every: Duration,
 }
 
@@ -77,10 +77,10 @@ pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
     count.min(most).clamp(1, limits::ASTACKS_MAX)
 }
 
-/// The longest time, while callers wait, without a look at frames that come back without a notice.
+/// The longest interval, while callers wait, between checks for frames that are released silently.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// A small number for each thread, so that it finds its last frame again.
+/// Returns a small number for this thread, by which it finds its last frame again.
 #[inline]
 fn thread_index() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -94,14 +94,14 @@ fn thread_index() -> u32 {
 }
 
 impl Frames {
-    /// `count` frames in private memory, each for a call and a reply of at most `bytes` bytes. The
-    /// first `active`, but at least one, are in use from now on.
+    /// Makes `count` frames in private memory, each for a call and a reply of at most `bytes` bytes. The
+    /// first `active` frames, and at least one, are active.
     ///
     /// # Errors
-    /// If the kernel has no memory.
+    /// Fails if the kernel has no memory left.
     ///
     /// # Panics
-    /// If there is no frame.
+    /// Panics if `count` is 0.
     pub fn private(count: u32, active: u32, bytes: usize) -> io::Result<Self> {
         let bytes = align_up(bytes);
         let stride = 2 * bytes;
@@ -110,102 +110,102 @@ impl Frames {
         Ok(Self::new(Arc::new(memory), layout, active))
     }
 
-    /// All frames of the layout; the first `active`, but at least one, are in use from now on.
+    /// Makes all frames of the layout. The first `active` frames, and at least one, are active.
     ///
     /// # Panics
-    /// If there is no frame, or the layout does not lie within the memory.
+    /// Panics if there is no frame, or the layout does not fit the memory.
     pub(crate) fn new(memory: Arc<Memory>, layout: FrameLayout, active: u32) -> Self {
         assert!(layout.count > 0, "a binding needs a frame");
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
         assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
         let starts = (0..layout.count as usize).map(|index| layout.first + layout.stride * index);
-        let turns = Turns::new(starts, active.clamp(1, layout.count));
-        Self { memory, layout, turns, look_every: LOOK_EVERY }
+        let pool = FramePool::new(starts, active.clamp(1, layout.count));
+        Self { memory, layout, pool, look_every: LOOK_EVERY }
     }
 
-    /// The memory in which the frames lie.
+    /// Returns the memory that contains the frames.
     pub(crate) const fn memory(&self) -> &Arc<Memory> {
         &self.memory
     }
 
-    /// Where they lie.
+    /// Returns the location of the frames.
     pub const fn layout(&self) -> &FrameLayout {
         &self.layout
     }
 
-    /// How many are in use, those included that are free.
+    /// Returns the number of active frames, including those that are free.
     pub fn active(&self) -> u32 {
-        self.turns.active()
+        self.pool.active()
     }
 
-    /// Makes at least `count` frames active, or all there are if that is less. Shrinking leaves as
-    /// many from now on.
+    /// Makes at least `count` frames active, or all frames if there are fewer. Shrinking keeps this many
+    /// from now on.
     pub fn at_least(&self, count: u32) {
-        self.turns.at_least(count);
+        self.pool.at_least(count);
     }
 
-    /// Takes a frame. While there is none, does as `short` says; who waits, waits in the order of
-    /// coming, until `deadline`. `is_released` returns whether the server has let go of a captured frame.
-    /// It may be asked on behalf of another caller, and must not take frames itself. It is asked
-    /// without any lock of this pool, and may use the rest of it.
+    /// Takes a frame. If none is free, proceeds as `on_exhausted` says. Callers wait in order of
+    /// arrival, until `deadline`. `is_released` returns whether the server has released a captured
+    /// frame. It may be called for another caller, and must not take frames itself. No lock of this
+    /// pool is held while it runs, and it may use the other functions of the pool.
     ///
-    /// A caller that gives up has no frame, even if one came at the last moment: the next gets it.
+    /// Returns `None` at the deadline, even if a frame became free at the last moment: the next caller
+    /// gets that frame.
     #[inline]
     pub fn take(
         &self,
         deadline: impl FnOnce() -> Option<Instant>,
         is_released: impl Fn(u32) -> bool,
-        short: OnExhausted,
-    ) -> Option<Taken<'_>> {
-        match self.turns.take(thread_index()) {
-            Some(index) => Some(Taken { frames: self, index }),
-            None => self.take_slowly(deadline(), &is_released, short),
+        on_exhausted: OnExhausted,
+    ) -> Option<FrameGuard<'_>> {
+        match self.pool.take(thread_index()) {
+            Some(index) => Some(FrameGuard { frames: self, index }),
+            None => self.take_slowly(deadline(), &is_released, on_exhausted),
         }
     }
 
-    /// The hinted frame was not free, or others wait.
+    /// Takes a frame when the hinted one is not free, or others wait.
     #[cold]
     #[inline(never)]
     fn take_slowly(
         &self,
         deadline: Option<Instant>,
         is_released: &dyn Fn(u32) -> bool,
-        short: OnExhausted,
-    ) -> Option<Taken<'_>> {
-        // A procedure's own call may be what those who have the others wait for.
-        let short = if super::inside().is_some() { OnExhausted::More } else { short };
+        on_exhausted: OnExhausted,
+    ) -> Option<FrameGuard<'_>> {
+        // The holders of the other frames may be waiting for the procedure that makes this call.
+        let on_exhausted = if super::inside().is_some() { OnExhausted::More } else { on_exhausted };
         let left = || {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             left.unwrap_or(Duration::MAX)
         };
-        let patience = Patience { left: &left, look_every: self.look_every };
-        let index = self.turns.take_slowly(thread_index(), &patience, is_released, short)?;
-        Some(Taken { frames: self, index })
+        let policy = WaitPolicy { left: &left, look_every: self.look_every };
+        let index = self.pool.take_slowly(thread_index(), &policy, is_released, on_exhausted)?;
+        Some(FrameGuard { frames: self, index })
     }
 
-    /// Takes back captured frames of which `is_released` says that the server has let go. Otherwise they
-    /// come back when a caller finds no other frame, and until then are neither free nor shrunk.
+    /// Returns captured frames to the pool that the server has released, as `is_released` says. Without
+    /// this, they return when a caller finds no other frame, and cannot be shrunk until then.
     pub fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
-        self.turns.reclaim(is_released);
+        self.pool.reclaim(is_released);
     }
 
-    /// Gives back what a burst of calls made active; to be called about once a second.
+    /// Releases the memory of frames that only a burst of calls needed. Call it about once a second.
     ///
-    /// Takes each frame beyond those that [`Frames::private`] and [`Frames::at_least`] asked for that
-    /// is free, was free the last time this was called, and has not been used in between, and calls
-    /// `release` with its index. Nobody else uses the frame meanwhile, and what `release` leaves
-    /// in its memory must do for its next call. Where all frames behind such a one are no longer
-    /// active, neither is this.
+    /// Calls `release` with the index of each free frame that has not been used since the previous call
+    /// of this function, except for the base that [`Frames::private`] and [`Frames::at_least`] set.
+    /// Nothing else uses the frame meanwhile. The memory that `release` leaves must be usable for the
+    /// next call. A frame becomes inactive if all frames after it are inactive.
     ///
     /// If `release` panics, its frame is lost.
     pub fn shrink(&self, release: &dyn Fn(u32)) {
-        self.turns.shrink(release);
+        self.pool.shrink(release);
     }
 
-    /// Does something with each frame that is free, while nobody else has it.
+    /// Calls `todo` with each free frame, which nothing else uses meanwhile.
     pub fn each_free(&self, todo: &dyn Fn(u32)) {
-        self.turns.each_free(todo);
+        self.pool.each_free(todo);
     }
 }
 
@@ -215,15 +215,15 @@ impl fmt::Debug for Frames {
     }
 }
 
-/// A frame that belongs to one call; given back when dropped.
+/// A frame that belongs to one call. Dropping it returns the frame to the pool.
 #[derive(Debug)]
-pub struct Taken<'a> {
+pub struct FrameGuard<'a> {
     frames: &'a Frames,
     index: u32,
 }
 
-impl<'a> Taken<'a> {
-    /// Its number, from 0.
+impl<'a> FrameGuard<'a> {
+    /// Returns the number of the frame, from 0.
     #[inline]
     pub const fn index(&self) -> u32 {
         self.index
@@ -231,46 +231,46 @@ impl<'a> Taken<'a> {
 
     #[inline]
     fn part(&self, at: usize) -> Space<'a> {
-        let start = self.frames.turns.start(self.index) + at;
+        let start = self.frames.pool.start(self.index) + at;
         let space = self.frames.memory.space();
         space.range(start, self.frames.layout.bytes)
     }
 
-    /// Does something with the place where the message of the call goes.
+    /// Calls `fill` with the space for the message of the call.
     pub fn fill<T>(&mut self, fill: impl FnOnce(&Self, Space<'_>) -> T) -> T {
         fill(self, self.call_space())
     }
 
-    /// Where the message of the call goes.
+    /// Returns the space for the message of the call.
     #[inline]
     pub(crate) fn call_space(&self) -> Space<'a> {
         self.part(self.frames.layout.call_at)
     }
 
-    /// Where the message of the result is.
+    /// Returns the window with the message of the result.
     #[inline]
     pub(crate) fn reply_space(&self) -> Window<'a> {
         self.part(self.frames.layout.reply_at).window()
     }
 
-    /// The reply space as the server writes it, for paths that run the server themselves.
+    /// Returns the reply space for writing, for paths that run the server themselves.
     #[inline]
     pub(crate) fn reply_to(&self) -> Space<'a> {
         self.part(self.frames.layout.reply_at)
     }
 
-    /// Leaves the frame to the server, which may still use it: the caller gave up. It comes back
-    /// when the server lets go.
+    /// Leaves the frame to the server, which may still use it after the caller has given up. It returns
+    /// to the pool when the server releases it.
     pub fn capture(self) {
-        self.frames.turns.capture(self.index);
+        self.frames.pool.capture(self.index);
         core::mem::forget(self);
     }
 }
 
-impl Drop for Taken<'_> {
+impl Drop for FrameGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.frames.turns.give_back(self.index);
+        self.frames.pool.give_back(self.index);
     }
 }
 
@@ -292,13 +292,13 @@ mod tests {
         Frames::new(Arc::new(memory), layout, active)
     }
 
-    /// Frames whose callers never look at them by themselves: what is not handed over is lost.
+    /// Frames whose callers never check for released frames. A frame that is not handed over is lost.
     fn strict(count: u32, active: u32) -> Frames {
         Frames { look_every: LONG, ..frames(count, active) }
     }
 
     #[test]
-    fn frames_lie_within_their_memory() {
+    fn frames_must_fit_their_memory() {
         let refused = |bytes: usize, call_at, reply_at| {
             let memory = Arc::new(Memory::private(4096).unwrap());
             assert_eq!(memory.len(), 4096);
@@ -311,24 +311,24 @@ mod tests {
     }
 
     impl Frames {
-        fn wait(&self) -> Option<Taken<'_>> {
+        fn wait(&self) -> Option<FrameGuard<'_>> {
             self.take(|| None, |_| false, OnExhausted::Wait)
         }
 
-        fn wait_for(&self, limit: Duration) -> Option<Taken<'_>> {
+        fn wait_for(&self, limit: Duration) -> Option<FrameGuard<'_>> {
             self.take(|| Some(Instant::now() + limit), |_| false, OnExhausted::Wait)
         }
 
-        fn more(&self) -> Taken<'_> {
+        fn more(&self) -> FrameGuard<'_> {
             self.take(|| None, |_| false, OnExhausted::More).expect("one more")
         }
 
-        /// Returns when so many callers wait.
+        /// Waits until this many callers wait.
         fn until_waiting(&self, callers: usize) {
-            until(|| self.turns.waiting() == callers);
+            until(|| self.pool.waiting() == callers);
         }
 
-        /// The frames whose memory shrinking gives back.
+        /// Shrinks, and returns the frames whose memory is released.
         fn shrunk(&self) -> Vec<u32> {
             let released = Mutex::new(Vec::new());
             self.shrink(&|index| released.lock().unwrap().push(index));
@@ -339,7 +339,7 @@ mod tests {
     fn until(condition: impl Fn() -> bool) {
         let start = Instant::now();
         while !condition() {
-            assert!(start.elapsed() < LONG, "it never came so far");
+            assert!(start.elapsed() < LONG, "the condition was not reached in time");
             thread::yield_now();
         }
     }
@@ -347,7 +347,7 @@ mod tests {
     const MOMENT: Duration = Duration::from_millis(20);
 
     #[test]
-    fn who_waits_longest_is_next() {
+    fn longest_waiting_caller_is_served_first() {
         let frames = strict(2, 2);
         let (one, other) = (frames.wait().unwrap(), frames.wait().unwrap());
         let order = Mutex::new(Vec::new());
@@ -361,7 +361,7 @@ mod tests {
                 });
             }
             frames.until_waiting(6);
-            // From here on one frame goes from each to the next.
+            // From here on the frame goes from each caller to the next.
             let index = one.index();
             drop(one);
             until(|| order.lock().unwrap().len() == 6);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_one_who_waits() {
+    fn new_callers_do_not_overtake_waiting_ones() {
         let frames = strict(1, 1);
         for _ in 0..20 {
             let taken = frames.wait().unwrap();
@@ -386,41 +386,41 @@ mod tests {
                 });
                 frames.until_waiting(1);
                 drop(taken);
-                // At once, while the other is still being woken.
+                // Immediately, while the other caller is still being woken.
                 let _taken = frames.wait().unwrap();
-                assert!(was_next.load(Ordering::Relaxed), "its frame was taken from it");
+                assert!(was_next.load(Ordering::Relaxed), "another caller took its frame");
             });
         }
     }
 
     #[test]
-    fn a_deadline_ends_the_wait_and_the_place_in_the_queue() {
+    fn deadline_ends_the_wait_and_leaves_the_queue() {
         let frames = strict(1, 1);
         let taken = frames.wait().unwrap();
         let start = Instant::now();
         assert!(frames.wait_for(MOMENT).is_none());
         assert!((MOMENT..LONG).contains(&start.elapsed()));
         assert!(frames.wait_for(Duration::ZERO).is_none());
-        assert_eq!(frames.turns.waiting(), 0);
+        assert_eq!(frames.pool.waiting(), 0);
         thread::scope(|scope| {
             let hasty = scope.spawn(|| frames.wait_for(MOMENT).is_none());
-            // On a machine that is late it has come and gone.
-            until(|| frames.turns.waiting() == 1 || hasty.is_finished());
+            // On a slow machine it may already have given up.
+            until(|| frames.pool.waiting() == 1 || hasty.is_finished());
             let patient = scope.spawn(|| frames.wait().is_some());
             assert!(hasty.join().unwrap());
             frames.until_waiting(1);
             drop(taken);
             assert!(patient.join().unwrap());
         });
-        // What is free is taken also by one who has no time.
+        // A free frame is taken even if no time is left.
         assert!(frames.wait_for(Duration::ZERO).is_some());
     }
 
     #[test]
-    fn more_are_made_until_there_are_no_more() {
+    fn frames_are_activated_up_to_their_number() {
         let frames = strict(3, 1);
         let first = frames.wait().unwrap();
-        assert!(frames.wait_for(Duration::ZERO).is_none(), "waiting makes no more");
+        assert!(frames.wait_for(Duration::ZERO).is_none(), "waiting activates no frame");
         assert_eq!(frames.active(), 1);
         let (second, third) = (frames.more(), frames.more());
         assert_eq!((first.index(), second.index(), third.index()), (0, 1, 2));
@@ -430,20 +430,20 @@ mod tests {
             drop(second);
             assert_eq!(beyond.join().unwrap(), 1);
         });
-        assert_eq!(frames.more().index(), 1, "one that is free comes before one that is new");
+        assert_eq!(frames.more().index(), 1, "a free frame is preferred to a new one");
         assert_eq!(frames.active(), 3);
     }
 
     #[test]
-    fn one_who_wants_more_does_not_wait_behind_those_who_wait() {
+    fn caller_that_activates_frames_does_not_queue() {
         let frames = strict(2, 1);
         let first = frames.wait().unwrap();
         thread::scope(|scope| {
             let waits = scope.spawn(|| frames.wait().unwrap().index());
             frames.until_waiting(1);
             let second = frames.more();
-            assert_eq!((second.index(), frames.turns.waiting()), (1, 1));
-            // The new one is given back as any is: to the one who waits.
+            assert_eq!((second.index(), frames.pool.waiting()), (1, 1));
+            // Like any frame, the new one is handed over to the waiting caller.
             drop(second);
             assert_eq!(waits.join().unwrap(), 1);
         });
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn at_least_serves_those_who_wait_and_stays() {
+    fn at_least_serves_waiting_callers_and_persists() {
         let frames = strict(4, 1);
         let _first = frames.wait().unwrap();
         thread::scope(|scope| {
@@ -461,14 +461,14 @@ mod tests {
             assert!(two.into_iter().all(|one| (1..3).contains(&one.join().unwrap())));
         });
         frames.at_least(2);
-        assert_eq!(frames.active(), 3, "less than what is there changes nothing");
+        assert_eq!(frames.active(), 3, "a smaller number changes nothing");
         frames.at_least(100);
-        assert_eq!(frames.active(), 4, "there are no more");
+        assert_eq!(frames.active(), 4, "all frames are active");
         assert_eq!((frames.shrunk(), frames.shrunk(), frames.active()), (vec![], vec![], 4));
     }
 
     #[test]
-    fn captured_frames_are_shrunk_once_they_were_taken_back() {
+    fn captured_frames_are_shrunk_after_they_return() {
         let frames = frames(3, 1);
         let (_one, two, three) = (frames.more(), frames.more(), frames.more());
         let index = two.index();
@@ -476,41 +476,41 @@ mod tests {
         three.capture();
         frames.reclaim(&|frame| frame == index);
         assert_eq!((frames.shrunk(), frames.shrunk()), (vec![], vec![index]));
-        assert_eq!(frames.active(), 3, "the last one is the server's still");
+        assert_eq!(frames.active(), 3, "the server still holds the last frame");
         frames.reclaim(&|_| true);
         assert_eq!((frames.shrunk().len(), frames.shrunk()), (0, vec![2]));
         assert_eq!(frames.active(), 1);
     }
 
     #[test]
-    fn what_is_not_used_from_one_time_to_the_next_is_given_back() {
+    fn frames_unused_between_two_shrinks_are_released() {
         let frames = strict(5, 2);
         let mut taken: Vec<_> = (0..5).map(|_| frames.more()).collect();
         assert_eq!((frames.shrunk(), frames.shrunk(), frames.active()), (vec![], vec![], 5));
         let last = taken.pop();
         taken.clear();
-        // Marked, and then used: not given back.
+        // Marked, and then used: not released.
         assert!(frames.shrunk().is_empty());
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         drop(again);
         assert!(frames.shrunk().is_empty());
-        // The last one is used, so all stay active, but the memory of the others goes, once.
+        // The last one is in use, so all stay active, but the memory of the others is released once.
         assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3], 5));
         assert!(frames.shrunk().is_empty());
-        // They can be taken all the same.
+        // They can still be taken.
         let again: Vec<_> = (0..4).map(|_| frames.wait().unwrap()).collect();
         assert!(again.iter().any(|taken| taken.index() == 3));
         drop((again, last));
         assert_eq!((frames.shrunk(), frames.active()), (vec![], 5));
         assert_eq!((frames.shrunk(), frames.active()), (vec![2, 3, 4], 2));
         assert_eq!((frames.shrunk(), frames.active()), (vec![], 2));
-        // From the start again.
+        // They are activated again from the start.
         let taken: Vec<_> = (0..3).map(|_| frames.more()).collect();
-        assert_eq!((taken.last().map(Taken::index), frames.active()), (Some(2), 3));
+        assert_eq!((taken.last().map(FrameGuard::index), frames.active()), (Some(2), 3));
     }
 
     #[test]
-    fn a_frame_whose_memory_is_given_back_is_nobody_elses_meanwhile() {
+    fn frame_being_released_is_not_used_meanwhile() {
         let frames = strict(2, 1);
         let (first, second) = (frames.more(), frames.more());
         drop(second);
@@ -519,7 +519,7 @@ mod tests {
             frames.shrink(&|index| {
                 assert_eq!(index, 1);
                 assert!(frames.wait_for(Duration::ZERO).is_none());
-                // Who comes now gets it when it is given back.
+                // A caller that arrives now gets it when it returns to the pool.
                 let frames = &frames;
                 scope.spawn(move || assert_eq!(frames.wait().unwrap().index(), 1));
                 frames.until_waiting(1);
@@ -529,7 +529,7 @@ mod tests {
     }
 
     #[test]
-    fn a_captured_frame_comes_back_when_it_is_let_go() {
+    fn captured_frame_returns_when_it_is_released() {
         let frames = frames(2, 1);
         frames.wait().unwrap().capture();
         let asked = Mutex::new(Vec::new());
@@ -541,10 +541,10 @@ mod tests {
         assert!(frames.take(late, held, OnExhausted::Wait).is_none());
         assert!(asked.lock().unwrap().iter().all(|index| *index == 0));
         assert!(!asked.lock().unwrap().is_empty());
-        // It is as good as taken: who does not wait gets another.
+        // A captured frame counts as used: a caller that does not wait gets another one.
         assert_eq!(frames.take(late, held, OnExhausted::More).map(|taken| taken.index()), Some(1));
         let second = frames.take(late, held, OnExhausted::More).unwrap();
-        // Nobody says so when it is let go; who waits finds out.
+        // No event announces the release. A waiting caller finds out by checking.
         let is_released = AtomicBool::new(false);
         thread::scope(|scope| {
             let waits = scope.spawn(|| {
@@ -555,13 +555,13 @@ mod tests {
             is_released.store(true, Ordering::Relaxed);
             assert_eq!(waits.join().unwrap(), 0);
         });
-        // It is a frame like any other again.
+        // It is usable like any other frame again.
         drop(second);
         assert!(frames.wait_for(Duration::ZERO).is_some());
     }
 
     #[test]
-    fn one_who_waits_finds_what_was_let_go_for_the_one_before() {
+    fn waiting_caller_hands_a_released_frame_to_the_first_in_the_queue() {
         let frames = frames(2, 2);
         let second = {
             let (first, second) = (frames.wait().unwrap(), frames.wait().unwrap());
@@ -570,7 +570,7 @@ mod tests {
         };
         let is_released = AtomicBool::new(false);
         thread::scope(|scope| {
-            // The first in the queue cannot tell, the second can.
+            // The first caller in the queue cannot find out, the second can.
             let first = scope.spawn(|| frames.wait().unwrap().index());
             frames.until_waiting(1);
             let tells = scope.spawn(|| {
@@ -585,7 +585,7 @@ mod tests {
         });
     }
 
-    /// A number that nobody can foresee, but that is the same in each run.
+    /// Returns a pseudo-random number; the sequence is the same in each run.
     fn next(state: &mut u32) -> u32 {
         *state ^= *state << 13;
         *state ^= *state >> 17;
@@ -593,11 +593,11 @@ mod tests {
         *state
     }
 
-    /// Eight threads, fewer frames, a keeper that shrinks all the time.
+    /// Eight threads, fewer frames, and a keeper that shrinks all the time.
     fn stress(frames: &Frames, calls: u32, captures: bool) {
         let holders: Vec<_> = (0..frames.layout().count).map(|_| AtomicU32::new(0)).collect();
         let hold = |index: u32, who| {
-            assert_eq!(holders[index as usize].swap(who, Ordering::Relaxed), 0, "two have one");
+            assert_eq!(holders[index as usize].swap(who, Ordering::Relaxed), 0, "held twice");
         };
         let release = |index: u32| holders[index as usize].store(0, Ordering::Relaxed);
         let (left, start) = (AtomicU32::new(8), Instant::now());
@@ -608,13 +608,13 @@ mod tests {
                     0 => Some(Instant::now() + Duration::from_micros((state >> 8) as u64 % 50)),
                     _ => None,
                 };
-                let short = if next(&mut state).is_multiple_of(64) {
+                let on_exhausted = if next(&mut state).is_multiple_of(64) {
                     OnExhausted::More
                 } else {
                     OnExhausted::Wait
                 };
-                let Some(taken) = frames.take(|| limit, |_| true, short) else {
-                    assert!(limit.is_some(), "it gave up without a deadline");
+                let Some(taken) = frames.take(|| limit, |_| true, on_exhausted) else {
+                    assert!(limit.is_some(), "gave up without a deadline");
                     continue;
                 };
                 hold(taken.index(), thread);
@@ -641,17 +641,17 @@ mod tests {
                 thread::sleep(Duration::from_micros(200));
             }
         });
-        assert!(start.elapsed() < LONG, "somebody slept until he looked by himself");
-        assert_eq!(frames.turns.waiting(), 0);
+        assert!(start.elapsed() < LONG, "a caller was not woken, and slept until its own check");
+        assert_eq!(frames.pool.waiting(), 0);
         let all = || frames.take(|| Some(Instant::now()), |_| true, OnExhausted::Wait);
         let all: Vec<_> = (0..frames.active()).map_while(|_| all()).collect();
         assert_eq!(all.len() as u32, frames.active(), "a frame was lost");
     }
 
     #[test]
-    fn no_frame_is_lost_between_those_who_give_wait_and_give_up() {
+    fn no_frame_is_lost_among_callers_that_return_wait_and_give_up() {
         if !crate::sys::membarrier() {
-            eprintln!("skipped: without membarrier a frame may come late");
+            eprintln!("skipped: without membarrier a frame may be handed over late");
             return;
         }
         stress(&strict(2, 2), 50_000, false);
@@ -659,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn captured_frames_come_late_but_come() {
+    fn captured_frames_return_late_but_always() {
         let frames = Frames { look_every: Duration::from_millis(1), ..frames(3, 2) };
         stress(&frames, 20_000, true);
     }

@@ -1,9 +1,9 @@
-//! The call shape that every path shares: `Call` out, `Request` and `Reply` on the other side.
+//! The shape of a call that every path shares: `Call` on one side, `Request` and `Reply` on the other.
 //!
-//! A message is a *head* of small values and *blocks* of plain data, those copied for the
-//! procedure first and those lent to it last, each at a multiple of 16 bytes. A reply is a table
-//! of how much of each out block was filled, the blocks, and a head. Paths move messages and
-//! never know what is in them; stubs fill messages and never know what moves them.
+//! A message is a *head* of small values and *blocks* of plain data. The blocks that are copied for the
+//! procedure come first, those that are lent to it last, each at a multiple of 16 bytes. A reply is a
+//! table of the filled length of each out block, the blocks, and a head. Paths transfer messages without
+//! knowing their contents; stubs fill messages without knowing the path.
 
 mod block_cost;
 mod caller;
@@ -11,10 +11,10 @@ pub(crate) mod chain;
 mod exported;
 pub(crate) mod extensions;
 mod frames;
+mod pool;
 mod reply;
 mod request;
 mod serve;
-mod turns;
 
 pub(crate) use block_cost::block_cost;
 pub use caller::{Caller, PathKind, caller};
@@ -23,7 +23,7 @@ pub(crate) use caller::{
 };
 pub(crate) use exported::Exported;
 pub(crate) use frames::frames_that_fit;
-pub use frames::{FrameLayout, Frames, Taken};
+pub use frames::{FrameGuard, FrameLayout, Frames};
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};
@@ -36,14 +36,14 @@ use crate::error::CallError;
 use crate::stats::{self, Copy};
 use crate::value::{Block, Departs, FIRST_BYTES, Head, Invalid, OutBlock, Window, align_up};
 
-/// The number of the procedure that every export answers itself: it does nothing.
+/// The number of a procedure that does nothing, and that every export answers itself.
 pub const PING: u32 = u32::MAX;
 
-/// How long a caller is willing to wait, for everything that belongs to a call: also for an A-stack,
-/// and for others to have sent.
+/// How long a caller waits, for everything that belongs to a call: also for an A-stack, and for other
+/// callers to finish sending.
 ///
-/// The server is told, so that a procedure can ask what is [left](Caller::remaining); a call of
-/// which nothing is left when its turn comes is not run.
+/// The server learns it, so a procedure can query the [remaining](Caller::remaining) time. A call whose
+/// time has passed before its procedure begins is not run.
 ///
 /// ```
 /// use core::time::Duration;
@@ -57,25 +57,25 @@ pub enum Limit {
     /// Until there is a result or the server is known to be dead.
     #[default]
     None,
-    /// So long from the beginning of each call.
+    /// This long from the beginning of each call.
     Within(Duration),
     /// Until this moment.
     Until(Instant),
 }
 
 impl Limit {
-    /// The moment at which a call that begins now must end.
+    /// Returns the moment at which a call that begins now must end.
     pub fn deadline(self) -> Option<Instant> {
         match self {
             Self::None => None,
-            // A limit beyond the clock's range is none.
+            // A limit beyond the clock's range counts as no limit.
             Self::Within(limit) => Instant::now().checked_add(limit),
             Self::Until(moment) => Some(moment),
         }
     }
 
-    /// The same limit for a call that begins now: one moment, whatever it waits for until then. What
-    /// a procedure calls has no longer than its own caller has.
+    /// Returns the same limit as a moment, for a call that begins now. A call that a procedure makes
+    /// may not last longer than the procedure's own caller waits.
     #[inline]
     pub(crate) fn begun(self) -> Self {
         match (self.deadline(), due()) {
@@ -86,19 +86,19 @@ impl Limit {
     }
 }
 
-/// How one waits for the other side.
+/// How a thread waits for the other side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Wait {
-    /// Looking at memory all the time: fastest, and it burns a processor.
+    /// Polls memory all the time: fastest, but occupies a processor.
     Spin,
-    /// Asleep in the kernel: slowest, and it costs nothing while nothing happens.
+    /// Sleeps in the kernel: slowest, but uses no processor time.
     Block,
-    /// Spin for about as long as sleeping and waking would cost here, then block.
+    /// Spins for about as long as sleeping and waking take on this machine, then blocks.
     #[default]
     Adaptive,
 }
 
-/// What a caller does that finds no A-stack free (LRPC: "the client waits or more are made").
+/// What a caller does if no A-stack is free (in LRPC, "the client waits or more are made").
 ///
 /// ```
 /// use peregrine::{BindOptions, OnExhausted};
@@ -108,93 +108,92 @@ pub enum Wait {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnExhausted {
-    /// Waits until one is given back, in the order of coming; so the number of A-stacks is a
-    /// bound to the calls in flight.
+    /// Waits until one is returned, in order of arrival. The number of A-stacks then limits the calls
+    /// in flight.
     #[default]
     Wait,
-    /// Puts another one into use, if there is one, and else waits. An A-stack that was
-    /// captured by a call that gave up counts as used.
+    /// Activates another one, up to the number that exists, and waits only if there is none. An
+    /// A-stack that was captured by an abandoned call counts as used.
     More,
 }
 
-/// One call, as a stub hands it to a path. The head is already in its place, the frame.
+/// One call, as a stub passes it to a path. The head is already in its place, the frame.
 #[derive(Debug)]
 pub struct Call<'a, 'f, 'o> {
     /// The procedure's number.
     pub procedure: u32,
-    /// The frame (A-stack) that was taken for the call.
-    pub frame: &'a Taken<'f>,
-    /// The head, in the frame's call space; paths [flush](Head::flush) it when all is there.
+    /// The frame (A-stack) that the call holds.
+    pub frame: &'a FrameGuard<'f>,
+    /// The head, in the frame's call space. Paths [flush](Head::flush) it when the message is complete.
     pub head: &'a mut Head<'f>,
-    /// Blocks to be copied for the procedure.
+    /// Blocks that are copied for the procedure.
     pub ins: &'a [Block<'a>],
-    /// Blocks that the procedure reads where the path put them.
+    /// Blocks that the procedure reads where the path stored them.
     pub lent: &'a [Block<'a>],
-    /// Where the blocks of the result go.
+    /// The destinations of the result's blocks.
     pub outs: &'a mut [OutBlock<'o>],
-    /// How long the caller waits; stubs say it as a moment, or that there is none.
+    /// How long the caller waits. Stubs pass a moment, or no limit.
     pub limit: Limit,
 }
 
-/// What came back: where in the frame's reply space the head is, and what it holds.
+/// A result: the location of its head in the frame's reply space, and what the head contains.
 #[derive(Clone, Copy, Debug)]
 pub struct Returned {
-    /// What the head holds.
+    /// What the head contains.
     pub answer: Answer,
-    /// Where it begins in the reply space.
+    /// The offset of the head in the reply space.
     pub head_at: u32,
-    /// How many bytes it has.
+    /// The length of the head in bytes.
     pub head_bytes: u32,
 }
 
-/// A way to a server: takes a whole call, brings back a whole result.
+/// A path to a server: transfers a complete call, and returns a complete result.
 pub trait CallPath: Send + Sync {
-    /// Makes the call and waits for its end. The out blocks are filled when the answer is
-    /// [`Answer::Ok`].
+    /// Makes the call and waits for its end. Fills the out blocks if the answer is [`Answer::Ok`].
     ///
     /// # Errors
-    /// If there is no result; the error says whether the call ran. A path that gives up while the
-    /// server may still use the frame says [`Executed::Maybe`](crate::Executed::Maybe), or that it
-    /// [captures](Self::captures) the frame: the stub then [captures](Taken::capture) it.
+    /// Fails if there is no result. The error says whether the call ran. If a path gives up while the
+    /// server may still use the frame, the error is [`Executed::Maybe`](crate::Executed::Maybe), or the
+    /// path [captures](Self::captures) the frame. The stub then [captures](FrameGuard::capture) it.
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError>;
 
-    /// Which path it is.
+    /// Returns the kind of the path.
     fn kind(&self) -> PathKind;
 
-    /// What carries the calls, for people, if there is more to say than the path's name.
+    /// Returns details about the path for people, if there are any besides its name.
     fn explain(&self) -> String {
         String::new()
     }
 
-    /// Whether the server's session still stands, as far as is known without asking.
+    /// Returns whether the session with the server still exists, as far as is known without asking.
     fn is_alive(&self) -> bool;
 
-    /// Whether the path needs a frame after its call failed, although nothing was executed: until it
-    /// says that the frame was [let go](Self::let_go). Only the holder of the frame asks.
+    /// Returns whether the path still needs a frame after its call failed without being executed, until
+    /// the frame is [released](Self::is_released). Only the holder of the frame may ask.
     fn captures(&self, frame: u32) -> bool {
         let _ = frame;
         false
     }
 
-    /// Whether a captured frame has been let go by the server and may be taken again.
+    /// Returns whether the server has released a captured frame, so that it can be used again.
     fn is_released(&self, frame: u32) -> bool;
 }
 
-/// How a message lies in its space: everything is checked against the space's size once.
+/// The lengths of a message's parts. They are checked against the space once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of the head.
     pub head: usize,
-    /// Bytes of head and copied blocks: what the server copies for the procedure.
+    /// Bytes of the head and the copied blocks, which the server copies for the procedure.
     pub copied: usize,
     /// Bytes of the whole message.
     pub total: usize,
 }
 
 impl Call<'_, '_, '_> {
-    /// Copies the blocks behind the head (LRPC's copy A); `None` if there is no room, or the message
-    /// would have more than `most` bytes: then it is to be laid out and put some other way. The
-    /// message is complete when the head has been flushed.
+    /// Copies the blocks after the head (LRPC's copy A). Returns `None` if there is no room, or if the
+    /// message would be longer than `most` bytes; it must then be transferred in another way. The
+    /// message is complete after the head has been flushed.
     #[inline]
     pub fn put(&mut self, most: usize) -> Option<Layout> {
         let head = self.head.len();
@@ -209,29 +208,29 @@ impl Call<'_, '_, '_> {
         for block in self.lent {
             at = put_block(self.head, at, block, most)?;
         }
-        // Empty blocks at the end leave nothing behind them.
+        // Empty blocks at the end leave no padding.
         Some(Layout { head, copied, total: at.max(copied) })
     }
 
-    /// Whether all blocks travel as they lie, so that a path may send them from there. If not, they are
-    /// [put](Self::put), and converted in doing so.
+    /// Returns whether no block needs conversion, so that a path may send the blocks from where they
+    /// are. Otherwise [`put`](Self::put) converts them.
     #[inline]
-    pub fn is_straight(&self) -> bool {
+    pub fn is_unconverted(&self) -> bool {
         self.ins.iter().chain(self.lent).all(|block| block.unconverted().is_some())
     }
 
-    /// How the message will lie once it is put; what is larger than anything is `usize::MAX`.
+    /// Returns the layout of the message. Lengths that overflow are `usize::MAX`.
     pub fn layout(&self) -> Layout {
-        let behind = |at, block: &Block<'_>| align_up(at).saturating_add(block.len());
+        let after = |at, block: &Block<'_>| align_up(at).saturating_add(block.len());
         let head = self.head.len();
-        let at = self.ins.iter().fold(head, behind);
+        let at = self.ins.iter().fold(head, after);
         let copied = if self.lent.is_empty() { at } else { align_up(at) };
-        let total = self.lent.iter().fold(at, behind).max(copied);
+        let total = self.lent.iter().fold(at, after).max(copied);
         Layout { head, copied, total }
     }
 
-    /// Copies those bytes of the blocks that lie from `from` up to `to` in the message, by way of
-    /// `departs`, which tells of them; `None` if there is no room.
+    /// Copies the bytes of the blocks from `from` to `to` of the message, through `departs`, which
+    /// announces them. Returns `None` if there is no room.
     #[cold]
     pub fn put_part(&mut self, from: usize, to: usize, departs: &dyn Departs) -> Option<()> {
         let mut end = self.head.len();
@@ -256,14 +255,14 @@ impl Call<'_, '_, '_> {
         Some(())
     }
 
-    /// Fills the out blocks from a reply (copy F) that begins at byte `place` of its space, as the
-    /// table at its start says; where the last block that holds something ends.
+    /// Fills the out blocks (copy F) from a reply that begins at offset `place` of its space, by the
+    /// table at its start. Returns the end of the last block that is not empty.
     ///
     /// # Errors
-    /// If the server claims more than was offered, or values that are none.
+    /// Fails if the server claims more bytes than were offered, or if values are invalid.
     #[inline(always)]
     pub fn take_blocks(&mut self, place: usize) -> Result<usize, Invalid> {
-        // Most calls have none, and need not be told so by a function.
+        // Most calls have no out blocks, and need no function call for that.
         if self.outs.is_empty() { Ok(0) } else { self.take_each(place) }
     }
 
@@ -272,11 +271,11 @@ impl Call<'_, '_, '_> {
         self.take(space, place, |capacity, _| capacity)
     }
 
-    /// As [`take_blocks`](Self::take_blocks), from a reply of so many bytes in which no room was left
-    /// for what was not filled: each block begins behind what was filled of the one before.
+    /// Fills the out blocks from a reply of `bytes` bytes without gaps: each block begins after the
+    /// filled part of the previous block.
     ///
     /// # Errors
-    /// As [`take_blocks`](Self::take_blocks).
+    /// As for [`take_blocks`](Self::take_blocks).
     pub fn take_packed_blocks(&mut self, bytes: usize) -> Result<usize, Invalid> {
         if self.outs.is_empty() {
             return Ok(0);
@@ -310,15 +309,15 @@ impl Call<'_, '_, '_> {
         Ok(end)
     }
 
-    /// Fills what has come of a reply that is still being written: the block in which byte `there`
-    /// of it lies is in place up to there.
+    /// Fills out blocks early from a reply that is still being written: the block that contains byte
+    /// `there` has been written up to it.
     pub fn take_early(&mut self, place: usize, there: usize) {
         let space = self.frame.reply_space();
         let mut at = blocks_at(self.outs.len());
         for out in self.outs.iter_mut() {
             let end = at + out.capacity();
             if there <= end {
-                // The peer says how much has come: what makes no sense is ignored.
+                // The peer says how much has arrived. A contradictory number is ignored.
                 let come = there.checked_sub(at).and_then(|bytes| space.part(place + at, bytes));
                 if let Some(come) = come {
                     out.fill_early(come);
@@ -329,7 +328,7 @@ impl Call<'_, '_, '_> {
         }
     }
 
-    /// What was taken early does not hold.
+    /// Discards what was filled early, because it is not valid.
     pub fn forget_early(&mut self) {
         self.outs.iter_mut().for_each(OutBlock::forget_early);
     }
@@ -350,8 +349,8 @@ fn put_block(head: &mut Head<'_>, at: usize, block: &Block<'_>, most: usize) -> 
     Some(end)
 }
 
-/// Where the first out block of a reply begins: behind the table, and behind the first line's
-/// rest, into which most heads fit.
+/// Returns the offset of the first out block of a reply: after the table and the rest of the first
+/// line, into which most heads fit.
 #[inline]
 pub(crate) const fn blocks_at(outs: usize) -> usize {
     let table = align_up(4 * outs);
@@ -374,7 +373,7 @@ mod tests {
     use crate::value::{CopyMethod, Out, Space, Swap, Writer, bytes_of};
     use std::sync::Arc;
 
-    /// Writes, and tells nobody.
+    /// Writes, and announces nothing.
     #[derive(Debug)]
     struct Silent;
 
@@ -400,7 +399,7 @@ mod tests {
         Frames::new(Arc::new(Memory::private(4 * BYTES).unwrap()), layout, 2)
     }
 
-    /// Makes a call with these blocks, the last of them lent, and does something with it.
+    /// Makes a call with these blocks, of which the last is lent, and runs `body` with it.
     fn with_call<T>(
         frames: &Frames,
         blocks: &[&[u8]],
@@ -424,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_put_in_parts_elsewhere_is_the_one_put_at_once() {
+    fn message_put_in_parts_equals_the_one_put_at_once() {
         let source: Vec<u8> = (1..=255).cycle().take(3000).collect();
         for sizes in [&[5][..], &[100, 700], &[0, 3, 0], &[16, 1, 2000], &[0, 0]] {
             let blocks: Vec<_> = sizes.iter().map(|bytes| &source[..*bytes]).collect();
@@ -433,7 +432,7 @@ mod tests {
                 assert_eq!(call.layout(), layout, "{sizes:?}");
                 assert_eq!(call.put(layout.total), Some(layout));
                 if layout.total > layout.head && sizes[0] > 0 {
-                    assert_eq!(call.put(layout.total - 1), None, "there are more");
+                    assert_eq!(call.put(layout.total - 1), None, "the message is longer");
                 }
                 message(call, layout.total)
             });
@@ -457,10 +456,10 @@ mod tests {
         });
     }
 
-    /// Blocks that are converted look the same whether they are put at once or in parts, wherever a
-    /// part begins: in the middle of a number, or of a value.
+    /// Converted blocks are the same whether they are put at once or in parts, even if a part begins in
+    /// the middle of a number or of a value.
     #[test]
-    fn converted_blocks_are_put_in_parts_as_at_once() {
+    fn converted_blocks_put_in_parts_equal_those_put_at_once() {
         let words: Vec<u32> = (0..777).map(|n| n * 0x0001_0101).collect();
         let longs: Vec<[u64; 3]> = (0..500).map(|n| [n, !n, n << 40]).collect();
         let turned = |bytes: &[u8], unit| -> Vec<u8> {
@@ -475,7 +474,7 @@ mod tests {
         let swaps = [Swap::of::<u32>(), Swap::of::<[u64; 3]>()];
         for piece in [None, Some(1), Some(13), Some(1000), Some(8192)] {
             with_call(&frames(), &[ins, lent], &mut [], |call| {
-                assert!(call.is_straight());
+                assert!(call.is_unconverted());
                 let [ins, lent] = [(call.ins[0], swaps[0]), (call.lent[0], swaps[1])]
                     .map(|(block, swap)| [Block::new(block.unconverted().unwrap(), swap)]);
                 let (head, frame) = (&mut *call.head, call.frame);
@@ -488,7 +487,7 @@ mod tests {
                     outs: &mut [],
                     limit: Limit::None,
                 };
-                assert!(!call.is_straight());
+                assert!(!call.is_unconverted());
                 let total = call.layout().total;
                 match piece {
                     None => assert_eq!(call.put(total).unwrap().total, total),
@@ -502,19 +501,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_early_is_of_the_block_that_was_told_of() {
+    fn early_bytes_go_to_the_block_that_was_announced() {
         let (mut one, mut other, mut flags) = ([0_u8; 10_000], [0_u8; 20_000], [false; 10]);
         let (mut a, mut b) = (Out::from(&mut one), Out::from(&mut other));
         let mut c = Out::from(&mut flags);
         let mut outs = [a.block(), b.block(), c.block()];
         with_call(&frames(), &[&[]], &mut outs, |call| {
-            // 32 bytes of table and head, then the blocks, one behind the other.
+            // 32 bytes of table and head, then the blocks one after the other.
             let reply = call.frame.reply_to();
             reply.write(1000, &[1; 30_042]).unwrap();
             call.take_early(1000, 32 + 5000);
             call.take_early(1000, 10_032 + 20_000);
             call.take_early(1000, 30_032 + 10);
-            // Before the blocks and behind them: nothing is said.
+            // Positions outside of the blocks announce nothing.
             for nowhere in [0, 31, 32, 30_043, usize::MAX] {
                 call.take_early(1000, nowhere);
             }
@@ -526,7 +525,7 @@ mod tests {
         });
         assert_eq!((a.filled(), b.filled(), c.filled()), (6000, 12_000, 0));
         assert_eq!((one[4999], one[5000], one[5999], one[6000]), (1, 2, 2, 0));
-        assert_eq!(other, [1; 20_000], "beyond what was filled too: nobody looks there");
-        assert_eq!(flags, [false; 10], "bits that must be looked at wait");
+        assert_eq!(other, [1; 20_000], "bytes after the filled part are not read");
+        assert_eq!(flags, [false; 10], "values that must be checked are not filled early");
     }
 }

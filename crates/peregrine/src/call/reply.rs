@@ -1,4 +1,4 @@
-//! `Reply`: where a server stub puts the result, already in its place.
+//! `Reply`: the space into which a server stub writes the result, already in its final place.
 
 use super::request::{InOut, Refusal};
 use super::{Answer, blocks_at};
@@ -6,21 +6,21 @@ use crate::error::{Executed, Kind};
 use crate::limits;
 use crate::value::{Departing, Departs, Overflow, Space, Value, Writer, align_up};
 
-/// The space of a result: a table of filled bytes, the out blocks, and a head where there is room.
+/// The space of a result: a table of filled lengths, the out blocks, and the head.
 #[derive(Debug)]
 pub struct Reply<'a> {
     head: Writer<'a>,
     outs: usize,
-    /// Where the next out block begins.
+    /// The offset of the next out block.
     next: usize,
-    /// Where each block begins, if that is asked for.
+    /// Receives the offset of each block, if they are recorded.
     blocks: Option<&'a mut Vec<u32>>,
     pub(super) answer: Answer,
     pub(super) head_at: usize,
     pub(super) head_bytes: usize,
     /// Bytes of blocks that were filled.
     pub(super) block_bytes: usize,
-    /// Told what of the blocks is in place; `None` if nobody reads them before the reply is whole.
+    /// Announces written parts of blocks. `None` if the peer reads only complete replies.
     departs: Option<&'a dyn Departs>,
 }
 
@@ -39,27 +39,27 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// As [`new`](Self::new); notes where each block begins. Those of a result count, and no others.
+    /// Makes a reply that records the offset of each block. Only blocks of a successful result count.
     pub(super) fn noting(space: Space<'a>, blocks: &'a mut Vec<u32>) -> Self {
         blocks.clear();
         Self { blocks: Some(blocks), ..Self::new(space, None) }
     }
 
-    /// Makes room for so many out and in-out blocks; to be called before any of them.
+    /// Reserves the table for `outs` out and in-out blocks. Must be called before any of them.
     #[inline]
     pub const fn expect(&mut self, outs: usize) {
         self.outs = outs;
         self.next = blocks_at(outs);
     }
 
-    /// Says that nothing but a head will be answered: its line is asked for before the procedure
-    /// runs. See [`Stub::head_only`](crate::stub::Stub::head_only).
+    /// Prefetches the line of the head for writing, for a procedure that answers with a head only. See
+    /// [`Stub::head_only`](crate::stub::Stub::head_only).
     #[inline]
     pub fn head_only(&self) {
         self.head.space().prefetch_write();
     }
 
-    /// The next out block, of `capacity` bytes; `None` if there is no room.
+    /// Returns the next out block, of `capacity` bytes, or `None` if there is no room.
     #[doc(hidden)]
     #[inline]
     pub fn block(&mut self, capacity: usize) -> Option<Departing<'a>> {
@@ -75,11 +75,10 @@ impl<'a> Reply<'a> {
         Some(Departing::new(block, at, departs))
     }
 
-    /// Copies an in-out slice to the block that waits for it, if its values are plain; those that
-    /// are not go into the head.
+    /// Copies an in-out slice to its block, if its values are plain. Others are in the head.
     ///
     /// # Errors
-    /// If there is no room for the table.
+    /// Fails if there is no room.
     #[inline]
     pub fn in_out<T: Value>(
         &mut self,
@@ -91,10 +90,10 @@ impl<'a> Reply<'a> {
         self.filled(index, bytes.len())
     }
 
-    /// Notes in the table how many bytes of out block `index` were filled.
+    /// Records in the table that `bytes` bytes of the out block `index` were filled.
     ///
     /// # Errors
-    /// If there is no room for the table.
+    /// Fails if there is no room for the table.
     #[inline]
     pub fn filled(&mut self, index: usize, bytes: usize) -> Result<(), Refusal> {
         self.block_bytes += bytes;
@@ -103,10 +102,10 @@ impl<'a> Reply<'a> {
         noted.ok_or_else(too_large)
     }
 
-    /// Puts `Ok`'s value into the head, and behind it what `more` adds.
+    /// Writes the value of `Ok` to the head, and then what `more` appends.
     ///
     /// # Errors
-    /// If there is no room: the procedure ran, and its result is lost.
+    /// Fails if there is no room: the procedure ran, and its result is lost.
     #[inline]
     pub fn ok<T: Value>(
         &mut self,
@@ -120,10 +119,10 @@ impl<'a> Reply<'a> {
         })
     }
 
-    /// Puts the procedure's own error into the head; no block travels.
+    /// Writes the procedure's own error to the head. No block is sent.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if there is no room.
     #[inline]
     pub fn err<E: Value>(&mut self, error: &E) -> Result<(), Refusal> {
         self.answer = Answer::Err;
@@ -131,11 +130,11 @@ impl<'a> Reply<'a> {
         self.put_head(|head| error.encode(head))
     }
 
-    /// Puts a head that `write` makes, from its beginning each time it is asked: what it holds is as the
-    /// answer says.
+    /// Writes a head with `write`, which starts from the beginning each time it is called. `answer` says
+    /// what the head contains.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if there is no room.
     pub(crate) fn head(
         &mut self,
         answer: Answer,
@@ -148,22 +147,22 @@ impl<'a> Reply<'a> {
         self.put_head(write)
     }
 
-    /// Puts a head that is made already: what stands there is as the answer says.
+    /// Writes a head from encoded bytes. `answer` says what it contains.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if there is no room.
     #[doc(hidden)]
     pub fn raw(&mut self, answer: Answer, head: &[u8]) -> Result<(), Refusal> {
         self.head(answer, |writer| writer.plain_all(head))
     }
 
-    /// Into the rest of the first line if it fits there, otherwise behind the blocks.
+    /// Writes the head into the rest of the first line if it fits there, otherwise after the blocks.
     #[inline]
     fn put_head(
         &mut self,
         write: impl Fn(&mut Writer<'_>) -> Result<(), Overflow>,
     ) -> Result<(), Refusal> {
-        // Without blocks there is room to the end. Values are aligned as seen from the start.
+        // Without blocks there is room to the end. Values are aligned relative to the head's start.
         let table = 4 * self.outs;
         let end = if self.outs == 0 { usize::MAX } else { blocks_at(self.outs) };
         self.head.restart(table, end);
@@ -172,24 +171,24 @@ impl<'a> Reply<'a> {
                 (self.head_at, self.head_bytes) = (table, self.head.len());
                 Ok(())
             }
-            Err(overflow) => self.put_head_behind_blocks(&write, overflow),
+            Err(overflow) => self.put_head_after_blocks(&write, overflow),
         }
     }
 
-    /// `overflow`: why it does not fit before them.
+    /// Writes the head after the blocks. `overflow` says why it does not fit before them.
     #[cold]
-    fn put_head_behind_blocks(
+    fn put_head_after_blocks(
         &mut self,
         write: &dyn Fn(&mut Writer<'_>) -> Result<(), Overflow>,
         overflow: Overflow,
     ) -> Result<(), Refusal> {
-        let behind = if self.outs == 0 || self.next > self.head.space().len() {
+        let written = if self.outs == 0 || self.next > self.head.space().len() {
             Err(overflow)
         } else {
             self.head.restart(self.next, usize::MAX);
             write(&mut self.head)
         };
-        behind.map_err(|overflow| Refusal {
+        written.map_err(|overflow| Refusal {
             kind: Kind::TooLarge,
             executed: Executed::Maybe,
             text: format!("the procedure ran, but its result does not fit: {overflow}"),
@@ -198,13 +197,13 @@ impl<'a> Reply<'a> {
         Ok(())
     }
 
-    /// Puts the gathered first bytes into their place: the reply is complete.
+    /// Writes the collected first bytes: the reply is complete.
     #[inline]
     pub(super) fn flush(&self) {
         self.head.flush();
     }
 
-    /// Says why there is no result. Text that does not fit is cut.
+    /// Writes why there is no result. Text that does not fit is truncated.
     #[cold]
     pub(super) fn refuse(&mut self, refusal: &Refusal) {
         self.answer = match refusal.executed {
@@ -215,7 +214,7 @@ impl<'a> Reply<'a> {
         let text = &refusal.text[..refusal.text.floor_char_boundary(room)];
         self.head.restart(0, usize::MAX);
         let head = &mut self.head;
-        // There is room: A-stacks are never smaller than this, and the text was cut.
+        // There is room: A-stacks are never smaller than this, and the text has been truncated.
         let _ = head.plain(&(refusal.kind as u32).to_le());
         let _ = head.plain(&(text.len() as u32).to_le());
         let _ = head.plain_all(text.as_bytes());
@@ -239,7 +238,7 @@ mod tests {
 
     const HEAD: [u8; 64] = [7; 64];
 
-    /// A reply in a space of so many bytes with one out block, which leaves so many bytes after it.
+    /// Makes a reply with one out block in a space of `bytes` bytes, of which `left` remain after it.
     fn put_after_a_block(bytes: usize, left: usize) -> Result<(usize, usize), Refusal> {
         let mut memory = vec![0; bytes];
         let mut reply = Reply::new(Space::of_mut(&mut memory), None);
@@ -254,10 +253,10 @@ mod tests {
     }
 
     #[test]
-    fn head_goes_after_the_blocks_if_it_fits_there() {
+    fn head_is_written_after_the_blocks_if_it_fits_there() {
         assert_eq!(put_after_a_block(512, 64).unwrap(), (448, 64));
-        // The last block ends before the space, where the space ends, and so close to it that what
-        // comes next would begin outside.
+        // The last block ends shortly before the end of the space, at its end, or so close to it that
+        // the aligned offset of the head would be outside.
         for (bytes, left) in [(512, 63), (512, 0), (500, 0)] {
             let refusal = put_after_a_block(bytes, left).unwrap_err();
             assert_eq!((refusal.kind, refusal.executed), (Kind::TooLarge, Executed::Maybe));
@@ -266,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn result_that_is_nested_too_deeply_is_refused_for_that_reason() {
+    fn deeply_nested_result_is_refused_for_its_depth() {
         for outs in [0, 1] {
             let mut memory = [0; 512];
             let mut reply = Reply::new(Space::of_mut(&mut memory), None);

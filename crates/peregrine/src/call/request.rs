@@ -1,4 +1,4 @@
-//! `Request`: the server stub's view of a call; every argument is taken once, in order.
+//! `Request`: the server stub's view of a call. Each argument is taken once, in order.
 
 use core::ops::{Deref, DerefMut};
 
@@ -18,7 +18,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal before the procedure began.
+    /// Makes a refusal of a call that has not begun.
     #[cold]
     pub(crate) fn new(kind: Kind, text: impl Into<String>) -> Self {
         Self { kind, executed: Executed::No, text: text.into() }
@@ -33,7 +33,7 @@ impl From<Invalid> for Refusal {
     }
 }
 
-/// A call as it arrived: private memory, save for what is lent.
+/// A received call, in private memory except for what is lent.
 #[derive(Debug)]
 pub struct Request<'a> {
     procedure: u32,
@@ -42,21 +42,21 @@ pub struct Request<'a> {
     lent: Arriving<'a>,
 }
 
-/// The parts of a message as they came: for a server that is made of a description instead of being
-/// compiled.
+/// The parts of a received message, for a server that works from a description instead of compiled
+/// stubs.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct RawRequest<'a> {
     /// The head, in private memory.
     pub head: Window<'a>,
-    /// The copied blocks, in private memory: the first at its start, each other at the next multiple
-    /// of 16 behind the one before.
+    /// The copied blocks, in private memory. The first begins at offset 0, each other at the next
+    /// multiple of 16 after the previous one.
     pub copied: &'a mut [u8],
-    /// The lent blocks, in the same way.
+    /// The lent blocks, in the same layout.
     pub lent: Arriving<'a>,
 }
 
-/// A slice argument: where it arrived if it is plain, rebuilt if it is structured.
+/// A slice argument: in place if it is plain, rebuilt if it is structured.
 #[derive(Debug)]
 pub enum Slice<'a, T> {
     /// The block itself, in private memory.
@@ -86,7 +86,7 @@ impl<T> DerefMut for Slice<'_, T> {
     }
 }
 
-/// An in-out slice, and the block of the reply that waits for it.
+/// An in-out slice, and its block of the reply.
 #[derive(Debug)]
 pub struct InOut<'a, 'r, T> {
     values: Slice<'a, T>,
@@ -94,10 +94,10 @@ pub struct InOut<'a, 'r, T> {
 }
 
 impl<T: Value> InOut<'_, '_, T> {
-    /// Appends structured values to the head; plain ones go back as a block.
+    /// Appends structured values to the head. Plain values are sent back as a block.
     ///
     /// # Errors
-    /// If there is no room.
+    /// Fails if there is no room.
     #[inline]
     pub fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
         if T::PLAIN {
@@ -124,8 +124,8 @@ impl<T> DerefMut for InOut<'_, '_, T> {
 }
 
 impl<'a> Request<'a> {
-    /// The request of a message in private memory, aligned to 16: a head of `head_bytes`, then
-    /// the copied blocks; and the rest of it, which is lent.
+    /// Makes the request of a message in private memory, aligned to 16: a head of `head_bytes` bytes,
+    /// then the copied blocks. `lent` is the rest of the message.
     pub(crate) fn new(
         procedure: u32,
         message: &'a mut [u8],
@@ -138,13 +138,13 @@ impl<'a> Request<'a> {
         Some(Self { procedure, head, blocks: &mut blocks[padding..], lent })
     }
 
-    /// The procedure's number.
+    /// Returns the procedure's number.
     #[inline]
     pub const fn procedure(&self) -> u32 {
         self.procedure
     }
 
-    /// All that has not been taken yet, as it came; nothing is left.
+    /// Takes everything that has not been taken yet, without decoding.
     #[doc(hidden)]
     pub fn raw(&mut self) -> RawRequest<'a> {
         let head = self.head.rest();
@@ -153,10 +153,10 @@ impl<'a> Request<'a> {
         RawRequest { head, copied: core::mem::take(&mut self.blocks), lent }
     }
 
-    /// A value from the head.
+    /// Takes a value from the head.
     ///
     /// # Errors
-    /// If the bits are no such value.
+    /// Fails if the bytes are not such a value.
     #[inline]
     pub fn value<T: Value>(&mut self) -> Result<T, Refusal> {
         Ok(T::decode(&mut self.head)?)
@@ -177,10 +177,10 @@ impl<'a> Request<'a> {
         Ok(block)
     }
 
-    /// Text of at most `max_len` bytes.
+    /// Takes text of at most `max_len` bytes.
     ///
     /// # Errors
-    /// If it is longer, cut off, or not UTF-8.
+    /// Fails if it is longer, incomplete, or not UTF-8.
     #[inline]
     pub fn text(&mut self, max_len: usize) -> Result<&'a str, Refusal> {
         let bytes = self.count(max_len)?;
@@ -188,10 +188,10 @@ impl<'a> Request<'a> {
         Ok(core::str::from_utf8(block).map_err(|_| Invalid::Utf8)?)
     }
 
-    /// A slice of at most `max_len` values.
+    /// Takes a slice of at most `max_len` values.
     ///
     /// # Errors
-    /// If there are more, or one is none.
+    /// Fails if there are more, or one is invalid.
     #[inline]
     pub fn slice<T: Value>(&mut self, max_len: usize) -> Result<Slice<'a, T>, Refusal> {
         let count = self.count(max_len)?;
@@ -205,10 +205,10 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// A lent buffer of at most `max_len` values.
+    /// Takes a lent buffer of at most `max_len` values.
     ///
     /// # Errors
-    /// If there are more, or it is cut off.
+    /// Fails if there are more, or the buffer is incomplete.
     #[inline]
     pub fn lent<T: Plain>(&mut self, max_len: usize) -> Result<Lent<'a, T>, Refusal> {
         let count = self.count(max_len)?;
@@ -219,11 +219,11 @@ impl<'a> Request<'a> {
         Ok(Lent::of_bytes(block))
     }
 
-    /// The buffer for an out parameter of at most `max_len` values; what is filled is noted
-    /// in `filled`, in values.
+    /// Takes the buffer for an out parameter of at most `max_len` values. The number of filled values is
+    /// stored in `filled`.
     ///
     /// # Errors
-    /// If the caller offers more than there is room for.
+    /// Fails if the caller offers more than there is room for.
     #[inline]
     pub fn out<'f, 'r: 'f, T: Plain>(
         &mut self,
@@ -234,17 +234,17 @@ impl<'a> Request<'a> {
         let capacity = self.head.count()?;
         let bytes = capacity.checked_mul(size_of::<T>()).ok_or(Invalid::TooLong)?;
         let block = reply.block(bytes).ok_or_else(no_room)?;
-        // More room than the interface allows to fill is no fault, only of no use.
+        // A buffer that is larger than the interface allows is no error. The rest is not used.
         let usable = bytes.min(max_len.saturating_mul(size_of::<T>()));
         let block = block.beginning(usable).ok_or(Invalid::TooLong)?;
         Ok(Out::of_space(block, filled))
     }
 
-    /// An in-out slice of at most `max_len` values, with its block of the reply: blocks are taken
-    /// in the order of the parameters, and before the procedure runs.
+    /// Takes an in-out slice of at most `max_len` values, with its block of the reply. Blocks are taken
+    /// in the order of the parameters, before the procedure runs.
     ///
     /// # Errors
-    /// If there are more, one is none, or there is no room for their way back.
+    /// Fails if there are more, one is invalid, or there is no room to send them back.
     #[inline]
     pub fn in_out<'r, T: Value>(
         &mut self,
@@ -260,7 +260,7 @@ impl<'a> Request<'a> {
     /// Checks that the whole message was taken.
     ///
     /// # Errors
-    /// If something is left.
+    /// Fails if something is left.
     #[inline]
     pub fn finish(&self) -> Result<(), Refusal> {
         if self.head.remaining() != 0 || !self.blocks.is_empty() || !self.lent.is_empty() {
@@ -271,43 +271,43 @@ impl<'a> Request<'a> {
 }
 
 impl Refusal {
-    /// The call ran, and its result is not sent, for nobody waits for it.
+    /// The call ran, but its result is not sent because its caller no longer waits.
     #[cold]
     pub(crate) fn abandoned(text: &str) -> Self {
         Self { kind: Kind::TimedOut, executed: Executed::Maybe, text: text.to_owned() }
     }
 
-    /// The call did not run, for its caller has given it up.
+    /// The call did not run because its caller cancelled it.
     #[cold]
     pub(crate) fn given_up() -> Self {
-        Self::new(Kind::TimedOut, "its caller gave it up before it began")
+        Self::new(Kind::TimedOut, "the caller gave up before the call began")
     }
 
-    /// The call did not run, for its caller's time was up.
+    /// The call did not run because its deadline had passed.
     #[cold]
     pub(crate) fn late() -> Self {
-        Self::new(Kind::TimedOut, "its caller's time was up before it began")
+        Self::new(Kind::TimedOut, "the caller's deadline passed before the call began")
     }
 
-    /// The procedure ran, and failed in a call of its own.
+    /// The procedure ran, and a call that it made failed.
     #[cold]
     pub(crate) fn relayed(error: &CallError) -> Self {
         Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.chain() }
     }
 
-    /// The procedure ran, and what it returned cannot be sent.
+    /// The procedure ran, but what it returned cannot be sent.
     #[cold]
     pub(crate) const fn bad_result(text: String) -> Self {
         Self { kind: Kind::BadResult, executed: Executed::Maybe, text }
     }
 
-    /// There is no room for the buffers of its result.
+    /// The buffers of the result do not fit.
     #[cold]
     pub(crate) fn no_room() -> Self {
         no_room()
     }
 
-    /// There is no room for the call.
+    /// There is no memory or thread for the call.
     #[cold]
     pub(crate) fn exhausted(text: &str) -> Self {
         Self::new(Kind::Exhausted, text)

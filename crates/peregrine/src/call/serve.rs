@@ -1,4 +1,4 @@
-//! The server's side of a call, the same for every path: copy, run, answer.
+//! The server's side of a call, which is the same for every path: copy, run, answer.
 
 use super::request::Refusal;
 use super::{PING, Reply, Request};
@@ -10,15 +10,15 @@ use crate::value::{
     Arrives, Arriving, ByteOrder, Departs, FIRST_BYTES, Space, Window, bytes_of_blocks,
 };
 
-/// What an exported object answers.
+/// The outcome of serving a call.
 pub type Served = Result<(), Refusal>;
 
-/// A server stub: takes the arguments, calls the object, puts the result in its place.
+/// A server stub: takes the arguments, calls the object, and writes the result.
 pub trait Serve: Send + Sync {
-    /// What is served.
+    /// Returns the interface that is served.
     fn interface(&self) -> InterfaceRef;
 
-    /// The byte order of the values that it takes and gives, which clients are told when they bind.
+    /// Returns the byte order of the values that it takes and returns. Clients learn it when they bind.
     #[doc(hidden)]
     fn byte_order(&self) -> ByteOrder {
         ByteOrder::NATIVE
@@ -26,12 +26,11 @@ pub trait Serve: Send + Sync {
 
     /// Runs one call.
     ///
-    /// # Errors
-    /// If the arguments are not readable, or the result does not fit.
+    /// Fails if the arguments are not readable, or the result does not fit.
     fn serve(&self, request: &mut Request<'_>, reply: &mut Reply<'_>) -> Served;
 }
 
-/// What the head of a reply holds; its number is the same on every path.
+/// What the head of a reply contains. The numbers are the same on every path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Answer {
@@ -43,13 +42,13 @@ pub enum Answer {
     NotExecuted = 2,
     /// Why there is no result although it may have run: a kind and a text.
     MayHaveExecuted = 3,
-    /// Nothing: the call did not run, for its message did not come whole in time; it is to be
-    /// posted once more when it is whole.
+    /// Nothing. The call did not run, because its message did not arrive completely in time. It must be
+    /// posted again when it is complete.
     PostAgain = 4,
 }
 
 impl Answer {
-    /// The answer with this number.
+    /// Returns the answer with this number, or `None` if there is none.
     #[inline]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -63,13 +62,13 @@ impl Answer {
     }
 }
 
-/// A server thread's private memory for arguments: LRPC's E-stack, with what E stands for there,
-/// the protection of the procedure from a caller that changes its arguments.
+/// A server thread's private memory for arguments (LRPC's E-stack). It protects the procedure from a
+/// caller that changes its arguments.
 #[derive(Debug, Default)]
 pub struct EStack(Vec<u128>);
 
 impl EStack {
-    /// Makes it hold messages of so many bytes; false if there is no memory.
+    /// Makes room for messages of `bytes` bytes. Returns false if there is no memory.
     #[inline]
     pub fn reserve(&mut self, bytes: usize) -> bool {
         let blocks = bytes.div_ceil(16).max(FIRST_BYTES / 16);
@@ -86,13 +85,13 @@ impl EStack {
         true
     }
 
-    /// All of it, aligned to 16.
+    /// Returns all of it, aligned to 16.
     #[inline]
     pub(crate) fn memory(&mut self) -> &mut [u8] {
         bytes_of_blocks(&mut self.0)
     }
 
-    /// Gives memory back that one large message needed and most do not.
+    /// Releases memory that one large message needed and most do not.
     pub fn trim(&mut self) {
         self.0.truncate(limits::ESTACK_BYTES_KEPT / 16);
         self.0.shrink_to(limits::ESTACK_BYTES_KEPT / 16);
@@ -104,39 +103,39 @@ impl EStack {
 pub struct Incoming<'a> {
     /// The procedure's number.
     pub procedure: u32,
-    /// The space in which the message lies.
+    /// The space that contains the message.
     pub space: Window<'a>,
-    /// Bytes of head.
+    /// Bytes of the head.
     pub head_bytes: usize,
-    /// Bytes of head and blocks that the procedure must not share.
+    /// Bytes of the head and the blocks that the procedure must not share.
     pub copied: usize,
     /// Bytes of the message.
     pub total: usize,
-    /// Tells what of the message has come; `None` if all of it is there.
+    /// Reports how much of the message has arrived. `None` if it is complete.
     pub arrives: Option<&'a dyn Arrives>,
-    /// Told what of the reply is in place; `None` if the caller reads it when it is whole.
+    /// Announces written parts of the reply. `None` if the caller reads only complete replies.
     pub departs: Option<&'a dyn Departs>,
 }
 
-/// A call that has arrived in private memory, all of it.
+/// A call that has arrived completely in private memory.
 #[derive(Debug)]
 pub(crate) struct Placed<'a> {
     /// The procedure's number.
     pub(crate) procedure: u32,
-    /// The message, aligned to 16; the procedure may change it.
+    /// The message, aligned to 16. The procedure may change it.
     pub(crate) message: &'a mut [u8],
-    /// Bytes of head.
+    /// Bytes of the head.
     pub(crate) head_bytes: usize,
-    /// Bytes of head and blocks before those that are lent.
+    /// Bytes of the head and the blocks before those that are lent.
     pub(crate) copied: usize,
 }
 
-/// What became of a call that was run.
+/// The outcome of a call that was run.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran {
-    /// What the head of the reply holds.
+    /// What the head of the reply contains.
     pub answer: Answer,
-    /// Where the head of the reply is.
+    /// The offset of the head in the reply.
     pub head_at: u32,
     /// Bytes of the head.
     pub head_bytes: u32,
@@ -144,10 +143,10 @@ pub struct Ran {
     pub block_bytes: usize,
 }
 
-/// Runs a call and puts its answer into `reply`.
+/// Runs a call and writes its answer to `reply`.
 ///
 /// # Panics
-/// If the procedure does; nothing that a caller can send makes it panic.
+/// Panics if the procedure does. Nothing that a caller sends causes a panic here.
 #[inline(always)]
 pub fn execute<'a>(
     serve: &dyn Serve,
@@ -158,11 +157,11 @@ pub fn execute<'a>(
     run(serve, Reply::new(reply, incoming.departs), || incoming.fetch(estack))
 }
 
-/// As [`execute`], on the arguments where they lie. Where in `reply` each out block begins is noted
-/// in `blocks`: what was filled of them is to be sent without what was not.
+/// Runs a call on arguments in private memory, without copying them. Stores in `blocks` at which offset
+/// of `reply` each out block begins, so that only the filled parts are sent.
 ///
 /// # Panics
-/// As [`execute`].
+/// As for [`execute`].
 pub(crate) fn execute_in_place<'a>(
     serve: &dyn Serve,
     placed: Placed<'a>,
@@ -180,7 +179,7 @@ fn run<'a>(
 ) -> Ran {
     let ran = match request() {
         Ok(Some(mut request)) => serve.serve(&mut request, &mut reply).map_err(Undone::Refused),
-        // Nothing is to be done but to answer.
+        // A ping: nothing is run.
         Ok(None) => Ok(()),
         Err(undone) => Err(undone),
     };
@@ -192,7 +191,7 @@ fn run<'a>(
     finish(&reply)
 }
 
-/// Answers without running anything.
+/// Answers with a refusal without running anything.
 #[cold]
 pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
     let mut reply = Reply::new(reply, None);
@@ -200,11 +199,11 @@ pub(crate) fn refuse(reply: Space<'_>, refusal: &Refusal) -> Ran {
     finish(&reply)
 }
 
-/// The reply is complete.
+/// Completes the reply.
 #[inline(always)]
 fn finish(reply: &Reply<'_>) -> Ran {
     reply.flush();
-    // Both lie within an A-stack, whose size fits 32 bits.
+    // Both are offsets in an A-stack, whose size fits 32 bits.
     let (head_at, head_bytes) = (reply.head_at as u32, reply.head_bytes as u32);
     Ran { answer: reply.answer, head_at, head_bytes, block_bytes: reply.block_bytes }
 }
@@ -212,7 +211,7 @@ fn finish(reply: &Reply<'_>) -> Ran {
 /// Why a call was not run to its end.
 enum Undone {
     Refused(Refusal),
-    /// Its message did not come whole.
+    /// Its message did not arrive completely.
     NotWhole,
 }
 
@@ -223,7 +222,7 @@ impl From<Refusal> for Undone {
     }
 }
 
-/// Copies a message that is still being written, each piece as it comes.
+/// Copies a message that is still being written, each piece when it arrives.
 #[cold]
 fn follow(space: Window<'_>, message: &mut [u8], arrives: &dyn Arrives) -> Result<(), Undone> {
     let part = space.part(0, message.len()).ok_or(Undone::NotWhole)?;
@@ -236,16 +235,16 @@ fn unreadable() -> Refusal {
 }
 
 impl<'a> Incoming<'a> {
-    /// The request, once what the procedure must not share with its caller has been copied;
-    /// `None` for the procedure that every export has.
+    /// Copies what the procedure must not share with its caller, and returns the request. Returns `None`
+    /// for the ping procedure, which every export has.
     #[inline(always)]
     fn fetch(&self, estack: &'a mut EStack) -> Result<Option<Request<'a>>, Undone> {
         let &Self { procedure, space, head_bytes, copied, total, arrives, .. } = self;
         if procedure == PING && total == 0 {
             return Ok(None);
         }
-        // Before any byte is fetched: a server that reads what its client never wrote gives it memory.
-        // The row admits no larger total than the export does, so the E-stack is bounded by it too.
+        // Checked before any byte is fetched: reading pages that the client never wrote would allocate
+        // them. The binding admits no larger total than the export, which therefore limits the E-stack.
         if head_bytes > copied || copied > total || total > space.len() {
             return Err(unreadable().into());
         }
@@ -257,7 +256,7 @@ impl<'a> Incoming<'a> {
         if copied <= FIRST_BYTES
             && let (Some(line), Some(first)) = (line, space.read_plain(0))
         {
-            // All of it came with the header's line: a copy of fixed size, in registers.
+            // All of it came with the header's line: copy a fixed size, in registers.
             *line = first;
         } else {
             let message = memory.get_mut(..copied).ok_or_else(unreadable)?;
@@ -292,7 +291,7 @@ impl<'a> Placed<'a> {
 }
 
 impl Refusal {
-    /// The procedure panicked with this payload.
+    /// Makes the refusal for a procedure that panicked with this payload.
     #[cold]
     pub(crate) fn panicked(panic: Box<dyn core::any::Any + Send>) -> Self {
         let text = match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
@@ -300,7 +299,7 @@ impl Refusal {
             (_, Some(text)) => text.clone(),
             _ => String::new(),
         };
-        // Dropping a payload runs the procedure's code once more, which may panic once more.
+        // Dropping the payload would run code of the procedure, which may panic again.
         core::mem::forget(panic);
         Self { kind: Kind::Panicked, executed: Executed::Maybe, text }
     }

@@ -168,7 +168,7 @@ impl Sends {
             };
             let layout = call.put(usize::MAX).expect("room");
             assert_eq!(call.layout(), layout);
-            assert!(call.is_straight());
+            assert!(call.is_unconverted());
             assert!(call.put(layout.total - 1).is_none());
             call.head.flush();
             let space = call.frame.call_space().window();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::binding::{Binding, Bound};
-use crate::call::{self, Answer, Call, Limit, Taken};
+use crate::call::{self, Answer, Call, FrameGuard, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::value::{
     Block, Invalid, Lent, Native, Out, OutBlock, Overflow, Plain, Reader, Representation, Swap,
@@ -60,7 +60,7 @@ impl<T: Value, E: Value + Failure> Outcome for Result<T, E> {
 pub struct Stub<'a, R: Representation = Native> {
     bound: &'a Bound,
     limit: Limit,
-    frame: Taken<'a>,
+    frame: FrameGuard<'a>,
     head: Writer<'a, R>,
     /// As the server numbers it.
     procedure: u32,

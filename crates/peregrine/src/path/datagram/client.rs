@@ -443,7 +443,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         let piece = lane_guard.caller.piece() as usize;
         // Blocks are sent from where they lie, unless they are few bytes, or many, or to be converted:
         // then by way of the frame.
-        let whole = !call.is_straight() || layout.total <= piece || blocks + 2 > PARTS_MAX;
+        let whole = !call.is_unconverted() || layout.total <= piece || blocks + 2 > PARTS_MAX;
         if whole {
             call.put(usize::MAX).ok_or_else(CallError::too_large)?;
         }

@@ -36,7 +36,7 @@ impl CallPath for StreamPath {
         }
         let deadline = call.limit.deadline();
         // Blocks are sent from where they lie, unless they are to be converted: then into the frame.
-        let straight = call.is_straight();
+        let straight = call.is_unconverted();
         if !straight {
             call.put(self.message_bytes).ok_or_else(CallError::too_large)?;
         }

@@ -1,55 +1,54 @@
-//! `Turns`: who has which frame, and whose turn it is next while none is free.
+//! `FramePool`: the state of each frame, and the queue of callers when none is free.
 //!
-//! A frame's state says who may use it:
+//! The state of a frame determines what may happen to it:
 //!
 //! | from | to | by | when |
 //! |---|---|---|---|
-//! | `FREE`, `UNUSED`, `EMPTY` | `TAKEN` | caller | it calls, or stands first in the queue |
-//! | `TAKEN` | `FREE` | caller | its call is done |
-//! | `TAKEN` | `CAPTURED` | caller | it gave up, and the server perhaps did not |
-//! | `CAPTURED` | `TAKEN` | caller, keeper | it looks whether the server has let go; if not, `CAPTURED` again |
-//! | `FREE` | `UNUSED` | keeper | [`Turns::shrink`] marks it |
-//! | `UNUSED` | `TAKEN`, `EMPTY` | keeper | the mark was still there at the next `shrink`: no memory any more |
-//! | `EMPTY` | `INACTIVE` | keeper | it is the last of the active ones |
-//! | `INACTIVE` | `TAKEN`, `FREE` | caller, binder | more are needed |
+//! | `FREE`, `UNUSED`, `EMPTY` | `TAKEN` | caller | it begins a call, or is first in the queue |
+//! | `TAKEN` | `FREE` | caller | its call has ended |
+//! | `TAKEN` | `CAPTURED` | caller | it gave up, and the server may still use the frame |
+//! | `CAPTURED` | `TAKEN` | caller, keeper | it checks whether the server has released the frame; if not, `CAPTURED` again |
+//! | `FREE` | `UNUSED` | keeper | [`FramePool::shrink`] marks it |
+//! | `UNUSED` | `TAKEN`, `EMPTY` | keeper | the mark is still there at the next `shrink`: the memory is released |
+//! | `EMPTY` | `INACTIVE` | keeper | it is the last active frame |
+//! | `INACTIVE` | `TAKEN`, `FREE` | caller, binder | more frames are needed |
 //!
-//! Only `FREE` is taken without a look at other frames, so that marking costs such calls nothing.
+//! The fast path takes only `FREE` frames, so the mark costs it nothing.
 //!
-//! Who finds no frame stands in a queue under a lock, and the *gate* is closed: `open`, the number
-//! of frames that the fast path may try, becomes 0. Who comes from then on goes to the queue's end,
-//! and who gives a frame back hands it to the first in the queue, who alone is woken. Overtaking
-//! can only who had begun to take a frame before the gate was closed.
+//! A caller that finds no frame joins a queue under a lock and closes the *gate*: `open`, the number of
+//! frames that the fast path may try, becomes 0. Later callers then join the end of the queue. A caller
+//! that returns a frame hands it over to the first in the queue, and wakes only that one. Only a caller
+//! that began to take a frame before the gate was closed can overtake the queue.
 //!
-//! Captured frames come back without a notice: a caller must ask its path whether the server has let
-//! go of them. A caller asks before it waits, and one of those that wait asks on behalf of all, every
-//! few milliseconds. If each of them asked, ten thousand callers would keep both processors busy with
-//! that alone. A frame that is let go is given back as any is, to the caller that waits longest. No
-//! lock is held meanwhile: see [`queue`].
+//! No event announces that the server has released a captured frame: a caller must ask its path. A caller
+//! asks before it waits, and one of the waiting callers asks for all of them, every few milliseconds. If
+//! each of them asked, ten thousand callers would keep both processors busy. A released frame is
+//! returned like any other, to the caller that waits longest. No lock is held meanwhile: see [`queue`].
 //!
-//! A queue is slow: each frame in it waits for its next holder to be woken, and who gives one back
-//! finds the gate closed and joins the end, so that a queue which formed once stays (a convoy).
-//! Therefore nobody joins it who has not looked a few times, offering the processor in between: by
-//! then a short call has ended, and those who waited have been served. So eight threads make several
+//! A queue is slow. Each frame in it waits until its next holder has been woken, and a caller that returns
+//! one finds the gate closed and joins the end, so a queue that has formed persists (a convoy).
+//! Therefore a caller checks a few times before it joins, and yields the processor in between: until
+//! then a short call has ended, and the queue has been served. With this, eight threads make several
 //! times as many null calls through five frames.
 //!
-//! # Why no frame is lost on those who wait
+//! # Why no frame is lost while callers wait
 //!
-//! Giving back is a store of `FREE` and then a load of `open`, with nothing in between: a
-//! processor may do the load first. Closing is a store of 0 to `open`, a barrier on every
-//! processor that runs a thread of ours (`membarrier`), and then a look at all frames. For each
-//! thread that gives back, the barrier falls
+//! Returning a frame is a store of `FREE` and then a load of `open`, with no fence between: a processor may
+//! execute the load first. Closing the gate is a store of 0 to `open`, a barrier on every processor that
+//! runs a thread of this process (`membarrier`), and then a check of all frames. For each thread that
+//! returns a frame, the barrier is executed
 //!
-//! * before its load, which then sees the gate closed: the thread comes for the lock and finds
-//!   who waits; or
-//! * after its load, thus after its store too: whoever closed the gate finds the frame free.
+//! * before its load, which then sees the gate closed: the thread takes the lock and finds the waiting
+//!   callers; or
+//! * after its load, and therefore after its store: the thread that closed the gate finds the frame free.
 //!
-//! While the gate is closed nobody who joins the queue needs another barrier. The gate is closed
-//! and opened, the queue joined and left, and a frame handed over, under the lock: so one who
-//! leaves the queue knows for certain whether a frame came first, and hands that one on.
+//! While the gate is closed, callers that join the queue need no further barrier. The gate is opened and
+//! closed, the queue joined and left, and frames are handed over, under the lock. So a caller that leaves
+//! the queue knows whether it was given a frame before, and hands that frame on.
 //!
-//! A kernel without `membarrier` leaves a third case: the load sees the gate open, and the look
-//! does not see the store, which is on its way. Therefore the caller that looks for captured frames
-//! looks for free ones, too: in this case a frame comes late, but it comes.
+//! Without `membarrier` a third case exists: the load sees the gate open, and the check does not see the
+//! store, which is not visible yet. Therefore the caller that checks for captured frames also checks for
+//! free ones. In this case a frame is handed over late, but it is handed over.
 
 mod queue;
 mod slots;
@@ -65,53 +64,53 @@ use super::OnExhausted;
 use crate::sync::Mutex;
 use crate::sys;
 
-/// What the protocol asks of the machine, so that a model checker can bring its own.
+/// The operations that the protocol needs from the machine, so that a model checker can replace them.
 pub(super) trait Machine: Sized + 'static {
     type Word: Word;
     type Lock: Lock<Self>;
-    /// Looks for a free frame before one waits for it.
+    /// How often to check for a free frame before waiting for one.
     const LOOKS: u32;
-    /// Lets others run, between two looks.
+    /// Yields the processor between two checks.
     fn offer_processor();
-    /// Keeps a store before a later load as far as the program goes. On the processor it is kept
-    /// only where [`Machine::barrier`] falls between the two.
+    /// Keeps the compiler from moving a store after a later load. The processor keeps the order only if
+    /// [`Machine::barrier`] is executed between the two.
     fn keep_order();
-    /// A barrier on every processor that runs a thread of this process.
+    /// Executes a barrier on every processor that runs a thread of this process.
     fn barrier();
-    /// What this thread waits with.
+    /// Returns the word that this thread waits on.
     fn waiter() -> Arc<Waiter<Self>>;
-    /// Microseconds since some moment; after the largest number comes 0.
+    /// Returns a time in microseconds, which wraps around.
     fn clock() -> u32;
 }
 
-/// A word to hand something over with, and to sleep on.
+/// A word for handing something over, on which a thread can sleep.
 pub(super) trait Word {
     fn new(value: u32) -> Self;
-    /// Relaxed.
+    /// Loads, relaxed.
     fn peek(&self) -> u32;
-    /// Acquire.
+    /// Loads, acquire.
     fn load(&self) -> u32;
-    /// Release.
+    /// Stores, release.
     fn store(&self, value: u32);
-    /// Acquire; whether it was exchanged.
+    /// Compares and exchanges, acquire. Returns whether it was exchanged.
     fn exchange(&self, from: u32, to: u32) -> bool;
-    /// Sleeps while it holds `value`: until woken, for `limit` at most, or for no reason. There is no
-    /// limit if that is [`Duration::MAX`].
+    /// Sleeps while it holds `value`: until woken, for at most `limit`, or until a spurious wakeup.
+    /// [`Duration::MAX`] means no limit.
     fn sleep(&self, value: u32, limit: Duration);
-    /// Wakes who sleeps on it.
+    /// Wakes the thread that sleeps on it.
     fn wake(&self);
 }
 
-/// A thread in the queue; it has its own word, so that it alone is woken.
+/// A thread in the queue. Each has its own word, so that it is woken alone.
 pub(super) struct Waiter<M: Machine> {
-    /// What it was told last: the number of the frame that it was given, counted from 1, or that it
-    /// is to [look](LOOK). Written under the queue's lock, and by nobody once it was given a frame.
+    /// The last message to this thread: the number of the frame that it was given, plus 1, or that it
+    /// must [check](LOOK). Written under the queue's lock, and not after a frame was given.
     given: M::Word,
 }
 
 const NOTHING: u32 = 0;
-/// From now on it looks for frames on behalf of all. With this bit stands a number that differs from
-/// time to time, so that one who is about to sleep sees that it was told again.
+/// The thread must check for frames for all waiting callers. The other bits are a counter, so that a
+/// thread that is about to sleep notices each new message.
 const LOOK: u32 = 1 << 31;
 
 impl<M: Machine> Waiter<M> {
@@ -119,7 +118,7 @@ impl<M: Machine> Waiter<M> {
         Self { given: M::Word::new(NOTHING) }
     }
 
-    /// The frame that this thread was given.
+    /// Returns the frame in a message, if there is one.
     // SYNC: frame, given in `State::give`.
     fn frame(told: u32) -> Option<u32> {
         if told & LOOK == 0 { told.checked_sub(1) } else { None }
@@ -127,59 +126,59 @@ impl<M: Machine> Waiter<M> {
 }
 
 /// The frames of a session, by number, and the callers that wait for one.
-pub(super) struct Turns<M: Machine = Linux> {
+pub(super) struct FramePool<M: Machine = Linux> {
     slots: Slots<M>,
     queue: Box<Apart<M>>,
 }
 
-/// Away from what calls read that find a frame.
+/// Kept apart from the cache lines that the fast path reads.
 #[repr(align(128))]
 struct Apart<M: Machine> {
     inner: Queue<M>,
-    /// When somebody last looked for frames on behalf of those that wait, by [`Machine::clock`].
+    /// When a waiting caller last checked for frames for all of them, by [`Machine::clock`].
     looked: M::Word,
 }
 
 /// How a caller waits.
-pub(super) struct Patience<'a> {
-    /// How much time it has left: nothing once it must give up, [`Duration::MAX`] if it never must.
+pub(super) struct WaitPolicy<'a> {
+    /// Returns the time that is left: zero if the caller must give up, [`Duration::MAX`] without limit.
     pub(super) left: &'a dyn Fn() -> Duration,
-    /// The longest time without a look at frames that come back without a notice.
+    /// The longest interval between checks for frames that are released silently.
     pub(super) look_every: Duration,
 }
 
-impl<M: Machine> Turns<M> {
-    /// A frame for each start, the first `active` of them in use.
+impl<M: Machine> FramePool<M> {
+    /// Makes a frame for each start offset. The first `active` frames are active.
     pub(super) fn new(starts: impl Iterator<Item = usize>, active: u32) -> Self {
         let queue = Apart { inner: Queue::new(active), looked: M::Word::new(M::clock()) };
         Self { slots: Slots::new(starts, active), queue: Box::new(queue) }
     }
 
-    /// Where a frame begins.
+    /// Returns the offset of a frame.
     #[inline]
     pub(super) fn start(&self, index: u32) -> usize {
         self.slots.at(index).start
     }
 
-    /// Takes the frame at `hint`, if nobody waits and it was used lately.
+    /// Takes the frame at `hint`, if no caller waits and it was used recently.
     #[inline]
     pub(super) fn take(&self, hint: u32) -> Option<u32> {
         let open = self.slots.open.peek();
         let index = if hint < open { hint } else { hint.checked_rem(open)? };
-        // SYNC: frame, given back in `give_back_as`: what the last holder wrote is ours to see.
+        // SYNC: frame, returned in `give_back_as`. The last holder's writes are visible here.
         self.slots.at(index).state.exchange(FREE, TAKEN).then_some(index)
     }
 
-    /// Takes any frame: one that is free or let go, a new one, or that for which it waits.
+    /// Takes any frame: a free or released one, a new one, or one that is handed over after a wait.
     #[cold]
     pub(super) fn take_slowly(
         &self,
         hint: u32,
-        patience: &Patience<'_>,
+        policy: &WaitPolicy<'_>,
         is_released: &dyn Fn(u32) -> bool,
-        short: OnExhausted,
+        on_exhausted: OnExhausted,
     ) -> Option<u32> {
-        let looks = if short == OnExhausted::Wait { M::LOOKS } else { 1 };
+        let looks = if on_exhausted == OnExhausted::Wait { M::LOOKS } else { 1 };
         for look in 0..looks {
             if look > 0 {
                 M::offer_processor();
@@ -189,7 +188,7 @@ impl<M: Machine> Turns<M> {
                 continue;
             }
             let taken = self.slots.take_free(hint, open);
-            // Asking a path may take a system call for each frame: once is enough.
+            // Asking a path may need a system call per frame: do it once.
             let taken = taken.or_else(|| match look {
                 0 => self.slots.recover_any(open, is_released),
                 _ => None,
@@ -198,19 +197,19 @@ impl<M: Machine> Turns<M> {
                 return taken;
             }
         }
-        if self.slots.open.peek() == 0 && self.until_look(patience.look_every / 8).is_zero() {
-            // Others wait: what is found is theirs. All callers together do this now and then.
+        if self.slots.open.peek() == 0 && self.until_look(policy.look_every / 8).is_zero() {
+            // Others wait, and get what is found. All callers together do this now and then.
             self.look(is_released);
         }
-        match self.queue.inner.join(&self.slots, hint, short) {
+        match self.queue.inner.join(&self.slots, hint, on_exhausted) {
             Joined::Taken(index) => Some(index),
             Joined::Waits { ticket, waiter, looks } => {
-                Place { turns: self, waiter, ticket, looks }.wait(patience, is_released)
+                QueuePlace { pool: self, waiter, ticket, looks }.wait(policy, is_released)
             }
         }
     }
 
-    /// Gives a frame back, to the first in the queue if there is one.
+    /// Returns a frame to the pool: to the first caller in the queue if there is one.
     #[inline]
     pub(super) fn give_back(&self, index: u32) {
         self.give_back_as(index, FREE);
@@ -226,19 +225,19 @@ impl<M: Machine> Turns<M> {
         }
     }
 
-    /// The gate is closed: who waits longest gets the frame.
+    /// Hands the frame over to the caller that waits longest, because the gate is closed.
     #[cold]
     fn pass_on(&self, index: u32) {
         self.queue.inner.hand_over(&self.slots, index).wake();
     }
 
-    /// How long until somebody is to look again.
+    /// Returns how long until the next check for frames is due.
     fn until_look(&self, look_every: Duration) -> Duration {
         let since = M::clock().wrapping_sub(self.queue.looked.peek());
         look_every.saturating_sub(Duration::from_micros(since.into()))
     }
 
-    /// Looks for frames that came back without a notice, on behalf of those that wait.
+    /// Checks for frames that were released silently, for all waiting callers.
     fn look(&self, is_released: &dyn Fn(u32) -> bool) {
         self.queue.looked.store(M::clock());
         self.hand_over_free();
@@ -251,23 +250,23 @@ impl<M: Machine> Turns<M> {
         }
     }
 
-    /// Leaves a frame to the server: it comes back, without a notice, when `is_released` says so.
+    /// Leaves a frame to the server. It returns, without an event, when `is_released` says so.
     pub(super) fn capture(&self, index: u32) {
         self.slots.at(index).state.store(CAPTURED);
     }
 
-    /// How many frames are in use.
+    /// Returns the number of active frames.
     pub(super) fn active(&self) -> u32 {
         self.slots.active()
     }
 
-    /// Makes at least so many frames active, for good; no more than there are.
+    /// Makes at least `count` frames active permanently, as far as they exist.
     pub(super) fn at_least(&self, count: u32) {
         self.queue.inner.at_least(&self.slots, count);
         self.hand_over_free();
     }
 
-    /// Does something with each frame that is free, while nobody else has it.
+    /// Calls `todo` with each free frame, which nothing else uses meanwhile.
     pub(super) fn each_free(&self, todo: &dyn Fn(u32)) {
         for index in 0..self.active() {
             if self.slots.at(index).state.exchange(FREE, TAKEN) {
@@ -277,8 +276,8 @@ impl<M: Machine> Turns<M> {
         }
     }
 
-    /// Takes back captured frames of which the server has let go, for callers who need no other
-    /// frame do not look at them.
+    /// Returns captured frames to the pool that the server has released. Callers that find another
+    /// frame do not check them.
     pub(super) fn reclaim(&self, is_released: &dyn Fn(u32) -> bool) {
         for index in 0..self.active() {
             if self.slots.recover(index, is_released) {
@@ -287,8 +286,8 @@ impl<M: Machine> Turns<M> {
         }
     }
 
-    /// Gives back the memory of frames above the base that were free at the last time and have
-    /// not been used since, and puts the last ones out of use.
+    /// Releases the memory of frames above the base that have not been used since the previous call,
+    /// and deactivates the last ones.
     pub(super) fn shrink(&self, release: &dyn Fn(u32)) {
         for index in self.queue.inner.base()..self.active() {
             let state = &self.slots.at(index).state;
@@ -302,45 +301,46 @@ impl<M: Machine> Turns<M> {
         self.queue.inner.retire(&self.slots);
     }
 
-    /// How many callers wait.
+    /// Returns how many callers wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.queue.inner.waiting()
     }
 }
 
-/// A place in the queue. Who leaves it without a frame, by a panic too, hands on what was given.
-struct Place<'a, M: Machine> {
-    turns: &'a Turns<M>,
+/// A place in the queue. If it is left without using the frame that was given, also by a panic, the
+/// frame is handed on.
+struct QueuePlace<'a, M: Machine> {
+    pool: &'a FramePool<M>,
     waiter: Arc<Waiter<M>>,
     ticket: u64,
-    /// Whether it looks for frames on behalf of all.
+    /// Whether this caller checks for frames for all waiting callers.
     looks: bool,
 }
 
-impl<M: Machine> Place<'_, M> {
-    fn wait(mut self, patience: &Patience<'_>, is_released: &dyn Fn(u32) -> bool) -> Option<u32> {
+impl<M: Machine> QueuePlace<'_, M> {
+    fn wait(mut self, policy: &WaitPolicy<'_>, is_released: &dyn Fn(u32) -> bool) -> Option<u32> {
         let mut seen = NOTHING;
         loop {
-            // Asked first: what comes too late is of more use to the next one.
-            let mut left = (patience.left)();
+            // Asked first: a frame that comes too late is of more use to the next caller.
+            let mut left = (policy.left)();
             if left.is_zero() {
                 return None;
             }
             let told = self.waiter.given.load();
             if let Some(index) = Waiter::<M>::frame(told) {
-                // It has left the queue with that.
+                // The caller has left the queue with that.
                 self.ticket = GONE;
                 return Some(index);
             }
             self.looks |= told != seen;
             seen = told;
             if self.looks {
-                left = left.min(self.turns.until_look(patience.look_every));
+                left = left.min(self.pool.until_look(policy.look_every));
             }
             if left.is_zero() {
-                self.turns.look(is_released);
-                self.looks = self.turns.queue.inner.pass_look(self.ticket);
+                self.pool.look(is_released);
+                self.looks = self.pool.queue.inner.pass_look(self.ticket);
             } else {
                 self.waiter.given.sleep(seen, left);
             }
@@ -348,22 +348,22 @@ impl<M: Machine> Place<'_, M> {
     }
 }
 
-/// No ticket of a caller that waits.
+/// The ticket of a caller that does not wait any more.
 const GONE: u64 = u64::MAX;
 
-impl<M: Machine> Drop for Place<'_, M> {
+impl<M: Machine> Drop for QueuePlace<'_, M> {
     fn drop(&mut self) {
-        let Turns { slots, queue, .. } = self.turns;
+        let FramePool { slots, queue, .. } = self.pool;
         if self.ticket != GONE
             && !queue.inner.leave(slots, self.ticket)
             && let Some(index) = Waiter::<M>::frame(self.waiter.given.load())
         {
-            self.turns.give_back(index);
+            self.pool.give_back(index);
         }
     }
 }
 
-/// The machine as it is.
+/// The real machine.
 pub(super) struct Linux;
 
 impl Machine for Linux {
@@ -381,12 +381,12 @@ impl Machine for Linux {
     }
 
     fn barrier() {
-        // Without one a frame may come late, as said above.
+        // If the kernel has none, a frame may be handed over late, as described above.
         sys::membarrier();
     }
 
     fn waiter() -> Arc<Waiter<Self>> {
-        // A thread waits for one frame at a time, so that one for all its waits is enough.
+        // A thread waits for one frame at a time, so one waiter per thread is enough.
         thread_local!(static WAITER: Arc<Waiter<Linux>> = Arc::new(Waiter::new()));
         WAITER.try_with(Arc::clone).unwrap_or_else(|_| Arc::new(Waiter::new()))
     }
@@ -444,44 +444,44 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(10);
 
-    /// Away from other words.
+    /// On a cache line of its own.
     #[repr(align(128))]
     struct Apart<T>(T);
 
-    fn turns(count: usize, active: u32) -> Turns {
-        Turns::new((0..count).map(|index| 64 * index), active)
+    fn pool(count: usize, active: u32) -> FramePool {
+        FramePool::new((0..count).map(|index| 64 * index), active)
     }
 
-    /// A caller that finds what is free only when it is handed over.
-    fn waits(left: &dyn Fn() -> Duration) -> Patience<'_> {
-        Patience { left, look_every: LONG }
+    /// A caller that gets frames only when they are handed over.
+    fn waits(left: &dyn Fn() -> Duration) -> WaitPolicy<'_> {
+        WaitPolicy { left, look_every: LONG }
     }
 
-    /// How long one may sleep that gives up when everything is over anyway.
+    /// Returns the time left of a long limit, which only a failing test reaches.
     fn patient() -> impl Fn() -> Duration {
         let until = Instant::now() + LONG;
         move || until.saturating_duration_since(Instant::now())
     }
 
     fn until(condition: impl Fn() -> bool) {
-        let patience = patient();
+        let policy = patient();
         while !condition() {
-            assert!(!patience().is_zero(), "it never came so far");
+            assert!(!policy().is_zero(), "the condition was not reached in time");
             thread::yield_now();
         }
     }
 
-    /// What the protocol rests on, with as little as possible around it: without the barrier a
-    /// processor does the load before the store, and neither side sees the other.
+    /// The guarantee that the protocol is based on, alone: without the barrier a processor may execute the
+    /// load before the store, and then neither side sees the other.
     #[test]
-    fn the_barrier_falls_before_a_load_or_after_a_store() {
+    fn barrier_is_before_the_load_or_after_the_store() {
         if !sys::membarrier() {
             eprintln!("skipped: the kernel has no membarrier");
             return;
         }
         let [frame, gate] = [(); 2].map(|()| Apart(AtomicU32::new(0)));
         let [came, went] = [(); 2].map(|()| Apart(AtomicU32::new(0)));
-        // Both leave together, or else one is done before the other begins.
+        // Both leave together, or one is done before the other begins.
         let meet = |mine: &AtomicU32, other: &AtomicU32| {
             let round = mine.fetch_add(1, Ordering::SeqCst);
             let mut looks = 0;
@@ -516,43 +516,43 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_to_one_who_gives_up_goes_to_the_next() {
-        let turns = turns(1, 1);
-        assert_eq!(turns.take(0), Some(0));
+    fn frame_given_to_a_caller_that_gives_up_goes_to_the_next() {
+        let pool = pool(1, 1);
+        assert_eq!(pool.take(0), Some(0));
         thread::scope(|scope| {
             let hasty = scope.spawn(|| {
                 let asked = AtomicU32::new(0);
-                // Patient when it falls asleep, and late when it is woken.
+                // It has time when it falls asleep, and none when it is woken.
                 let left = || {
                     if asked.fetch_add(1, Ordering::Relaxed) == 0 { LONG } else { Duration::ZERO }
                 };
-                turns.take_slowly(0, &waits(&left), &|_| false, OnExhausted::Wait)
+                pool.take_slowly(0, &waits(&left), &|_| false, OnExhausted::Wait)
             });
-            until(|| turns.waiting() == 1);
+            until(|| pool.waiting() == 1);
             let next = scope
-                .spawn(|| turns.take_slowly(0, &waits(&patient()), &|_| false, OnExhausted::Wait));
-            until(|| turns.waiting() == 2);
-            turns.give_back(0);
+                .spawn(|| pool.take_slowly(0, &waits(&patient()), &|_| false, OnExhausted::Wait));
+            until(|| pool.waiting() == 2);
+            pool.give_back(0);
             assert_eq!(hasty.join().unwrap(), None);
             assert_eq!(next.join().unwrap(), Some(0));
         });
-        assert_eq!((turns.waiting(), turns.slots.open.peek()), (0, 1));
+        assert_eq!((pool.waiting(), pool.slots.open.peek()), (0, 1));
     }
 
     #[test]
-    fn a_panic_in_the_queue_leaves_it() {
-        let turns = turns(1, 1);
-        assert_eq!(turns.take(0), Some(0));
+    fn panic_in_the_queue_leaves_the_queue() {
+        let pool = pool(1, 1);
+        assert_eq!(pool.take(0), Some(0));
         thread::scope(|scope| {
             let panics = scope.spawn(|| {
-                let is_released = |_| panic!("nobody can tell");
-                let patience = Patience { left: &patient(), look_every: Duration::from_millis(1) };
-                turns.take_slowly(0, &patience, &is_released, OnExhausted::Wait)
+                let is_released = |_| panic!("on purpose");
+                let policy = WaitPolicy { left: &patient(), look_every: Duration::from_millis(1) };
+                pool.take_slowly(0, &policy, &is_released, OnExhausted::Wait)
             });
-            until(|| turns.waiting() == 1);
-            turns.capture(0);
+            until(|| pool.waiting() == 1);
+            pool.capture(0);
             panics.join().unwrap_err();
         });
-        assert_eq!((turns.waiting(), turns.slots.open.peek()), (0, 1));
+        assert_eq!((pool.waiting(), pool.slots.open.peek()), (0, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! `Turns` under a model checker: every interleaving of a few threads, with its own machine.
+//! `FramePool` under a model checker: every interleaving of a few threads, with its own machine.
 
 use super::queue::State;
 use super::*;
@@ -35,7 +35,7 @@ impl Machine for Model {
     fn waiter() -> Arc<Waiter<Self>> {
         Arc::new(Waiter::new())
     }
-    /// Time stands still: whether a look is due, the callers' patience says. Others run meanwhile.
+    /// Time stands still: whether a look is due, the callers' policy says. Others run meanwhile.
     fn clock() -> u32 {
         thread::yield_now();
         0
@@ -86,20 +86,20 @@ const LONG: Duration = Duration::MAX;
 
 /// Frames, and what is written in each: whoever has one alone may count there.
 struct Frames {
-    turns: Turns<Model>,
+    pool: FramePool<Model>,
     counts: Vec<AtomicU32>,
 }
 
 impl Frames {
     fn new(count: usize, active: u32) -> Arc<Self> {
         let counts = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Arc::new(Self { turns: Turns::new(0..count, active), counts })
+        Arc::new(Self { pool: FramePool::new(0..count, active), counts })
     }
 
     fn take(&self, hint: u32, left: &dyn Fn() -> Duration) -> Option<u32> {
-        let patience = Patience { left, look_every: LONG };
-        let slowly = || self.turns.take_slowly(hint, &patience, &|_| false, OnExhausted::Wait);
-        self.turns.take(hint).or_else(slowly)
+        let policy = WaitPolicy { left, look_every: LONG };
+        let slowly = || self.pool.take_slowly(hint, &policy, &|_| false, OnExhausted::Wait);
+        self.pool.take(hint).or_else(slowly)
     }
 
     /// Not atomic on purpose: two at a time would lose a count, and so would one who
@@ -112,7 +112,7 @@ impl Frames {
     fn call(&self, hint: u32) {
         let index = self.take(hint, &|| LONG).expect("a patient caller gets a frame");
         self.count(index);
-        self.turns.give_back(index);
+        self.pool.give_back(index);
     }
 
     fn counted(&self) -> u32 {
@@ -121,9 +121,9 @@ impl Frames {
 
     /// All is as if nothing had happened: nobody waits, and all frames can be taken.
     fn is_at_rest(&self) {
-        let active = self.turns.active();
-        assert_eq!((self.turns.waiting(), self.turns.slots.open.load()), (0, active));
-        let free = |index: &u32| self.turns.slots.seize(*index);
+        let active = self.pool.active();
+        assert_eq!((self.pool.waiting(), self.pool.slots.open.load()), (0, active));
+        let free = |index: &u32| self.pool.slots.seize(*index);
         assert_eq!((0..active).filter(free).count() as u32, active, "a frame was lost");
     }
 }
@@ -169,7 +169,7 @@ fn one_frame_goes_round() {
 fn a_frame_given_to_one_who_gives_up_is_not_lost() {
     check(2, || {
         let frames = Frames::new(1, 1);
-        assert_eq!(frames.turns.take(0), Some(0));
+        assert_eq!(frames.pool.take(0), Some(0));
         let hasty = spawn(&frames, |frames| {
             let asked = core::cell::Cell::new(0);
             let left = || {
@@ -178,11 +178,11 @@ fn a_frame_given_to_one_who_gives_up_is_not_lost() {
             };
             if let Some(index) = frames.take(0, &left) {
                 frames.count(index);
-                frames.turns.give_back(index);
+                frames.pool.give_back(index);
             }
         });
         let patient = spawn(&frames, |frames| frames.call(0));
-        frames.turns.give_back(0);
+        frames.pool.give_back(0);
         hasty.join().unwrap();
         patient.join().unwrap();
         assert!((1..=2).contains(&frames.counted()));
@@ -194,14 +194,14 @@ fn a_frame_given_to_one_who_gives_up_is_not_lost() {
 fn shrinking_takes_nothing_from_those_who_call() {
     check(3, || {
         let frames = Frames::new(2, 1);
-        frames.turns.queue.inner.activate_free(&frames.turns.slots);
-        frames.turns.shrink(&|_| panic!("marked only now"));
-        assert_eq!(frames.turns.take(0), Some(0));
+        frames.pool.queue.inner.activate_free(&frames.pool.slots);
+        frames.pool.shrink(&|_| panic!("marked only now"));
+        assert_eq!(frames.pool.take(0), Some(0));
         let keeper = spawn(&frames, |frames| {
-            frames.turns.shrink(&|index| frames.count(index));
+            frames.pool.shrink(&|index| frames.count(index));
         });
         let caller = spawn(&frames, |frames| frames.call(1));
-        frames.turns.give_back(0);
+        frames.pool.give_back(0);
         keeper.join().unwrap();
         caller.join().unwrap();
         assert!((1..=2).contains(&frames.counted()));
@@ -213,12 +213,12 @@ fn shrinking_takes_nothing_from_those_who_call() {
 fn new_frames_go_to_those_who_wait() {
     check(3, || {
         let frames = Frames::new(2, 1);
-        assert_eq!(frames.turns.take(0), Some(0));
+        assert_eq!(frames.pool.take(0), Some(0));
         let caller = spawn(&frames, |frames| frames.call(0));
-        frames.turns.at_least(2);
+        frames.pool.at_least(2);
         caller.join().unwrap();
         assert_eq!(frames.counted(), 1);
-        frames.turns.give_back(0);
+        frames.pool.give_back(0);
         frames.is_at_rest();
     });
 }
@@ -235,12 +235,12 @@ impl Path {
         Arc::new(Self { input: Mutex::new(()), replied: AtomicU32::new(0) })
     }
 
-    fn is_released(&self, turns: &Turns<Model>) -> bool {
+    fn is_released(&self, pool: &FramePool<Model>) -> bool {
         let _input = self.input.lock().unwrap();
         // Every function of the pool that takes its lock.
-        turns.at_least(1);
-        turns.reclaim(&|_| panic!("a frame is asked for by one thread at a time"));
-        turns.active() == 1 && self.replied.load(Ordering::Acquire) == 1
+        pool.at_least(1);
+        pool.reclaim(&|_| panic!("a frame is asked for by one thread at a time"));
+        pool.active() == 1 && self.replied.load(Ordering::Acquire) == 1
     }
 }
 
@@ -248,16 +248,16 @@ impl Path {
 fn let_go_may_call_back() {
     check(2, || {
         let (frames, path) = (Frames::new(1, 1), Path::new());
-        assert_eq!(frames.turns.take(0), Some(0));
-        frames.turns.capture(0);
+        assert_eq!(frames.pool.take(0), Some(0));
+        frames.pool.capture(0);
         let caller = {
             let path = Arc::clone(&path);
             move |frames: &Frames| {
-                let patience = Patience { left: &|| LONG, look_every: Duration::ZERO };
-                let is_released = |_| path.is_released(&frames.turns);
-                let index = frames.turns.take_slowly(0, &patience, &is_released, OnExhausted::Wait);
+                let policy = WaitPolicy { left: &|| LONG, look_every: Duration::ZERO };
+                let is_released = |_| path.is_released(&frames.pool);
+                let index = frames.pool.take_slowly(0, &policy, &is_released, OnExhausted::Wait);
                 frames.count(index.expect("the frame that was let go"));
-                frames.turns.give_back(0);
+                frames.pool.give_back(0);
             }
         };
         let other = spawn(&frames, caller.clone());
@@ -274,7 +274,7 @@ fn let_go_may_call_back() {
 fn somebody_looks_while_somebody_waits() {
     check(1, || {
         let (frames, path) = (Frames::new(1, 1), Path::new());
-        assert_eq!(frames.turns.take(0), Some(0));
+        assert_eq!(frames.pool.take(0), Some(0));
         let hasty = {
             let path = Arc::clone(&path);
             spawn(&frames, move |frames| {
@@ -283,22 +283,22 @@ fn somebody_looks_while_somebody_waits() {
                     asked.set(asked.get() + 1);
                     if asked.get() == 1 { Duration::from_nanos(1) } else { Duration::ZERO }
                 };
-                let patience = Patience { left: &left, look_every: LONG };
-                let is_released = |_| path.is_released(&frames.turns);
-                let index = frames.turns.take_slowly(0, &patience, &is_released, OnExhausted::Wait);
-                index.into_iter().for_each(|index| frames.turns.give_back(index));
+                let policy = WaitPolicy { left: &left, look_every: LONG };
+                let is_released = |_| path.is_released(&frames.pool);
+                let index = frames.pool.take_slowly(0, &policy, &is_released, OnExhausted::Wait);
+                index.into_iter().for_each(|index| frames.pool.give_back(index));
             })
         };
         let patient = {
             let path = Arc::clone(&path);
             spawn(&frames, move |frames| {
-                let patience = Patience { left: &|| LONG, look_every: Duration::ZERO };
-                let is_released = |_| path.is_released(&frames.turns);
-                let index = frames.turns.take_slowly(0, &patience, &is_released, OnExhausted::Wait);
-                frames.turns.give_back(index.expect("the frame that was let go"));
+                let policy = WaitPolicy { left: &|| LONG, look_every: Duration::ZERO };
+                let is_released = |_| path.is_released(&frames.pool);
+                let index = frames.pool.take_slowly(0, &policy, &is_released, OnExhausted::Wait);
+                frames.pool.give_back(index.expect("the frame that was let go"));
             })
         };
-        frames.turns.capture(0);
+        frames.pool.capture(0);
         path.replied.store(1, Ordering::Release);
         hasty.join().unwrap();
         patient.join().unwrap();

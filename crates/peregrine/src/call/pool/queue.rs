@@ -1,8 +1,8 @@
-//! `Queue`: the callers that wait for a frame, in the order of their coming, and the lock around them.
+//! `Queue`: the callers that wait for a frame, in order of arrival, and the lock that protects them.
 //!
-//! **No function here takes a function.** The lock does not leave this file, so nothing that a path
-//! does, such as `is_released`, can run while a thread holds it. A path's `is_released` may receive from the
-//! network, wake other callers and use the pool.
+//! **No function here takes a function.** The lock does not leave this file, so no code of a path, such
+//! as `is_released`, can run while a thread holds it. A path's `is_released` may receive from the network,
+//! wake other callers and use the pool.
 
 use core::ops::DerefMut;
 use std::collections::VecDeque;
@@ -12,11 +12,11 @@ use super::slots::{EMPTY, FREE, INACTIVE, Slots, TAKEN};
 use super::{LOOK, Machine, NOTHING, Waiter, Word};
 use crate::call::OnExhausted;
 
-/// A caller that joins a queue shorter than this looks for all that wait. Nobody is woken for that,
-/// and few callers in front of it are served before the duty must go to another.
+/// A caller that joins a queue shorter than this becomes the one that checks for frames. No thread needs
+/// to be woken for that, and few callers before it are served until the duty must be passed on.
 const SHORT_QUEUE: usize = 32;
 
-/// A lock around the queue.
+/// The lock of the queue.
 pub(in crate::call) trait Lock<M: Machine> {
     fn new(state: State<M>) -> Self;
     fn lock(&self) -> impl DerefMut<Target = State<M>>;
@@ -24,15 +24,15 @@ pub(in crate::call) trait Lock<M: Machine> {
 
 /// What only the holder of the lock changes.
 pub(in crate::call) struct State<M: Machine> {
-    /// How many frames stay in use when nothing happens.
+    /// The number of frames that stay active without load.
     base: u32,
-    /// The caller that waits longest comes first. Tickets increase.
+    /// The waiting callers, the longest waiting first. Tickets increase.
     waiting: VecDeque<Waiting<M>>,
     next_ticket: u64,
-    /// The ticket of the one caller that looks for frames on behalf of all. While somebody waits,
-    /// it is the ticket of one who waits.
+    /// The ticket of the caller that checks for frames for all of them. While callers wait, it is the
+    /// ticket of one of them.
     looks: u64,
-    /// How often somebody was told to look.
+    /// How often a caller was told to check.
     appointed: u32,
 }
 
@@ -41,10 +41,10 @@ struct Waiting<M: Machine> {
     waiter: Arc<Waiter<M>>,
 }
 
-/// What a caller gets that asked for a frame.
+/// The outcome of asking for a frame.
 pub(super) enum Joined<M: Machine> {
     Taken(u32),
-    /// It waits, and perhaps is the one that looks on behalf of all.
+    /// The caller waits, and possibly is the one that checks for all.
     Waits {
         ticket: u64,
         waiter: Arc<Waiter<M>>,
@@ -52,12 +52,12 @@ pub(super) enum Joined<M: Machine> {
     },
 }
 
-/// Callers that have been told something, and are woken without the lock.
+/// Callers that have a new message, and must be woken after the lock is released.
 #[must_use]
-pub(super) struct Told<M: Machine>([Option<Arc<Waiter<M>>>; 2]);
+pub(super) struct Wakeups<M: Machine>([Option<Arc<Waiter<M>>>; 2]);
 
-impl<M: Machine> Told<M> {
-    const NOBODY: Self = Self([None, None]);
+impl<M: Machine> Wakeups<M> {
+    const NONE: Self = Self([None, None]);
 
     pub(super) fn wake(self) {
         self.0.into_iter().flatten().for_each(|waiter| waiter.given.wake());
@@ -67,12 +67,12 @@ impl<M: Machine> Told<M> {
 pub(super) struct Queue<M: Machine>(M::Lock);
 
 impl<M: Machine> State<M> {
-    /// Opens the gate if nobody waits, and leaves it closed otherwise.
+    /// Opens the gate if no caller waits; otherwise leaves it closed.
     fn settle(&self, slots: &Slots<M>) {
         slots.open.store(if self.waiting.is_empty() { slots.active() } else { 0 });
     }
 
-    /// Makes one more frame active, if there is one.
+    /// Activates one more frame, if there is one.
     fn activate(&self, slots: &Slots<M>, state: u32) -> Option<u32> {
         let index = slots.active();
         slots.slot(index)?.state.store(state);
@@ -82,18 +82,18 @@ impl<M: Machine> State<M> {
     }
 
     /// Gives a frame that is `TAKEN` to the caller that waits longest, if one waits.
-    fn give(&mut self, slots: &Slots<M>, index: u32) -> Told<M> {
+    fn give(&mut self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let Some(Waiting { ticket, waiter }) = self.waiting.pop_front() else {
-            return Told::NOBODY;
+            return Wakeups::NONE;
         };
         // SYNC: frame, seen in `Waiter::frame`.
         waiter.given.store(index + 1);
         let looks = if self.looks == ticket { self.appoint_last() } else { None };
         self.settle(slots);
-        Told([Some(waiter), looks])
+        Wakeups([Some(waiter), looks])
     }
 
-    /// Makes the caller that came last the one that looks: it leaves the queue last, too.
+    /// Makes the last caller the one that checks: it also leaves the queue last.
     fn appoint_last(&mut self) -> Option<Arc<Waiter<M>>> {
         self.appoint(self.waiting.len().checked_sub(1)?)
     }
@@ -117,16 +117,16 @@ impl<M: Machine> Queue<M> {
         Self(M::Lock::new(State { base, waiting, next_ticket: 0, looks: 0, appointed: 0 }))
     }
 
-    /// Takes a free frame or a new one, or else begins to wait.
-    pub(super) fn join(&self, slots: &Slots<M>, hint: u32, short: OnExhausted) -> Joined<M> {
+    /// Takes a free frame or a new one, or begins to wait.
+    pub(super) fn join(&self, slots: &Slots<M>, hint: u32, on_exhausted: OnExhausted) -> Joined<M> {
         let mut state = self.0.lock();
-        // To look once more is cheaper than to stop every processor.
+        // Another check is cheaper than a barrier on every processor.
         if state.waiting.is_empty()
             && let Some(index) = slots.take_free(hint, slots.active())
         {
             return Joined::Taken(index);
         }
-        if short == OnExhausted::More
+        if on_exhausted == OnExhausted::More
             && let Some(index) = state.activate(slots, TAKEN)
         {
             return Joined::Taken(index);
@@ -144,14 +144,14 @@ impl<M: Machine> Queue<M> {
         let looks = state.waiting.len() < SHORT_QUEUE;
         state.next_ticket += 1;
         if looks {
-            // Whoever looked before finds out when it is about to look again.
+            // The previous one notices when it is about to check again.
             state.looks = ticket;
         }
         state.waiting.push_back(Waiting { ticket, waiter: Arc::clone(&waiter) });
         Joined::Waits { ticket, waiter, looks }
     }
 
-    /// Removes a caller that waits no longer. False if it was given a frame before.
+    /// Removes a caller that gives up. Returns false if it was given a frame before.
     pub(super) fn leave(&self, slots: &Slots<M>, ticket: u64) -> bool {
         let mut state = self.0.lock();
         let Some(at) = state.find(ticket) else { return false };
@@ -159,22 +159,22 @@ impl<M: Machine> Queue<M> {
         let looks = if state.looks == ticket { state.appoint_last() } else { None };
         state.settle(slots);
         drop(state);
-        Told([looks, None]).wake();
+        Wakeups([looks, None]).wake();
         true
     }
 
-    /// Gives a frame that was put down while callers waited to the first of them.
-    pub(super) fn hand_over(&self, slots: &Slots<M>, index: u32) -> Told<M> {
+    /// Hands a frame that was returned while callers waited to the first of them.
+    pub(super) fn hand_over(&self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
         let mut state = self.0.lock();
-        // If it cannot be taken, another thread has it, and comes here in turn.
+        // If it cannot be taken, another thread has it, which comes here later itself.
         if state.waiting.is_empty() || !slots.seize(index) {
-            return Told::NOBODY;
+            return Wakeups::NONE;
         }
         state.give(slots, index)
     }
 
-    /// Gives a free frame to the caller that waits longest. `None` if there is none, or nobody waits.
-    pub(super) fn hand_over_free(&self, slots: &Slots<M>) -> Option<Told<M>> {
+    /// Hands a free frame to the caller that waits longest. Returns `None` without frame or caller.
+    pub(super) fn hand_over_free(&self, slots: &Slots<M>) -> Option<Wakeups<M>> {
         let mut state = self.0.lock();
         if state.waiting.is_empty() {
             return None;
@@ -183,8 +183,8 @@ impl<M: Machine> Queue<M> {
         Some(state.give(slots, index))
     }
 
-    /// A caller has looked on behalf of all, and waits still: lets the next one look. Their bindings
-    /// may differ in what they know of frames. True if it is this one's duty still.
+    /// Passes the duty to check on to the next caller, after a caller has checked and still waits. Their
+    /// bindings may know of different frames. Returns true if this caller keeps the duty.
     pub(super) fn pass_look(&self, ticket: u64) -> bool {
         let mut state = self.0.lock();
         if state.looks != ticket {
@@ -197,23 +197,23 @@ impl<M: Machine> Queue<M> {
         }
         let next = state.appoint(next);
         drop(state);
-        Told([next, None]).wake();
+        Wakeups([next, None]).wake();
         false
     }
 
-    /// Makes at least so many frames active, for good; no more than there are.
+    /// Makes at least `count` frames active permanently, as far as they exist.
     pub(super) fn at_least(&self, slots: &Slots<M>, count: u32) {
         let mut state = self.0.lock();
         state.base = state.base.max(count.min(slots.len()));
         while slots.active() < state.base && state.activate(slots, FREE).is_some() {}
     }
 
-    /// How many frames stay in use when nothing happens.
+    /// Returns the number of frames that stay active without load.
     pub(super) fn base(&self) -> u32 {
         self.0.lock().base
     }
 
-    /// Puts the last frames out of use, as many as are without memory and above the base.
+    /// Deactivates the last frames that have no memory and are above the base.
     pub(super) fn retire(&self, slots: &Slots<M>) {
         let state = self.0.lock();
         while slots.active() > state.base
@@ -225,13 +225,13 @@ impl<M: Machine> Queue<M> {
         state.settle(slots);
     }
 
-    /// Makes one more frame active that is free.
+    /// Activates one more frame as free.
     #[cfg(test)]
     pub(super) fn activate_free(&self, slots: &Slots<M>) {
         self.0.lock().activate(slots, FREE);
     }
 
-    /// How many callers wait.
+    /// Returns how many callers wait.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.0.lock().waiting.len()

@@ -1,4 +1,4 @@
-//! `Slots`: the state of each frame, and how many of them callers may take.
+//! `Slots`: the state of each frame, and the number of frames that callers may take.
 
 use super::{Machine, Word};
 
@@ -9,19 +9,19 @@ pub(super) const UNUSED: u32 = 3;
 pub(super) const EMPTY: u32 = 4;
 pub(super) const INACTIVE: u32 = 5;
 
-/// A line of its own: threads on different frames do not disturb each other.
+/// A cache line of its own, so that threads on different frames do not slow each other down.
 #[repr(align(128))]
 pub(super) struct Slot<W> {
     pub(super) state: W,
-    /// Where the frame begins in the memory.
+    /// The offset of the frame in the memory.
     pub(super) start: usize,
 }
 
 /// The frames of a session, by number.
 pub(super) struct Slots<M: Machine> {
-    /// The gate: all frames that are in use, or 0 while somebody waits.
+    /// The gate: the number of active frames, or 0 while callers wait.
     pub(super) open: M::Word,
-    /// The first so many frames are in use, the others `INACTIVE`. Changed under the queue's lock,
+    /// The number of frames that are active; the others are `INACTIVE`. Changed under the queue's lock,
     /// read without it.
     pub(super) active: M::Word,
     slots: Box<[Slot<M::Word>]>,
@@ -34,7 +34,7 @@ impl<M: Machine> Slots<M> {
         Self { open: M::Word::new(active), active: M::Word::new(active), slots }
     }
 
-    /// How many there are.
+    /// Returns the number of frames.
     pub(super) const fn len(&self) -> u32 {
         self.slots.len() as u32
     }
@@ -52,7 +52,7 @@ impl<M: Machine> Slots<M> {
         &self.slots[index as usize]
     }
 
-    /// Takes the frame if it is free, used lately or not.
+    /// Takes the frame if it is free, whether it was used recently or not.
     pub(super) fn seize(&self, index: u32) -> bool {
         let state = &self.at(index).state;
         loop {
@@ -60,24 +60,24 @@ impl<M: Machine> Slots<M> {
             if !matches!(seen, FREE | UNUSED | EMPTY) {
                 return false;
             }
-            // SYNC: frame, given back in `Turns::give_back_as`.
+            // SYNC: frame, returned in `FramePool::give_back_as`.
             if state.exchange(seen, TAKEN) {
                 return true;
             }
         }
     }
 
-    /// Takes the first free frame from `hint` on, round the active ones.
+    /// Takes the first free frame from `hint` on, wrapping around at `active`.
     pub(super) fn take_free(&self, hint: u32, active: u32) -> Option<u32> {
         let first = hint % active;
         (first..active).chain(0..first).find(|index| self.seize(*index))
     }
 
-    /// Takes a captured frame if the server has let go of it.
+    /// Takes a captured frame if the server has released it.
     ///
-    /// The caller holds no lock of the pool: see [`Queue`](super::queue::Queue).
+    /// The caller must hold no lock of the pool: see [`Queue`](super::queue::Queue).
     pub(super) fn recover(&self, index: u32, is_released: &dyn Fn(u32) -> bool) -> bool {
-        /// The frame is captured still, unless it was found to be let go: also if `is_released` panics.
+        /// Marks the frame as captured again, unless it was released; also if `is_released` panics.
         struct Asks<'a, W: Word>(&'a W);
         impl<W: Word> Drop for Asks<'_, W> {
             fn drop(&mut self) {
@@ -85,7 +85,7 @@ impl<M: Machine> Slots<M> {
             }
         }
         let state = &self.at(index).state;
-        // First ours, then asked for: what `is_released` notes belongs to the frame's holder.
+        // Take it before asking: what `is_released` records belongs to the frame's holder.
         if state.peek() != CAPTURED || !state.exchange(CAPTURED, TAKEN) {
             return false;
         }
@@ -97,7 +97,7 @@ impl<M: Machine> Slots<M> {
         free
     }
 
-    /// Takes the first captured frame of which the server has let go.
+    /// Takes the first captured frame that the server has released.
     pub(super) fn recover_any(
         &self,
         active: u32,
