@@ -157,7 +157,7 @@ const COLUMNS: usize = 100;
 /// Every Markdown file of the repository but those that are not judged.
 fn documents() -> Vec<(String, String)> {
     let mut documents = Vec::new();
-    let directories = ["", "docs", "crates/peregrine-bench/results", "fuzz"];
+    let directories = ["", "docs", "crates/peregrine-bench/results"];
     for directory in directories {
         for entry in fs::read_dir(root().join(directory)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
