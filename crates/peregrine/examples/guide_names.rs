@@ -1,7 +1,7 @@
 //! Names: a chapter of docs/GUIDE.md.
 
 use peregrine::directory::Directory;
-use peregrine::{Address, BindOptions, CallError, Endpoint, Server, interface};
+use peregrine::{Address, BindOptions, CallError, Place, Server, interface};
 
 /// Tells the time.
 #[interface]
@@ -20,11 +20,11 @@ impl Clock for Stopped {
 
 /// Finds every name at one place.
 #[derive(Debug)]
-struct Everywhere(Endpoint);
+struct Everywhere(Place);
 
 impl Directory for Everywhere {
     fn offers(&self, name: &str) -> Result<Vec<Address>, CallError> {
-        Ok(vec![format!("{}/{name}", self.0).parse()?])
+        Ok(vec![format!("udp:{name}@{}", self.0).parse()?])
     }
     fn describe(&self) -> String {
         format!("everything is at {}", self.0)
@@ -34,7 +34,7 @@ impl Directory for Everywhere {
 fn main() -> peregrine::Result<()> {
     let server = Server::new().export("clock", ClockServer::new(Stopped))?;
     let running = server.listen("udp:127.0.0.1:0")?.spawn()?;
-    let place = Everywhere(running.addresses()[0].clone());
+    let place = Everywhere(running.addresses()[0].place().clone());
     let options = BindOptions::default().directory(place);
     // Names of this machine come first. A prefix asks for another path.
     println!("by {}", ClockClient::bind_with("clock", &options)?.binding().path());

@@ -24,10 +24,9 @@ fn main() -> peregrine::Result<()> {
     let running = server.listen("udp:127.0.0.1:0")?.listen("tcp:127.0.0.1:0")?.spawn()?;
 
     println!("{}", WhereaboutsClient::bind("whereabouts")?.path()?);
-    for endpoint in running.addresses() {
-        let address = format!("{endpoint}/whereabouts");
-        println!("{}", WhereaboutsClient::bind(&address)?.path()?);
-    }
+    let [udp, tcp] = [0, 1].map(|i| running.addresses()[i].place());
+    println!("{}", WhereaboutsClient::bind(&format!("udp:whereabouts@{udp}"))?.path()?);
+    println!("{}", WhereaboutsClient::bind(&format!("tcp:whereabouts@{tcp}"))?.path()?);
     println!("{}", WhereaboutsClient::in_process(Here).path()?);
     Ok(())
 }
