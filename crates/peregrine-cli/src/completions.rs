@@ -165,7 +165,7 @@ pub(crate) fn parameters(begun: &OsStr) -> Vec<CompletionCandidate> {
 /// Buffers that come back from the procedure that the command line names.
 pub(crate) fn out_buffers(begun: &OsStr) -> Vec<CompletionCandidate> {
     let Some(called) = Called::read() else { return Vec::new() };
-    called.assignments(begun, |described, one| call::is_buffer_back(described, one))
+    called.assignments(begun, call::is_buffer_back)
 }
 
 /// Candidates that begin with what was typed, each with the first line of its help.

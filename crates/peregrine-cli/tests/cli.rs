@@ -287,7 +287,7 @@ fn files_are_served_copied_and_pinged_over_tcp() {
         (["copy", addresses[0], &to], 3, "Local"),
         (["copy", "tcp:127.0.0.1:/files/hello", &to], 3, "BadName"),
         (["copy", "tcp:nobody-knows/files/hello", &to], 3, "NotFound"),
-        (["copy", &addresses[0].replace("/files", "/other/x"), &to], 3, "NotFound"),
+        (["copy", &format!("{}/x", addresses[0].replace("files@", "other@")), &to], 3, "NotFound"),
         (["serve", &files, "--listen=tcp:0.0.0.0:0"], 3, "Denied"),
     ] {
         let (said, error) = place.json(&arguments);

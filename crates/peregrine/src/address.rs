@@ -45,7 +45,7 @@ pub struct Place {
 /// | `files@fs.example.org:7000` | the same at another port |
 /// | `local:files` | on this machine, by shared memory and nothing else |
 /// | `tcp:files@fs.example.org:7000` | by TCP and nothing else |
-/// | `@fs.example.org`, `@fs.example.org:7000` | the server there, which [tells](crate::tells) of itself |
+/// | `@fs.example.org`, `@fs.example.org:7000` | the [description](crate::server_info) that the server there gives of itself |
 /// | `udp:`..., `eth:`... | the same by UDP, and by raw Ethernet to a server that tells at that UDP address where it is on the link |
 ///
 /// ```
@@ -301,7 +301,7 @@ fn in_turn(found: Vec<SocketAddr>) -> Vec<SocketAddr> {
 }
 
 impl Address {
-    /// The name under which the server exports; [`SERVER_NAME`](crate::tells::SERVER_NAME) if the
+    /// The name under which the server exports; [`SERVER_NAME`](crate::server_info::SERVER_NAME) if the
     /// server itself is meant.
     pub fn name(&self) -> &str {
         &self.name

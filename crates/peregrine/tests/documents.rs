@@ -96,7 +96,7 @@ fn version_in(file: &str) -> u64 {
 #[test]
 fn versions_in_the_documents_are_those_of_the_code() {
     let protocol = read("docs/PROTOCOL.md");
-    let handshake = version_in("crates/peregrine/src/path/local/connect/handshake.rs");
+    let handshake = version_in("crates/peregrine/src/path/local/wire.rs");
     assert!(protocol.contains(&format!("| 4 | version: {handshake} |")));
     assert!(protocol.contains(&format!("The version, now {handshake}, covers handshake")));
     let stream = version_in("crates/peregrine/src/protocol/stream.rs");

@@ -541,12 +541,12 @@ fn servers_that_show_something_else_are_refused() {
     plain.set_len(bytes).unwrap();
     let cases: [(Vec<u8>, Vec<_>, &str); 7] = [
         (counters(bytes), vec![right.as_fd()], "version 0"),
-        (counters(bytes), vec![small.as_fd()], "another size"),
+        (counters(bytes), vec![small.as_fd()], "differs from the announced size"),
         (counters(bytes), vec![plain.as_fd()], "memfd"),
         (counters(bytes), vec![], "another request"),
         (counters(bytes), vec![right.as_fd(), small.as_fd()], "another request"),
         (counters(4096), vec![small.as_fd()], "4096 bytes, not"),
-        (vec![1, 2, 3], vec![], "not readable"),
+        (vec![1, 2, 3], vec![], "ends before its last value"),
     ];
     for (answer, files, why) in cases {
         std::thread::scope(|scope| {

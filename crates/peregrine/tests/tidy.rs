@@ -779,7 +779,7 @@ fn documents_name_places_that_are_there() {
     }
     let is = |document: &str| missing_places(document).len();
     assert_eq!(is("`call/`, `sys/fork.rs`, `tests/tidy.rs` and `peregrine-cli/src/args.rs`"), 0);
-    assert_eq!(is("here:\n* `call/`: `frames.rs`\n* `path/local/`: `word.rs`\n"), 0);
+    assert_eq!(is("here:\n* `call/`: `frames.rs`\n* `path/local/`: `peer.rs`\n"), 0);
     assert_eq!(is("here:\n* `call/`: `word.rs`\n* `attic/`: `attic.rs`\n"), 3);
 }
 

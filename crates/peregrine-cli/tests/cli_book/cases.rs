@@ -94,7 +94,7 @@ pub(crate) static CASES: &[Case] = &[
             Step {
                 line: "serve photos --name archive --listen 127.0.0.1:0",
                 code: 130,
-                until: "and at udp:127.0.0.1:",
+                until: "and at udp:archive@127.0.0.1:",
                 ..STEP
             },
         ],

@@ -65,8 +65,7 @@ impl World {
         ];
         let mut at = vec![("local", "files".to_owned())];
         for (path, address) in ["udp", "tcp"].iter().zip(ready["addresses"].as_array().unwrap()) {
-            let place = address.as_str().unwrap().strip_prefix(&format!("{path}:")).unwrap();
-            let place = place.strip_suffix("/files").unwrap();
+            let place = address.as_str().unwrap().strip_prefix(&format!("{path}:files@")).unwrap();
             let port = place.rsplit(':').next().unwrap();
             differs
                 .push((port.to_owned(), if *path == "udp" { "7000" } else { "7001" }.to_owned()));

@@ -13,7 +13,7 @@ use crate::sync::Mutex;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// A panic in a server outside of any call: the server goes on, and tells
-/// [`Server::on_fault`](super::Server::on_fault).
+/// [`Server::on_fault`](crate::Server::on_fault).
 ///
 /// A panic of a procedure is not among them: it is the result of its call
 /// ([`Kind::Panicked`](crate::Kind::Panicked)).

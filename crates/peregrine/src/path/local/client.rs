@@ -4,13 +4,12 @@
 //! and posts a call again if the server asks for it.
 
 mod large;
-pub(crate) mod wait;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
 
-use self::wait::{WaitEnd, WaitState, Waiter, wait};
+use super::peer::wait::{WaitEnd, WaitState, Waiter, wait};
 use super::peer::{ClientAstack, ClientRegion};
 use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::slots::SLOT_BYTES;

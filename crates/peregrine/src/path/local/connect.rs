@@ -4,8 +4,6 @@
 //! All bindings between two processes share one session: one socket, one process handle, one
 //! region. A binding is a number in it.
 
-pub(crate) mod handshake;
-
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -9,11 +9,11 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use super::client::LocalPath;
-use super::connect::handshake::{Answer, Request};
 use super::peer::ClientRegion;
 use super::peer::session::Session;
 use super::region::word::{self, Look, Notify};
 use super::region::{HEADER_BYTES, RegionLayout};
+use super::wire::{Answer, Request};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait};
 use crate::error::CallError;
 use crate::sys::{Memory, Process, Seqpacket};

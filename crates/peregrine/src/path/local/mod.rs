@@ -6,6 +6,7 @@
 //! * `server`: the server's half of a call, and the threads that serve calls.
 //! * `peer`: what a client keeps for each server process, shared by all its bindings.
 //! * `region`: the memory that both sides map, and the words by which they hand over messages.
+//! * `wire`: the messages by which a session and its bindings are made.
 
 mod client;
 mod connect;
@@ -14,9 +15,9 @@ pub(crate) mod fuzzing;
 mod peer;
 mod region;
 mod server;
+mod wire;
 
 pub(crate) use client::LocalPath;
-pub(crate) use connect::handshake::{Answer, Bind, Bound, Request, Token};
 pub(crate) use connect::{Local, counters};
 pub(crate) use peer::ClientRegion;
 pub(crate) use peer::session::Session;
@@ -28,3 +29,4 @@ pub(crate) use server::handle::{Astack, WorkerHandle, wake_one};
 pub(crate) use server::processors::{PROCESSORS_BYTES, Processors};
 pub(crate) use server::sessions::Sessions;
 pub(crate) use server::worker::{ASSIGNED_MAX, AstackRef, Pause, Worker};
+pub(crate) use wire::{Answer, Bind, Bound, Request, Token};

@@ -2,13 +2,14 @@
 //! region, and the A-stacks in it.
 
 pub(crate) mod session;
+pub(super) mod wait;
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::io;
 use std::sync::Arc;
 
 use self::session::Session;
-use super::client::wait::WaitEnd;
+use self::wait::WaitEnd;
 use super::region::RegionLayout;
 use super::region::chunks::StoreMode;
 use super::region::slots::NextSlot;

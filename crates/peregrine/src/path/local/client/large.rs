@@ -4,13 +4,13 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use super::wait::{Waiter, wait, wait_longer};
 use super::{CallState, LocalPath, ReplyWait, SMALL_BYTES, extend, take_blocks, unknown_answer};
 use crate::call::chain::WaitingInside;
 use crate::call::{Answer, Call, Layout, Returned, inside};
 use crate::error::CallError;
 use crate::limits;
 use crate::path::local::peer::ClientRegion;
+use crate::path::local::peer::wait::{Waiter, wait, wait_longer};
 use crate::path::local::region::chunks::ChunkWriter;
 use crate::path::local::region::header::CallFlags;
 

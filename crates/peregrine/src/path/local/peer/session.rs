@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crate::error::{CallError, Executed, Kind};
-use crate::path::local::connect::handshake::Request;
+use crate::path::local::wire::Request;
 use crate::sync::Mutex;
 use crate::sys::{Process, Seqpacket};
 
