@@ -38,7 +38,7 @@ pub(crate) enum Rank {
     /// Whose turn it is to receive for all.
     Receive,
     /// A caller over datagrams. Who has the turn to receive may hold two.
-    Lane,
+    Activity,
     /// Handles that no caller has yet.
     Handles,
     /// The socket that callers share.
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn wrong_order_is_told_with_both_names() {
-        let outer = Mutex::ranked(Rank::Lane, 1);
+        let outer = Mutex::ranked(Rank::Activity, 1);
         let inner = Mutex::ranked(Rank::Record, 2);
         {
             let (_outer, _inner) = (outer.lock(), inner.lock());
@@ -341,7 +341,7 @@ mod tests {
             let _inner = inner.lock();
             let _outer = outer.lock();
         });
-        assert!(text.contains("Lane is locked while Record is held"), "{text}");
+        assert!(text.contains("Activity is locked while Record is held"), "{text}");
         assert!(text.contains("sync.rs"), "{text}");
         // What was held when it panicked is held no more.
         drop(outer.lock());
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn attempts_are_made_in_any_order_and_count_as_held() {
-        let outer = Mutex::ranked(Rank::Lane, ());
+        let outer = Mutex::ranked(Rank::Activity, ());
         let inner = Mutex::ranked(Rank::Record, ());
         let both = (inner.lock(), outer.try_lock());
         assert!(both.1.is_some() && outer.try_lock().is_none());
@@ -378,8 +378,8 @@ mod tests {
             let _inner = inner.try_lock();
             let _outer = outer.lock();
         });
-        assert!(text.contains("Lane is locked while Record is held"), "{text}");
-        let lanes = (outer.lock(), Mutex::ranked(Rank::Lane, ()));
+        assert!(text.contains("Activity is locked while Record is held"), "{text}");
+        let lanes = (outer.lock(), Mutex::ranked(Rank::Activity, ()));
         drop(lanes.1.lock_another());
     }
 

@@ -9,8 +9,8 @@ mod support;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use exchange::bind::{BIND_BYTES, Binding, Bound, Grant, Name, Wish};
-use exchange::header::{Flags, HEADER_BYTES, Handle, Header, Kind};
+use exchange::bind::{BIND_BYTES, BindExchange, BindOutcome, BindRequest, ExportName, Grant};
+use exchange::header::{Flags, HEADER_BYTES, Handle, Header, PacketKind};
 use exchange::message::Shape;
 use exchange::time::Moment;
 use peregrine::{Executed, Kind as Why, Running, Server, interface, limits};
@@ -68,15 +68,15 @@ impl Host {
         let mut host = Self { socket, handles: Vec::new() };
         while host.handles.len() < handles {
             let granted = host.bind();
-            host.handles.extend(granted.leases().iter().map(|lease| lease.handle));
+            host.handles.extend(granted.handles().iter().map(|granted| granted.handle));
         }
         host.handles.truncate(handles);
         host
     }
 
     fn bind(&self) -> Grant {
-        let wish = Wish {
-            name: Name::new(b"large").unwrap(),
+        let wish = BindRequest {
+            name: ExportName::new(b"large").unwrap(),
             digest: None,
             handles: 16,
             piece: PIECE,
@@ -88,14 +88,14 @@ impl Host {
         let now = || Moment(start.elapsed().as_nanos() as u64);
         let nonce = (self.socket.local_addr().unwrap().port() as u128).to_le_bytes();
         let nonce = *nonce.first_chunk().unwrap();
-        let mut binding = Binding::new(now(), nonce, wish);
+        let mut binding = BindExchange::new(now(), nonce, wish);
         loop {
             let (mut out, mut into) = ([0; BIND_BYTES], [0; BIND_BYTES]);
             if binding.poll_send(now(), &mut out).is_some() {
                 self.socket.send(&out).unwrap();
             }
             match binding.outcome() {
-                Some(Bound::Granted(grant, _)) => return *grant,
+                Some(BindOutcome::Granted(grant, _)) => return *grant,
                 Some(other) => panic!("{other:?}"),
                 None => {}
             }
@@ -114,7 +114,7 @@ impl Host {
         self.socket.send(&packet).unwrap();
     }
 
-    fn header(&self, caller: usize, kind: Kind, number: u32) -> Header {
+    fn header(&self, caller: usize, kind: PacketKind, number: u32) -> Header {
         let handle = self.handles[caller];
         let sequence = handle.sequence().wrapping_add(number);
         Header { piece: PIECE, credits: 2, ..Header::new(kind, handle, sequence) }
@@ -130,14 +130,17 @@ impl Host {
                 let header = packet.first_chunk().unwrap();
                 let header = Header::parse(header, bytes - HEADER_BYTES).unwrap();
                 let mine = header.handle == self.handles[caller] && header.sequence == sequence;
-                if mine && header.kind == Kind::Result {
+                if mine && header.kind == PacketKind::Result {
                     return header.shape;
                 }
-                assert_ne!(header.kind, Kind::Refused);
+                assert_ne!(header.kind, PacketKind::Refused);
             }
             // If it is the result that was lost, it comes again.
             self.send(
-                Header { flags: Flags::PLEASE, ..self.header(caller, Kind::HaveResult, number) },
+                Header {
+                    flags: Flags::REPORT,
+                    ..self.header(caller, PacketKind::HaveResult, number)
+                },
                 &[],
             );
         }
@@ -147,12 +150,12 @@ impl Host {
     /// Calls a procedure without arguments.
     fn call(&self, caller: usize, number: u32, what: u32) -> Shape {
         let shape = Shape { what, ..Shape::default() };
-        let call = Header { shape, ..self.header(caller, Kind::Call, number) };
+        let call = Header { shape, ..self.header(caller, PacketKind::Call, number) };
         self.answer(caller, number, || self.send(call, &[]))
     }
 
     fn acknowledge(&self, caller: usize, number: u32) {
-        let header = self.header(caller, Kind::HaveResult, number);
+        let header = self.header(caller, PacketKind::HaveResult, number);
         self.send(Header { flags: Flags::ALL, ..header }, &[]);
     }
 
@@ -241,7 +244,7 @@ fn results_that_nobody_acknowledges_have_a_bound_in_bytes() {
     // Who says goodbye gives everything back; a goodbye may be lost, as any packet.
     support::until("there is room again", || {
         for caller in 0..100 {
-            hosts[0].send(hosts[0].header(caller, Kind::Bye, 1), &[]);
+            hosts[0].send(hosts[0].header(caller, PacketKind::Bye, 1), &[]);
         }
         honest.give().is_ok()
     });
@@ -257,7 +260,7 @@ fn calls_that_never_become_whole_have_a_bound_in_bytes() {
     let one = Host::new(2, to, 100);
     let shape = Shape { what: TAKE, total: CALL, head: 16, at: CALL, extension: 0 };
     let begin = |caller| {
-        let call = Header { shape, fragment: 1, ..one.header(caller, Kind::Call, 1) };
+        let call = Header { shape, fragment: 1, ..one.header(caller, PacketKind::Call, 1) };
         one.send(call, &[1; PIECE as usize]);
     };
     // Any thread takes any packet, so one after the other, and again until it has begun.
@@ -276,8 +279,8 @@ fn calls_that_never_become_whole_have_a_bound_in_bytes() {
     };
     let begun = |caller| {
         begin(caller);
-        one.send(one.header(caller, Kind::Probe, 1), &[]);
-        heard(caller, Kind::HaveCall, 1)
+        one.send(one.header(caller, PacketKind::Probe, 1), &[]);
+        heard(caller, PacketKind::HaveCall, 1)
     };
     let most = limits::PARTIAL_BYTES_PER_HOST / CALL as usize;
     (0..most).for_each(|caller| support::until("a call has begun", || begun(caller)));
@@ -288,8 +291,8 @@ fn calls_that_never_become_whole_have_a_bound_in_bytes() {
     assert_eq!(honest.take(&[1; 900_000]).unwrap(), 900_000);
     // One that is given up makes room for one.
     support::until("a call is given up", || {
-        one.send(one.header(0, Kind::Quit, 1), &[]);
-        heard(0, Kind::LetGo, 0)
+        one.send(one.header(0, PacketKind::Cancel, 1), &[]);
+        heard(0, PacketKind::Released, 0)
     });
     support::until("a call has begun", || begun(most + 2));
 }

@@ -42,8 +42,8 @@ fn what_fuzzers_found_stays_found() {
     #[cfg(feature = "json")]
     assert!(replay("dynamic", targets::dynamic::run) > 10);
     assert!(replay("packets", exchange_targets::packets) > 10);
-    assert!(replay("callee", exchange_targets::callee) > 10);
-    assert!(replay("caller", exchange_targets::caller) > 10);
+    assert!(replay("server_end", exchange_targets::server_end) > 10);
+    assert!(replay("client_end", exchange_targets::client_end) > 10);
 }
 
 #[test]

@@ -18,7 +18,7 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// The paths that are made of these parts.
-const FAMILIES: &[&str] = &["local"];
+const FAMILIES: &[&str] = &["local", "datagram"];
 
 /// What every path may use of `path/` besides its own folder.
 const SHARED: &[&str] = &["bind", "options"];

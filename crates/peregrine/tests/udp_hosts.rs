@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use exchange::bind::{BIND_BYTES, Binding};
+use exchange::bind::{BIND_BYTES, BindExchange};
 use exchange::time::Moment;
 use peregrine::{BindOptions, Out, PathKind, Running, Server, Wait};
 use services::{Bytes, BytesClient, BytesServer, Object};
@@ -99,7 +99,7 @@ fn hello(number: u64) -> [u8; BIND_BYTES] {
     let mut nonce = [0; 12];
     nonce[..8].copy_from_slice(&number.to_le_bytes());
     let mut out = [0; BIND_BYTES];
-    let mut binding = Binding::asking(Moment(0), nonce);
+    let mut binding = BindExchange::locating(Moment(0), nonce);
     binding.poll_send(Moment(0), &mut out).expect("a packet");
     out
 }

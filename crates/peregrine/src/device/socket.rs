@@ -11,8 +11,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::Sends;
-use super::ethernet::{Ethernet, LinkPort, Node, Use};
+use super::SendDatagrams;
+use super::ethernet::{Ethernet, LinkAddress, LinkPort, SocketUse};
 use super::udp::{self, Udp};
 use super::udp::{Arrival, Until};
 use crate::sys::Address;
@@ -27,7 +27,7 @@ pub(crate) enum Route {
     /// In datagrams, to there.
     Udp(SocketAddr),
     /// In frames, from this interface to that endpoint.
-    Link(Arc<LinkPort>, Node),
+    Link(Arc<LinkPort>, LinkAddress),
 }
 
 impl PartialEq for Route {
@@ -47,11 +47,11 @@ impl Route {
     ///
     /// # Errors
     /// If there is no way there, or no descriptor or memory.
-    pub(crate) fn connect(&self, what: Use) -> io::Result<Socket> {
+    pub(crate) fn connect(&self, what: SocketUse) -> io::Result<Socket> {
         match self {
             Self::Udp(to) => Udp::connected(*to).map(Socket::Udp),
-            Self::Link(station, node) => {
-                Ethernet::connected(station, *node, what).map(Socket::Ethernet)
+            Self::Link(link_port, node) => {
+                Ethernet::connected(link_port, *node, what).map(Socket::Ethernet)
             }
         }
     }
@@ -61,8 +61,8 @@ impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Udp(to) => to.fmt(f),
-            Self::Link(station, node) => {
-                write!(f, "{:?} on `{}`", Address::from(*node), station.interface().name)
+            Self::Link(link_port, node) => {
+                write!(f, "{:?} on `{}`", Address::from(*node), link_port.interface().name)
             }
         }
     }
@@ -122,10 +122,10 @@ impl Socket {
 
     /// Whether it pays to receive: false only where that is known without a system call.
     #[inline]
-    pub(crate) fn may_have_come(&self) -> bool {
+    pub(crate) fn may_have_arrived(&self) -> bool {
         match self {
             Self::Udp(_) => true,
-            Self::Ethernet(ethernet) => ethernet.has_come(),
+            Self::Ethernet(ethernet) => ethernet.has_arrived(),
         }
     }
 
@@ -142,11 +142,11 @@ impl Socket {
     ///
     /// # Errors
     /// If the kernel does not know how.
-    pub(crate) fn merge(&self) -> io::Result<()> {
+    pub(crate) fn enable_gro(&self) -> io::Result<()> {
         match self {
-            Self::Udp(udp) => udp.merge(),
+            Self::Udp(udp) => udp.enable_gro(),
             Self::Ethernet(ethernet) => {
-                ethernet.merge();
+                ethernet.enable_gro();
                 Ok(())
             }
         }
@@ -154,16 +154,16 @@ impl Socket {
 
     /// Whether trains may arrive in one piece.
     #[inline]
-    pub(crate) fn merges(&self) -> bool {
+    pub(crate) fn has_gro(&self) -> bool {
         match self {
-            Self::Udp(udp) => udp.merges(),
-            Self::Ethernet(ethernet) => ethernet.merges(),
+            Self::Udp(udp) => udp.has_gro(),
+            Self::Ethernet(ethernet) => ethernet.has_gro(),
         }
     }
 
     /// Whether parts of a train are better gathered than put together first.
     #[inline]
-    pub(super) const fn gathers(&self) -> bool {
+    pub(super) const fn prefers_gathering(&self) -> bool {
         matches!(self, Self::Ethernet(_))
     }
 
@@ -217,9 +217,9 @@ impl Socket {
     ///
     /// # Errors
     /// Those of `setsockopt`.
-    pub(crate) fn let_cut(&self) -> io::Result<()> {
+    pub(crate) fn allow_fragmentation(&self) -> io::Result<()> {
         match self {
-            Self::Udp(udp) => udp.let_cut(),
+            Self::Udp(udp) => udp.allow_fragmentation(),
             Self::Ethernet(_) => Ok(()),
         }
     }
@@ -280,20 +280,20 @@ pub(crate) fn wait_for_any(sockets: &[&Socket], limit: Duration) -> io::Result<(
     }
 }
 
-impl Sends for Socket {
+impl SendDatagrams for Socket {
     fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         self.send(parts, to)
     }
 
-    fn send_train(
+    fn send_batch(
         &self,
         parts: &[Window<'_>],
         segment: usize,
         to: Option<&Address>,
     ) -> io::Result<()> {
         match self {
-            Self::Udp(udp) => udp.send_train(parts, segment, to),
-            Self::Ethernet(ethernet) => ethernet.send_train(parts, segment, to),
+            Self::Udp(udp) => udp.send_batch(parts, segment, to),
+            Self::Ethernet(ethernet) => ethernet.send_batch(parts, segment, to),
         }
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! * One piece is cheapest. A header and its payload that lie behind each other go by `send`, which
 //!   takes a tenth of a microsecond less than `sendmsg` with two parts, and so when receiving.
-//!   Copying a kilobyte behind its header costs less than a second part does. So a [`Train`](super::Train) copies
+//!   Copying a kilobyte behind its header costs less than a second part does. So a [`GsoBatch`](super::GsoBatch) copies
 //!   what is small and gathers what is large.
 //! * A train of equal datagrams that the kernel carries as one (`UDP_SEGMENT`, `UDP_GRO`) costs a
 //!   third of the same datagrams one by one, or less.
@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::Sends;
+use super::SendDatagrams;
 pub(crate) use crate::sys::Arrival;
 use crate::sys::{Address, Datagrams, IfFull};
 use crate::value::{Space, Window};
@@ -185,7 +185,9 @@ impl Udp {
             Until::Ever => self.limit(Duration::ZERO)?,
         }
         let arrived = match into {
-            [whole] if !self.merges() && !self.everywhere => self.socket.receive(*whole, from, now),
+            [whole] if !self.has_gro() && !self.everywhere => {
+                self.socket.receive(*whole, from, now)
+            }
             _ => self.socket.scatter(into, from, now),
         };
         match arrived {
@@ -219,7 +221,7 @@ impl Udp {
     ///
     /// # Errors
     /// If the kernel does not know how.
-    pub(crate) fn merge(&self) -> io::Result<()> {
+    pub(crate) fn enable_gro(&self) -> io::Result<()> {
         // Before anything can arrive that way.
         self.merges.store(true, Ordering::Relaxed);
         self.socket.merge(true)
@@ -227,7 +229,7 @@ impl Udp {
 
     /// Whether trains may arrive in one piece.
     #[inline]
-    pub(crate) fn merges(&self) -> bool {
+    pub(crate) fn has_gro(&self) -> bool {
         self.merges.load(Ordering::Relaxed)
     }
 
@@ -260,7 +262,7 @@ impl Udp {
     ///
     /// # Errors
     /// Those of `setsockopt`.
-    pub(crate) fn let_cut(&self) -> io::Result<()> {
+    pub(crate) fn allow_fragmentation(&self) -> io::Result<()> {
         self.socket.keep_whole(self.socket.local()?.is_v6(), false)
     }
 
@@ -296,20 +298,20 @@ fn payload(mtu: usize, v6: bool, header: usize) -> usize {
 /// Whether the kernel, or a device on the way, refuses a train for what it is: `EIO` for want of
 /// checksums made by the device, `EINVAL` from kernels that know none, `EMSGSIZE` if its datagrams
 /// would have to be cut up.
-pub(super) fn is_no_train(error: &io::Error) -> bool {
+pub(super) fn is_gso_refused(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [libc::EIO, libc::EINVAL, libc::EMSGSIZE, libc::EOPNOTSUPP].map(Some).contains(&code)
 }
 
 /// Sends the datagrams of a train, each for itself. Once one has left, the others are lost if they do not.
-pub(super) fn one_by_one(
+pub(super) fn send_singly(
     by: &Udp,
     parts: &[Window<'_>],
     segment: usize,
     to: Option<&Address>,
 ) -> io::Result<()> {
     let mut left = false;
-    super::train::cut(parts, segment, &mut |datagram| match by.send(datagram, to) {
+    super::gso::cut(parts, segment, &mut |datagram| match by.send(datagram, to) {
         Ok(()) => {
             left = true;
             Ok(())
@@ -329,23 +331,23 @@ const fn is_about(set_ns: u64, wanted_ns: u64) -> bool {
     set_ns >= wanted_ns && set_ns - wanted_ns <= wanted_ns / 4 + SOME_MS
 }
 
-impl Sends for Udp {
+impl SendDatagrams for Udp {
     fn send(&self, parts: &[Window<'_>], to: Option<&Address>) -> io::Result<()> {
         self.send(parts, to)
     }
 
     /// As a train, or one by one where the kernel makes no trains of these.
-    fn send_train(
+    fn send_batch(
         &self,
         parts: &[Window<'_>],
         segment: usize,
         to: Option<&Address>,
     ) -> io::Result<()> {
         let Ok(short) = u16::try_from(segment) else {
-            return one_by_one(self, parts, segment, to);
+            return send_singly(self, parts, segment, to);
         };
         match self.socket.gather(parts, to, Some(short), self.if_full()) {
-            Err(error) if is_no_train(&error) => one_by_one(self, parts, segment, to),
+            Err(error) if is_gso_refused(&error) => send_singly(self, parts, segment, to),
             sent => sent.map(|_| ()),
         }
     }

@@ -6,34 +6,38 @@ use core::ops::Range;
 use std::collections::BTreeMap;
 
 use crate::protocol::exchange::bind::{
-    BIND_BYTES, BODY_BYTES, Binding, Bound, Cookies, Grant, Lease, Name, Said, Wish,
+    BIND_BYTES, BODY_BYTES, BindExchange, BindMessage, BindOutcome, BindRequest, Cookies,
+    ExportName, Grant, GrantedHandle,
 };
-use crate::protocol::exchange::callee::{self, Callee, Retain, Standing, Then};
-use crate::protocol::exchange::caller::{self, Caller, Executed, Handled, Outcome, Unbegun};
+use crate::protocol::exchange::client_end::{
+    self, BeginError, ClientEnd, Executed, Handled, Outcome,
+};
 use crate::protocol::exchange::flow::Flow;
 use crate::protocol::exchange::header::{
-    CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Handle, Header, Kind, VERSION, checksum, set_version,
+    CONTROL_BYTES_MAX, Flags, HEADER_BYTES, Handle, Header, PacketKind, VERSION, checksum,
+    set_version,
 };
 use crate::protocol::exchange::message::{PIECE_MAX, Shape, TOTAL_MAX};
+use crate::protocol::exchange::server_end::{self, Action, RecordPhase, Retain, ServerEnd};
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::protocol::exchange::versions;
 
-const KINDS: [Kind; 15] = [
-    Kind::Call,
-    Kind::Result,
-    Kind::HaveCall,
-    Kind::HaveResult,
-    Kind::Probe,
-    Kind::Quit,
-    Kind::LetGo,
-    Kind::Refused,
-    Kind::Bye,
-    Kind::Hello,
-    Kind::Cookie,
-    Kind::Bind,
-    Kind::Bound,
-    Kind::Unbound,
-    Kind::Ask,
+const KINDS: [PacketKind; 15] = [
+    PacketKind::Call,
+    PacketKind::Result,
+    PacketKind::HaveCall,
+    PacketKind::HaveResult,
+    PacketKind::Probe,
+    PacketKind::Cancel,
+    PacketKind::Released,
+    PacketKind::Refused,
+    PacketKind::Bye,
+    PacketKind::Hello,
+    PacketKind::Cookie,
+    PacketKind::Bind,
+    PacketKind::Bound,
+    PacketKind::Unbound,
+    PacketKind::Ask,
 ];
 const TOTALS: [u32; 12] =
     [0, 1, 511, 512, 1025, 1500, 4096, 20_000, 20_001, 600_000, TOTAL_MAX, u32::MAX];
@@ -69,7 +73,7 @@ impl Input<'_> {
     fn packet(&mut self, handle: Handle, sequence: u32) -> Option<(Header, Vec<u8>)> {
         let kind = self.one_of(&[&KINDS[..9], &KINDS[14..]].concat());
         let bits = self.byte();
-        let all = [Flags::PLEASE, Flags::RESENT, Flags::ALL, Flags::REPLIED];
+        let all = [Flags::REPORT, Flags::RESENT, Flags::ALL, Flags::REPLIED];
         let set = |flags: Flags, (at, flag)| flags.with_if(bits >> at & 1 != 0, flag);
         let flags = all.into_iter().enumerate().fold(Flags::NONE, set);
         let total = self.one_of(&TOTALS);
@@ -108,12 +112,12 @@ impl Input<'_> {
             } else {
                 header.piece
             } as usize;
-        } else if matches!(kind, Kind::HaveCall | Kind::HaveResult) {
+        } else if matches!(kind, PacketKind::HaveCall | PacketKind::HaveResult) {
             behind = (0..self.byte() % 130).map(|_| self.byte()).collect();
             payload = behind.len();
             header.flags = header.flags.with_if(payload > 0, Flags::CHECKED);
             header.check = checksum(&behind).wrapping_add(u32::from(bits & 64 != 0));
-        } else if kind == Kind::Refused {
+        } else if kind == PacketKind::Refused {
             let generation = u32::from(self.half() & 1);
             (header.shape, header.fragment) = (Shape::default(), 0);
             let flags = header.flags;
@@ -152,18 +156,18 @@ pub fn packets(bytes: &[u8]) {
     read.emit(&mut written);
     assert_eq!(written, *header);
     if read.kind.carries() {
-        let range = read.cut().range(read.fragment);
+        let range = read.fragments().range(read.fragment);
         assert!(range.len() == behind.len() && range.end <= read.shape.total);
     }
     if !read.kind.binds() {
         return;
     }
-    if let Some(said) = Said::parse(&read, behind) {
+    if let Some(said) = BindMessage::parse(&read, behind) {
         let mut again = [0; BIND_BYTES];
         said.emit(read.handle.secret, read.serial, read.echo, &mut again);
         let (header, body) = again.split_first_chunk().expect("a whole packet");
         let header = Header::parse(header, BODY_BYTES).expect("our own");
-        assert_eq!(Said::parse(&header, body), Some(said));
+        assert_eq!(BindMessage::parse(&header, body), Some(said));
     }
     bound_by(&read, behind);
 }
@@ -180,8 +184,8 @@ fn bound_by(header: &Header, body: &[u8]) {
     for body in [body, &proven] {
         let header = Header { check: checksum(body), ..*header };
         let _ = cookies.asked(NOW, b"here", &header, body);
-        let wish = Wish {
-            name: Name::new(b"name").expect("a name"),
+        let wish = BindRequest {
+            name: ExportName::new(b"name").expect("a name"),
             digest: None,
             handles: 3,
             piece: 1408,
@@ -189,7 +193,7 @@ fn bound_by(header: &Header, body: &[u8]) {
             credits: 9,
             payload_check: false,
         };
-        let mut binding = Binding::new(NOW, nonce, wish);
+        let mut binding = BindExchange::new(NOW, nonce, wish);
         let mut out = [0; BIND_BYTES];
         for _ in 0..2 {
             let _ = binding.poll_send(NOW, &mut out);
@@ -204,10 +208,10 @@ fn bound_by(header: &Header, body: &[u8]) {
             set_version(packet.first_chunk_mut().expect("a header"), header.serial as u8);
             let answer = versions::refuse(&packet, 1);
             assert!(answer.is_none_or(|answer| versions::refuse(&answer, 1).is_none()));
-            Binding::new(NOW, nonce, wish).receive(NOW, &packet);
+            BindExchange::new(NOW, nonce, wish).receive(NOW, &packet);
         }
-        if let Some(Bound::Granted(grant, _)) = binding.outcome() {
-            assert!(Grant::leases(grant).len() <= 16);
+        if let Some(BindOutcome::Granted(grant, _)) = binding.outcome() {
+            assert!(Grant::handles(grant).len() <= 16);
         }
     }
 }
@@ -246,54 +250,54 @@ struct Record {
 }
 
 /// The server's end of a handle, and packets, results and refusals in any order.
-pub fn callee(bytes: &[u8]) {
+pub fn server_end(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let terms = callee::Terms {
+    let terms = server_end::ServerTerms {
         piece: 1408,
         credits: input.byte().into(),
         credits_here: input.byte().into(),
         bytes_max: CALL_MAX,
     };
-    let mut callee = Callee::vacant(5);
-    callee.occupy(NOW, [0xfe; 12], 1, &terms);
-    let handle = callee.handle_of();
+    let mut server_end = ServerEnd::vacant(5);
+    server_end.assign(NOW, [0xfe; 12], 1, &terms);
+    let handle = server_end.bound_handle();
     let (mut now, mut record) = (NOW, Record::new());
     while !input.0.is_empty() {
         now = now.after(MILLISECOND);
         match input.byte() % 8 {
             0 => {
                 let total = input.one_of(&TOTALS).min(TOTAL_MAX);
-                record.reply(&mut callee, total);
+                record.reply(&mut server_end, total);
             }
-            1 => record.poll(now, &mut callee),
+            1 => record.poll(now, &mut server_end),
             3 if input.byte() < 64 => {
                 now = now.after(u64::from(input.byte()) * 10 * MILLISECOND);
-                let before = callee.is_given_up();
-                let again = callee.look_after(now);
+                let before = server_end.is_cancelled();
+                let again = server_end.check_caller(now);
                 assert!(again.is_none_or(|again| again > now));
-                assert!(before <= callee.is_given_up(), "what was given up stays so");
+                assert!(before <= server_end.is_cancelled(), "what was given up stays so");
             }
-            2 if callee.standing() == Standing::Idle => {
+            2 if server_end.phase() == RecordPhase::Idle => {
                 // Revoked, and bound again.
-                callee.forget();
-                callee.occupy(now, [0xfe; 12], 1, &terms);
+                server_end.forget();
+                server_end.assign(now, [0xfe; 12], 1, &terms);
                 record = Record::new();
             }
             _ => {
-                let Some((header, bitmap)) = input.packet(handle, callee.sequence()) else {
+                let Some((header, bitmap)) = input.packet(handle, server_end.sequence()) else {
                     continue;
                 };
                 // As drivers do: only the bitmaps' checks are the machine's.
-                if callee.knows(&header, 1) {
-                    record.hear(&mut callee, now, &header, &bitmap);
+                if server_end.accepts(&header, 1) {
+                    record.hear(&mut server_end, now, &header, &bitmap);
                 }
             }
         }
-        assert_eq!(callee.standing() == Standing::Running, record.running);
-        assert_eq!(callee.standing() == Standing::Assembling, record.call.is_some());
-        assert_eq!(callee.standing() == Standing::Replied, record.result.is_some());
+        assert_eq!(server_end.phase() == RecordPhase::Running, record.running);
+        assert_eq!(server_end.phase() == RecordPhase::Assembling, record.call.is_some());
+        assert_eq!(server_end.phase() == RecordPhase::Replied, record.result.is_some());
     }
-    record.poll(now, &mut callee);
+    record.poll(now, &mut server_end);
 }
 
 impl Record {
@@ -302,22 +306,22 @@ impl Record {
         Self { flow, call: None, running: false, result: None, last: None }
     }
 
-    fn hear(&mut self, callee: &mut Callee, now: Moment, header: &Header, bitmap: &[u8]) {
-        let received = callee.handle(now, &self.flow, header, bitmap);
-        if received.release {
+    fn hear(&mut self, server_end: &mut ServerEnd, now: Moment, header: &Header, bitmap: &[u8]) {
+        let effect = server_end.handle(now, &self.flow, header, bitmap);
+        if effect.release {
             assert!(self.result.take().is_some(), "a result was released that was not kept");
         }
         let total = header.shape.total;
-        match received.then {
-            Then::Nothing | Then::Dropped(_) => {}
-            Then::Begin(range) => {
+        match effect.action {
+            Action::Nothing | Action::Dropped(_) => {}
+            Action::Begin(range) => {
                 assert!(total <= CALL_MAX && !self.running);
                 self.call = Some((total, Placed::default()));
                 self.place(&range, header);
             }
-            Then::Place(range) => self.place(&range, header),
-            Then::Execute(range) => {
-                if range == (0..total) && header.cut().count() == 1 {
+            Action::Place(range) => self.place(&range, header),
+            Action::Execute(range) => {
+                if range == (0..total) && header.fragments().count() == 1 {
                     self.call = None;
                 } else {
                     self.place(&range, header);
@@ -329,8 +333,8 @@ impl Record {
                 assert!(self.last.is_none_or(newer), "{} ran before", header.sequence);
                 (self.running, self.last) = (true, Some(header.sequence));
             }
-            Then::Abandon => assert!(self.call.take().is_some(), "nothing to abandon"),
-            Then::Forget => {
+            Action::Discard => assert!(self.call.take().is_some(), "nothing to abandon"),
+            Action::Forget => {
                 assert!(!self.running);
                 self.call = None;
                 // The record stays, as if bound again: the secret of a test is the same.
@@ -342,17 +346,17 @@ impl Record {
         let (total, placed) = self.call.as_mut().expect("a piece without a beginning");
         assert_eq!(*total, header.shape.total);
         assert!(range.end <= *total, "outside of the message");
-        assert_eq!(*range, header.cut().range(header.fragment));
+        assert_eq!(*range, header.fragments().range(header.fragment));
         placed.put(range);
     }
 
     /// The procedure ends, or what has begun to come is refused.
-    fn reply(&mut self, callee: &mut Callee, total: u32) {
+    fn reply(&mut self, server_end: &mut ServerEnd, total: u32) {
         let open = self.running || self.call.is_some();
         let shape = Shape { total, ..Shape::default() };
-        let retain = callee.replied(shape);
+        let retain = server_end.complete(shape);
         // Of a caller that is only silent the result is kept.
-        let kept = matches!(callee.standing(), Standing::Replied);
+        let kept = matches!(server_end.phase(), RecordPhase::Replied);
         assert_eq!(retain == Retain::Keep, open && kept);
         (self.running, self.call) = (false, None);
         if retain == Retain::Keep {
@@ -360,12 +364,12 @@ impl Record {
         }
     }
 
-    fn poll(&self, now: Moment, callee: &mut Callee) {
+    fn poll(&self, now: Moment, server_end: &mut ServerEnd) {
         let mut out = [0; CONTROL_BYTES_MAX];
         for _ in 0..SENT_MAX {
-            let Some(send) = callee.poll_send(now, &self.flow, &mut out) else { return };
+            let Some(send) = server_end.poll_send(now, &self.flow, &mut out) else { return };
             let header = sent(&out, send.bytes, &send.range);
-            assert!(header.kind != Kind::Result || self.result.is_some());
+            assert!(header.kind != PacketKind::Result || self.result.is_some());
             assert!(send.range.end <= self.result.unwrap_or(0), "more than the result");
         }
     }
@@ -394,9 +398,9 @@ struct Open {
 }
 
 /// The client's end of a handle, and packets, timers and changes of mind in any order.
-pub fn caller(bytes: &[u8]) {
+pub fn client_end(bytes: &[u8]) {
     let mut input = Input(bytes);
-    let terms = caller::Terms {
+    let terms = client_end::ClientTerms {
         piece: input.one_of(&PIECES[..5]),
         credits: input.byte().into(),
         credits_here: input.byte().into(),
@@ -405,34 +409,34 @@ pub fn caller(bytes: &[u8]) {
         table: TABLE,
     };
     let handle = Handle { place: 5, secret: [0xfe; 12] };
-    let lease = Lease { handle, generation: 1 };
-    let mut caller = Caller::new(lease, terms, 100_000, input.half().into());
-    caller.heard_at(NOW);
+    let granted = GrantedHandle { handle, generation: 1 };
+    let mut client_end = ClientEnd::new(granted, terms, 100_000, input.half().into());
+    client_end.set_last_heard(NOW);
     let flow = RefCell::new(Flow::new(None));
     let (mut now, mut open, mut sequence) = (NOW, None::<Open>, handle.sequence());
     while !input.0.is_empty() {
         match input.byte() % 12 {
             0 => {
                 let shape = Shape { total: input.one_of(&TOTALS), ..Shape::default() };
-                match caller.begin(shape) {
+                match client_end.begin(shape) {
                     Ok(()) => {
                         assert!(open.is_none() && shape.total <= CALL_MAX);
                         open = Some(Open { total: shape.total, ..Open::default() });
                         sequence = sequence.wrapping_add(1);
                     }
-                    Err(Unbegun::TooLarge) => assert!(shape.total > CALL_MAX),
-                    Err(Unbegun::Busy | Unbegun::Gone) => {}
+                    Err(BeginError::TooLarge) => assert!(shape.total > CALL_MAX),
+                    Err(BeginError::Busy | BeginError::Closed) => {}
                 }
             }
             1 => {
                 let mut out = [0; CONTROL_BYTES_MAX];
                 for _ in 0..SENT_MAX {
-                    let Some(send) = caller.poll_send(now, &flow, &mut out) else { break };
+                    let Some(send) = client_end.poll_send(now, &flow, &mut out) else { break };
                     let header = sent(&out, send.bytes, &send.range);
-                    assert!(send.range.is_empty() || header.kind == Kind::Call);
+                    assert!(send.range.is_empty() || header.kind == PacketKind::Call);
                     if let Some(open) = &mut open {
                         assert!(send.range.end <= open.total);
-                        if header.kind == Kind::Call {
+                        if header.kind == PacketKind::Call {
                             open.sent = true;
                         }
                     }
@@ -440,18 +444,18 @@ pub fn caller(bytes: &[u8]) {
             }
             2 => now = now.after(u64::from(input.byte()) * MILLISECOND / 8),
             3 => {
-                if let Some(due) = caller.next_timer() {
+                if let Some(due) = client_end.next_timer() {
                     now = now.max(due);
-                    caller.timer(now);
+                    client_end.handle_timer(now);
                 }
             }
-            4 if input.byte() < 32 => caller.quit(now),
-            4 => caller.unreachable(),
-            5 => caller.acknowledge(),
-            6 if input.byte() < 8 => caller.bye(),
+            4 if input.byte() < 32 => client_end.cancel(now),
+            4 => client_end.note_unreachable(),
+            5 => client_end.acknowledge(),
+            6 if input.byte() < 8 => client_end.close(),
             _ => {
                 let Some((header, bitmap)) = input.packet(handle, sequence) else { continue };
-                let handled = caller.handle(now, &flow, &header, &bitmap);
+                let handled = client_end.handle(now, &flow, &header, &bitmap);
                 let Some(open) = &mut open else {
                     assert!(!matches!(handled, Handled::Place(_)), "nobody waits for it");
                     continue;
@@ -461,20 +465,20 @@ pub fn caller(bytes: &[u8]) {
                 }
                 // What contradicts what was said before says nothing: the server lies.
                 let heard = !matches!(handled, Handled::Dropped(_));
-                let all = header.kind == Kind::HaveCall && header.flags.has(Flags::ALL);
-                open.taken |= heard && (header.kind == Kind::Result || all);
-                open.refused = header.kind == Kind::Refused
+                let all = header.kind == PacketKind::HaveCall && header.flags.has(Flags::ALL);
+                open.taken |= heard && (header.kind == PacketKind::Result || all);
+                open.refused = header.kind == PacketKind::Refused
                     && !header.flags.has(Flags::ELSEWHERE)
                     && (header.table(), header.generation()) == (TABLE, 1);
                 if let Handled::Place(range) = handled {
                     let total = header.shape.total;
                     assert!(range.end <= total && total <= RESULT_MAX, "{range:?} of {total}");
-                    assert_eq!(range, header.cut().range(header.fragment));
+                    assert_eq!(range, header.fragments().range(header.fragment));
                     open.placed.put(&range);
                 }
             }
         }
-        if let Some(outcome) = caller.outcome() {
+        if let Some(outcome) = client_end.outcome() {
             let open = open.take().expect("a call under way");
             match outcome {
                 Outcome::Returned(shape) => {
@@ -483,7 +487,7 @@ pub fn caller(bytes: &[u8]) {
                 Outcome::Failed { executed: Executed::No, why } => {
                     let certain = !open.sent || (open.refused && !open.taken);
                     assert!(certain, "{why:?}: it may have run");
-                    if why == caller::Why::Quit && !caller.is_gone() {
+                    if why == client_end::FailureReason::Cancelled && !client_end.is_closed() {
                         // A call that never was: its number is used again.
                         sequence = sequence.wrapping_sub(1);
                     }

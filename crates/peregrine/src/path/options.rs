@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use crate::call::{Limit, OnExhausted, Wait, frames_that_fit};
-use crate::device::By;
+use crate::device::LinkDevice;
 use crate::directory::Directory;
 use crate::interface::InterfaceRef;
 use crate::limits;
@@ -32,13 +32,13 @@ pub enum EthernetDevice {
 impl EthernetDevice {
     /// Returns the device for an address at which it was set, or not; `asked`: the address names raw
     /// Ethernet.
-    pub(crate) const fn by(set: Option<Self>, asked: bool) -> By {
+    pub(crate) const fn by(set: Option<Self>, asked: bool) -> LinkDevice {
         match set {
-            Some(Self::Any) => By::Queue { zero_copy: false },
-            Some(Self::ZeroCopy) => By::Queue { zero_copy: true },
-            Some(Self::Packet) => By::Packets,
-            None if asked => By::Queue { zero_copy: false },
-            None => By::PacketsUnasked,
+            Some(Self::Any) => LinkDevice::Xdp { zero_copy: false },
+            Some(Self::ZeroCopy) => LinkDevice::Xdp { zero_copy: true },
+            Some(Self::Packet) => LinkDevice::Packet,
+            None if asked => LinkDevice::Xdp { zero_copy: false },
+            None => LinkDevice::PacketByDefault,
         }
     }
 }

@@ -1,10 +1,12 @@
-//! The client of the simulation: what a driver and the keeper do around [`Caller`] and [`Binding`].
+//! The client of the simulation: what a driver and the keeper do around [`ClientEnd`] and [`Binding`].
 
 use std::collections::VecDeque;
 
 use crate::buffer::Buffer;
-use crate::exchange::bind::{BIND_BYTES, Binding, Bound, Name, Wish};
-use crate::exchange::caller::{Caller, Executed, Handled, Outcome, Terms, Why};
+use crate::exchange::bind::{BIND_BYTES, BindExchange, BindOutcome, BindRequest, ExportName};
+use crate::exchange::client_end::{
+    ClientEnd, ClientTerms, Executed, FailureReason, Handled, Outcome,
+};
 use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Header};
 use crate::exchange::message::Shape;
 use crate::exchange::time::{MILLISECOND, Moment};
@@ -33,12 +35,12 @@ pub(crate) struct ClientOptions {
 #[derive(Debug)]
 pub(crate) struct Activity {
     pub(crate) todo: VecDeque<Token>,
-    binding: Option<Binding>,
+    binding: Option<BindExchange>,
     /// The last handle was refused: its socket leads to a server.
     refused: bool,
     /// Which server it was bound to last.
     incarnation: Option<u64>,
-    pub(crate) caller: Option<Caller>,
+    pub(crate) client_end: Option<ClientEnd>,
     /// Its socket; another one once this one is of no use any more.
     socket: u32,
     /// Whether any packet of the call has left the machine.
@@ -74,7 +76,7 @@ impl Client {
             binding: None,
             refused: false,
             incarnation: None,
-            caller: None,
+            client_end: None,
             socket: random.next() as u32,
             left: false,
             current: None,
@@ -114,11 +116,11 @@ impl Client {
                 if binding.is_some_and(|binding| binding.handle(now, &header, body)) {
                     return Some(at);
                 }
-            } else if let Some(caller) = &mut activity.caller
-                && caller.handle_of() == header.handle
+            } else if let Some(client_end) = &mut activity.client_end
+                && client_end.bound_handle() == header.handle
             {
                 if let Handled::Place(range) =
-                    caller.handle(now, &self.flow, &header, bitmap(packet))
+                    client_end.handle(now, &self.flow, &header, bitmap(packet))
                 {
                     activity.result.resize(header.shape.total);
                     activity.result.place(packet, range, oracle);
@@ -131,13 +133,16 @@ impl Client {
     }
 
     /// The server's machine refused a packet.
-    pub(crate) fn unreachable(&mut self, packet: &Packet) -> Option<usize> {
+    pub(crate) fn note_unreachable(&mut self, packet: &Packet) -> Option<usize> {
         let header = packet.header()?;
         let of = |activity: &Activity| {
-            activity.caller.as_ref().is_some_and(|caller| caller.handle_of() == header.handle)
+            activity
+                .client_end
+                .as_ref()
+                .is_some_and(|client_end| client_end.bound_handle() == header.handle)
         };
         let at = self.activities.iter().position(of)?;
-        self.activities[at].caller.as_mut().expect("it has one").unreachable();
+        self.activities[at].client_end.as_mut().expect("it has one").note_unreachable();
         Some(at)
     }
 
@@ -154,14 +159,14 @@ impl Client {
             Ok(()) => activity.left = true,
             Err(Trouble::Lost) => {}
             Err(Trouble::TooLarge(bytes)) => {
-                if let Some(caller) = &mut activity.caller {
-                    caller.narrow((bytes - HEADER_BYTES) as u32, now);
+                if let Some(client_end) = &mut activity.client_end {
+                    client_end.reduce_piece((bytes - HEADER_BYTES) as u32, now);
                 }
             }
             Err(Trouble::Moved) => {
-                if let Some(mut caller) = activity.caller.take() {
-                    caller.cut_off();
-                    if let Some(Outcome::Failed { why, .. }) = caller.outcome() {
+                if let Some(mut client_end) = activity.client_end.take() {
+                    client_end.fail_unreachable();
+                    if let Some(Outcome::Failed { why, .. }) = client_end.outcome() {
                         let executed = if activity.left { Executed::Maybe } else { Executed::No };
                         activity.end(now, &Outcome::Failed { executed, why }, oracle);
                     }
@@ -183,24 +188,24 @@ impl Client {
     ) -> Option<u64> {
         let activity = &mut self.activities[at];
         loop {
-            if let Some(caller) = &mut activity.caller {
-                if caller.next_timer().is_some_and(|due| due <= now) {
-                    caller.timer(now);
+            if let Some(client_end) = &mut activity.client_end {
+                if client_end.next_timer().is_some_and(|due| due <= now) {
+                    client_end.handle_timer(now);
                 }
                 if let Some((_, Some(quits))) = activity.current
                     && quits <= now.0
                 {
-                    caller.quit(now);
+                    client_end.cancel(now);
                 }
-                if let Some(outcome) = caller.outcome() {
+                if let Some(outcome) = client_end.outcome() {
                     activity.end(now, &outcome, oracle);
                     activity.next = now.0 + self.random.below(self.options.pause);
                 }
             }
-            if activity.caller.as_ref().is_some_and(Caller::is_gone) {
+            if activity.client_end.as_ref().is_some_and(ClientEnd::is_closed) {
                 // It may have a goodbye to say.
                 activity.send(now, self.address, &self.flow, out);
-                activity.caller = None;
+                activity.client_end = None;
                 if !core::mem::take(&mut activity.refused) {
                     activity.socket = self.random.next() as u32;
                 }
@@ -209,7 +214,7 @@ impl Client {
                 activity.begin(now, oracle);
             }
             activity.keep(now, self.options.bye);
-            if activity.caller.is_none() && !activity.todo.is_empty() {
+            if activity.client_end.is_none() && !activity.todo.is_empty() {
                 let seed = self.random.next();
                 if activity.bind(now, self.options, &mut self.random, seed, oracle) {
                     continue;
@@ -240,12 +245,12 @@ impl Client {
 
 impl Activity {
     fn begin(&mut self, now: Moment, oracle: &mut Oracle) {
-        let Some(caller) = &mut self.caller else { return };
+        let Some(client_end) = &mut self.client_end else { return };
         let token = self.todo[0];
         let plan = oracle.call(token).plan;
         let head = plan.total.min(32);
         let call = Shape { what: 7, total: plan.total, head, at: head, extension: 0 };
-        if caller.begin(call).is_ok() {
+        if client_end.begin(call).is_ok() {
             self.todo.pop_front();
             oracle.call(token).began = Some(now.0);
             self.left = false;
@@ -266,10 +271,10 @@ impl Activity {
             }
             if shape.what == 2 {
                 // Refused before it ran.
-                outcome = Outcome::Failed { executed: Executed::No, why: Why::Protocol };
+                outcome = Outcome::Failed { executed: Executed::No, why: FailureReason::Protocol };
             }
         }
-        self.refused = matches!(outcome, Outcome::Failed { why: Why::Refused, .. });
+        self.refused = matches!(outcome, Outcome::Failed { why: FailureReason::Refused, .. });
         oracle.ends(now.0, token, &outcome);
         self.ended = now.0;
     }
@@ -277,12 +282,12 @@ impl Activity {
     /// What the keeper does between calls.
     fn keep(&mut self, now: Moment, bye: bool) {
         let idle = self.current.is_none();
-        let Some(caller) = &mut self.caller else { return };
-        if idle && caller.owes_acknowledgement() && now.0 >= self.ended + ACKNOWLEDGE_AFTER {
-            caller.acknowledge();
+        let Some(client_end) = &mut self.client_end else { return };
+        if idle && client_end.owes_acknowledgement() && now.0 >= self.ended + ACKNOWLEDGE_AFTER {
+            client_end.acknowledge();
         }
         if idle && bye && self.todo.is_empty() {
-            caller.bye();
+            client_end.close();
         }
     }
 
@@ -299,8 +304,8 @@ impl Activity {
             return false;
         }
         let binding = self.binding.get_or_insert_with(|| {
-            let wish = Wish {
-                name: Name::new(b"simulated").expect("a name"),
+            let wish = BindRequest {
+                name: ExportName::new(b"simulated").expect("a name"),
                 digest: None,
                 handles: 1,
                 piece: options.piece,
@@ -308,12 +313,12 @@ impl Activity {
                 credits: options.credits,
                 payload_check: false,
             };
-            Binding::new(now, random.bytes(), wish)
+            BindExchange::new(now, random.bytes(), wish)
         });
         let Some(outcome) = binding.outcome() else { return false };
         let mut bound = false;
-        if let Bound::Granted(grant, round_trip) = outcome {
-            let terms = Terms {
+        if let BindOutcome::Granted(grant, round_trip) = outcome {
+            let terms = ClientTerms {
                 piece: grant.piece,
                 credits: grant.credits,
                 credits_here: options.credits,
@@ -321,9 +326,9 @@ impl Activity {
                 result_bytes_max: options.result_bytes_max,
                 table: grant.table,
             };
-            let mut caller = Caller::new(grant.leases()[0], terms, *round_trip, seed);
-            caller.heard_at(now);
-            self.caller = Some(caller);
+            let mut client_end = ClientEnd::new(grant.handles()[0], terms, *round_trip, seed);
+            client_end.set_last_heard(now);
+            self.client_end = Some(client_end);
             if let Some(before) = self.incarnation.replace(grant.incarnation) {
                 oracle.binds_again(before, grant.incarnation);
             }
@@ -345,9 +350,9 @@ impl Activity {
                 out.push(Packet { from, to: SERVER, socket: self.socket, bytes, data: None });
             }
         }
-        let Some(caller) = &mut self.caller else { return };
+        let Some(client_end) = &mut self.client_end else { return };
         let mut packet = [0; CONTROL_BYTES_MAX];
-        while let Some(send) = caller.poll_send(now, flow, &mut packet) {
+        while let Some(send) = client_end.poll_send(now, flow, &mut packet) {
             let behind = send.bytes - HEADER_BYTES + send.range.len();
             let header = packet.first_chunk().expect("a header");
             let header = Header::parse(header, behind).expect("what is sent can be read");
@@ -360,23 +365,23 @@ impl Activity {
 
     fn next_wake(&self) -> Option<u64> {
         let idle = self.current.is_none();
-        let caller = self.caller.as_ref();
-        let timer = caller.and_then(Caller::next_timer).map(|due| due.0);
-        let more = caller.and_then(Caller::next_send).map(|due| due.0);
+        let client_end = self.client_end.as_ref();
+        let timer = client_end.and_then(ClientEnd::next_timer).map(|due| due.0);
+        let more = client_end.and_then(ClientEnd::next_send).map(|due| due.0);
         let quit = self.current.and_then(|(_, quits)| quits).filter(|_| !self.is_captured());
         let begin =
             (idle && !self.todo.is_empty() && !self.is_captured() && self.binding.is_none())
                 .then_some(self.next);
-        let owes = caller.is_some_and(Caller::owes_acknowledgement) && idle;
+        let owes = client_end.is_some_and(ClientEnd::owes_acknowledgement) && idle;
         let acknowledge = owes.then_some(self.ended + ACKNOWLEDGE_AFTER);
         // One that has just ended is looked at at once.
-        let due = |binding: &Binding| binding.next_timer().map_or(0, |due| due.0);
+        let due = |binding: &BindExchange| binding.next_timer().map_or(0, |due| due.0);
         let binding = self.binding.as_ref().map(due);
         [timer, more, quit, begin, acknowledge, binding].into_iter().flatten().min()
     }
 
     fn is_captured(&self) -> bool {
-        self.caller.as_ref().is_some_and(Caller::is_captured)
+        self.client_end.as_ref().is_some_and(ClientEnd::is_captured)
     }
 }
 

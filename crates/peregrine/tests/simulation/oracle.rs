@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::exchange::caller::{Executed, Outcome, Why};
+use crate::exchange::client_end::{Executed, FailureReason, Outcome};
 use crate::exchange::header::{Flags, Header};
 use crate::network::Token;
 
@@ -22,7 +22,7 @@ pub(crate) struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     Ok,
-    Failed(Executed, Why),
+    Failed(Executed, FailureReason),
     /// The client that made it crashed.
     Lost,
 }

@@ -283,7 +283,7 @@ pub(crate) fn run(seed: u64) -> Run {
     }
     if weather == Weather::Fair {
         if world.oracle.calls.iter().any(|call| call.cancelled.is_some()) {
-            world.oracle.violated("a call was cancelled whose caller waits".into());
+            world.oracle.violated("a call was cancelled whose client_end waits".into());
         }
         if world.oracle.resent > 0 {
             let text = format!("{} packets were sent again for nothing", world.oracle.resent);
@@ -292,7 +292,8 @@ pub(crate) fn run(seed: u64) -> Run {
         let failed = |ending| {
             !matches!(
                 ending,
-                Ending::Ok | Ending::Failed(_, crate::exchange::caller::Why::Protocol)
+                Ending::Ok
+                    | Ending::Failed(_, crate::exchange::client_end::FailureReason::Protocol)
             )
         };
         let count = world.oracle.count(failed);

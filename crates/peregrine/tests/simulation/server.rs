@@ -1,4 +1,4 @@
-//! The server of the simulation: what a driver does around [`Callee`], with procedures that only take
+//! The server of the simulation: what a driver does around [`ServerEnd`], with procedures that only take
 //! time. What it checks of its own books is what a real driver relies on.
 
 use std::cell::RefCell;
@@ -6,11 +6,13 @@ use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
 use crate::buffer::Buffer;
-use crate::exchange::bind::{Asked, BIND_BYTES, Cookies, Denial, Grant, Said, Wish};
-use crate::exchange::callee::{Callee, Retain, Standing, Terms, Then};
-use crate::exchange::flow::{Flow, Lend};
+use crate::exchange::bind::{
+    BIND_BYTES, BindAction, BindMessage, BindRefusal, BindRequest, Cookies, Grant,
+};
+use crate::exchange::flow::{Flow, FlowAccess};
 use crate::exchange::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header};
 use crate::exchange::message::Shape;
+use crate::exchange::server_end::{Action, RecordPhase, Retain, ServerEnd, ServerTerms};
 use crate::exchange::table::Table;
 use crate::exchange::time::Moment;
 use crate::exchange::versions;
@@ -42,14 +44,14 @@ impl Shared {
     }
 }
 
-impl Lend for Shared {
-    fn lend<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
+impl FlowAccess for Shared {
+    fn with_flow<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
         with(&mut self.0.borrow_mut())
     }
 }
 
 struct Record {
-    callee: Callee,
+    server_end: ServerEnd,
     flow: Shared,
     address: Address,
     /// The call that is being put together.
@@ -101,7 +103,7 @@ impl Server {
         mut random: Random,
     ) -> Self {
         let record = |place| Record {
-            callee: Callee::vacant(place),
+            server_end: ServerEnd::vacant(place),
             flow: Shared::new(None),
             address: 0,
             buffer: None,
@@ -140,41 +142,41 @@ impl Server {
         let peer = u64::from(host_of(packet.from));
         let Some(record) = self.records.get_mut(header.handle.place as usize) else {
             // A place that never was: as any that was never a handle's.
-            let nobody = Callee::vacant(header.handle.place);
-            return self.refuse(packet, nobody.refuse(&header, self.number));
+            let nobody = ServerEnd::vacant(header.handle.place);
+            return self.refuse(packet, nobody.refusal_of(&header, self.number));
         };
-        if !record.callee.knows(&header, peer) {
-            let refusal = record.callee.refuse(&header, self.number);
+        if !record.server_end.accepts(&header, peer) {
+            let refusal = record.server_end.refusal_of(&header, self.number);
             return self.refuse(packet, refusal);
         }
         record.address = packet.from;
-        if record.callee.standing() == Standing::Waiting && self.random.chance(500) {
-            record.callee.go_on();
-            record.buffer = Some(Buffer::new(record.callee.bytes_of_call()));
+        if record.server_end.phase() == RecordPhase::Waiting && self.random.chance(500) {
+            record.server_end.resume();
+            record.buffer = Some(Buffer::new(record.server_end.call_bytes()));
         }
         let bitmap = bitmap(packet);
-        let received = record.callee.handle(now, &record.flow, &header, bitmap);
-        if received.release && record.result.take().is_none() {
+        let effect = record.server_end.handle(now, &record.flow, &header, bitmap);
+        if effect.release && record.result.take().is_none() {
             oracle.violated("a result was released that was not kept".into());
         }
         let place = header.handle.place;
-        match received.then {
-            Then::Nothing => {}
-            Then::Dropped(_) => self.dropped += 1,
-            Then::Begin(_) if self.random.chance(self.options.short_of_room) => {
+        match effect.action {
+            Action::Nothing => {}
+            Action::Dropped(_) => self.dropped += 1,
+            Action::Begin(_) if self.random.chance(self.options.short_of_room) => {
                 record.buffer = None;
-                record.callee.wait_for_room();
+                record.server_end.wait_for_room();
             }
-            Then::Begin(range) => {
+            Action::Begin(range) => {
                 let mut buffer = Buffer::new(header.shape.total);
                 buffer.place(packet, range, oracle);
                 record.buffer = Some(buffer);
             }
-            Then::Place(range) => match &mut record.buffer {
+            Action::Place(range) => match &mut record.buffer {
                 Some(buffer) => buffer.place(packet, range, oracle),
                 None => oracle.violated("a piece without a beginning".into()),
             },
-            Then::Execute(range) => {
+            Action::Execute(range) => {
                 let whole = range.len() as u32 == header.shape.total;
                 let mut buffer = match record.buffer.take() {
                     Some(buffer) if !whole => buffer,
@@ -184,12 +186,12 @@ impl Server {
                 let token = buffer.whole(oracle);
                 self.execute(place, token, oracle);
             }
-            Then::Abandon => {
+            Action::Discard => {
                 if record.buffer.take().is_none() {
                     oracle.violated("nothing to abandon".into());
                 }
             }
-            Then::Forget => self.forget(place),
+            Action::Forget => self.forget(place),
         }
         self.flush(now, place);
         self.check(place, oracle);
@@ -204,7 +206,7 @@ impl Server {
         } else if self.queue.len() < self.options.queue {
             record.running = Some(token);
             self.queue.push_back((place, token));
-        } else if record.callee.replied(REFUSAL) == Retain::Keep {
+        } else if record.server_end.complete(REFUSAL) == Retain::Keep {
             record.result = Some((token | RESULT, 0));
         }
     }
@@ -212,8 +214,8 @@ impl Server {
     fn start(&mut self, place: u32, token: Token, oracle: &mut Oracle) {
         let record = &mut self.records[place as usize];
         record.running = Some(token);
-        let secret = record.callee.handle_of().secret;
-        oracle.executes(secret, record.callee.sequence(), token);
+        let secret = record.server_end.bound_handle().secret;
+        oracle.executes(secret, record.server_end.sequence(), token);
         self.wanted.push(Wanted::Run(place, token));
     }
 
@@ -223,7 +225,7 @@ impl Server {
         let record = &mut self.records[place as usize];
         record.running = None;
         let shape = Shape { what: 0, total, head: total.min(16), at: 0, extension: 0 };
-        match record.callee.replied(shape) {
+        match record.server_end.complete(shape) {
             Retain::Keep => record.result = Some((token | RESULT, total)),
             Retain::Drop => {}
             Retain::Forget => self.forget(place),
@@ -233,7 +235,7 @@ impl Server {
         self.busy -= 1;
         while self.busy < self.options.workers {
             let Some((place, token)) = self.queue.pop_front() else { break };
-            if self.records[place as usize].callee.is_given_up() {
+            if self.records[place as usize].server_end.is_cancelled() {
                 self.skip(now, place, oracle);
             } else {
                 self.busy += 1;
@@ -246,7 +248,7 @@ impl Server {
     fn skip(&mut self, now: Moment, place: u32, oracle: &mut Oracle) {
         let record = &mut self.records[place as usize];
         let token = record.running.take();
-        match record.callee.replied(REFUSAL) {
+        match record.server_end.complete(REFUSAL) {
             // Its client may have been halted only: it is told that the call did not run.
             Retain::Keep => record.result = token.map(|token| (token | RESULT, 0)),
             Retain::Drop => {}
@@ -264,10 +266,10 @@ impl Server {
                 self.dropped += 1;
                 return;
             }
-            Some(Asked::Cookie(cookie, _)) => Said::Cookie(cookie, None),
-            Some(Asked::Bind(wish)) => match self.admit(now, packet.from, &wish) {
-                Some(grant) => Said::Bound(grant),
-                None => Said::Unbound(Denial::new(1, "no place is free")),
+            Some(BindAction::SendCookie(cookie, _)) => BindMessage::Cookie(cookie, None),
+            Some(BindAction::Decide(wish)) => match self.admit(now, packet.from, &wish) {
+                Some(grant) => BindMessage::Bound(grant),
+                None => BindMessage::Unbound(BindRefusal::new(1, "no place is free")),
             },
         };
         let mut out = [0; BIND_BYTES];
@@ -275,33 +277,33 @@ impl Server {
         self.send(packet.from, out.to_vec(), None);
     }
 
-    fn admit(&mut self, now: Moment, from: Address, wish: &Wish) -> Option<Grant> {
+    fn admit(&mut self, now: Moment, from: Address, wish: &BindRequest) -> Option<Grant> {
         let records = &self.records;
-        let standing = |place: u32| {
-            let callee = &records[place as usize].callee;
-            (callee.standing(), callee.last_heard())
+        let phase = |place: u32| {
+            let server_end = &records[place as usize].server_end;
+            (server_end.phase(), server_end.last_heard())
         };
-        let admission = self.table.admit(now, u64::from(host_of(from)), standing)?;
+        let admission = self.table.admit(now, u64::from(host_of(from)), phase)?;
         let record = &mut self.records[admission.place as usize];
         if admission.evict {
-            record.callee.forget();
+            record.server_end.forget();
             (record.buffer, record.result) = (None, None);
         }
         let piece = wish.piece.min(self.options.piece);
-        let terms = Terms {
+        let terms = ServerTerms {
             piece,
             credits: wish.credits,
             credits_here: self.options.credits,
             bytes_max: self.options.bytes_max,
         };
         record.flow = self.flows.entry(host_of(from)).or_insert_with(|| Shared::new(None)).clone();
-        record.callee.occupy(now, self.random.bytes(), u64::from(host_of(from)), &terms);
+        record.server_end.assign(now, self.random.bytes(), u64::from(host_of(from)), &terms);
         let mut grant =
             Grant::new(self.number, INCARNATIONS.wrapping_mul(self.incarnation), [0; 16]);
         grant.piece = piece;
         grant.call_bytes_max = self.options.bytes_max;
         grant.credits = self.options.credits;
-        Some(grant.with(&[record.callee.lease()]))
+        Some(grant.with(&[record.server_end.granted_handle()]))
     }
 
     /// Looks after the callers of procedures that run; whether any does.
@@ -309,8 +311,8 @@ impl Server {
         for place in 0..self.options.places {
             let record = &mut self.records[place as usize];
             let Some(token) = record.running else { continue };
-            record.callee.look_after(now);
-            if record.callee.is_given_up() {
+            record.server_end.check_caller(now);
+            if record.server_end.is_cancelled() {
                 oracle.cancels(time, token);
                 let runs = !self.queue.iter().any(|(queued, _)| *queued == place);
                 if runs && oracle.call(token).plan.heeds {
@@ -324,7 +326,7 @@ impl Server {
 
     fn forget(&mut self, place: u32) {
         let record = &mut self.records[place as usize];
-        record.callee.forget();
+        record.server_end.forget();
         (record.buffer, record.result) = (None, None);
         self.table.release(place);
     }
@@ -347,8 +349,8 @@ impl Server {
         let mut out = [0; CONTROL_BYTES_MAX];
         loop {
             let record = &mut self.records[place as usize];
-            let Some(send) = record.callee.poll_send(now, &record.flow, &mut out) else {
-                if let Some(due) = record.callee.next_send() {
+            let Some(send) = record.server_end.poll_send(now, &record.flow, &mut out) else {
+                if let Some(due) = record.server_end.next_send() {
                     self.wanted.push(Wanted::Flush(place, due));
                 }
                 break;
@@ -368,15 +370,15 @@ impl Server {
     /// The driver's books and the record's state must agree, or memory is lost.
     fn check(&self, place: u32, oracle: &mut Oracle) {
         let record = &self.records[place as usize];
-        let standing = record.callee.standing();
+        let phase = record.server_end.phase();
         let expected = (
-            standing == Standing::Assembling,
-            standing == Standing::Replied,
-            standing == Standing::Running,
+            phase == RecordPhase::Assembling,
+            phase == RecordPhase::Replied,
+            phase == RecordPhase::Running,
         );
         let actual = (record.buffer.is_some(), record.result.is_some(), record.running.is_some());
         if expected != actual {
-            oracle.violated(format!("{standing:?} with {actual:?} (buffer, result, running)"));
+            oracle.violated(format!("{phase:?} with {actual:?} (buffer, result, running)"));
         }
     }
 

@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
 
 use crate::client::{Client, ClientOptions};
-use crate::exchange::header::{HEADER_BYTES, Handle, Header, Kind};
+use crate::exchange::header::{HEADER_BYTES, Handle, Header, PacketKind};
 use crate::exchange::message::Shape;
 use crate::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::exchange::versions;
@@ -372,7 +372,7 @@ impl World {
         let from = machine_of(packet.from);
         if self.ways.arrive(packet.from).is_some()
             && let Some(client) = &mut self.clients[from as usize - 1]
-            && let Some(activity) = client.unreachable(packet)
+            && let Some(activity) = client.note_unreachable(packet)
         {
             self.drive(from, activity);
         }
@@ -562,8 +562,14 @@ impl World {
 
     /// A header that is right, but for a secret that he cannot know, from an address that is not his.
     fn forged(&mut self) -> Packet {
-        let kinds =
-            [Kind::Call, Kind::Probe, Kind::Quit, Kind::Bye, Kind::HaveResult, Kind::Refused];
+        let kinds = [
+            PacketKind::Call,
+            PacketKind::Probe,
+            PacketKind::Cancel,
+            PacketKind::Bye,
+            PacketKind::HaveResult,
+            PacketKind::Refused,
+        ];
         let place = self.random.below(self.server_options.places.into()) as u32;
         let handle = Handle { place, secret: self.random.bytes() };
         let kind = *self.random.pick(&kinds);
@@ -577,7 +583,7 @@ impl World {
         let spoofed = self.random.below(self.machines.len() as u64) as Address;
         let address = self.ways.address_of(spoofed, &mut self.random);
         let from = if spoofed == SERVER { ATTACKER } else { address };
-        let to = if kind == Kind::Refused && from != ATTACKER { from } else { SERVER };
+        let to = if kind == PacketKind::Refused && from != ATTACKER { from } else { SERVER };
         Packet { from, to, socket: 0, bytes: bytes.to_vec(), data: None }
     }
 
@@ -668,7 +674,7 @@ impl World {
     }
 
     /// How many packets of a kind were sent so far, if they are logged.
-    pub(crate) fn sent(&self, kind: Kind) -> usize {
+    pub(crate) fn sent(&self, kind: PacketKind) -> usize {
         self.log.iter().flatten().filter(|sent| sent.header.kind == kind).count()
     }
 }

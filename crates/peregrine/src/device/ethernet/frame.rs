@@ -21,19 +21,19 @@ pub(crate) const ETHER_TYPE: u16 = 0x88b5;
 
 /// An endpoint on a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Node {
+pub(crate) struct LinkAddress {
     pub(crate) hardware: [u8; 6],
     /// Tag of the process, and slot in it.
     pub(crate) endpoint: [u8; 2],
 }
 
-impl From<Node> for Address {
-    fn from(node: Node) -> Self {
+impl From<LinkAddress> for Address {
+    fn from(node: LinkAddress) -> Self {
         Self::of_link(node.hardware, node.endpoint)
     }
 }
 
-impl Node {
+impl LinkAddress {
     /// The endpoint that an address names, if it is one on a link.
     #[inline]
     pub(crate) fn of(address: &Address) -> Option<Self> {
@@ -42,7 +42,7 @@ impl Node {
 }
 
 /// What stands in front of a packet from one to the other.
-pub(super) fn header(to: Node, from: Node) -> [u8; LINK_BYTES] {
+pub(super) fn header(to: LinkAddress, from: LinkAddress) -> [u8; LINK_BYTES] {
     let mut header = [0; LINK_BYTES];
     header[..6].copy_from_slice(&to.hardware);
     header[6..12].copy_from_slice(&from.hardware);
@@ -54,14 +54,14 @@ pub(super) fn header(to: Node, from: Node) -> [u8; LINK_BYTES] {
 
 /// To whom a frame goes, and from whom it comes; `None` if it is none of ours.
 #[inline]
-pub(super) fn parse(frame: Space<'_>) -> Option<(Node, Node)> {
+pub(super) fn parse(frame: Space<'_>) -> Option<(LinkAddress, LinkAddress)> {
     let mut header = [0; LINK_BYTES];
     frame.read(0, &mut header)?;
     if header[12..14] != ETHER_TYPE.to_be_bytes() {
         return None;
     }
     let node = |hardware: usize, endpoint: usize| {
-        let mut node = Node { hardware: [0; 6], endpoint: [0; 2] };
+        let mut node = LinkAddress { hardware: [0; 6], endpoint: [0; 2] };
         node.hardware.copy_from_slice(&header[hardware..hardware + 6]);
         node.endpoint.copy_from_slice(&header[endpoint..endpoint + 2]);
         node
@@ -73,15 +73,15 @@ pub(super) fn parse(frame: Space<'_>) -> Option<(Node, Node)> {
 mod tests {
     use super::*;
 
-    const A: Node = Node { hardware: [2, 0, 0, 0, 0, 1], endpoint: [9, 1] };
-    const B: Node = Node { hardware: [2, 0, 0, 0, 0, 2], endpoint: [7, 3] };
+    const A: LinkAddress = LinkAddress { hardware: [2, 0, 0, 0, 0, 1], endpoint: [9, 1] };
+    const B: LinkAddress = LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [7, 3] };
 
     #[test]
     fn a_header_says_from_whom_and_to_whom() {
         let mut frame = header(A, B).to_vec();
         frame.extend([5; 40]);
         assert_eq!(parse(Space::of_mut(&mut frame)), Some((A, B)));
-        assert_eq!(Node::of(&Address::from(A)), Some(A));
+        assert_eq!(LinkAddress::of(&Address::from(A)), Some(A));
         assert_eq!(Address::from(A).ip(), None);
         frame[13] ^= 1;
         assert_eq!(parse(Space::of_mut(&mut frame)), None);

@@ -2,18 +2,18 @@
 
 use std::collections::VecDeque;
 
-use super::frame::{LINK_BYTES, Node, header, parse};
-use super::{Inbox, STRANGE_MAX, take};
-use crate::device::train::TRAIN_MAX;
+use super::frame::{LINK_BYTES, LinkAddress, header, parse};
+use super::{FrameSource, STRANGE_MAX, take};
+use crate::device::gso::GSO_DATAGRAMS_MAX;
 use crate::device::udp::datagrams;
 use crate::sys::Address;
 use crate::value::Space;
 
-const HERE: Node = Node { hardware: [2, 0, 0, 0, 0, 1], endpoint: [7, 1] };
-const ELSEWHERE: Node = Node { hardware: [2, 0, 0, 0, 0, 1], endpoint: [7, 2] };
-const PEERS: [Node; 2] = [
-    Node { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 0] },
-    Node { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 1] },
+const HERE: LinkAddress = LinkAddress { hardware: [2, 0, 0, 0, 0, 1], endpoint: [7, 1] };
+const ELSEWHERE: LinkAddress = LinkAddress { hardware: [2, 0, 0, 0, 0, 1], endpoint: [7, 2] };
+const PEERS: [LinkAddress; 2] = [
+    LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 0] },
+    LinkAddress { hardware: [2, 0, 0, 0, 0, 2], endpoint: [9, 1] },
 ];
 /// Bytes of the largest space, and how many spaces there are.
 const SPACE_MAX: usize = 2048;
@@ -22,12 +22,12 @@ const SPACES_MAX: usize = 3;
 /// Frames that have arrived, the oldest first.
 struct Frames(VecDeque<Vec<u8>>);
 
-impl Inbox for Frames {
+impl FrameSource for Frames {
     fn peek(&mut self) -> Option<Space<'_>> {
         self.0.front_mut().map(|frame| Space::of_mut(frame))
     }
 
-    fn pass(&mut self) {
+    fn consume(&mut self) {
         self.0.pop_front();
     }
 }
@@ -102,9 +102,9 @@ pub fn frames(input: &[u8]) {
         };
         let ours = &taken[first.expect("a frame for this endpoint")..];
         let who = sender(&ours[0]).expect("a sender");
-        assert_eq!(Node::of(&from), Some(who));
+        assert_eq!(LinkAddress::of(&from), Some(who));
         assert!(ours.iter().all(|frame| sender(frame) == Some(who)), "senders are mixed");
-        assert!(ours.len() <= if merges { TRAIN_MAX } else { 1 });
+        assert!(ours.len() <= if merges { GSO_DATAGRAMS_MAX } else { 1 });
         let payloads: Vec<&[u8]> = ours.iter().map(|frame| &frame[LINK_BYTES..]).collect();
         let room: usize = lengths[..count].iter().sum();
         assert_eq!(arrival.cut, payloads[0].len() > room);

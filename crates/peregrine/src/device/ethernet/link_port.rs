@@ -5,7 +5,6 @@
 //! processes cannot be confused, each claims a *tag*, which its endpoints begin with; that, and the
 //! queue, it does by names in the network namespace that vanish with the process.
 
-use std::collections::HashMap;
 use std::io::{self, ErrorKind};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixDatagram, UnixListener};
@@ -17,6 +16,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::pool::{LEAVING, MEMORY};
 use super::xdp::XdpQueue;
+use crate::registry::Registry;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{self, NetworkInterface, PerProcess, XDP_SOCKETS_MAX};
 
@@ -25,19 +25,20 @@ pub(super) const QUEUE: u32 = 0;
 
 /// By which device a process speaks at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum By {
+pub(crate) enum LinkDevice {
     /// AF_XDP if the queue is to be had, otherwise AF_PACKET.
-    Queue { zero_copy: bool },
+    Xdp { zero_copy: bool },
     /// AF_PACKET.
-    Packets,
+    Packet,
     /// AF_PACKET, because nobody asked for more: AF_XDP attaches a program to the interface, for which
     /// many drivers reset it. A queue that this process has already is used.
-    PacketsUnasked,
+    PacketByDefault,
 }
 
 /// What this process has at an interface.
 pub(crate) struct LinkPort {
     interface: NetworkInterface,
+    by: LinkDevice,
     /// What all endpoints of this process begin with.
     tag: u8,
     _claim: UnixDatagram,
@@ -60,47 +61,43 @@ impl LinkPort {
     /// If it is no Ethernet, or there are as many processes at it as can be.
     pub(crate) fn at(
         interface: &NetworkInterface,
-        by: By,
+        by: LinkDevice,
         port: Option<u16>,
     ) -> io::Result<Arc<Self>> {
-        type LinkPorts = HashMap<(u64, u32, By), Weak<LinkPort>>;
-        struct Table(Mutex<LinkPorts>);
-        impl Default for Table {
-            fn default() -> Self {
-                Self(Mutex::ranked(Rank::LinkPorts, LinkPorts::new()))
-            }
-        }
-        static TABLE: PerProcess<Table> = PerProcess::new();
-        let mut stations = TABLE.own().0.lock();
-        // Numbers of interfaces are those of a network namespace, and threads may be in several.
+        static LINK_PORTS: Registry<(u64, u32), LinkPort> = Registry::new(Rank::LinkPorts);
+        // An interface's number is valid in one network namespace, and threads may be in several.
         let namespace = rustix::fs::stat("/proc/thread-self/ns/net").map_or(0, |stat| stat.st_ino);
-        // A process has one queue there, however it was asked for first.
-        let queue = (namespace, interface.number, By::Queue { zero_copy: false });
-        let key = match by {
-            By::Queue { .. } => queue,
-            By::Packets | By::PacketsUnasked => (namespace, interface.number, by),
+        let entry = LINK_PORTS.entry((namespace, interface.number));
+        let mut link_ports = entry.lock();
+        let find = |fits: &dyn Fn(LinkDevice) -> bool| {
+            link_ports.iter().filter_map(Weak::upgrade).find(|link_port| fits(link_port.by))
         };
-        let keys = if by == By::PacketsUnasked { [queue, key] } else { [key, key] };
-        let known = |key| stations.get(key).and_then(Weak::upgrade);
-        if let Some(station) = keys.iter().find_map(known) {
-            return Ok(station);
+        // A process has one queue at an interface, whichever way it was asked for first.
+        let has_queue = |by| matches!(by, LinkDevice::Xdp { .. });
+        let found = match by {
+            LinkDevice::Xdp { .. } => find(&has_queue),
+            LinkDevice::Packet => find(&|other| other == by),
+            LinkDevice::PacketByDefault => find(&has_queue).or_else(|| find(&|other| other == by)),
+        };
+        if let Some(link_port) = found {
+            return Ok(link_port);
         }
-        let station = Arc::new(Self::new(interface, by, port)?);
-        stations.retain(|_, station| station.strong_count() > 0);
-        stations.insert(key, Arc::downgrade(&station));
-        Ok(station)
+        let link_port = Arc::new(Self::new(interface, by, port)?);
+        link_ports.retain(|link_port| link_port.strong_count() > 0);
+        link_ports.push(Arc::downgrade(&link_port));
+        Ok(link_port)
     }
 
-    fn new(interface: &NetworkInterface, by: By, port: Option<u16>) -> io::Result<Self> {
+    fn new(interface: &NetworkInterface, by: LinkDevice, port: Option<u16>) -> io::Result<Self> {
         if interface.hardware.is_none() {
             let text = format!("`{}` is no Ethernet", interface.name);
             return Err(io::Error::new(ErrorKind::Unsupported, text));
         }
         let (tag, claim) = claim(interface.number, port)?;
         let queue = match by {
-            By::Queue { zero_copy } => take_queue(interface, tag, zero_copy),
-            By::Packets => Err("AF_PACKET was asked for".to_owned()),
-            By::PacketsUnasked => {
+            LinkDevice::Xdp { zero_copy } => take_queue(interface, tag, zero_copy),
+            LinkDevice::Packet => Err("AF_PACKET was asked for".to_owned()),
+            LinkDevice::PacketByDefault => {
                 Err("AF_XDP only where `eth:` or a device is asked for".to_owned())
             }
         };
@@ -108,6 +105,7 @@ impl LinkPort {
         let slots = vec![false; XDP_SOCKETS_MAX as usize].into_boxed_slice();
         Ok(Self {
             interface: interface.clone(),
+            by,
             tag,
             _claim: claim,
             slots: Mutex::new(slots),

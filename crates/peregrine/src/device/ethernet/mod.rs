@@ -27,12 +27,12 @@ use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-pub(crate) use self::frame::Node;
+pub(crate) use self::frame::LinkAddress;
 use self::frame::{LINK_BYTES, LINK_PAYLOAD, header, parse};
-pub(crate) use self::link_port::{By, LinkPort};
-use self::packet::Tap;
+pub(crate) use self::link_port::{LinkDevice, LinkPort};
+use self::packet::AfPacketSocket;
 use self::xdp::Xsk;
-use super::train::TRAIN_MAX;
+use super::gso::GSO_DATAGRAMS_MAX;
 use super::udp::{Arrival, BYTES_MAX, Until};
 use crate::sync::Mutex;
 use crate::sys::Address;
@@ -46,7 +46,7 @@ const MTU_MAX: usize = 1500;
 
 /// What a socket is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Use {
+pub(crate) enum SocketUse {
     /// One thread's calls.
     Calls,
     /// Many threads' calls.
@@ -55,7 +55,7 @@ pub(crate) enum Use {
     Service,
 }
 
-impl Use {
+impl SocketUse {
     /// Frames that may have arrived, and that may be under way: a client with as many sockets as it can
     /// have to one server has room for all of them among a queue's frames, and so has a server.
     const fn frames(self) -> (u32, u32) {
@@ -80,31 +80,31 @@ impl Use {
 /// A socket at an interface.
 #[derive(Debug)]
 pub(crate) struct Ethernet {
-    node: Node,
+    node: LinkAddress,
     /// The only one that it sends to and hears from, and the header for it.
-    peer: Option<(Node, [u8; LINK_BYTES])>,
+    peer: Option<(LinkAddress, [u8; LINK_BYTES])>,
     device: Device,
     /// Beside AF_XDP, which has one queue: what the interface receives by its other queues.
-    others: Option<Box<Tap>>,
+    others: Option<Box<AfPacketSocket>>,
     mtu: usize,
     merges: AtomicBool,
     /// Readable once nobody is to sleep here any more.
     closed: Option<OwnedFd>,
-    station: Arc<LinkPort>,
+    link_port: Arc<LinkPort>,
 }
 
 #[derive(Debug)]
 enum Device {
     Xdp(Arc<Xsk>),
-    Packet(Tap),
+    Packet(AfPacketSocket),
 }
 
 /// Frames that have arrived, the oldest first.
-trait Inbox {
+trait FrameSource {
     /// The next of them.
     fn peek(&mut self) -> Option<Space<'_>>;
     /// It is done with.
-    fn pass(&mut self);
+    fn consume(&mut self);
     /// Nothing is looked at for now.
     fn rest(&mut self) {}
 }
@@ -114,24 +114,24 @@ impl Ethernet {
     ///
     /// # Errors
     /// If neither device is to be had.
-    pub(crate) fn open(station: &Arc<LinkPort>, what: Use) -> io::Result<Self> {
-        let node = Node {
-            hardware: station.interface().hardware.ok_or(ErrorKind::Unsupported)?,
-            endpoint: station.endpoint()?,
+    pub(crate) fn open(link_port: &Arc<LinkPort>, what: SocketUse) -> io::Result<Self> {
+        let node = LinkAddress {
+            hardware: link_port.interface().hardware.ok_or(ErrorKind::Unsupported)?,
+            endpoint: link_port.endpoint()?,
         };
-        let by_queue = station.queue().map(|queue| queue.open(node.endpoint[1], what));
+        let by_queue = link_port.queue().map(|queue| queue.open(node.endpoint[1], what));
         let device = match by_queue {
             Some(Ok(xsk)) => Ok(Device::Xdp(xsk)),
             // Also if the queue has no frames left for one more.
             None | Some(Err(_)) => {
-                Tap::new(station.interface(), node.endpoint, what).map(Device::Packet)
+                AfPacketSocket::new(link_port.interface(), node.endpoint, what).map(Device::Packet)
             }
         };
         let closed = match what {
-            Use::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)).transpose(),
-            Use::Calls | Use::Shared => Ok(None),
+            SocketUse::Service => Some(eventfd(0, EventfdFlags::CLOEXEC)).transpose(),
+            SocketUse::Calls | SocketUse::Shared => Ok(None),
         };
-        let give_back = |_: &io::Error| station.give_back(node.endpoint);
+        let give_back = |_: &io::Error| link_port.give_back(node.endpoint);
         let closed = closed.map_err(io::Error::from).inspect_err(give_back)?;
         let device = device.inspect_err(give_back)?;
         let mut socket = Self {
@@ -139,13 +139,13 @@ impl Ethernet {
             peer: None,
             device,
             others: None,
-            mtu: station.interface().mtu,
+            mtu: link_port.interface().mtu,
             merges: AtomicBool::new(false),
             closed,
-            station: Arc::clone(station),
+            link_port: Arc::clone(link_port),
         };
-        if matches!(socket.device, Device::Xdp(_)) && station.interface().queues > 1 {
-            let tap = Tap::new(station.interface(), node.endpoint, what)?;
+        if matches!(socket.device, Device::Xdp(_)) && link_port.interface().queues > 1 {
+            let tap = AfPacketSocket::new(link_port.interface(), node.endpoint, what)?;
             socket.others = Some(Box::new(tap));
         }
         Ok(socket)
@@ -155,14 +155,18 @@ impl Ethernet {
     ///
     /// # Errors
     /// As for [`open`](Self::open).
-    pub(crate) fn connected(station: &Arc<LinkPort>, peer: Node, what: Use) -> io::Result<Self> {
-        let mut socket = Self::open(station, what)?;
+    pub(crate) fn connected(
+        link_port: &Arc<LinkPort>,
+        peer: LinkAddress,
+        what: SocketUse,
+    ) -> io::Result<Self> {
+        let mut socket = Self::open(link_port, what)?;
         socket.peer = Some((peer, header(peer, socket.node)));
         Ok(socket)
     }
 
     /// Which endpoint it is.
-    pub(crate) const fn node(&self) -> Node {
+    pub(crate) const fn node(&self) -> LinkAddress {
         self.node
     }
 
@@ -191,18 +195,18 @@ impl Ethernet {
             Device::Xdp(xsk) => xsk.overflowed(),
             Device::Packet(tap) => tap.overflowed(),
         };
-        let others = self.others.as_deref().map_or(Ok(0), Tap::overflowed);
+        let others = self.others.as_deref().map_or(Ok(0), AfPacketSocket::overflowed);
         Ok(overflowed? + others?)
     }
 
     /// Lets trains arrive in one piece.
-    pub(crate) fn merge(&self) {
+    pub(crate) fn enable_gro(&self) {
         self.merges.store(true, Ordering::Relaxed);
     }
 
     /// Whether trains may arrive in one piece.
     #[inline]
-    pub(crate) fn merges(&self) -> bool {
+    pub(crate) fn has_gro(&self) -> bool {
         self.merges.load(Ordering::Relaxed)
     }
 
@@ -211,7 +215,7 @@ impl Ethernet {
         match (to, &self.peer) {
             (None, Some((_, header))) => Ok(*header),
             (Some(to), _) => {
-                let to = Node::of(to).ok_or(ErrorKind::InvalidInput)?;
+                let to = LinkAddress::of(to).ok_or(ErrorKind::InvalidInput)?;
                 Ok(header(to, self.node))
             }
             (None, None) => Err(ErrorKind::NotConnected.into()),
@@ -235,7 +239,7 @@ impl Ethernet {
     ///
     /// # Errors
     /// As for [`send`](Self::send); how many of them went is unknown then.
-    pub(crate) fn send_train(
+    pub(crate) fn send_batch(
         &self,
         parts: &[Window<'_>],
         segment: usize,
@@ -243,19 +247,19 @@ impl Ethernet {
     ) -> io::Result<()> {
         let header = self.header(to)?;
         match &self.device {
-            Device::Xdp(xsk) => xsk.send_train(&header, parts, segment),
-            Device::Packet(tap) => tap.send_train(&header, parts, segment),
+            Device::Xdp(xsk) => xsk.send_batch(&header, parts, segment),
+            Device::Packet(tap) => tap.send_batch(&header, parts, segment),
         }
     }
 
     /// Whether something may have arrived. Costs a look at memory.
     #[inline]
-    pub(crate) fn has_come(&self) -> bool {
+    pub(crate) fn has_arrived(&self) -> bool {
         let come = match &self.device {
-            Device::Xdp(xsk) => xsk.has_come(),
-            Device::Packet(tap) => tap.has_come(),
+            Device::Xdp(xsk) => xsk.has_arrived(),
+            Device::Packet(tap) => tap.has_arrived(),
         };
-        come || self.others.as_deref().is_some_and(Tap::has_come)
+        come || self.others.as_deref().is_some_and(AfPacketSocket::has_arrived)
     }
 
     /// Receives a packet, or a train if the socket [merges](Self::merge), into these spaces, filled
@@ -303,7 +307,7 @@ impl Ethernet {
     /// Takes what has come; with a socket that several threads receive from, if no other does just
     /// now.
     #[inline]
-    fn take<I: Inbox>(
+    fn take<I: FrameSource>(
         &self,
         inbox: &Mutex<I>,
         into: &[Space<'_>],
@@ -316,7 +320,7 @@ impl Ethernet {
             None => inbox.lock(),
         };
         let only = self.peer.as_ref().map(|(peer, _)| *peer);
-        take(&mut *inbox, self.node, only, self.merges(), into, from)
+        take(&mut *inbox, self.node, only, self.has_gro(), into, from)
     }
 
     /// Sleeps until something comes; false if the time is over, or nobody is to sleep any more.
@@ -383,10 +387,10 @@ impl AsFd for Ethernet {
 
 impl Drop for Ethernet {
     fn drop(&mut self) {
-        if let (Device::Xdp(xsk), Some(queue)) = (&self.device, self.station.queue()) {
+        if let (Device::Xdp(xsk), Some(queue)) = (&self.device, self.link_port.queue()) {
             queue.close(self.node.endpoint[1], xsk);
         }
-        self.station.give_back(self.node.endpoint);
+        self.link_port.give_back(self.node.endpoint);
     }
 }
 
@@ -427,15 +431,15 @@ impl Pen<'_> {
 /// Takes a packet for `to`, from anybody or from `only`, and with `merges` those that follow it in a
 /// train.
 #[inline]
-fn take<I: Inbox>(
+fn take<I: FrameSource>(
     inbox: &mut I,
-    to: Node,
-    only: Option<Node>,
+    to: LinkAddress,
+    only: Option<LinkAddress>,
     merges: bool,
     into: &[Space<'_>],
     from: Option<&mut Address>,
 ) -> Option<Arrival> {
-    let is_ours = |frame: Space<'_>, only: Option<Node>| {
+    let is_ours = |frame: Space<'_>, only: Option<LinkAddress>| {
         let (for_whom, sender) = parse(frame)?;
         (for_whom == to && only.is_none_or(|only| only == sender)).then_some(sender)
     };
@@ -444,7 +448,7 @@ fn take<I: Inbox>(
     let (sender, bytes, put) = loop {
         let frame = inbox.peek()?;
         let Some(sender) = is_ours(frame, only) else {
-            inbox.pass();
+            inbox.consume();
             strange += 1;
             if strange == STRANGE_MAX {
                 inbox.rest();
@@ -456,10 +460,10 @@ fn take<I: Inbox>(
         let packet = frame.range(LINK_BYTES, bytes);
         break (sender, bytes, pen.put(packet.window()));
     };
-    inbox.pass();
+    inbox.consume();
     let mut arrival = Arrival { bytes: put, segment: put, cut: put < bytes };
     if merges && !arrival.cut {
-        for _ in 1..TRAIN_MAX {
+        for _ in 1..GSO_DATAGRAMS_MAX {
             let Some(frame) = inbox.peek() else { break };
             let more = frame.window().len().saturating_sub(LINK_BYTES);
             let fits = more <= bytes && more <= pen.room() && arrival.bytes + more <= BYTES_MAX;
@@ -468,7 +472,7 @@ fn take<I: Inbox>(
             }
             let packet = frame.range(LINK_BYTES, more);
             arrival.bytes += pen.put(packet.window());
-            inbox.pass();
+            inbox.consume();
             if more < bytes {
                 break;
             }

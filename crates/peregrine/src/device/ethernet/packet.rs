@@ -5,8 +5,8 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
-use super::{Inbox, Pen, Use};
-use crate::device::train::cut;
+use super::{FrameSource, Pen, SocketUse};
+use crate::device::gso::cut;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{FRAMES_SENT_MAX, Filter, NetworkInterface, PacketRing, PacketSocket};
 use crate::value::{Space, Window};
@@ -17,7 +17,7 @@ pub(super) const ROOM: usize = SLOT as usize - 128;
 
 /// A socket at an interface.
 #[derive(Debug)]
-pub(super) struct Tap {
+pub(super) struct AfPacketSocket {
     pub(super) inbox: Mutex<PacketRing>,
     /// Frames that are sent together are put together here.
     outbox: Mutex<Box<[u8]>>,
@@ -26,11 +26,11 @@ pub(super) struct Tap {
     dropped: AtomicU32,
 }
 
-impl Tap {
+impl AfPacketSocket {
     pub(super) fn new(
         interface: &NetworkInterface,
         endpoint: [u8; 2],
-        what: Use,
+        what: SocketUse,
     ) -> io::Result<Self> {
         let filter = Filter { ether_type: ETHER_TYPE, endpoint };
         let frames = what.slots();
@@ -62,7 +62,7 @@ impl Tap {
     }
 
     #[inline]
-    pub(super) fn has_come(&self) -> bool {
+    pub(super) fn has_arrived(&self) -> bool {
         self.inbox.try_lock().is_some_and(|inbox| inbox.has_frame())
     }
 
@@ -76,7 +76,7 @@ impl Tap {
     }
 
     /// Sends frames whose packets are `segment` bytes each, but for the last.
-    pub(super) fn send_train(
+    pub(super) fn send_batch(
         &self,
         header: &[u8; LINK_BYTES],
         parts: &[Window<'_>],
@@ -114,19 +114,19 @@ fn put(frame: Space<'_>, header: &[u8; LINK_BYTES], parts: &[Window<'_>]) -> io:
     Ok(bytes)
 }
 
-impl Inbox for PacketRing {
+impl FrameSource for PacketRing {
     #[inline]
     fn peek(&mut self) -> Option<Space<'_>> {
         Self::peek(self)
     }
 
     #[inline]
-    fn pass(&mut self) {
+    fn consume(&mut self) {
         self.release();
     }
 }
 
-impl AsFd for Tap {
+impl AsFd for AfPacketSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

@@ -187,12 +187,12 @@ impl Pool {
 
 /// Frames that were received, until they are given back together.
 #[derive(Debug, Default)]
-pub(super) struct Stash {
+pub(super) struct ReturnBatch {
     frames: [u64; BATCH],
     count: usize,
 }
 
-impl Stash {
+impl ReturnBatch {
     /// A frame whose bytes nobody needs any more; whether it is time to give back what there is.
     #[inline]
     pub(super) fn add(&mut self, at: u64) -> bool {
@@ -215,15 +215,15 @@ impl Stash {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Use;
-    use crate::device::train::tests::Namespaces;
+    use crate::device::SocketUse;
+    use crate::device::gso::tests::Namespaces;
     use crate::sys::interface_of;
 
     #[test]
     fn frames_of_a_process_have_eight_mebibytes() {
         assert_eq!(MEMORY, 8 << 20);
         assert_eq!(u64::from(LAYOUT.frame) * u64::from(LAYOUT.count), MEMORY);
-        assert_eq!(Use::Service.frames().0, 2048, "frames that may wait for a server");
+        assert_eq!(SocketUse::Service.frames().0, 2048, "frames that may wait for a server");
     }
 
     /// No driver here does without copies, so the pool is told that this one did.

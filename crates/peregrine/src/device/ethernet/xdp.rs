@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::frame::{ETHER_TYPE, LINK_BYTES};
 use super::link_port::QUEUE;
-use super::pool::{Pool, Stash};
-use super::{Inbox, Pen, Use};
-use crate::device::train::cut;
+use super::pool::{Pool, ReturnBatch};
+use super::{FrameSource, Pen, SocketUse};
+use crate::device::gso::cut;
 use crate::sync::{Mutex, Rank};
 use crate::sys::{
     Consumer, Described, NetworkInterface, Ours, Producer, Queue, SocketRings, XdpProgram,
@@ -37,17 +37,17 @@ pub(super) struct XdpQueue {
 
 /// A socket, with what it shares with the kernel.
 pub(super) struct Xsk {
-    pub(super) inbox: Mutex<Arrived>,
+    pub(super) inbox: Mutex<XdpInbox>,
     outbox: Mutex<Outbox>,
     socket: Arc<XdpSocket>,
     pool: Arc<Pool>,
-    what: Use,
+    what: SocketUse,
 }
 
 /// What has arrived.
-pub(super) struct Arrived {
+pub(super) struct XdpInbox {
     ring: Consumer<Described>,
-    stash: Stash,
+    stash: ReturnBatch,
     /// Looks in a row that found nothing.
     empty: u32,
     socket: Arc<XdpSocket>,
@@ -92,7 +92,7 @@ impl XdpQueue {
     ///
     /// # Errors
     /// If there are no frames or descriptors left.
-    pub(super) fn open(&self, slot: u8, what: Use) -> io::Result<Arc<Xsk>> {
+    pub(super) fn open(&self, slot: u8, what: SocketUse) -> io::Result<Arc<Xsk>> {
         let spare = {
             let mut spare = self.spare.lock();
             let found = spare.iter().position(|xsk| xsk.what == what);
@@ -117,22 +117,22 @@ impl XdpQueue {
 }
 
 impl Xsk {
-    fn new(pool: &Arc<Pool>, what: Use) -> io::Result<Self> {
+    fn new(pool: &Arc<Pool>, what: SocketUse) -> io::Result<Self> {
         let (receive, transmit) = what.frames();
         let (socket, rings) = XdpSocket::new(pool.umem(), receive, transmit)?;
         // Last, for what fails has not taken any.
         let frames = pool.take(receive, transmit)?;
-        if what != Use::Service {
+        if what != SocketUse::Service {
             // The server's threads always look.
             pool.offer_more(receive);
         }
         let SocketRings { receive, transmit } = rings;
         let socket = Arc::new(socket);
-        let stash = Stash::default();
+        let stash = ReturnBatch::default();
         Ok(Self {
             inbox: Mutex::ranked(
                 Rank::Ring,
-                Arrived {
+                XdpInbox {
                     ring: receive,
                     stash,
                     empty: 0,
@@ -151,10 +151,10 @@ impl Xsk {
     fn clear(&self) {
         let mut inbox = self.inbox.lock();
         while inbox.peek().is_some() {
-            inbox.pass();
+            inbox.consume();
         }
         inbox.ring.release();
-        let Arrived { stash, pool, .. } = &mut *inbox;
+        let XdpInbox { stash, pool, .. } = &mut *inbox;
         stash.flush(pool);
     }
 
@@ -173,7 +173,7 @@ impl Xsk {
     }
 
     #[inline]
-    pub(super) fn has_come(&self) -> bool {
+    pub(super) fn has_arrived(&self) -> bool {
         // Who has the lock looks.
         self.inbox.try_lock().is_some_and(|mut inbox| inbox.ring.peek().is_some())
     }
@@ -193,7 +193,7 @@ impl Xsk {
     }
 
     /// Sends frames whose packets are `segment` bytes each, but for the last.
-    pub(super) fn send_train(
+    pub(super) fn send_batch(
         &self,
         header: &[u8; LINK_BYTES],
         parts: &[Window<'_>],
@@ -299,7 +299,7 @@ impl Outbox {
     }
 }
 
-impl Arrived {
+impl XdpInbox {
     /// A driver that had no frames to receive into goes on when it is told. Those that copy never wait.
     #[inline]
     fn wake_if(&self, wanted: bool) {
@@ -309,7 +309,7 @@ impl Arrived {
     }
 }
 
-impl Inbox for Arrived {
+impl FrameSource for XdpInbox {
     #[inline]
     fn peek(&mut self) -> Option<Space<'_>> {
         let Some(Described { at, bytes, .. }) = self.ring.peek() else {
@@ -325,7 +325,7 @@ impl Inbox for Arrived {
     }
 
     #[inline]
-    fn pass(&mut self) {
+    fn consume(&mut self) {
         if let Some(frame) = self.ring.take()
             && self.stash.add(frame.at)
         {

@@ -5,23 +5,34 @@
 //! call is under way, the keeper does: it acknowledges results, and asks whether calls that were given up
 //! have been let go. Both stand in [`association`](super::association).
 
+pub(super) mod activity;
+pub(super) mod association;
+pub(super) mod fallback;
+pub(super) mod handles;
+mod leader;
+mod shared_socket;
+
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::association::{Association, Loss};
-use super::bind::{Granted, lost, say_goodbye};
-use super::lane::{Came, Lane, Receiving, Trouble, Waiting, Way, send};
-use super::message::{Message, PARTS_MAX, Parts};
-use super::moment;
-use super::sharing::{ReceiveTurn, Shared};
+use self::activity::{
+    Activity, CallSocket, ReceiveWait, ResultPlacement, SendFailure, Waited, send,
+};
+use self::association::{Association, LostReason};
+use self::handles::{Granted, lost, say_goodbye};
+use self::shared_socket::{ReceiveTurn, SharedSocket};
+use super::peer::moment;
+use super::wire::message::{Message, PARTS_MAX, Parts};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{Extensions, no_time_left};
 use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket};
 use crate::error::{CallError, Executed, Kind, Phase};
-use crate::protocol::exchange::bind::{Lease, Wish};
-use crate::protocol::exchange::caller::{self, Caller, Outcome, Terms, Unbegun, Why};
+use crate::protocol::exchange::bind::{BindRequest, GrantedHandle};
+use crate::protocol::exchange::client_end::{
+    self, BeginError, ClientEnd, ClientTerms, FailureReason, Outcome,
+};
 use crate::protocol::exchange::header::HEADER_BYTES;
 use crate::protocol::exchange::message::{PIECE_MIN, Shape};
 use crate::protocol::exchange::time::Moment;
@@ -31,7 +42,7 @@ use crate::value::Window;
 
 /// A server that is known to be there answers within this, or within four round trips if that is longer.
 /// Beyond it there may be another way to it.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// A result of so many bytes is acknowledged at once, for the server's sake that keeps it: one packet
 /// more, among many.
@@ -40,7 +51,7 @@ const ACKNOWLEDGED_AT_ONCE: u32 = 1 << 20;
 /// What a binding says when one of its callers asks for a handle.
 pub(crate) trait Renew: Send + Sync {
     /// What it wishes.
-    fn wish(&self) -> Wish;
+    fn wish(&self) -> BindRequest;
 
     /// Until when that may take, for a call with this deadline.
     fn until(&self, deadline: Option<Instant>) -> Instant;
@@ -53,7 +64,7 @@ pub(crate) trait Renew: Send + Sync {
 }
 
 /// Over what a binding's first handle was bound.
-pub(crate) enum First {
+pub(crate) enum BoundOver {
     /// The way of this frame, which the caller has.
     Frame(u32),
     /// A socket that is the way of no frame yet.
@@ -63,15 +74,15 @@ pub(crate) enum First {
 /// A binding's way to its export.
 pub(crate) struct DatagramPath<R: Renew> {
     association: Arc<Association>,
-    lanes: Box<[OnceLock<Arc<Mutex<Lane>>>]>,
+    activities: Box<[OnceLock<Arc<Mutex<Activity>>>]>,
     /// Handles that were bound over the shared socket and that no caller has yet.
-    spare: Mutex<Vec<Lease>>,
+    spare: Mutex<Vec<GrantedHandle>>,
     /// When the server granted the first of its handles.
     bound: Moment,
-    terms: Terms,
+    terms: ClientTerms,
     checked: bool,
     round_trip: u64,
-    /// See [`Caller::ask_after`], in nanoseconds.
+    /// See [`ClientEnd::ask_after`], in nanoseconds.
     ask_after: u64,
     wait: Wait,
     /// Whether the last call found a server.
@@ -89,7 +100,7 @@ impl<R: Renew> DatagramPath<R> {
     /// much silence, at least.
     pub(crate) fn new(
         association: Arc<Association>,
-        first: First,
+        first: BoundOver,
         granted: Granted,
         wait: Wait,
         ask_after: Duration,
@@ -97,13 +108,13 @@ impl<R: Renew> DatagramPath<R> {
     ) -> Self {
         let count = association.frames.layout().count;
         let path = Self {
-            lanes: (0..count).map(|_| OnceLock::new()).collect(),
+            activities: (0..count).map(|_| OnceLock::new()).collect(),
             association,
             spare: Mutex::ranked(Rank::Handles, Vec::new()),
             bound: moment(),
-            terms: granted.1,
-            checked: granted.0.payload_check,
-            round_trip: granted.2,
+            terms: granted.terms,
+            checked: granted.grant.payload_check,
+            round_trip: granted.round_trip_ns,
             ask_after: ask_after.as_nanos().try_into().unwrap_or(u64::MAX),
             wait,
             lost: AtomicBool::new(false),
@@ -112,13 +123,19 @@ impl<R: Renew> DatagramPath<R> {
             renew,
         };
         match first {
-            First::Frame(frame) => {
+            BoundOver::Frame(frame) => {
                 let handle = path.first_of(&granted);
-                if let (Some(way), Some(handle)) = (path.association.way(frame), handle) {
-                    path.begin_lane(frame, (handle, granted.1, granted.2), way);
+                if let (Some(call_socket), Some(handle)) =
+                    (path.association.socket_of(frame), handle)
+                {
+                    path.begin_activity(
+                        frame,
+                        (handle, granted.terms, granted.round_trip_ns),
+                        call_socket,
+                    );
                 }
             }
-            First::Socket(socket) => *path.first.lock() = Some((socket, granted)),
+            BoundOver::Socket(socket) => *path.first.lock() = Some((socket, granted)),
         }
         path
     }
@@ -135,9 +152,9 @@ impl<R: Renew> DatagramPath<R> {
     /// A call that began then fails; if the server is `dead` to it, it has asked in vain for long
     /// since it heard anything.
     #[cold]
-    fn note_failure(&self, lane: &Lane, began: Moment, dead: bool) {
+    fn note_failure(&self, activity: &Activity, began: Moment, dead: bool) {
         let order = Ordering::Relaxed;
-        let since = match lane.heard {
+        let since = match activity.heard {
             None => began,
             Some(heard) if dead => heard,
             Some(_) => return self.silent_since.store(0, order),
@@ -148,15 +165,15 @@ impl<R: Renew> DatagramPath<R> {
     /// Binds over the way of a frame, which the caller has.
     #[cold]
     fn bind(&self, frame: u32, deadline: Option<Instant>) -> Result<Granted, CallError> {
-        let patience = PATIENCE.max(Duration::from_nanos(self.round_trip.saturating_mul(4)));
+        let patience = ANSWER_LIMIT.max(Duration::from_nanos(self.round_trip.saturating_mul(4)));
         let until = self.renew.until(deadline).min(Instant::now() + patience);
         let bound = self.association.bind(frame, self.renew.wish(), until);
         bound.map_err(|error| lost(error, deadline))
     }
 
     /// The first handle that was granted; the others are kept for callers on the same socket.
-    fn first_of(&self, granted: &Granted) -> Option<Lease> {
-        let (first, rest) = granted.0.leases().split_first()?;
+    fn first_of(&self, granted: &Granted) -> Option<GrantedHandle> {
+        let (first, rest) = granted.grant.handles().split_first()?;
         *self.spare.lock() = rest.to_vec();
         Some(*first)
     }
@@ -167,53 +184,65 @@ impl<R: Renew> DatagramPath<R> {
         &self,
         frame: u32,
         deadline: Option<Instant>,
-    ) -> Result<(Lease, Terms, u64), CallError> {
+    ) -> Result<(GrantedHandle, ClientTerms, u64), CallError> {
         let granted = self.bind(frame, deadline)?;
-        let handle = if let Some(Way::Own(_)) = self.association.way(frame) {
-            granted.0.leases().first().copied()
+        let handle = if let Some(CallSocket::Own(_)) = self.association.socket_of(frame) {
+            granted.grant.handles().first().copied()
         } else {
             self.first_of(&granted)
         };
         let handle = handle.ok_or_else(|| {
             CallError::not_executed(Kind::Exhausted, Phase::Bind, "the server granted no handle")
         })?;
-        Ok((handle, granted.1, granted.2))
+        Ok((handle, granted.terms, granted.round_trip_ns))
     }
 
     /// A caller of a new handle, for a frame that goes that way.
-    fn caller(&self, (lease, terms, round_trip): (Lease, Terms, u64), way: &Way) -> Caller {
+    fn caller(
+        &self,
+        (granted, terms, round_trip): (GrantedHandle, ClientTerms, u64),
+        call_socket: &CallSocket,
+    ) -> ClientEnd {
         let seed = sys::random().map_or(1, u64::from_le_bytes);
-        let terms = if let Way::Shared(_) = way { Shared::terms(terms) } else { terms };
-        let terms = Terms { piece: self.association.piece_for(terms.piece), ..terms };
-        let mut caller = Caller::new(lease, terms, round_trip, seed);
-        caller.ask_after(self.ask_after);
-        caller.heard_at(self.bound);
-        caller
+        let terms = if let CallSocket::Shared(_) = call_socket {
+            SharedSocket::terms(terms)
+        } else {
+            terms
+        };
+        let terms = ClientTerms { piece: self.association.piece_for(terms.piece), ..terms };
+        let mut client_end = ClientEnd::new(granted, terms, round_trip, seed);
+        client_end.ask_after(self.ask_after);
+        client_end.set_last_heard(self.bound);
+        client_end
     }
 
     /// The caller of a frame.
-    fn lane(&self, index: u32, deadline: Option<Instant>) -> Result<&Arc<Mutex<Lane>>, CallError> {
-        let lane = &self.lanes[index as usize];
-        if let Some(lane) = lane.get() {
-            return Ok(lane);
-        }
-        self.new_lane(index, deadline)
-    }
-
-    #[cold]
-    fn new_lane(
+    fn activity(
         &self,
         index: u32,
         deadline: Option<Instant>,
-    ) -> Result<&Arc<Mutex<Lane>>, CallError> {
-        let known = match self.association.way(index) {
-            Some(Way::Shared(_)) => {
+    ) -> Result<&Arc<Mutex<Activity>>, CallError> {
+        let activity = &self.activities[index as usize];
+        if let Some(activity) = activity.get() {
+            return Ok(activity);
+        }
+        self.new_activity(index, deadline)
+    }
+
+    #[cold]
+    fn new_activity(
+        &self,
+        index: u32,
+        deadline: Option<Instant>,
+    ) -> Result<&Arc<Mutex<Activity>>, CallError> {
+        let known = match self.association.socket_of(index) {
+            Some(CallSocket::Shared(_)) => {
                 self.spare.lock().pop().map(|spare| (spare, self.terms, self.round_trip))
             }
-            Some(Way::Own(_)) => None,
+            Some(CallSocket::Own(_)) => None,
             None => self.first.lock().take().and_then(|(socket, granted)| {
                 self.association.start_with(index, socket);
-                Some((*granted.0.leases().first()?, granted.1, granted.2))
+                Some((*granted.grant.handles().first()?, granted.terms, granted.round_trip_ns))
             }),
         };
         let is_new = known.is_none();
@@ -221,65 +250,70 @@ impl<R: Renew> DatagramPath<R> {
             Some(handle) => handle,
             None => self.handle(index, deadline)?,
         };
-        let way = self.way(index)?;
-        let lane = self.begin_lane(index, handle, way);
+        let call_socket = self.socket_of(index)?;
+        let activity = self.begin_activity(index, handle, call_socket);
         if is_new {
-            lane.lock().caller.heard_at(moment());
+            activity.lock().client_end.set_last_heard(moment());
         }
-        Ok(lane)
+        Ok(activity)
     }
 
     /// The lane of a frame, which nobody else has.
-    fn begin_lane(
+    fn begin_activity(
         &self,
         index: u32,
-        (lease, terms, round_trip): (Lease, Terms, u64),
-        way: &Way,
-    ) -> &Arc<Mutex<Lane>> {
-        let caller = self.caller((lease, terms, round_trip), way);
-        self.lanes[index as usize].get_or_init(|| {
-            let lane = Arc::new(Mutex::ranked(
-                Rank::Lane,
-                Lane::new(caller, self.association.flow(), index, self.checked),
+        (granted, terms, round_trip): (GrantedHandle, ClientTerms, u64),
+        call_socket: &CallSocket,
+    ) -> &Arc<Mutex<Activity>> {
+        let caller = self.caller((granted, terms, round_trip), call_socket);
+        self.activities[index as usize].get_or_init(|| {
+            let activity = Arc::new(Mutex::ranked(
+                Rank::Activity,
+                Activity::new(caller, self.association.flow(), index, self.checked),
             ));
-            if let Way::Shared(shared) = way {
-                shared.add(lease.handle, &lane);
+            if let CallSocket::Shared(shared) = call_socket {
+                shared.add(granted.handle, &activity);
             }
-            self.association.add(&lane);
-            lane
+            self.association.add(&activity);
+            activity
         })
     }
 
     /// The way of a frame that has a lane.
-    fn way(&self, index: u32) -> Result<&Way, CallError> {
-        self.association.way(index).ok_or_else(|| Loss::Silent.failure())
+    fn socket_of(&self, index: u32) -> Result<&CallSocket, CallError> {
+        self.association.socket_of(index).ok_or_else(|| LostReason::Silent.failure())
     }
 
     /// Something kept packets of a call from leaving this machine, or makes them too large for what lies
     /// on their way. The error with which the call fails, if it does.
     #[cold]
-    fn settle(&self, lane: &mut Lane, way: &Way, trouble: Trouble) -> Option<CallError> {
-        match trouble {
-            Trouble::TooLarge => {
-                let piece = way.socket().payload(HEADER_BYTES).unwrap_or(0) as u32;
+    fn settle(
+        &self,
+        activity: &mut Activity,
+        call_socket: &CallSocket,
+        send_failure: SendFailure,
+    ) -> Option<CallError> {
+        match send_failure {
+            SendFailure::TooLarge => {
+                let piece = call_socket.socket().payload(HEADER_BYTES).unwrap_or(0) as u32;
                 if piece < PIECE_MIN {
                     // There is nothing smaller to send.
-                    let _ = way.socket().let_cut();
+                    let _ = call_socket.socket().allow_fragmentation();
                 }
-                lane.piece_max = lane.piece_max.min(piece.max(PIECE_MIN));
-                lane.caller.narrow(lane.piece_max, moment());
+                activity.piece_max = activity.piece_max.min(piece.max(PIECE_MIN));
+                activity.client_end.reduce_piece(activity.piece_max, moment());
                 None
             }
-            Trouble::Stranded => {
-                if !self.association.has_moved(way.socket()) {
+            SendFailure::NoRoute => {
+                if !self.association.has_moved(call_socket.socket()) {
                     // It may come back: what did not leave is sent again.
                     return None;
                 }
-                self.association.lose(Loss::Moved);
-                lane.caller.cut_off();
-                let _ = lane.caller.outcome();
-                let failure = Loss::Moved.failure();
-                Some(if lane.sent { failure.may_have_executed() } else { failure })
+                self.association.lose(LostReason::AddressLost);
+                activity.client_end.fail_unreachable();
+                let _ = activity.client_end.outcome();
+                let failure = LostReason::AddressLost.failure();
+                Some(if activity.sent { failure.may_have_executed() } else { failure })
             }
         }
     }
@@ -287,107 +321,109 @@ impl<R: Renew> DatagramPath<R> {
     /// One call, with the caller's lane.
     fn exchange<'m>(
         &self,
-        (mutex, mut lane): (&'m Mutex<Lane>, MutexGuard<'m, Lane>),
+        (mutex, mut activity): (&'m Mutex<Activity>, MutexGuard<'m, Activity>),
         message: &Message<'_>,
         shape: Shape,
         call: &Call<'_, '_, '_>,
         deadline: Option<Instant>,
-    ) -> (MutexGuard<'m, Lane>, Result<Shape, CallError>) {
+    ) -> (MutexGuard<'m, Activity>, Result<Shape, CallError>) {
         let association = &*self.association;
-        let way = match self.way(lane.index) {
-            Ok(way) => way,
-            Err(error) => return (lane, Err(error)),
+        let call_socket = match self.socket_of(activity.index) {
+            Ok(call_socket) => call_socket,
+            Err(error) => return (activity, Err(error)),
         };
-        if lane.caller.piece() > lane.piece_max {
-            let narrow = lane.piece_max;
-            lane.caller.narrow(narrow, moment());
+        if activity.client_end.piece() > activity.piece_max {
+            let narrow = activity.piece_max;
+            activity.client_end.reduce_piece(narrow, moment());
         }
-        if let Err(unbegun) = lane.caller.begin(shape) {
-            return (lane, Err(not_begun(unbegun)));
+        if let Err(unbegun) = activity.client_end.begin(shape) {
+            return (activity, Err(not_begun(unbegun)));
         }
-        if let Way::Shared(shared) = way {
-            shared.begin(&mut lane);
+        if let CallSocket::Shared(shared) = call_socket {
+            shared.begin(&mut activity);
         }
         // A result of several packets goes where there is room for whole trains.
         let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
-        let mut receiving = Receiving {
-            half: association.reply_half(lane.index),
-            apart: outs + HEADER_BYTES > lane.caller.piece() as usize,
+        let mut receiving = ResultPlacement {
+            half: association.reply_half(activity.index),
+            staged: outs + HEADER_BYTES > activity.client_end.piece() as usize,
         };
-        let call_half = association.half(lane.index, association.frames.layout().call_at);
-        let mut waiting = Waiting::new(self.wait, deadline);
+        let call_half = association.half(activity.index, association.frames.layout().call_at);
+        let mut waiting = ReceiveWait::new(self.wait, deadline);
         let mut turn: ReceiveTurn<'_> = None;
         let mut now = moment();
         let began = now;
-        lane.heard = None;
-        (lane.sent, lane.trouble) = (false, None);
+        activity.heard = None;
+        (activity.sent, activity.send_failure) = (false, None);
         let result = loop {
-            send(&mut lane, way, message, call_half, shape.total, now);
-            if let Some(trouble) = lane.trouble.take()
-                && let Some(error) = self.settle(&mut lane, way, trouble)
+            send(&mut activity, call_socket, message, call_half, shape.total, now);
+            if let Some(send_failure) = activity.send_failure.take()
+                && let Some(error) = self.settle(&mut activity, call_socket, send_failure)
             {
                 break Err(error);
             }
-            match lane.caller.outcome() {
+            match activity.client_end.outcome() {
                 Some(Outcome::Returned(shape)) => {
-                    lane.ended = now;
-                    if lane.caller.piece() < self.terms.piece {
-                        self.association.learn(lane.caller.piece());
+                    activity.ended = now;
+                    if activity.client_end.piece() < self.terms.piece {
+                        self.association.learn(activity.client_end.piece());
                     }
                     break Ok(shape);
                 }
                 Some(Outcome::Failed { executed, why }) => {
-                    self.note_failure(&lane, began, matches!(why, Why::Dead));
-                    if matches!(why, Why::Dead | Why::Unreachable) {
-                        self.association.lose(Loss::Silent);
-                    } else if why == Why::Elsewhere {
-                        self.association.lose(Loss::Moved);
+                    self.note_failure(&activity, began, matches!(why, FailureReason::Dead));
+                    if matches!(why, FailureReason::Dead | FailureReason::Unreachable) {
+                        self.association.lose(LostReason::Silent);
+                    } else if why == FailureReason::AddressChanged {
+                        self.association.lose(LostReason::AddressLost);
                     }
                     break Err(failed(executed, why));
                 }
                 None => {}
             }
-            let came = match way {
-                Way::Own(socket) => receiving.receive(&mut lane, socket, &mut waiting),
-                Way::Shared(shared) => {
+            let came = match call_socket {
+                CallSocket::Own(socket) => receiving.receive(&mut activity, socket, &mut waiting),
+                CallSocket::Shared(shared) => {
                     let came;
-                    let open = (mutex, lane);
-                    (lane, came) = shared.receive(association, open, &mut turn, &mut waiting);
+                    let open = (mutex, activity);
+                    (activity, came) = shared.receive(association, open, &mut turn, &mut waiting);
                     came
                 }
             };
-            now = if let Came::Packets(now) = came { now } else { moment() };
-            if let Came::Unreachable = came {
-                lane.caller.unreachable();
+            now = if let Waited::Packets(now) = came { now } else { moment() };
+            if let Waited::Unreachable = came {
+                activity.client_end.note_unreachable();
             }
             // Also after a packet: they may come faster than they are looked at.
-            if lane.caller.is_under_way()
+            if activity.client_end.is_in_progress()
                 && deadline.is_some_and(|deadline| Instant::now() >= deadline)
             {
-                self.note_failure(&lane, began, false);
-                lane.caller.quit(now);
-                let executed = match lane.caller.outcome() {
-                    Some(Outcome::Failed { executed: caller::Executed::No, .. }) => Executed::No,
+                self.note_failure(&activity, began, false);
+                activity.client_end.cancel(now);
+                let executed = match activity.client_end.outcome() {
+                    Some(Outcome::Failed { executed: client_end::Executed::No, .. }) => {
+                        Executed::No
+                    }
                     _ => Executed::Maybe,
                 };
-                send(&mut lane, way, message, call_half, shape.total, now);
+                send(&mut activity, call_socket, message, call_half, shape.total, now);
                 let text = "the server has not answered";
                 break Err(CallError::new(Kind::TimedOut, executed, text));
             }
-            if lane.caller.next_timer().is_some_and(|due| due <= now) {
-                lane.caller.timer(now);
+            if activity.client_end.next_timer().is_some_and(|due| due <= now) {
+                activity.client_end.handle_timer(now);
             }
         };
-        (lane, result)
+        (activity, result)
     }
 }
 
 #[cold]
-fn not_begun(unbegun: Unbegun) -> CallError {
+fn not_begun(unbegun: BeginError) -> CallError {
     match unbegun {
-        Unbegun::TooLarge => CallError::too_large(),
+        BeginError::TooLarge => CallError::too_large(),
         // A new handle is bound then; only its failure is told.
-        Unbegun::Busy | Unbegun::Gone => {
+        BeginError::Busy | BeginError::Closed => {
             let text = "the caller's handle is of no use any more";
             CallError::not_executed(Kind::ServerGone, Phase::Call, text)
         }
@@ -395,21 +431,25 @@ fn not_begun(unbegun: Unbegun) -> CallError {
 }
 
 #[cold]
-fn failed(executed: caller::Executed, why: Why) -> CallError {
+fn failed(executed: client_end::Executed, why: FailureReason) -> CallError {
     let executed = match executed {
-        caller::Executed::No => Executed::No,
-        caller::Executed::Maybe => Executed::Maybe,
+        client_end::Executed::No => Executed::No,
+        client_end::Executed::Maybe => Executed::Maybe,
     };
     let (kind, text) = match why {
-        Why::Dead => (Kind::ServerGone, "the server does not answer any more"),
-        Why::Unreachable => (Kind::ServerGone, "nobody listens any more where the server was"),
-        Why::Refused => (Kind::ServerGone, "the server does not know this caller any more"),
-        Why::Elsewhere => {
+        FailureReason::Dead => (Kind::ServerGone, "the server does not answer any more"),
+        FailureReason::Unreachable => {
+            (Kind::ServerGone, "nobody listens any more where the server was")
+        }
+        FailureReason::Refused => {
+            (Kind::ServerGone, "the server does not know this caller any more")
+        }
+        FailureReason::AddressChanged => {
             let text = "this machine has lost the address from which the caller bound";
             (Kind::ServerGone, text)
         }
-        Why::Quit => (Kind::TimedOut, "the call was given up"),
-        Why::Protocol => (Kind::BadResult, "the result is larger than agreed"),
+        FailureReason::Cancelled => (Kind::TimedOut, "the call was given up"),
+        FailureReason::Protocol => (Kind::BadResult, "the result is larger than agreed"),
     };
     CallError::new(kind, executed, text)
 }
@@ -429,8 +469,8 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         }
         let deadline = call.limit.deadline();
         let index = call.frame.index();
-        let lane = self.lane(index, deadline)?;
-        let mut lane_guard = lane.lock();
+        let activity = self.activity(index, deadline)?;
+        let mut activity_guard = activity.lock();
         let (inside, carried) = (inside(), &mut None);
         let extension = if inside.is_some() || deadline.is_some() {
             // What travels is a multiple of 16.
@@ -440,7 +480,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         };
         let _waiting = inside.map(|_| WaitingInside::begin());
         let blocks = call.ins.len() + call.lent.len();
-        let piece = lane_guard.caller.piece() as usize;
+        let piece = activity_guard.client_end.piece() as usize;
         // Blocks are sent from where they lie, unless they are few bytes, or many, or to be converted:
         // then by way of the frame.
         let whole = !call.is_unconverted() || layout.total <= piece || blocks + 2 > PARTS_MAX;
@@ -472,10 +512,11 @@ impl<R: Renew> CallPath for DatagramPath<R> {
             extension: extension.len() as u16,
         };
         let mut result;
-        (lane_guard, result) = self.exchange((lane, lane_guard), &message, shape, call, deadline);
-        let caller = &lane_guard.caller;
+        (activity_guard, result) =
+            self.exchange((activity, activity_guard), &message, shape, call, deadline);
+        let client_end = &activity_guard.client_end;
         if let Err(error) = &result
-            && (caller.is_gone() || caller.is_captured())
+            && (client_end.is_closed() || client_end.is_captured())
         {
             // The handle is of no use; if nothing ran, an idle caller was forgotten, or is captured.
             self.lost.store(true, Ordering::Relaxed);
@@ -484,34 +525,34 @@ impl<R: Renew> CallPath for DatagramPath<R> {
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     return Err(no_time_left());
                 }
-                let gone = caller.handle_of();
+                let gone = client_end.bound_handle();
                 // Who has the receive turn is not to wait for it.
-                drop(lane_guard);
+                drop(activity_guard);
                 let granted = self.handle(index, deadline)?;
                 if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                     return Err(no_time_left());
                 }
-                lane_guard = lane.lock();
-                let way = self.way(index)?;
-                lane_guard.caller = self.caller(granted, way);
-                lane_guard.caller.heard_at(moment());
-                if let Way::Shared(shared) = way {
+                activity_guard = activity.lock();
+                let call_socket = self.socket_of(index)?;
+                activity_guard.client_end = self.caller(granted, call_socket);
+                activity_guard.client_end.set_last_heard(moment());
+                if let CallSocket::Shared(shared) = call_socket {
                     shared.remove(&gone);
-                    shared.add(granted.0.handle, lane);
+                    shared.add(granted.0.handle, activity);
                 }
-                (lane_guard, result) =
-                    self.exchange((lane, lane_guard), &message, shape, call, deadline);
+                (activity_guard, result) =
+                    self.exchange((activity, activity_guard), &message, shape, call, deadline);
             }
         }
         if result.as_ref().is_ok_and(|result| result.total >= ACKNOWLEDGED_AT_ONCE) {
-            lane_guard.caller.acknowledge();
-            let now = lane_guard.ended;
-            self.association.say(&mut lane_guard, now);
+            activity_guard.client_end.acknowledge();
+            let now = activity_guard.ended;
+            self.association.say(&mut activity_guard, now);
         }
-        if lane_guard.caller.is_captured() {
-            self.association.capture(index, lane);
+        if activity_guard.client_end.is_captured() {
+            self.association.capture(index, activity);
         }
-        drop(lane_guard);
+        drop(activity_guard);
         if self.association.owes() {
             self.renew.remind();
         }
@@ -561,19 +602,19 @@ impl<R: Renew> Drop for DatagramPath<R> {
             return;
         }
         let now = moment();
-        for lane in self.lanes.iter().filter_map(OnceLock::get) {
-            let mut lane = lane.lock();
-            lane.caller.bye();
-            self.association.say(&mut lane, now);
-            if let Some(Way::Shared(shared)) = self.association.way(lane.index) {
-                shared.remove(&lane.caller.handle_of());
+        for activity in self.activities.iter().filter_map(OnceLock::get) {
+            let mut activity = activity.lock();
+            activity.client_end.close();
+            self.association.say(&mut activity, now);
+            if let Some(CallSocket::Shared(shared)) = self.association.socket_of(activity.index) {
+                shared.remove(&activity.client_end.bound_handle());
             }
         }
         // Nor are those needed that no thread has used.
         self.association.say_goodbye(&self.spare.lock(), self.terms);
         let first = self.first.lock().take();
         if let Some((socket, granted)) = first {
-            say_goodbye(&socket, granted.0.leases(), granted.1);
+            say_goodbye(&socket, granted.grant.handles(), granted.terms);
         }
     }
 }

@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use super::association::{Association, OWED};
-use super::bind::{self as handles, Granted, where_on_link};
-use super::client::{DatagramPath, First, Renew};
-use super::linked::{Fallback, LinkedPath};
-use super::server::DESCRIBE;
+use super::client::association::{Association, OWED};
+use super::client::fallback::{Fallback, LinkedPath};
+use super::client::handles::{self as handles, Granted, where_on_link};
+use super::client::{BoundOver, DatagramPath, Renew};
+use super::wire::DESCRIBE;
 use crate::address::{Address, Place};
 use crate::call::{CallPath, OnExhausted, PathKind, Wait, block_cost, frames_that_fit};
 use crate::device::udp::Udp;
@@ -20,7 +20,7 @@ use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
 use crate::path::bind::{BoundPath, Connect, Inquiry, STAGGER, Target, Wanted, system, until};
 use crate::path::options::{BindOptions, EthernetDevice};
-use crate::protocol::exchange::bind::{Name, Wish};
+use crate::protocol::exchange::bind::{BindRequest, ExportName};
 use crate::registry::Registry;
 use crate::sync::Rank;
 use crate::sys::{self, ForkMark};
@@ -85,12 +85,12 @@ struct Joined {
 /// What a binding needs to get further handles.
 struct Again {
     joined: Arc<Joined>,
-    wish: Wish,
+    wish: BindRequest,
     limit: Duration,
 }
 
 impl Renew for Again {
-    fn wish(&self) -> Wish {
+    fn wish(&self) -> BindRequest {
         self.wish
     }
 
@@ -152,7 +152,7 @@ struct Attached {
 /// tried first, for a moment.
 fn attach(
     routes: &[Route],
-    wish: Wish,
+    wish: BindRequest,
     bytes: usize,
     options: &BindOptions,
     until: Instant,
@@ -169,7 +169,7 @@ fn attach(
         };
         match association.bind(taken.index(), wish, soon) {
             Ok(granted) => {
-                let first = First::Frame(taken.index());
+                let first = BoundOver::Frame(taken.index());
                 return Ok(attached(Arc::clone(&joined), first, granted, wish, options));
             }
             Err(error) if is_answer(error.kind()) => return Err(error),
@@ -191,7 +191,7 @@ fn attach(
     })?;
     let joined = watched(Arc::new(association))?;
     with_table(|table| table.push(Arc::downgrade(&joined)));
-    Ok(attached(joined, First::Socket(socket), granted, wish, options))
+    Ok(attached(joined, BoundOver::Socket(socket), granted, wish, options))
 }
 
 /// Whether a server has said so.
@@ -205,15 +205,15 @@ const fn is_answer(kind: Kind) -> bool {
 /// A binding whose first handle was bound so.
 fn attached(
     joined: Arc<Joined>,
-    first: First,
+    first: BoundOver,
     granted: Granted,
-    wish: Wish,
+    wish: BindRequest,
     options: &BindOptions,
 ) -> Attached {
     let association = Arc::clone(&joined.association);
     association.frames.at_least(options.astacks);
-    let order = if granted.0.big_endian { ByteOrder::Big } else { ByteOrder::Little };
-    let wish = Wish { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
+    let order = if granted.grant.big_endian { ByteOrder::Big } else { ByteOrder::Little };
+    let wish = BindRequest { handles: options.astacks.min(HANDLES_ASKED) as u16, ..wish };
     let again = Again { joined: Arc::clone(&joined), wish, limit: options.bind_limit };
     let (wait, ask_after) = (options.wait, options.ask_after);
     let path = DatagramPath::new(association, first, granted, wait, ask_after, again);
@@ -234,9 +234,9 @@ fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
 /// What a binding over a link needs to go on over UDP.
 struct Otherwise {
     link: Arc<Joined>,
-    station: Arc<LinkPort>,
+    link_port: Arc<LinkPort>,
     to: SocketAddr,
-    wish: Wish,
+    wish: BindRequest,
     limit: Duration,
     wait: Wait,
     ask_after: Duration,
@@ -254,13 +254,13 @@ impl Fallback for Otherwise {
         let granted = association.bind(frame, self.wish, in_time(self.limit, deadline))?;
         let joined = watched(Arc::clone(&association))?;
         let again = Again { joined, wish: self.wish, limit: self.limit };
-        let first = First::Frame(frame);
+        let first = BoundOver::Frame(frame);
         let (wait, ask_after) = (self.wait, self.ask_after);
         Ok(DatagramPath::new(association, first, granted, wait, ask_after, again))
     }
 
     fn device(&self) -> String {
-        format!("{} at `{}`", self.station.describe(), self.station.interface().name)
+        format!("{} at `{}`", self.link_port.describe(), self.link_port.interface().name)
     }
 }
 
@@ -302,11 +302,11 @@ fn link_to(
         CallError::system(Phase::Bind, "finding the interface that leads there", error)
     })?;
     let by = EthernetDevice::by(options.ethernet, asked);
-    let station = LinkPort::at(&interface, by, None).map_err(|error| {
+    let link_port = LinkPort::at(&interface, by, None).map_err(|error| {
         let what = format!("speaking raw Ethernet at `{}`", interface.name);
         CallError::system(Phase::Bind, what, error)
     })?;
-    Ok((to, Route::Link(Arc::clone(&station), node), station))
+    Ok((to, Route::Link(Arc::clone(&link_port), node), link_port))
 }
 
 /// Binds over the link to the first server that answers at some addresses. One that does not answer where
@@ -314,20 +314,20 @@ fn link_to(
 fn attach_over_link(
     addresses: &[SocketAddr],
     asked: bool,
-    wish: Wish,
+    wish: BindRequest,
     bytes: usize,
     options: &BindOptions,
     until: Instant,
 ) -> Result<(SocketAddr, Arc<LinkPort>, Attached), CallError> {
     let mut patience = LINK_PATIENCE;
     loop {
-        let (to, route, station) = link_to(addresses, asked, options, until)?;
+        let (to, route, link_port) = link_to(addresses, asked, options, until)?;
         let soon = until.min(Instant::now() + patience);
         match attach(&[route], wish, bytes, options, soon) {
             Err(error) if error.kind() == Kind::TimedOut && Instant::now() < until => {
                 patience *= 2;
             }
-            done => return Ok((to, station, done?)),
+            done => return Ok((to, link_port, done?)),
         }
     }
 }
@@ -341,12 +341,12 @@ fn wish(
     digest: Option<Digest>,
     bytes: usize,
     payload_check: bool,
-) -> Result<Wish, CallError> {
-    let Some(name) = Name::new(name.as_bytes()) else {
+) -> Result<BindRequest, CallError> {
+    let Some(name) = ExportName::new(name.as_bytes()) else {
         let text = format!("`{name}` is longer than a name may be");
         return Err(CallError::not_executed(Kind::BadName, Phase::Resolve, text));
     };
-    Ok(Wish {
+    Ok(BindRequest {
         name,
         digest: digest.map(|digest| digest.0),
         handles: 1,
@@ -376,14 +376,14 @@ fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, Cal
             (Box::new(path), joined, order)
         }
         Over::Ethernet { asked } => {
-            let (to, station, Attached { joined, path, order }) =
+            let (to, link_port, Attached { joined, path, order }) =
                 attach_over_link(&addresses, asked, wish, bytes, options, until)?;
             let (link, limit, wait) = (Arc::clone(&joined), options.bind_limit, options.wait);
             let ask_after = options.ask_after;
             let handles = options.astacks.min(HANDLES_ASKED) as u16;
             let payload_check = options.payload_check.unwrap_or(false);
-            let wish = Wish { payload_check, handles, ..wish };
-            let otherwise = Otherwise { link, station, to, wish, limit, wait, ask_after };
+            let wish = BindRequest { payload_check, handles, ..wish };
+            let otherwise = Otherwise { link, link_port, to, wish, limit, wait, ask_after };
             (Box::new(LinkedPath::new(path, otherwise)), joined, order)
         }
     };

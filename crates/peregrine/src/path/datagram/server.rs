@@ -4,17 +4,18 @@
 //! to say what is to be done, and runs a call where it was received, with no lock held. The result is
 //! put together in the thread's frame, and the record keeps it until it is acknowledged.
 
-mod expecting;
+mod in_place;
+mod liveness;
 mod pacing;
 mod places;
 pub(crate) mod receivers;
 mod records;
-mod room;
+mod retention;
 mod sending;
 mod sockets;
-mod tending;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
@@ -25,30 +26,31 @@ use std::io;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use self::expecting::{Expected, place};
+use self::in_place::{ExpectedPieces, place};
+pub(crate) use self::liveness::CHECKED_AFTER;
+use self::liveness::KeeperReminder;
 use self::pacing::{Flows, Pacer};
-use self::records::{Inner, Record, Records, name_of};
-use self::room::{Line, Waiter, Waits};
-use self::sending::Strangers;
+use self::records::{Inner, Record, Records, call_number};
+use self::retention::{FreeList, MemoryBudget, ResultFrame, RetainedResults, ThreadCache};
+use self::sending::UnverifiedHosts;
 pub(crate) use self::sockets::Datagrams;
 pub use self::sockets::Losses;
-use self::tending::Remind;
-pub(crate) use self::tending::TENDED_AFTER;
-use super::keeping::{Frame, Holdings, Peer, Results, Shelf, Spare};
-use super::packing::{pack, written};
-use super::{BUFFER_BYTES, moment};
+use self::waiting::{FairQueue, QueuedCall, WaitingFor};
+use super::peer::{BUFFER_BYTES, PeerAddress, moment};
+use super::wire::DESCRIBE;
+use super::wire::packing::{pack, written};
 use crate::call::{
     Answer, Calls, EStack, Placed, Ran, Refusal, execute_in_place, extensions, refuse,
 };
 use crate::counters::{Counting, Page, ThreadKind};
-use crate::device::{Arrival, BYTES_MAX, Node, Socket, Until, datagrams};
-use crate::error::Kind as Why;
+use crate::device::{Arrival, BYTES_MAX, LinkAddress, Socket, Until, datagrams};
+use crate::error::Kind as ErrorKind;
 use crate::limits;
-use crate::protocol::exchange::bind::{Cookies, OnLink};
-use crate::protocol::exchange::callee::{Callee, Received, Retain, Standing, Then};
-use crate::protocol::exchange::caller::Dropped;
-use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Handle, Header, Kind};
+use crate::protocol::exchange::bind::{Cookies, LinkLocation};
+use crate::protocol::exchange::client_end::DropReason;
+use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Handle, Header, PacketKind};
 use crate::protocol::exchange::message::Shape;
+use crate::protocol::exchange::server_end::{Action, Effect, RecordPhase, Retain, ServerEnd};
 use crate::protocol::exchange::table::Table;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
 use crate::protocol::stream::description_to_bytes;
@@ -62,11 +64,9 @@ use crate::value::{Space, Window};
 const COPIED: usize = 4096;
 /// So often at most, those who hold memory are looked at for whether they are still heard of.
 const SWEEP: u64 = 100 * MILLISECOND;
-/// The procedure that tells what is exported, of every export.
-pub(crate) const DESCRIBE: u32 = u32::MAX - 1;
 
 /// What the server decides for its sockets.
-pub(crate) trait Host: Send + Sync {
+pub(crate) trait ExportHost: Send + Sync {
     /// A row for a new binding to a name, for messages of so many bytes, wanted from an address.
     ///
     /// # Errors
@@ -77,7 +77,7 @@ pub(crate) trait Host: Send + Sync {
         digest: Option<[u8; 16]>,
         bytes: u64,
         from: &Address,
-    ) -> Result<Arc<BindingRow>, (Why, String)>;
+    ) -> Result<Arc<BindingRow>, (ErrorKind, String)>;
 
     /// What the export of a row says of itself, if it is still there.
     fn describe(&self, row: &BindingRow) -> Option<crate::interface::Description>;
@@ -93,11 +93,11 @@ pub(crate) trait Host: Send + Sync {
 }
 
 /// A socket to which any number of clients send, and what is known of each.
-pub(crate) struct Service {
+pub(crate) struct ServerSocket {
     socket: Socket,
     /// Where else this server is, on a link.
-    link: Option<OnLink>,
-    host: Arc<dyn Host>,
+    link: Option<LinkLocation>,
+    host: Arc<dyn ExportHost>,
     records: Arc<Records>,
     table: Mutex<Table>,
     cookies: Cookies,
@@ -109,21 +109,21 @@ pub(crate) struct Service {
     incarnation: u64,
     buffer: usize,
     /// Calls of several packets, or that wait, and memory for them.
-    calls: Holdings,
-    estacks: Shelf<EStack>,
-    results: Results,
+    calls: MemoryBudget,
+    estacks: FreeList<EStack>,
+    results: RetainedResults,
     /// Calls that wait for room: at their clients, and here, for their results.
-    line: Line<Waiter>,
-    deferred: Line<Work>,
+    line: FairQueue<QueuedCall>,
+    deferred: FairQueue<Work>,
     /// When silent callers were last looked for.
     swept: AtomicU64,
     /// Datagrams that were not understood, and those that there was no room to send.
     dropped: AtomicU64,
     unsent: AtomicU64,
-    strangers: Strangers,
+    unverified: UnverifiedHosts,
     /// Whether callers of procedures are looked after, and who is told that they are to be.
-    tended: AtomicBool,
-    remind: OnceLock<Remind>,
+    is_checking: AtomicBool,
+    remind: OnceLock<KeeperReminder>,
     page: Arc<Page>,
     flows: Flows,
     pacer: Pacer,
@@ -132,15 +132,15 @@ pub(crate) struct Service {
 }
 
 /// What a thread that receives has of its own.
-pub(crate) struct Hand {
+pub(crate) struct ReceiverState {
     input: EStack,
     from: Address,
     /// Datagrams of a train that were not looked at yet: what arrived, and which is next.
     rest: Option<(Arrival, usize)>,
     /// What comes next, if that is known.
-    expected: Option<Expected>,
+    expected: Option<ExpectedPieces>,
     output: Vec<u8>,
-    spare: Spare,
+    spare: ThreadCache,
     /// Whose record is to be forgotten.
     leaves: Option<Handle>,
     blocks: Vec<u32>,
@@ -156,7 +156,7 @@ pub(crate) struct Work {
     group: u16,
     shape: Shape,
     row: Arc<BindingRow>,
-    message: Where,
+    message: CallBytes,
 }
 
 impl Work {
@@ -172,11 +172,11 @@ impl Work {
 }
 
 /// Where the bytes of a call are.
-enum Where {
+enum CallBytes {
     /// In the hand that received it.
-    Hand(Range<usize>),
+    Received(Range<usize>),
     /// In memory of its own, for which so much is reckoned.
-    Own(EStack, usize),
+    Owned(EStack, usize),
 }
 
 /// What was received.
@@ -187,14 +187,14 @@ pub(crate) enum Got {
 }
 
 /// What a datagram was to its record.
-enum Heard {
+enum DatagramEffect {
     Nothing,
     Call(Work),
     /// Its caller does not need it any more.
     Bye,
 }
 
-impl Service {
+impl ServerSocket {
     /// Serves whoever sends to a socket. `link`: where else this server is; `incarnation`: random, the
     /// same for all places of one server.
     ///
@@ -202,13 +202,14 @@ impl Service {
     /// Those of the socket.
     pub(crate) fn new(
         socket: Socket,
-        link: Option<Node>,
+        link: Option<LinkAddress>,
         incarnation: u64,
-        host: Arc<dyn Host>,
+        host: Arc<dyn ExportHost>,
         page: Arc<Page>,
     ) -> io::Result<Arc<Self>> {
         let buffer = socket.size_buffers(BUFFER_BYTES)?;
-        let link = link.map(|Node { hardware, endpoint }| OnLink { hardware, endpoint });
+        let link =
+            link.map(|LinkAddress { hardware, endpoint }| LinkLocation { hardware, endpoint });
         let (callers, share) = (limits::CALLERS_MAX, limits::CALLERS_PER_HOST);
         let (cookies, peers) = (Cookies::new(sys::random()?), sys::random()?);
         let number = u64::from_le_bytes(sys::random()?);
@@ -223,16 +224,16 @@ impl Service {
             number,
             incarnation,
             buffer,
-            calls: Holdings::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
-            estacks: Shelf::new(limits::SPARE_BYTES_MAX),
-            results: Results::new(),
-            line: Line::new(Rank::Leaf),
-            deferred: Line::new(Rank::Deferred),
+            calls: MemoryBudget::new(limits::PARTIAL_BYTES_MAX, limits::PARTIAL_BYTES_PER_HOST),
+            estacks: FreeList::new(limits::SPARE_BYTES_MAX),
+            results: RetainedResults::new(),
+            line: FairQueue::new(Rank::Leaf),
+            deferred: FairQueue::new(Rank::Deferred),
             swept: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             unsent: AtomicU64::new(0),
-            strangers: Strangers::new(),
-            tended: AtomicBool::new(false),
+            unverified: UnverifiedHosts::new(),
+            is_checking: AtomicBool::new(false),
             remind: OnceLock::new(),
             page,
             flows: Flows::default(),
@@ -247,18 +248,18 @@ impl Service {
     }
 
     /// What a new thread needs.
-    pub(crate) fn hand(&self) -> io::Result<Hand> {
+    pub(crate) fn receiver(&self) -> io::Result<ReceiverState> {
         let mut input = EStack::default();
         if !input.reserve(BYTES_MAX) {
             return Err(io::ErrorKind::OutOfMemory.into());
         }
-        Ok(Hand {
+        Ok(ReceiverState {
             input,
             from: Address::default(),
             rest: None,
             expected: None,
             output: vec![0; BYTES_MAX],
-            spare: Spare::default(),
+            spare: ThreadCache::default(),
             leaves: None,
             blocks: Vec::new(),
             serving: Serving::new(Counting::new(&self.page, ThreadKind::Datagram)),
@@ -301,7 +302,7 @@ impl Service {
     }
 
     /// A number for a host, which nobody can choose.
-    fn peer(&self, from: Peer) -> u64 {
+    fn peer(&self, from: PeerAddress) -> u64 {
         use core::hash::{Hash as _, Hasher as _};
         let mut hasher = siphasher::sip::SipHasher13::new_with_key(&self.peers);
         from.hash(&mut hasher);
@@ -309,33 +310,33 @@ impl Service {
     }
 
     /// Takes the next datagram; asleep it waits for one. `alone`: no other thread receives.
-    pub(crate) fn receive(&self, hand: &mut Hand, asleep: bool, alone: bool) -> Got {
-        if !alone && hand.expected.is_some() {
-            self.put_down(hand);
+    pub(crate) fn receive(&self, receiver: &mut ReceiverState, asleep: bool, alone: bool) -> Got {
+        if !alone && receiver.expected.is_some() {
+            self.release_expected(receiver);
         }
         let until = if asleep { Until::Ever } else { Until::Now };
-        if hand.expected.is_some() {
-            if !asleep && !self.socket.may_have_come() {
+        if receiver.expected.is_some() {
+            if !asleep && !self.socket.may_have_arrived() {
                 return Got::Nothing;
             }
-            match self.receive_expected(hand, until) {
+            match self.receive_expected(receiver, until) {
                 None => return Got::Nothing,
-                Some(Heard::Call(work)) => return Got::Work(work),
-                Some(_) if hand.rest.is_none() => return Got::Settled,
+                Some(DatagramEffect::Call(work)) => return Got::Work(work),
+                Some(_) if receiver.rest.is_none() => return Got::Settled,
                 Some(_) => {}
             }
         }
-        if hand.rest.is_none() {
-            let into = [Space::of_mut(hand.input.memory())];
-            match self.socket.receive(&into, Some(&mut hand.from), until) {
-                Ok(Some(arrival)) => hand.rest = Some((arrival, 0)),
+        if receiver.rest.is_none() {
+            let into = [Space::of_mut(receiver.input.memory())];
+            match self.socket.receive(&into, Some(&mut receiver.from), until) {
+                Ok(Some(arrival)) => receiver.rest = Some((arrival, 0)),
                 // What is wrong with one datagram is no reason to stop.
                 Ok(None) | Err(_) => return Got::Nothing,
             }
         }
-        let work = self.take(hand, alone);
+        let work = self.take(receiver, alone);
         if self.line.any() {
-            self.give_room(hand);
+            self.give_room(receiver);
         }
         match work {
             Some(work) => Got::Work(work),
@@ -345,8 +346,8 @@ impl Service {
 
     /// What arrived, datagram by datagram, up to a call to run. Most of a train is for one record:
     /// that is locked once.
-    fn take(&self, hand: &mut Hand, alone: bool) -> Option<Work> {
-        let (arrival, first) = hand.rest.take()?;
+    fn take(&self, receiver: &mut ReceiverState, alone: bool) -> Option<Work> {
+        let (arrival, first) = receiver.rest.take()?;
         let (now, mut peer) = (moment(), None);
         let mut held: Option<(u32, MutexGuard<'_, Inner>)> = None;
         for (number, at) in datagrams(arrival).enumerate().skip(first) {
@@ -355,71 +356,71 @@ impl Service {
                 break;
             }
             let payload = at.start + HEADER_BYTES..at.end;
-            let memory = hand.input.memory();
+            let memory = receiver.input.memory();
             let header = memory.get(at.clone()).and_then(<[u8]>::first_chunk);
             let header = header.and_then(|header| Header::parse(header, payload.len()).ok());
             let Some(header) = header.filter(|header| header.holds(&memory[payload.clone()]))
             else {
                 let datagram = memory.get(at).unwrap_or(&[]);
-                self.not_understood(now, datagram, &hand.from);
+                self.handle_unreadable(now, datagram, &receiver.from);
                 continue;
             };
             let place = header.handle.place;
             if header.kind.binds() {
                 // That locks records itself.
                 if let Some((_, before)) = held.take() {
-                    self.say(before, &mut hand.output, &hand.serving.counting);
+                    self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
                 }
                 let body = memory[payload].to_vec();
-                self.bind(now, &header, &body, &hand.from);
+                self.bind(now, &header, &body, &receiver.from);
                 continue;
             }
             if held.as_ref().is_none_or(|(locked, _)| *locked != place) {
                 if let Some((_, before)) = held.take() {
-                    self.say(before, &mut hand.output, &hand.serving.counting);
+                    self.send_pending(before, &mut receiver.output, &receiver.serving.counting);
                 }
                 let Some(record) = self.record(place) else {
-                    let nobody = Callee::vacant(place);
-                    self.refuse(&nobody, now, &header, &hand.from);
+                    let nobody = ServerEnd::vacant(place);
+                    self.refuse(&nobody, now, &header, &receiver.from);
                     continue;
                 };
                 held = Some((place, record.0.lock()));
             }
             let Some((_, inner)) = &mut held else { continue };
             // Who is where it was heard last is who it was.
-            let known = inner.to == hand.from && inner.callee.is_for(&header);
-            let from = hand.from;
-            let mut peer = || *peer.get_or_insert_with(|| self.peer(Peer::of(&from)));
-            if !known && !inner.callee.knows(&header, peer()) {
-                self.refuse(&inner.callee, now, &header, &hand.from);
+            let known = inner.to == receiver.from && inner.server_end.is_for(&header);
+            let from = receiver.from;
+            let mut peer = || *peer.get_or_insert_with(|| self.peer(PeerAddress::of(&from)));
+            if !known && !inner.server_end.accepts(&header, peer()) {
+                self.refuse(&inner.server_end, now, &header, &receiver.from);
                 continue;
             }
             if inner.checked && header.kind.carries() && !header.flags.has(Flags::CHECKED) {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 continue;
             }
-            match self.heard(hand, inner, now, &header, payload) {
-                Heard::Nothing => {}
-                Heard::Call(work) => {
+            match self.heard(receiver, inner, now, &header, payload) {
+                DatagramEffect::Nothing => {}
+                DatagramEffect::Call(work) => {
                     if number + 1 < datagrams(arrival).len() {
-                        hand.rest = Some((arrival, number + 1));
+                        receiver.rest = Some((arrival, number + 1));
                     }
                     if let Some((_, inner)) = held {
-                        self.say(inner, &mut hand.output, &hand.serving.counting);
+                        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
                     }
                     return Some(work);
                 }
-                Heard::Bye => {
+                DatagramEffect::Bye => {
                     held = None;
-                    self.bye(header.handle, &mut hand.spare);
+                    self.bye(header.handle, &mut receiver.spare);
                 }
             }
         }
         if let Some((_, mut inner)) = held {
             if alone {
-                self.expect(hand, &mut inner);
+                self.expect_next(receiver, &mut inner);
             }
-            self.say(inner, &mut hand.output, &hand.serving.counting);
+            self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
         }
         None
     }
@@ -427,122 +428,124 @@ impl Service {
     /// A datagram for a record that knows it.
     fn heard(
         &self,
-        hand: &mut Hand,
+        receiver: &mut ReceiverState,
         inner: &mut Inner,
         now: Moment,
         header: &Header,
         payload: Range<usize>,
-    ) -> Heard {
-        if inner.lent.is_some() && inner.callee.is_of_assembly(header) {
+    ) -> DatagramEffect {
+        if inner.lent.is_some() && inner.server_end.is_of_assembly(header) {
             // There is no place for it now: as good as lost.
-            return Heard::Nothing;
+            return DatagramEffect::Nothing;
         }
         let bitmap =
-            if header.kind.carries() { &[] } else { &hand.input.memory()[payload.clone()] };
-        let received = inner.handle(now, header, bitmap);
-        if matches!(header.kind, Kind::Quit | Kind::Bye) {
+            if header.kind.carries() { &[] } else { &receiver.input.memory()[payload.clone()] };
+        let effect = inner.handle(now, header, bitmap);
+        if matches!(header.kind, PacketKind::Cancel | PacketKind::Bye) {
             self.note_given_up(inner);
         }
-        if !matches!(received.then, Then::Dropped(why) if why != Dropped::Again) {
+        if !matches!(effect.action, Action::Dropped(why) if why != DropReason::Duplicate) {
             // Whoever repeats what is over gets no result for it.
-            inner.to = hand.from;
+            inner.to = receiver.from;
         }
-        if received.release
+        if effect.release
             && let Some(result) = inner.result.take()
         {
-            self.results.release(&mut hand.spare, inner.group, result);
+            self.results.release(&mut receiver.spare, inner.group, result);
         }
-        if header.kind == Kind::HaveResult && !matches!(received.then, Then::Dropped(_)) {
-            self.results.goes_on(inner.group);
+        if header.kind == PacketKind::HaveResult && !matches!(effect.action, Action::Dropped(_)) {
+            self.results.note_progress(inner.group);
         }
-        if inner.waits != Waits::No {
-            self.still_waits(hand, inner, now, header);
-        } else if header.kind == Kind::Probe && inner.callee.standing() == Standing::Running {
+        if inner.waits != WaitingFor::Nothing {
+            self.still_waits(receiver, inner, now, header);
+        } else if header.kind == PacketKind::Probe
+            && inner.server_end.phase() == RecordPhase::Running
+        {
             // Its arguments take room for as long as its procedure runs.
-            self.calls.goes_on(inner.group);
+            self.calls.note_progress(inner.group);
         }
-        match received.then {
-            Then::Dropped(Dropped::Again) => hand.serving.counting.came_again(),
-            Then::Nothing | Then::Dropped(_) => {}
-            Then::Begin(range) => {
-                if !self.socket.merges() {
+        match effect.action {
+            Action::Dropped(DropReason::Duplicate) => receiver.serving.counting.came_again(),
+            Action::Nothing | Action::Dropped(_) => {}
+            Action::Begin(range) => {
+                if !self.socket.has_gro() {
                     // Otherwise each datagram of a train comes alone. Until the first of them is
                     // seen, receiving costs a little less without.
-                    let _ = self.socket.merge();
+                    let _ = self.socket.enable_gro();
                 }
-                self.begin(hand, inner, now, header);
-                place(inner, hand, range, payload);
+                self.begin(receiver, inner, now, header);
+                place(inner, receiver, range, payload);
             }
-            Then::Place(range) => {
-                self.calls.goes_on(inner.group);
-                place(inner, hand, range, payload);
+            Action::Place(range) => {
+                self.calls.note_progress(inner.group);
+                place(inner, receiver, range, payload);
             }
-            Then::Execute(range) => {
-                if header.cut().count() > 1 {
-                    place(inner, hand, range, payload);
+            Action::Execute(range) => {
+                if header.fragments().count() > 1 {
+                    place(inner, receiver, range, payload);
                     return inner.whole(now, header);
                 }
                 self.drop_call(inner);
-                return inner.work(now, header, Where::Hand(payload));
+                return inner.work(now, header, CallBytes::Received(payload));
             }
-            Then::Abandon => self.drop_call(inner),
-            Then::Forget => {
-                return Heard::Bye;
+            Action::Discard => self.drop_call(inner),
+            Action::Forget => {
+                return DatagramEffect::Bye;
             }
         }
-        Heard::Nothing
+        DatagramEffect::Nothing
     }
 
     // Calls.
 
     /// Whether a thread of this process waits for the call to end, by way of others.
-    pub(crate) fn is_from_inside(&self, hand: &mut Hand, work: &mut Work) -> bool {
+    pub(crate) fn is_from_inside(&self, receiver: &mut ReceiverState, work: &mut Work) -> bool {
         let extension = usize::from(work.shape.extension);
         extension > 0 && {
-            let message = work.message.memory(&mut hand.input, work.shape.total);
+            let message = work.message.memory(&mut receiver.input, work.shape.total);
             extensions::is_from_inside(Window::from(message.get(..extension).unwrap_or(&[])))
         }
     }
 
     /// Answers a call that is not run.
     #[cold]
-    pub(crate) fn refuse_work(&self, hand: &mut Hand, work: Work, refusal: &Refusal) {
-        hand.serving.counting.refused(Some(&work.row.tally));
-        self.answer_refusal(hand, work, refusal);
+    pub(crate) fn refuse_work(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
+        receiver.serving.counting.refused(Some(&work.row.tally));
+        self.answer_refusal(receiver, work, refusal);
     }
 
     /// As [`refuse_work`](Self::refuse_work), of a call that is counted as refused already.
     #[cold]
-    fn answer_refusal(&self, hand: &mut Hand, work: Work, refusal: &Refusal) {
-        if let Where::Own(estack, bytes) = work.message {
+    fn answer_refusal(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
+        if let CallBytes::Owned(estack, bytes) = work.message {
             self.done_with(work.group, estack, bytes);
         }
         let Some(record) = self.record(work.place) else { return };
         let mut inner = record.0.lock();
-        inner.waits = Waits::No;
-        self.reply_no(hand, &mut inner, refusal);
-        self.say(inner, &mut hand.output, &hand.serving.counting);
-        self.part(hand);
+        inner.waits = WaitingFor::Nothing;
+        self.reply_refusal(receiver, &mut inner, refusal);
+        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
+        self.forget_closed(receiver);
         if self.line.any() {
-            self.give_room(hand);
+            self.give_room(receiver);
         }
     }
 
     /// Answers the call of a record, whose thread panicked outside of its procedure.
     #[cold]
-    pub(crate) fn fail(&self, hand: &mut Hand, place: u32, refusal: &Refusal) {
-        hand.serving.forget();
+    pub(crate) fn fail(&self, receiver: &mut ReceiverState, place: u32, refusal: &Refusal) {
+        receiver.serving.forget();
         let Some(record) = self.record(place) else { return };
         let mut inner = record.0.lock();
-        self.reply_no(hand, &mut inner, refusal);
-        self.say(inner, &mut hand.output, &hand.serving.counting);
+        self.reply_refusal(receiver, &mut inner, refusal);
+        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
     }
 
     /// Replies with a refusal.
     #[cold]
-    fn reply_no(&self, hand: &mut Hand, inner: &mut Inner, refusal: &Refusal) {
+    fn reply_refusal(&self, receiver: &mut ReceiverState, inner: &mut Inner, refusal: &Refusal) {
         // Without memory nothing is kept, and what the client asks for again is empty.
-        let frame = self.results.frame(&mut hand.spare, limits::MESSAGE_BYTES_MIN);
+        let frame = self.results.frame(&mut receiver.spare, limits::MESSAGE_BYTES_MIN);
         let space = frame.as_ref().map(|frame| frame.reply(limits::MESSAGE_BYTES_MIN));
         let Ran { answer, head_at: at, head_bytes: head, .. } =
             refuse(space.unwrap_or(Space::none()), refusal);
@@ -550,27 +553,33 @@ impl Service {
         match frame {
             Ok(mut frame) => {
                 frame.touch(shape.total as usize);
-                self.keep(hand, inner, shape, frame);
+                self.keep(receiver, inner, shape, frame);
             }
             Err(_) => {
                 self.ends(inner);
-                inner.callee.replied(Shape { total: 0, head: 0, at: 0, ..shape });
+                inner.server_end.complete(Shape { total: 0, head: 0, at: 0, ..shape });
             }
         }
     }
 
     #[inline]
-    fn keep(&self, hand: &mut Hand, inner: &mut Inner, shape: Shape, frame: Frame) {
+    fn keep(
+        &self,
+        receiver: &mut ReceiverState,
+        inner: &mut Inner,
+        shape: Shape,
+        frame: ResultFrame,
+    ) {
         self.ends(inner);
-        let (spare, group) = (&mut hand.spare, inner.group);
-        match inner.callee.replied(shape) {
+        let (spare, group) = (&mut receiver.spare, inner.group);
+        match inner.server_end.complete(shape) {
             Retain::Keep => {
                 inner.result = Some(self.results.keep(spare, group, frame, shape.total));
             }
-            Retain::Drop => self.results.give_back(spare, frame),
+            Retain::Drop => self.results.recycle(spare, frame),
             Retain::Forget => {
-                self.results.give_back(spare, frame);
-                hand.leaves = Some(inner.callee.handle_of());
+                self.results.recycle(spare, frame);
+                receiver.leaves = Some(inner.server_end.bound_handle());
             }
         }
     }
@@ -578,53 +587,53 @@ impl Service {
     /// Forgets the record of a caller that said goodbye while its last call ran, once that has ended
     /// and no record is locked.
     #[inline]
-    fn part(&self, hand: &mut Hand) {
-        if let Some(handle) = hand.leaves.take() {
-            self.bye(handle, &mut hand.spare);
+    fn forget_closed(&self, receiver: &mut ReceiverState) {
+        if let Some(handle) = receiver.leaves.take() {
+            self.bye(handle, &mut receiver.spare);
         }
     }
 
     /// Runs a call and sends its result. When that was done, but for sending a small one: meanwhile
     /// the client may have run, on this very processor.
-    pub(crate) fn run(&self, hand: &mut Hand, mut work: Work) -> Moment {
+    pub(crate) fn run(&self, receiver: &mut ReceiverState, mut work: Work) -> Moment {
         let is_given_up = work.message.begins_given_up(self, work.place);
         if self.host.is_stopping() {
-            self.refuse_work(hand, work, &Refusal::stopping());
+            self.refuse_work(receiver, work, &Refusal::stopping());
             return moment();
         }
         if !is_given_up && work.row.admits(work.body()) && self.is_short_of_results(work.group) {
-            self.wait_for_results(hand, work);
+            self.wait_for_results(receiver, work);
             return moment();
         }
         let bytes = work.row.message_bytes;
-        let Ok(mut frame) = self.results.frame(&mut hand.spare, bytes) else {
-            self.refuse_work(hand, work, &Refusal::exhausted("no memory for the result"));
+        let Ok(mut frame) = self.results.frame(&mut receiver.spare, bytes) else {
+            self.refuse_work(receiver, work, &Refusal::exhausted("no memory for the result"));
             return moment();
         };
         let result = match work.shape.what {
             DESCRIBE => self.describe(&work, &mut frame),
-            _ => self.procedure(hand, &mut work, is_given_up, &mut frame),
+            _ => self.procedure(receiver, &mut work, is_given_up, &mut frame),
         };
         let result = match result {
             Ok(result) => result,
             Err(refusal) => {
-                self.results.give_back(&mut hand.spare, frame);
-                self.answer_refusal(hand, work, &refusal);
+                self.results.recycle(&mut receiver.spare, frame);
+                self.answer_refusal(receiver, work, &refusal);
                 return moment();
             }
         };
-        if let Where::Own(estack, bytes) = work.message {
+        if let CallBytes::Owned(estack, bytes) = work.message {
             self.done_with(work.group, estack, bytes);
         }
         let ended = moment();
         if let Some(record) = self.record(work.place) {
             let mut inner = record.0.lock();
-            self.keep(hand, &mut inner, result, frame);
-            self.say(inner, &mut hand.output, &hand.serving.counting);
-            self.part(hand);
+            self.keep(receiver, &mut inner, result, frame);
+            self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
+            self.forget_closed(receiver);
         }
         if self.line.any() {
-            self.give_room(hand);
+            self.give_room(receiver);
         }
         if result.total as usize > COPIED { moment() } else { ended }
     }
@@ -632,19 +641,19 @@ impl Service {
     /// Runs the procedure of a call; its result is in the frame.
     fn procedure(
         &self,
-        hand: &mut Hand,
+        receiver: &mut ReceiverState,
         work: &mut Work,
         is_given_up: bool,
-        frame: &mut Frame,
+        frame: &mut ResultFrame,
     ) -> Result<Shape, Refusal> {
         let bytes = work.body();
         let Work { place, sequence, came, shape, ref row, ref mut message, .. } = *work;
         let extension = usize::from(shape.extension);
-        let Hand { input, blocks, serving, .. } = hand;
+        let ReceiverState { input, blocks, serving, .. } = receiver;
         let (carried, message) =
             message.memory(input, shape.total).split_at_mut_checked(extension).unwrap_or_default();
         let call = Begins {
-            number: name_of(place, sequence),
+            number: call_number(place, sequence),
             bytes,
             extensions: Window::from(&*carried),
             waited: || Duration::from_nanos(moment().since(came)),
@@ -652,7 +661,7 @@ impl Service {
         };
         let calls = || Arc::clone(&self.records) as Arc<dyn Calls>;
         let mut guard = serving.begin(row, call, calls)?;
-        self.runs();
+        self.note_procedure_runs();
         let reply = frame.reply(row.message_bytes);
         let placed = Placed {
             procedure: shape.what,
@@ -680,7 +689,7 @@ impl Service {
 
     /// What the export says of itself, as the head of a result.
     #[cold]
-    fn describe(&self, work: &Work, frame: &mut Frame) -> Result<Shape, Refusal> {
+    fn describe(&self, work: &Work, frame: &mut ResultFrame) -> Result<Shape, Refusal> {
         let row = &work.row;
         let description = self.host.describe(row).filter(|_| row.admits(work.body()));
         let Some(description) = description else { return Err(BindingRow::refusal(Some(row))) };
@@ -696,51 +705,52 @@ impl Service {
 impl Inner {
     /// A packet that its record knows.
     #[inline]
-    fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Received {
-        self.callee.handle(now, &*self.flow, header, bitmap)
+    fn handle(&mut self, now: Moment, header: &Header, bitmap: &[u8]) -> Effect {
+        self.server_end.handle(now, &*self.flow, header, bitmap)
     }
 
     /// All of a call has come.
-    fn whole(&mut self, now: Moment, header: &Header) -> Heard {
+    fn whole(&mut self, now: Moment, header: &Header) -> DatagramEffect {
         let (estack, bytes) = self.call.take().unwrap_or_default();
-        self.work(now, header, Where::Own(estack, bytes))
+        self.work(now, header, CallBytes::Owned(estack, bytes))
     }
 
-    fn work(&self, came: Moment, header: &Header, message: Where) -> Heard {
+    fn work(&self, came: Moment, header: &Header, message: CallBytes) -> DatagramEffect {
         let (place, group, shape) = (header.handle.place, self.group, header.shape);
-        let Some(row) = self.row.as_ref().map(Arc::clone) else { return Heard::Nothing };
+        let Some(row) = self.row.as_ref().map(Arc::clone) else { return DatagramEffect::Nothing };
         let sequence = header.sequence;
-        Heard::Call(Work { place, sequence, came, group, shape, row, message })
+        DatagramEffect::Call(Work { place, sequence, came, group, shape, row, message })
     }
 }
 
-impl Where {
+impl CallBytes {
     /// The procedure is about to run: whether the call was given up while it waited. Those that did
     /// not wait are not looked at.
     #[inline]
-    fn begins_given_up(&self, service: &Service, place: u32) -> bool {
-        let waited = matches!(self, Self::Own(..));
+    fn begins_given_up(&self, service: &ServerSocket, place: u32) -> bool {
+        let waited = matches!(self, Self::Owned(..));
         waited && service.stops_waiting(place)
     }
 
     /// Whether the call of a record was given up meanwhile. Those that did not wait are not looked at.
     #[inline]
-    fn is_given_up(&self, service: &Service, place: u32) -> bool {
-        let waited = matches!(self, Self::Own(..));
-        waited && service.record(place).is_some_and(|record| record.0.lock().callee.is_given_up())
+    fn is_given_up(&self, service: &ServerSocket, place: u32) -> bool {
+        let waited = matches!(self, Self::Owned(..));
+        waited
+            && service.record(place).is_some_and(|record| record.0.lock().server_end.is_cancelled())
     }
 
     fn memory<'a>(&'a mut self, input: &'a mut EStack, total: u32) -> &'a mut [u8] {
         let whole = match self {
-            Self::Hand(range) => input.memory().get_mut(range.clone()),
-            Self::Own(estack, _) => estack.memory().get_mut(..total as usize),
+            Self::Received(range) => input.memory().get_mut(range.clone()),
+            Self::Owned(estack, _) => estack.memory().get_mut(..total as usize),
         };
         whole.unwrap_or(&mut [])
     }
 }
 
-impl core::fmt::Debug for Service {
+impl core::fmt::Debug for ServerSocket {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Service").field("socket", &self.socket).finish_non_exhaustive()
+        f.debug_struct("ServerSocket").field("socket", &self.socket).finish_non_exhaustive()
     }
 }

@@ -1,18 +1,18 @@
 //! The receiving end of a message: which positions came, and what to say of the others.
 
 use super::header::BITMAP_BYTES_MAX;
-use super::message::Cut;
-use super::positions::{Positions, SPAN};
+use super::message::Fragments;
+use super::positions::{PositionSet, SPAN};
 
 /// What a position means to an assembly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Arrival {
+pub(crate) enum PieceArrival {
     /// It was missing.
     New,
     /// It was there already.
-    Again,
+    Duplicate,
     /// Further ahead than a sender may be that knows what we have.
-    Beyond,
+    OutOfWindow,
 }
 
 /// What of a message is here.
@@ -22,7 +22,7 @@ pub(crate) enum Arrival {
 /// no assembly at all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Assembly {
-    cut: Cut,
+    fragments: Fragments,
     /// All positions below are here.
     next: u32,
     /// No position from here on is.
@@ -33,15 +33,15 @@ pub(crate) struct Assembly {
 
 impl Assembly {
     /// Nothing of it is here yet.
-    pub(crate) fn new(cut: Cut, beyond: &mut Positions) -> Self {
+    pub(crate) fn new(fragments: Fragments, beyond: &mut PositionSet) -> Self {
         beyond.release();
         beyond.clear();
-        Self { cut, next: 0, end: 0, came: 0 }
+        Self { fragments, next: 0, end: 0, came: 0 }
     }
 
     #[inline]
-    pub(crate) const fn cut(&self) -> &Cut {
-        &self.cut
+    pub(crate) const fn fragments(&self) -> &Fragments {
+        &self.fragments
     }
 
     /// All positions below are here.
@@ -50,13 +50,13 @@ impl Assembly {
     }
 
     /// How many positions are here.
-    pub(crate) const fn came(&self) -> u32 {
+    pub(crate) const fn received_count(&self) -> u32 {
         self.came
     }
 
     #[inline]
     pub(crate) const fn is_whole(&self) -> bool {
-        self.next == self.cut.count()
+        self.next == self.fragments.count()
     }
 
     /// Whether positions are missing before some that came.
@@ -68,40 +68,40 @@ impl Assembly {
     /// Whether the last position, the end of the blast, is here.
     #[inline]
     pub(crate) const fn has_last(&self) -> bool {
-        self.end == self.cut.count()
+        self.end == self.fragments.count()
     }
 
     /// A position comes.
     #[inline]
-    pub(crate) fn receive(&mut self, position: u32, beyond: &mut Positions) -> Arrival {
-        debug_assert!(position < self.cut.count());
+    pub(crate) fn receive(&mut self, position: u32, beyond: &mut PositionSet) -> PieceArrival {
+        debug_assert!(position < self.fragments.count());
         if position == self.next {
             self.next += 1;
             self.came += 1;
             if self.end > self.next {
-                self.close_up(beyond);
+                self.advance(beyond);
             } else {
                 self.end = self.next;
             }
-            return Arrival::New;
+            return PieceArrival::New;
         }
         if position < self.next {
-            return Arrival::Again;
+            return PieceArrival::Duplicate;
         }
         if position - self.next >= SPAN {
-            return Arrival::Beyond;
+            return PieceArrival::OutOfWindow;
         }
         if beyond.has(self.next, position) {
-            return Arrival::Again;
+            return PieceArrival::Duplicate;
         }
         beyond.insert(self.next, position);
         self.came += 1;
         self.end = self.end.max(position + 1);
-        Arrival::New
+        PieceArrival::New
     }
 
     /// Moves on over what came early.
-    fn close_up(&mut self, beyond: &mut Positions) {
+    fn advance(&mut self, beyond: &mut PositionSet) {
         while self.next < self.end && beyond.has(self.next, self.next) {
             beyond.remove(self.next, self.next);
             self.next += 1;
@@ -112,7 +112,7 @@ impl Assembly {
     /// that are here beyond it, none if there are no holes.
     pub(crate) fn report(
         &self,
-        beyond: &Positions,
+        beyond: &PositionSet,
         bitmap: &mut [u8; BITMAP_BYTES_MAX],
     ) -> (u32, usize) {
         (self.next, beyond.write(self.next, self.end, bitmap))
@@ -125,36 +125,36 @@ mod tests {
 
     #[test]
     fn positions_come_in_any_order_and_again() {
-        let beyond = &mut Positions::default();
-        let mut assembly = Assembly::new(Cut::new(5 * 1024, 1024), beyond);
-        assert_eq!(assembly.receive(4, beyond), Arrival::New);
+        let beyond = &mut PositionSet::default();
+        let mut assembly = Assembly::new(Fragments::new(5 * 1024, 1024), beyond);
+        assert_eq!(assembly.receive(4, beyond), PieceArrival::New);
         assert!(assembly.has_holes() && assembly.has_last());
-        assert_eq!(assembly.receive(4, beyond), Arrival::Again);
-        assert_eq!(assembly.receive(0, beyond), Arrival::New);
-        assert_eq!(assembly.receive(2, beyond), Arrival::New);
+        assert_eq!(assembly.receive(4, beyond), PieceArrival::Duplicate);
+        assert_eq!(assembly.receive(0, beyond), PieceArrival::New);
+        assert_eq!(assembly.receive(2, beyond), PieceArrival::New);
         let mut bitmap = [0; BITMAP_BYTES_MAX];
         assert_eq!(assembly.report(beyond, &mut bitmap), (1, 1));
         assert_eq!(bitmap[0], 0b1010);
-        assert_eq!(assembly.receive(1, beyond), Arrival::New);
-        assert_eq!(assembly.receive(0, beyond), Arrival::Again);
+        assert_eq!(assembly.receive(1, beyond), PieceArrival::New);
+        assert_eq!(assembly.receive(0, beyond), PieceArrival::Duplicate);
         assert!(!assembly.is_whole());
-        assert_eq!(assembly.receive(3, beyond), Arrival::New);
+        assert_eq!(assembly.receive(3, beyond), PieceArrival::New);
         assert!(assembly.is_whole() && !assembly.has_holes());
         assert_eq!(assembly.report(beyond, &mut bitmap), (5, 0));
     }
 
     #[test]
     fn what_is_too_far_ahead_is_not_taken() {
-        let beyond = &mut Positions::default();
-        let mut assembly = Assembly::new(Cut::new(40_000 * 1040, 1040), beyond);
-        assert_eq!(assembly.receive(1023, beyond), Arrival::New);
-        assert_eq!(assembly.receive(SPAN, beyond), Arrival::Beyond);
-        assert_eq!(assembly.receive(SPAN - 1, beyond), Arrival::New);
-        assert_eq!(assembly.receive(0, beyond), Arrival::New);
-        assert_eq!(assembly.receive(SPAN, beyond), Arrival::New);
-        assert_eq!(assembly.receive(1023, beyond), Arrival::Again);
+        let beyond = &mut PositionSet::default();
+        let mut assembly = Assembly::new(Fragments::new(40_000 * 1040, 1040), beyond);
+        assert_eq!(assembly.receive(1023, beyond), PieceArrival::New);
+        assert_eq!(assembly.receive(SPAN, beyond), PieceArrival::OutOfWindow);
+        assert_eq!(assembly.receive(SPAN - 1, beyond), PieceArrival::New);
+        assert_eq!(assembly.receive(0, beyond), PieceArrival::New);
+        assert_eq!(assembly.receive(SPAN, beyond), PieceArrival::New);
+        assert_eq!(assembly.receive(1023, beyond), PieceArrival::Duplicate);
         let mut bitmap = [0; BITMAP_BYTES_MAX];
         assert_eq!(assembly.report(beyond, &mut bitmap), (1, BITMAP_BYTES_MAX));
-        assert_eq!(assembly.came(), 4);
+        assert_eq!(assembly.received_count(), 4);
     }
 }

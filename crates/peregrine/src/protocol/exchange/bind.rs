@@ -17,7 +17,7 @@ use core::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::header::{Bad, Flags, HEADER_BYTES, Handle, Header, Kind, checksum};
+use super::header::{Flags, HEADER_BYTES, Handle, Header, HeaderError, PacketKind, checksum};
 use super::message::is_piece;
 use super::time::{MILLISECOND, Moment, SECOND};
 use super::versions;
@@ -51,12 +51,12 @@ type Body = [u8; BODY_BYTES];
 
 /// A name of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct ExportName {
     bytes: [u8; NAME_BYTES_MAX],
     length: u8,
 }
 
-impl Name {
+impl ExportName {
     /// `None` if it is too long, or empty.
     pub(crate) fn new(name: &[u8]) -> Option<Self> {
         let mut bytes = [0; NAME_BYTES_MAX];
@@ -71,15 +71,15 @@ impl Name {
 
 /// Where a server is on the link that it and the client are at, if they are at one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OnLink {
+pub(crate) struct LinkLocation {
     pub(crate) hardware: [u8; 6],
     pub(crate) endpoint: [u8; 2],
 }
 
 /// What a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Wish {
-    pub(crate) name: Name,
+pub(crate) struct BindRequest {
+    pub(crate) name: ExportName,
     /// Identity of its interface; `None` takes any.
     pub(crate) digest: Option<Digest>,
     pub(crate) handles: u16,
@@ -92,7 +92,7 @@ pub(crate) struct Wish {
 
 /// A handle as it was granted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lease {
+pub(crate) struct GrantedHandle {
     pub(crate) handle: Handle,
     /// How often the handle's place had forgotten a result before.
     pub(crate) generation: u32,
@@ -115,21 +115,21 @@ pub(crate) struct Grant {
     pub(crate) payload_check: bool,
     /// Whether the values of calls and results are big-endian.
     pub(crate) big_endian: bool,
-    leases: [Lease; HANDLES_MAX],
+    handles: [GrantedHandle; HANDLES_MAX],
     count: u8,
 }
 
 impl Grant {
     /// The same with these handles; those beyond [`HANDLES_MAX`] are left out.
-    pub(crate) fn with(mut self, leases: &[Lease]) -> Self {
-        let count = leases.len().min(HANDLES_MAX);
-        self.leases[..count].copy_from_slice(&leases[..count]);
+    pub(crate) fn with(mut self, handles: &[GrantedHandle]) -> Self {
+        let count = handles.len().min(HANDLES_MAX);
+        self.handles[..count].copy_from_slice(&handles[..count]);
         Self { count: count as u8, ..self }
     }
 
     pub(crate) const fn new(table: u64, incarnation: u64, digest: Digest) -> Self {
-        const NO_LEASE: Lease =
-            Lease { handle: Handle { place: 0, secret: [0; 12] }, generation: 0 };
+        const NO_LEASE: GrantedHandle =
+            GrantedHandle { handle: Handle { place: 0, secret: [0; 12] }, generation: 0 };
         Self {
             table,
             incarnation,
@@ -139,33 +139,33 @@ impl Grant {
             credits: 0,
             payload_check: false,
             big_endian: false,
-            leases: [NO_LEASE; HANDLES_MAX],
+            handles: [NO_LEASE; HANDLES_MAX],
             count: 0,
         }
     }
 
     /// The handles.
-    pub(crate) fn leases(&self) -> &[Lease] {
-        &self.leases[..usize::from(self.count)]
+    pub(crate) fn handles(&self) -> &[GrantedHandle] {
+        &self.handles[..usize::from(self.count)]
     }
 }
 
 /// Why a server grants nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Denial {
+pub(crate) struct BindRefusal {
     /// The number of a kind of error.
     pub(crate) kind: u32,
     text: [u8; TEXT_BYTES_MAX],
     length: u16,
 }
 
-impl Denial {
+impl BindRefusal {
     /// A text that is too long is cut.
     pub(crate) fn new(kind: u32, text: &str) -> Self {
-        let cut = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
+        let fragments = &text[..text.floor_char_boundary(TEXT_BYTES_MAX)];
         let mut bytes = [0; TEXT_BYTES_MAX];
-        bytes[..cut.len()].copy_from_slice(cut.as_bytes());
-        Self { kind, text: bytes, length: cut.len() as u16 }
+        bytes[..fragments.len()].copy_from_slice(fragments.as_bytes());
+        Self { kind, text: bytes, length: fragments.len() as u16 }
     }
 
     /// As it was sent: perhaps no UTF-8.
@@ -177,14 +177,14 @@ impl Denial {
 /// What the body of a packet of binding says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // short-lived, and nothing is allocated here
-pub(crate) enum Said {
+pub(crate) enum BindMessage {
     /// Whether the client asks where the server is on the link.
     Hello(bool),
     /// Also where it is there, if that was asked and there is an answer.
-    Cookie(Cookie, Option<OnLink>),
-    Bind(Cookie, Wish),
+    Cookie(Cookie, Option<LinkLocation>),
+    Bind(Cookie, BindRequest),
     Bound(Grant),
-    Unbound(Denial),
+    Unbound(BindRefusal),
 }
 
 /// Reads numbers and bytes from the front.
@@ -223,14 +223,14 @@ impl Pen<'_> {
     }
 }
 
-impl Said {
-    const fn kind(&self) -> Kind {
+impl BindMessage {
+    const fn kind(&self) -> PacketKind {
         match self {
-            Self::Hello(_) => Kind::Hello,
-            Self::Cookie(..) => Kind::Cookie,
-            Self::Bind(..) => Kind::Bind,
-            Self::Bound(_) => Kind::Bound,
-            Self::Unbound(_) => Kind::Unbound,
+            Self::Hello(_) => PacketKind::Hello,
+            Self::Cookie(..) => PacketKind::Cookie,
+            Self::Bind(..) => PacketKind::Bind,
+            Self::Bound(_) => PacketKind::Bound,
+            Self::Unbound(_) => PacketKind::Unbound,
         }
     }
 
@@ -263,18 +263,18 @@ impl Said {
                     pen.put(&link.endpoint);
                 }
             }
-            Self::Bind(cookie, wish) => {
+            Self::Bind(cookie, request) => {
                 pen.put(cookie);
-                pen.put(&wish.digest.unwrap_or_default());
-                let any = if wish.digest.is_none() { ANY_DIGEST } else { 0 };
-                let check = if wish.payload_check { PAYLOAD_CHECK } else { 0 };
+                pen.put(&request.digest.unwrap_or_default());
+                let any = if request.digest.is_none() { ANY_DIGEST } else { 0 };
+                let check = if request.payload_check { PAYLOAD_CHECK } else { 0 };
                 pen.put(&(any | check).to_le_bytes());
-                pen.put(&wish.handles.to_le_bytes());
-                pen.piece(wish.piece);
-                pen.put(&wish.result_bytes_max.to_le_bytes());
-                pen.put(&wish.credits.to_le_bytes());
-                pen.put(&u16::from(wish.name.length).to_le_bytes());
-                pen.put(wish.name.bytes());
+                pen.put(&request.handles.to_le_bytes());
+                pen.piece(request.piece);
+                pen.put(&request.result_bytes_max.to_le_bytes());
+                pen.put(&request.credits.to_le_bytes());
+                pen.put(&u16::from(request.name.length).to_le_bytes());
+                pen.put(request.name.bytes());
             }
             Self::Bound(grant) => {
                 pen.put(&grant.table.to_le_bytes());
@@ -288,7 +288,7 @@ impl Said {
                 pen.put(&grant.call_bytes_max.to_le_bytes());
                 pen.put(&grant.credits.to_le_bytes());
                 pen.put(&[0; 2]);
-                for Lease { handle, generation } in grant.leases() {
+                for GrantedHandle { handle, generation } in grant.handles() {
                     pen.put(&handle.place.to_le_bytes());
                     pen.put(&generation.to_le_bytes());
                     pen.put(&handle.secret);
@@ -309,19 +309,19 @@ impl Said {
         }
         let cursor = &mut Cursor(body);
         Some(match header.kind {
-            Kind::Hello => Self::Hello(cursor.u32()? & LINK != 0),
-            Kind::Cookie => {
+            PacketKind::Hello => Self::Hello(cursor.u32()? & LINK != 0),
+            PacketKind::Cookie => {
                 let (cookie, flags) = (cursor.take()?, cursor.u32()?);
-                let link = OnLink { hardware: cursor.take()?, endpoint: cursor.take()? };
+                let link = LinkLocation { hardware: cursor.take()?, endpoint: cursor.take()? };
                 Self::Cookie(cookie, (flags & LINK != 0).then_some(link))
             }
-            Kind::Bind => {
+            PacketKind::Bind => {
                 let (cookie, digest, flags) = (cursor.take()?, cursor.take()?, cursor.u32()?);
                 let (handles, piece) = (cursor.u16()?, cursor.piece()?);
                 let (result_bytes_max, credits) = (cursor.u32()?, cursor.u16()?);
                 let length = cursor.u16()?;
-                let wish = Wish {
-                    name: Name::new(cursor.0.get(..usize::from(length))?)?,
+                let request = BindRequest {
+                    name: ExportName::new(cursor.0.get(..usize::from(length))?)?,
                     digest: (flags & ANY_DIGEST == 0).then_some(digest),
                     handles,
                     piece,
@@ -329,9 +329,9 @@ impl Said {
                     credits,
                     payload_check: flags & PAYLOAD_CHECK != 0,
                 };
-                Self::Bind(cookie, wish)
+                Self::Bind(cookie, request)
             }
-            Kind::Bound => {
+            PacketKind::Bound => {
                 let (table, incarnation) = (cursor.u64()?, cursor.u64()?);
                 let mut grant = Grant::new(table, incarnation, cursor.take()?);
                 let flags = cursor.u32()?;
@@ -342,19 +342,19 @@ impl Said {
                 grant.call_bytes_max = cursor.u32()?;
                 grant.credits = cursor.u16()?;
                 cursor.u16()?;
-                for lease in grant.leases.get_mut(..count)? {
+                for granted in grant.handles.get_mut(..count)? {
                     let (place, generation) = (cursor.u32()?, cursor.u32()?);
                     let handle = Handle { place, secret: cursor.take()? };
-                    *lease = Lease { handle, generation };
+                    *granted = GrantedHandle { handle, generation };
                 }
                 Self::Bound(Grant { count: count as u8, ..grant })
             }
-            Kind::Unbound => {
+            PacketKind::Unbound => {
                 let (kind, length) = (cursor.u32()?, cursor.u16()?);
                 let mut text = [0; TEXT_BYTES_MAX];
                 let bytes = cursor.0.get(..usize::from(length))?;
                 text[..bytes.len()].copy_from_slice(bytes);
-                Self::Unbound(Denial { kind, text, length })
+                Self::Unbound(BindRefusal { kind, text, length })
             }
             _ => return None,
         })
@@ -417,15 +417,19 @@ impl Cookies {
         address: &[u8],
         header: &Header,
         body: &[u8],
-    ) -> Option<Asked> {
+    ) -> Option<BindAction> {
         let nonce = &header.handle.secret;
-        match Said::parse(header, body)? {
-            Said::Bind(cookie, wish) if self.verify(now, address, nonce, &cookie) => {
-                Some(Asked::Bind(wish))
+        match BindMessage::parse(header, body)? {
+            BindMessage::Bind(cookie, request) if self.verify(now, address, nonce, &cookie) => {
+                Some(BindAction::Decide(request))
             }
             // An old cookie: a new one lets the client go on.
-            Said::Bind(..) => Some(Asked::Cookie(self.make(now, address, nonce), false)),
-            Said::Hello(link) => Some(Asked::Cookie(self.make(now, address, nonce), link)),
+            BindMessage::Bind(..) => {
+                Some(BindAction::SendCookie(self.make(now, address, nonce), false))
+            }
+            BindMessage::Hello(link) => {
+                Some(BindAction::SendCookie(self.make(now, address, nonce), link))
+            }
             _ => None,
         }
     }
@@ -434,34 +438,34 @@ impl Cookies {
 /// What a client asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // short-lived, and nothing is allocated here
-pub(crate) enum Asked {
+pub(crate) enum BindAction {
     /// A cookie, this one, and perhaps where the server is on the link.
-    Cookie(Cookie, bool),
+    SendCookie(Cookie, bool),
     /// Grant or deny this; its address is proven.
-    Bind(Wish),
+    Decide(BindRequest),
 }
 
 /// How binding ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant)] // one a binding
-pub(crate) enum Bound {
+pub(crate) enum BindOutcome {
     /// With handles; the round trip in nanoseconds.
     Granted(Grant, u64),
     /// Only asked where the server is on the link: there, if it is.
-    Told(Option<OnLink>),
-    Denied(Denial),
+    Location(Option<LinkLocation>),
+    Refused(BindRefusal),
     /// The server speaks this version of the packet protocol, an older one than this side.
-    Version(u8),
+    OtherVersion(u8),
     /// Nobody answered.
-    Dead,
+    NoAnswer,
 }
 
 /// The client's side of binding.
 #[derive(Clone, Debug)]
-pub(crate) struct Binding {
+pub(crate) struct BindExchange {
     nonce: Nonce,
     /// What it wants; `None` if only to know where the server is on the link.
-    wish: Option<Wish>,
+    request: Option<BindRequest>,
     state: State,
     tries: u8,
     /// The next packet asks whether the server speaks the version before this one.
@@ -481,24 +485,24 @@ enum State {
     /// To send, or waiting for the answer.
     Hello,
     Bind(Cookie),
-    Ended(Bound),
+    Ended(BindOutcome),
 }
 
-impl Binding {
+impl BindExchange {
     /// `nonce`: random.
-    pub(crate) const fn new(now: Moment, nonce: Nonce, wish: Wish) -> Self {
-        Self::begin(now, nonce, Some(wish))
+    pub(crate) const fn new(now: Moment, nonce: Nonce, request: BindRequest) -> Self {
+        Self::begin(now, nonce, Some(request))
     }
 
     /// Only asks where the server is on the link. `nonce`: random.
-    pub(crate) const fn asking(now: Moment, nonce: Nonce) -> Self {
+    pub(crate) const fn locating(now: Moment, nonce: Nonce) -> Self {
         Self::begin(now, nonce, None)
     }
 
-    const fn begin(now: Moment, nonce: Nonce, wish: Option<Wish>) -> Self {
+    const fn begin(now: Moment, nonce: Nonce, request: Option<BindRequest>) -> Self {
         Self {
             nonce,
-            wish,
+            request,
             state: State::Hello,
             tries: 0,
             asks_version: false,
@@ -513,9 +517,9 @@ impl Binding {
 
     /// The next packet, if it is time for one.
     pub(crate) fn poll_send(&mut self, now: Moment, out: &mut [u8; BIND_BYTES]) -> Option<()> {
-        let said = match (&self.state, self.wish) {
-            (State::Hello, wish) => Said::Hello(wish.is_none()),
-            (State::Bind(cookie), Some(wish)) => Said::Bind(*cookie, wish),
+        let said = match (&self.state, self.request) {
+            (State::Hello, request) => BindMessage::Hello(request.is_none()),
+            (State::Bind(cookie), Some(request)) => BindMessage::Bind(*cookie, request),
             (State::Ended(_), _) | (State::Bind(_), None) => return None,
         };
         if now < self.due {
@@ -527,7 +531,7 @@ impl Binding {
             return Some(());
         }
         if self.tries == TRIES_MAX {
-            self.state = State::Ended(Bound::Dead);
+            self.state = State::Ended(BindOutcome::NoAnswer);
             return None;
         }
         self.sent[usize::from(self.tries)] = now;
@@ -548,7 +552,7 @@ impl Binding {
         let Some((header, body)) = packet.split_first_chunk() else { return false };
         match Header::parse(header, body.len()) {
             Ok(header) => self.handle(now, &header, body),
-            Err(Bad::Version) => self.handle_other_version(packet),
+            Err(HeaderError::Version) => self.handle_other_version(packet),
             Err(_) => false,
         }
     }
@@ -556,9 +560,9 @@ impl Binding {
     /// The server speaks the version before this one, if it answers that one's question.
     fn handle_other_version(&mut self, packet: &[u8]) -> bool {
         let Some(other) = versions::read(packet) else { return false };
-        let answers = other.kind == Kind::Cookie && other.nonce == self.nonce;
+        let answers = other.kind == PacketKind::Cookie && other.nonce == self.nonce;
         if answers && self.state == State::Hello {
-            self.state = State::Ended(Bound::Version(other.version));
+            self.state = State::Ended(BindOutcome::OtherVersion(other.version));
         }
         answers
     }
@@ -568,25 +572,25 @@ impl Binding {
         if header.handle.secret != self.nonce || header.handle.place != 0 {
             return false;
         }
-        let Some(said) = Said::parse(header, body) else { return false };
+        let Some(said) = BindMessage::parse(header, body) else { return false };
         self.state = match (said, self.state) {
-            (Said::Cookie(_, link), State::Hello) if self.wish.is_none() => {
-                State::Ended(Bound::Told(link))
+            (BindMessage::Cookie(_, link), State::Hello) if self.request.is_none() => {
+                State::Ended(BindOutcome::Location(link))
             }
-            (Said::Cookie(cookie, _), State::Hello) => {
+            (BindMessage::Cookie(cookie, _), State::Hello) => {
                 self.due = now;
                 State::Bind(cookie)
             }
             // Only if it answers the last one: a late cookie of the first exchange is as good.
-            (Said::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
+            (BindMessage::Cookie(cookie, _), State::Bind(old)) if cookie != old => {
                 self.due = now;
                 State::Bind(cookie)
             }
-            (Said::Bound(grant), State::Bind(_)) => {
-                State::Ended(Bound::Granted(grant, self.measure(now, header.echo)))
+            (BindMessage::Bound(grant), State::Bind(_)) => {
+                State::Ended(BindOutcome::Granted(grant, self.measure(now, header.echo)))
             }
-            (Said::Unbound(denial), State::Hello | State::Bind(_)) => {
-                State::Ended(Bound::Denied(denial))
+            (BindMessage::Unbound(denial), State::Hello | State::Bind(_)) => {
+                State::Ended(BindOutcome::Refused(denial))
             }
             _ => return false,
         };
@@ -612,7 +616,7 @@ impl Binding {
     }
 
     /// How it ended, if it has.
-    pub(crate) const fn outcome(&self) -> Option<&Bound> {
+    pub(crate) const fn outcome(&self) -> Option<&BindOutcome> {
         match &self.state {
             State::Ended(bound) => Some(bound),
             _ => None,

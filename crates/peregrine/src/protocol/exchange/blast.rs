@@ -1,9 +1,9 @@
 //! The sending end of a message: what goes out next, how much at a time, what goes out again.
 
-use super::flow::{Flow, Lend, Pace};
+use super::flow::{Flow, FlowAccess, Pace};
 use super::header::{BITMAP_BYTES_MAX, Flags, before};
-use super::message::Cut;
-use super::positions::{Positions, SPAN};
+use super::message::Fragments;
+use super::positions::{PositionSet, SPAN};
 use super::time::{MILLISECOND, Moment};
 
 /// The receiver is asked what it has so many times a window, but not more often than after so many
@@ -23,7 +23,7 @@ const BURST_MAX: u64 = 44;
 
 /// What the receiver says that it has.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Have<'a> {
+pub(crate) struct ReceptionReport<'a> {
     /// All positions below.
     pub(crate) next: u32,
     /// Bit i of byte j for position `next + 8 j + i`.
@@ -36,7 +36,7 @@ pub(crate) struct Have<'a> {
     pub(crate) waited: bool,
 }
 
-impl Have<'_> {
+impl ReceptionReport<'_> {
     fn has(&self, position: u32) -> bool {
         let bit = position - self.next;
         self.bitmap.get(bit as usize / 8).is_some_and(|byte| byte >> (bit % 8) & 1 == 1)
@@ -49,14 +49,14 @@ impl Have<'_> {
     }
 
     /// The end of the positions of which it tells anything.
-    fn told(&self) -> u32 {
+    fn covered_end(&self) -> u32 {
         let full = self.bitmap.len() == BITMAP_BYTES_MAX;
         if full { self.next.saturating_add(8 * BITMAP_BYTES_MAX as u32) } else { u32::MAX }
     }
 }
 
 /// What a sender knows of the way to a receiver.
-pub(crate) struct Path<'a, L> {
+pub(crate) struct SendPath<'a, L> {
     pub(crate) now: Moment,
     /// Positions that the receiver takes.
     pub(crate) credits: u16,
@@ -65,7 +65,7 @@ pub(crate) struct Path<'a, L> {
     pub(crate) seen: &'a mut u16,
 }
 
-impl<L: Lend> Path<'_, L> {
+impl<L: FlowAccess> SendPath<'_, L> {
     /// Positions that this handle may have in flight.
     fn share(&mut self, flow: &mut Flow) -> u32 {
         flow.share(self.now, self.credits, self.seen)
@@ -74,15 +74,15 @@ impl<L: Lend> Path<'_, L> {
 
 /// What became of a [`Have`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum ReportEffect {
     /// It says nothing that a sender can use: late, or impossible.
-    Nothing,
+    Invalid,
     /// Nothing is known to be lost; there may be more to send.
-    Onward,
+    Progress,
     /// Some positions are missing, and none was before.
-    Holes,
+    NewLosses,
     /// Some are missing still.
-    Missing,
+    StillMissing,
 }
 
 /// Which positions were sent again, and are not known to be lost once more.
@@ -107,7 +107,7 @@ enum Round {
 /// message of one packet that is not lost never touches them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Blast {
-    cut: Cut,
+    fragments: Fragments,
     /// The receiver has all below.
     base: u32,
     /// Not sent from here on since the message was begun.
@@ -136,15 +136,15 @@ pub(crate) struct Blast {
     paced: Moment,
     waits: bool,
     /// The whole message was sent before, cut otherwise.
-    anew: bool,
+    is_resent: bool,
 }
 
 impl Blast {
     /// A message that was never sent.
     #[inline]
-    pub(crate) fn new(cut: Cut) -> Self {
+    pub(crate) fn new(fragments: Fragments) -> Self {
         Self {
-            cut,
+            fragments,
             base: 0,
             next: 0,
             earlier: 0,
@@ -160,24 +160,24 @@ impl Blast {
             timed_at: Moment(0),
             paced: Moment(0),
             waits: false,
-            anew: false,
+            is_resent: false,
         }
     }
 
     /// A message all of which is sent again, perhaps cut otherwise.
-    pub(crate) fn anew(cut: Cut) -> Self {
-        Self { anew: true, ..Self::new(cut) }
+    pub(crate) fn resent(fragments: Fragments) -> Self {
+        Self { is_resent: true, ..Self::new(fragments) }
     }
 
     /// The same message from its start, for the receiver says that it has taken nothing. It may have said
     /// so long ago, and have taken positions since that were sent before.
-    pub(crate) fn begun_again(&self) -> Self {
-        Self { earlier: self.next.max(self.earlier), ..Self::new(self.cut) }
+    pub(crate) fn restarted(&self) -> Self {
+        Self { earlier: self.next.max(self.earlier), ..Self::new(self.fragments) }
     }
 
     #[inline]
-    pub(crate) const fn cut(&self) -> &Cut {
-        &self.cut
+    pub(crate) const fn fragments(&self) -> &Fragments {
+        &self.fragments
     }
 
     /// How many positions the receiver had when it last said.
@@ -192,7 +192,7 @@ impl Blast {
     }
 
     /// How many are believed to be on their way.
-    const fn flying(&self) -> u32 {
+    const fn in_flight(&self) -> u32 {
         (self.next - self.missing).saturating_sub(self.had)
     }
 
@@ -202,12 +202,12 @@ impl Blast {
     pub(crate) fn poll(
         &mut self,
         serial: u16,
-        path: &mut Path<'_, impl Lend>,
+        path: &mut SendPath<'_, impl FlowAccess>,
         hold: bool,
-        missing: &mut Positions,
+        missing: &mut PositionSet,
     ) -> Option<(u32, Flags)> {
         // A message of one packet, for the first time.
-        if self.cut.count() == 1 && self.next == 0 && !self.anew {
+        if self.fragments.count() == 1 && self.next == 0 && !self.is_resent {
             self.next = 1;
             self.newest = serial;
             return Some((0, Flags::NONE));
@@ -218,9 +218,9 @@ impl Blast {
     fn poll_many(
         &mut self,
         serial: u16,
-        path: &mut Path<'_, impl Lend>,
+        path: &mut SendPath<'_, impl FlowAccess>,
         hold: bool,
-        missing: &mut Positions,
+        missing: &mut PositionSet,
     ) -> Option<(u32, Flags)> {
         self.waits = false;
         let again = if hold || self.missing == 0 {
@@ -229,11 +229,11 @@ impl Blast {
             Some(missing.first(self.base, self.base, self.next)?)
         };
         // Not further than the receiver can keep apart.
-        let more = self.next < self.cut.count() && self.next - self.base < SPAN;
+        let more = self.next < self.fragments.count() && self.next - self.base < SPAN;
         if again.is_none() && !more {
             return None;
         }
-        let (size, pace) = path.flow.lend(|flow| {
+        let (size, pace) = path.flow.with_flow(|flow| {
             if self.next == 0 {
                 self.reductions = flow.reductions();
             } else if self.reductions != flow.reductions() {
@@ -247,7 +247,7 @@ impl Blast {
             let share = path.share(flow);
             (share, flow.pace(share))
         });
-        if self.flying() >= size || self.is_early(path.now, &pace) {
+        if self.in_flight() >= size || self.must_wait(path.now, &pace) {
             return None;
         }
         let mut flags = Flags::NONE;
@@ -255,23 +255,23 @@ impl Blast {
             Some(position) => {
                 missing.remove(self.base, position);
                 self.missing -= 1;
-                self.sent_again(position, serial, missing);
+                self.note_retransmission(position, serial, missing);
                 // The last of what was missing asks: nothing else may follow it.
-                flags = Flags::RESENT.with_if(self.missing == 0, Flags::PLEASE);
+                flags = Flags::RESENT.with_if(self.missing == 0, Flags::REPORT);
                 position
             }
             None => {
                 self.next += 1;
-                flags = flags.with_if(self.anew, Flags::RESENT);
+                flags = flags.with_if(self.is_resent, Flags::RESENT);
                 self.next - 1
             }
         };
         self.newest = serial;
         self.unasked += 1;
-        if self.asks(size, pace.interval) {
-            flags = flags.with(Flags::PLEASE);
+        if self.requests_report(size, pace.interval) {
+            flags = flags.with(Flags::REPORT);
         }
-        if flags.has(Flags::PLEASE) {
+        if flags.has(Flags::REPORT) {
             self.unasked = 0;
             if self.timed_at == Moment(0) {
                 (self.timed, self.timed_at) = (serial, path.now);
@@ -281,7 +281,7 @@ impl Blast {
     }
 
     /// Whether the next position has to wait for its turn; if not, it is reckoned as sent.
-    fn is_early(&mut self, now: Moment, pace: &Pace) -> bool {
+    fn must_wait(&mut self, now: Moment, pace: &Pace) -> bool {
         let interval = pace.interval;
         if interval == 0 {
             return false;
@@ -297,7 +297,7 @@ impl Blast {
         self.waits
     }
 
-    fn sent_again(&mut self, position: u32, serial: u16, missing: &Positions) {
+    fn note_retransmission(&mut self, position: u32, serial: u16, missing: &PositionSet) {
         let end = match self.again {
             Round::None => self.declared,
             Round::Open(end) => end,
@@ -310,10 +310,11 @@ impl Blast {
     /// Whether the position sent just now asks what the receiver has: several of a window do, and the
     /// last before we would stop; none if the rest of the message may follow at once, for its end is
     /// answered without being asked for.
-    fn asks(&self, size: u32, interval: u64) -> bool {
-        let rest = self.cut.count() - self.next + self.missing;
+    fn requests_report(&self, size: u32, interval: u64) -> bool {
+        let rest = self.fragments.count() - self.next + self.missing;
         let full = self.next - self.base >= SPAN;
-        let room = if full && self.missing == 0 { 0 } else { size.saturating_sub(self.flying()) };
+        let room =
+            if full && self.missing == 0 { 0 } else { size.saturating_sub(self.in_flight()) };
         let often = match ASK_TIME.checked_div(interval) {
             None => (size / ASKS).max(ASK_AFTER),
             Some(positions) => (size / ASKS).min(positions as u32).max(ASK_AFTER_PACED),
@@ -323,31 +324,31 @@ impl Blast {
     }
 
     /// The receiver says what it has.
-    pub(crate) fn heard(
+    pub(crate) fn handle_report(
         &mut self,
-        have: &Have<'_>,
-        path: &mut Path<'_, impl Lend>,
-        missing: &mut Positions,
-    ) -> Heard {
+        have: &ReceptionReport<'_>,
+        path: &mut SendPath<'_, impl FlowAccess>,
+        missing: &mut PositionSet,
+    ) -> ReportEffect {
         let sent = self.next.max(self.earlier);
         if have.next < self.base || have.next > sent {
-            return Heard::Nothing;
+            return ReportEffect::Invalid;
         }
         let end = have.end();
         if end > sent {
-            return Heard::Nothing;
+            return ReportEffect::Invalid;
         }
         if end > self.next {
             // Sent before the message was begun again: what is missing of it is no sign of congestion.
             (self.next, self.recovery) = (end, end);
         }
-        let (flying, was_missing) = (self.flying(), self.missing > 0);
+        let (flying, was_missing) = (self.in_flight(), self.missing > 0);
         let had = have.had.clamp(have.next, self.next).max(self.had);
         let progress = had - core::mem::replace(&mut self.had, had);
-        self.time(have, path);
+        self.sample_round_trip(have, path);
         // What it was told after the last packet of ours, all before it came or is lost.
         let settled = have.waited || !before(have.echo, self.newest);
-        let known = if settled { self.next.min(have.told()) } else { end };
+        let known = if settled { self.next.min(have.covered_end()) } else { end };
         if self.missing == 0 && known == have.next && self.declared <= known {
             (self.base, self.again) = (known, Round::None);
         } else {
@@ -356,36 +357,46 @@ impl Blast {
         self.unasked = 0;
         // What is sent while losses are mended says nothing yet of the smaller window.
         if progress > 0 && self.missing == 0 && self.base >= self.recovery {
-            path.flow.lend(|flow| {
+            path.flow.with_flow(|flow| {
                 let share = path.share(flow);
                 // Nor does a window that was not used.
-                if self.cut.count() > share && flying >= share / 2 {
+                if self.fragments.count() > share && flying >= share / 2 {
                     flow.acknowledged(path.now, progress);
                 }
             });
         }
         match (was_missing, self.missing > 0) {
-            (_, false) => Heard::Onward,
-            (false, true) => Heard::Holes,
-            (true, true) => Heard::Missing,
+            (_, false) => ReportEffect::Progress,
+            (false, true) => ReportEffect::NewLosses,
+            (true, true) => ReportEffect::StillMissing,
         }
     }
 
     /// Takes the time of an answer, unless it was kept back for late packets or its question was lost.
-    fn time(&mut self, have: &Have<'_>, path: &Path<'_, impl Lend>) {
+    fn sample_round_trip(
+        &mut self,
+        have: &ReceptionReport<'_>,
+        path: &SendPath<'_, impl FlowAccess>,
+    ) {
         if self.timed_at == Moment(0) || before(have.echo, self.timed) {
             return;
         }
         let sent = core::mem::replace(&mut self.timed_at, Moment(0));
         if have.echo == self.timed && !have.waited && have.bitmap.is_empty() {
-            path.flow.lend(|flow| flow.sample(path.now.since(sent)));
+            path.flow.with_flow(|flow| flow.sample(path.now.since(sent)));
         }
     }
 
     /// Finds what is missing: all that was not declared lost before, up to `known`; and what was sent
     /// again and has not come, once its round is over or everything that was sent is known to have come
     /// or to be lost.
-    fn find_missing(&mut self, have: &Have<'_>, known: u32, settled: bool, set: &mut Positions) {
+    fn find_missing(
+        &mut self,
+        have: &ReceptionReport<'_>,
+        known: u32,
+        settled: bool,
+        set: &mut PositionSet,
+    ) {
         if self.missing == 0 {
             // The last user of the set may have left something.
             set.clear();
@@ -406,7 +417,7 @@ impl Blast {
             Round::Sent(end, last) if !before(have.echo, last) => end,
             _ => 0,
         };
-        for position in self.base..lost_again.min(have.told()) {
+        for position in self.base..lost_again.min(have.covered_end()) {
             if !have.has(position) && !set.has(self.base, position) {
                 set.insert(self.base, position);
                 self.missing += 1;

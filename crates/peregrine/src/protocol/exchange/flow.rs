@@ -61,8 +61,8 @@ pub(crate) struct Pace {
 }
 
 /// Lends the flow of a peer for a moment to a handle that needs it.
-pub(crate) trait Lend {
-    fn lend<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R;
+pub(crate) trait FlowAccess {
+    fn with_flow<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R;
 }
 
 /// What is known of the path to a peer, and the window that its handles share.
@@ -150,18 +150,18 @@ impl Flow {
             self.counted = self.counted.saturating_add(1);
         }
         let sharing = f64::from(self.active.max(self.counted).max(1));
-        ((self.window / sharing) as u32).min(self.allowed(credits)).max(WINDOW_MIN)
+        ((self.window / sharing) as u32).min(self.credit_limit(credits)).max(WINDOW_MIN)
     }
 
     /// Positions that a receiver takes: so many within [`CREDIT_TIME`], and what was sent is spread over
     /// a round trip.
-    fn allowed(&self, credits: u16) -> u32 {
-        let times = (self.shortest() / CREDIT_TIME).clamp(1, 1000) as u32;
+    fn credit_limit(&self, credits: u16) -> u32 {
+        let times = (self.round_trip_min() / CREDIT_TIME).clamp(1, 1000) as u32;
         (u32::from(credits) * times).min(WINDOW_MAX)
     }
 
     /// The shortest round trip that was measured lately, in nanoseconds.
-    fn shortest(&self) -> u64 {
+    fn round_trip_min(&self) -> u64 {
         match self.shortest.min(self.shortest_before) {
             u64::MAX => self.smoothed,
             shortest => shortest,
@@ -182,13 +182,13 @@ impl Flow {
             self.span_began = now;
         }
         if self.answer != u64::MAX {
-            self.look_at_delay();
+            self.detect_queueing();
             self.answer_before = core::mem::replace(&mut self.answer, u64::MAX);
         }
     }
 
     /// Ends slow start when queues begin to fill, before they overflow.
-    fn look_at_delay(&mut self) {
+    fn detect_queueing(&mut self) {
         if self.window >= self.threshold || self.answer_before == u64::MAX {
             return;
         }
@@ -238,7 +238,7 @@ impl Flow {
     /// A packet was answered after so many nanoseconds.
     pub(crate) fn sample(&mut self, nanoseconds: u64) {
         let sample = nanoseconds.clamp(1, 10 * SECOND);
-        if self.smoothed == 0 || sample < self.shortest() / 2 {
+        if self.smoothed == 0 || sample < self.round_trip_min() / 2 {
             // The first one, or the path has become shorter.
             self.smoothed = sample;
         }
@@ -273,7 +273,7 @@ impl Flow {
                 *self.epoch.insert(now)
             }
         };
-        let seconds = (now.since(epoch) + self.shortest()) as f64 / SECOND as f64;
+        let seconds = (now.since(epoch) + self.round_trip_min()) as f64 / SECOND as f64;
         let cubic = C.mul_add((seconds - self.back_after).powi(3), self.before);
         self.friendly += ALPHA * more / self.window;
         if cubic < self.friendly {
@@ -304,19 +304,19 @@ impl Flow {
 }
 
 #[cfg(any(test, fuzzing))]
-impl Lend for core::cell::RefCell<Flow> {
-    fn lend<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
+impl FlowAccess for core::cell::RefCell<Flow> {
+    fn with_flow<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
         with(&mut self.borrow_mut())
     }
 }
 
 /// A path of which nothing is ever known, for tests of what does not depend on it.
 #[cfg(test)]
-pub(crate) struct Unknown;
+pub(crate) struct NoFlow;
 
 #[cfg(test)]
-impl Lend for Unknown {
-    fn lend<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
+impl FlowAccess for NoFlow {
+    fn with_flow<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
         with(&mut Flow::new(None))
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 2 | magic |
 //! | 2 | 1 | version of the wire |
-//! | 3 | 1 | [`Kind`] |
+//! | 3 | 1 | [`PacketKind`] |
 //! | 4 | 4 | check: CRC32C of the 64 bytes with zero here |
 //! | 8 | 4 | handle: place in the server's table |
 //! | 12 | 12 | handle: secret |
@@ -25,7 +25,7 @@
 //! All little-endian. [`Header`] is the validated form: what can be made can be written and read
 //! back equal, and what is read is safe to use without a further look.
 
-use super::message::{self, Cut, Shape};
+use super::message::{self, Fragments, Shape};
 
 /// Bytes of a header.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -42,7 +42,7 @@ pub(crate) const VERSION: u8 = 3;
 /// What a packet is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum PacketKind {
     /// Client: a piece of a call.
     Call = 1,
     /// Server: a piece of a result.
@@ -54,9 +54,9 @@ pub(crate) enum Kind {
     /// Client: where are you with this call?
     Probe = 5,
     /// Client: it gave this call up.
-    Quit = 6,
+    Cancel = 6,
     /// Server: nothing of this call runs any more, nor will.
-    LetGo = 7,
+    Released = 7,
     /// Server: it does not know this handle.
     Refused = 8,
     /// Client: it does not need this handle any more.
@@ -75,7 +75,7 @@ pub(crate) enum Kind {
     Ask = 15,
 }
 
-impl Kind {
+impl PacketKind {
     const fn from_byte(byte: u8) -> Option<Self> {
         Some(match byte {
             1 => Self::Call,
@@ -83,8 +83,8 @@ impl Kind {
             3 => Self::HaveCall,
             4 => Self::HaveResult,
             5 => Self::Probe,
-            6 => Self::Quit,
-            7 => Self::LetGo,
+            6 => Self::Cancel,
+            7 => Self::Released,
             8 => Self::Refused,
             9 => Self::Bye,
             10 => Self::Hello,
@@ -106,8 +106,8 @@ impl Kind {
     /// Whether a client says it, in a call.
     #[cfg(test)]
     #[allow(dead_code)] // the simulator asks
-    pub(crate) const fn is_to_callee(self) -> bool {
-        matches!(self, Self::Call | Self::HaveResult | Self::Probe | Self::Quit | Self::Bye)
+    pub(crate) const fn is_from_client(self) -> bool {
+        matches!(self, Self::Call | Self::HaveResult | Self::Probe | Self::Cancel | Self::Bye)
     }
 
     /// Whether it belongs to binding.
@@ -124,7 +124,7 @@ impl Flags {
     pub(crate) const NONE: Self = Self(0);
     /// Answer with what you have. From a client that says what it has of a result: it has waited,
     /// and what it does not have is lost.
-    pub(crate) const PLEASE: Self = Self(1);
+    pub(crate) const REPORT: Self = Self(1);
     /// This piece was sent before.
     pub(crate) const RESENT: Self = Self(2);
     /// What stands behind the header has a check.
@@ -174,7 +174,7 @@ impl Handle {
 /// A header, validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    pub(crate) kind: Kind,
+    pub(crate) kind: PacketKind,
     pub(crate) flags: Flags,
     pub(crate) handle: Handle,
     pub(crate) sequence: u32,
@@ -192,7 +192,7 @@ pub(crate) struct Header {
 
 /// Why a packet is dropped unread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Bad {
+pub(crate) enum HeaderError {
     /// Not one of ours.
     Foreign,
     /// Of another version.
@@ -200,20 +200,20 @@ pub(crate) enum Bad {
     /// Damaged.
     Check,
     /// Of a kind or with flags that this version does not have.
-    Kind,
+    UnknownKind,
     /// Fields that contradict each other or the packet's length.
     Fields,
 }
 
 /// Why a packet changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Dropped {
+pub(crate) enum DropReason {
     /// Its handle is another one.
-    Stranger,
+    UnknownHandle,
     /// It belongs to what is over, or to what was said before something newer.
     Late,
     /// What it brings is here already.
-    Again,
+    Duplicate,
     /// What stands behind its header is damaged.
     Damaged,
     /// It contradicts what was said before, or says what this side never may hear.
@@ -235,7 +235,7 @@ pub(crate) fn checksum_more(check: u32, bytes: &[u8]) -> u32 {
 impl Header {
     /// A header that says nothing yet.
     #[inline]
-    pub(crate) const fn new(kind: Kind, handle: Handle, sequence: u32) -> Self {
+    pub(crate) const fn new(kind: PacketKind, handle: Handle, sequence: u32) -> Self {
         Self {
             kind,
             flags: Flags::NONE,
@@ -259,7 +259,7 @@ impl Header {
         Self {
             echo: of.serial,
             shape: Shape { total, head, at: generation, ..Shape::default() },
-            ..Self::new(Kind::Refused, of.handle, of.sequence)
+            ..Self::new(PacketKind::Refused, of.handle, of.sequence)
         }
     }
 
@@ -275,8 +275,8 @@ impl Header {
 
     /// How the message is cut of which this is a piece.
     #[inline]
-    pub(crate) fn cut(&self) -> Cut {
-        Cut::new(self.shape.total, self.piece)
+    pub(crate) fn fragments(&self) -> Fragments {
+        Fragments::new(self.shape.total, self.piece)
     }
 
     /// Writes the header, and its check.
@@ -309,23 +309,23 @@ impl Header {
     /// # Errors
     /// If it is not one that some version of [`emit`](Self::emit) wrote, unharmed.
     #[inline]
-    pub(crate) fn parse(bytes: &[u8; HEADER_BYTES], payload: usize) -> Result<Self, Bad> {
+    pub(crate) fn parse(bytes: &[u8; HEADER_BYTES], payload: usize) -> Result<Self, HeaderError> {
         if bytes[..2] != MAGIC {
-            return Err(Bad::Foreign);
+            return Err(HeaderError::Foreign);
         }
         if bytes[2] != VERSION {
-            return Err(Bad::Version);
+            return Err(HeaderError::Version);
         }
         let mut zeroed = *bytes;
         // Written as the one word that is read next: half of one would have to reach memory first.
         zeroed[..8].copy_from_slice(&u64::from(word(bytes, 0)).to_le_bytes());
         if checksum(&zeroed) != word(bytes, 4) {
-            return Err(Bad::Check);
+            return Err(HeaderError::Check);
         }
-        let kind = Kind::from_byte(bytes[3]).ok_or(Bad::Kind)?;
+        let kind = PacketKind::from_byte(bytes[3]).ok_or(HeaderError::UnknownKind)?;
         let flags = Flags(half(bytes, 28));
         if flags.0 & !Flags::KNOWN != 0 {
-            return Err(Bad::Kind);
+            return Err(HeaderError::UnknownKind);
         }
         let mut secret = [0; 12];
         secret.copy_from_slice(&bytes[12..24]);
@@ -348,34 +348,43 @@ impl Header {
             credits: half(bytes, 54),
             check: word(bytes, 56),
         };
-        if header.is_consistent(payload) { Ok(header) } else { Err(Bad::Fields) }
+        if header.is_consistent(payload) { Ok(header) } else { Err(HeaderError::Fields) }
     }
 
     /// Whether the fields agree with each other, and with so many bytes behind the header.
     #[inline]
     fn is_consistent(&self, payload: usize) -> bool {
         match self.kind {
-            Kind::Call | Kind::Result => {
+            PacketKind::Call | PacketKind::Result => {
                 let shape = &self.shape;
-                let fits =
-                    if self.kind == Kind::Call { shape.fits_call() } else { shape.fits_result() };
+                let fits = if self.kind == PacketKind::Call {
+                    shape.fits_call()
+                } else {
+                    shape.fits_result()
+                };
                 if !fits || !message::is_piece(self.piece) {
                     return false;
                 }
-                let cut = self.cut();
-                self.fragment < cut.count() && cut.range(self.fragment).len() == payload
+                let fragments = self.fragments();
+                self.fragment < fragments.count() && fragments.range(self.fragment).len() == payload
             }
-            Kind::HaveCall | Kind::HaveResult => {
+            PacketKind::HaveCall | PacketKind::HaveResult => {
                 let checked = self.flags.has(Flags::CHECKED);
                 message::is_piece(self.piece)
                     && payload <= BITMAP_BYTES_MAX
                     && checked == (payload > 0)
             }
-            Kind::Probe => message::is_piece(self.piece) && payload == 0,
-            Kind::Quit | Kind::LetGo | Kind::Refused | Kind::Bye | Kind::Ask => payload == 0,
-            Kind::Hello | Kind::Cookie | Kind::Bind | Kind::Bound | Kind::Unbound => {
-                self.flags.has(Flags::CHECKED)
-            }
+            PacketKind::Probe => message::is_piece(self.piece) && payload == 0,
+            PacketKind::Cancel
+            | PacketKind::Released
+            | PacketKind::Refused
+            | PacketKind::Bye
+            | PacketKind::Ask => payload == 0,
+            PacketKind::Hello
+            | PacketKind::Cookie
+            | PacketKind::Bind
+            | PacketKind::Bound
+            | PacketKind::Unbound => self.flags.has(Flags::CHECKED),
         }
     }
 
@@ -395,13 +404,13 @@ pub(crate) fn set_version(header: &mut [u8; HEADER_BYTES], version: u8) {
 
 /// Whether a header that was written is that of a piece of a message.
 pub(crate) const fn carries(header: &[u8; HEADER_BYTES]) -> bool {
-    header[3] == Kind::Call as u8 || header[3] == Kind::Result as u8
+    header[3] == PacketKind::Call as u8 || header[3] == PacketKind::Result as u8
 }
 
 /// Whether a header that was written says that its piece was sent before.
 #[inline]
 pub(crate) fn is_resent(header: &[u8; CONTROL_BYTES_MAX]) -> bool {
-    u16::from(header[28]) & Flags::RESENT.0 != 0 && header[3] == Kind::Result as u8
+    u16::from(header[28]) & Flags::RESENT.0 != 0 && header[3] == PacketKind::Result as u8
 }
 
 /// Adds the check of what stands behind it to a header that was written already.
@@ -437,8 +446,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn kinds() -> impl Strategy<Value = Kind> {
-        (1..=15u8).prop_map(|byte| Kind::from_byte(byte).expect("a kind"))
+    fn kinds() -> impl Strategy<Value = PacketKind> {
+        (1..=15u8).prop_map(|byte| PacketKind::from_byte(byte).expect("a kind"))
     }
 
     prop_compose! {
@@ -473,11 +482,11 @@ mod tests {
             let (piece, mut flags, mut fragment) = (piece * 16, Flags(flags), fragment);
             let mut payload = 0;
             if kind.carries() {
-                let cut = Cut::new(shape.total, piece);
-                fragment %= cut.count();
-                payload = cut.range(fragment).len();
+                let fragments = Fragments::new(shape.total, piece);
+                fragment %= fragments.count();
+                payload = fragments.range(fragment).len();
             }
-            if matches!(kind, Kind::HaveCall | Kind::HaveResult) {
+            if matches!(kind, PacketKind::HaveCall | PacketKind::HaveResult) {
                 payload = bitmap;
                 flags = Flags(flags.0 & !4).with_if(bitmap > 0, Flags::CHECKED);
             }
@@ -498,7 +507,7 @@ mod tests {
             header.emit(&mut bytes);
             prop_assert_eq!(Header::parse(&bytes, payload), Ok(header));
             if header.kind.carries() {
-                prop_assert_eq!(Header::parse(&bytes, payload + 1), Err(Bad::Fields));
+                prop_assert_eq!(Header::parse(&bytes, payload + 1), Err(HeaderError::Fields));
             }
             let mut sealed = bytes;
             seal(&mut sealed, 0x1234_5678);
@@ -539,7 +548,7 @@ mod tests {
 
     #[test]
     fn each_byte_matters() {
-        let header = Header::new(Kind::Quit, Handle { place: 3, secret: [7; 12] }, 9);
+        let header = Header::new(PacketKind::Cancel, Handle { place: 3, secret: [7; 12] }, 9);
         let mut bytes = [0; HEADER_BYTES];
         header.emit(&mut bytes);
         for at in 0..HEADER_BYTES {
@@ -567,7 +576,7 @@ mod tests {
             shape: Shape { what: 7, total: 5, head: 4, at: 5, extension: 0 },
             piece: 1408,
             credits: 64,
-            ..Header::new(Kind::Call, handle, 2)
+            ..Header::new(PacketKind::Call, handle, 2)
         };
         let mut written = [0; HEADER_BYTES];
         call.emit(&mut written);
@@ -582,7 +591,7 @@ mod tests {
 
     #[test]
     fn refusals_carry_table_and_generation() {
-        let call = Header { serial: 8, ..Header::new(Kind::Call, Handle::default(), 1) };
+        let call = Header { serial: 8, ..Header::new(PacketKind::Call, Handle::default(), 1) };
         let refusal = Header::refusal(&call, 0x1_0000_0002, 0x8000_0003);
         assert_eq!((refusal.table(), refusal.generation()), (0x1_0000_0002, 0x8000_0003));
         assert_eq!((refusal.echo, refusal.sequence), (8, 1));

@@ -57,7 +57,7 @@ const PIECE_COMMON: u32 = 1376;
 
 /// Returns the next smaller piece to try when full ones do not get through, or `None` if there is none.
 /// Where jumbo frames do not get through, ordinary ones do as a rule.
-pub(crate) fn smaller(piece: u32) -> Option<u32> {
+pub(crate) fn smaller_piece(piece: u32) -> Option<u32> {
     if piece >= 2 * PIECE_COMMON {
         return Some(PIECE_COMMON);
     }
@@ -70,13 +70,13 @@ pub(crate) fn smaller(piece: u32) -> Option<u32> {
 /// all. Fragment 0 is sent last (Peregrine, 4.3), so the last packet of a blast is also the only
 /// short one, as segmentation offload wants it. A *position* is a place in that order of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cut {
+pub(crate) struct Fragments {
     total: u32,
     piece: u32,
     count: u32,
 }
 
-impl Cut {
+impl Fragments {
     #[inline]
     pub(crate) fn new(total: u32, piece: u32) -> Self {
         debug_assert!(is_piece(piece));
@@ -140,27 +140,33 @@ mod tests {
 
     #[test]
     fn the_remainder_is_first_and_sent_last() {
-        let cut = Cut::new(2500, 1024);
-        assert_eq!(cut.count(), 3);
-        assert_eq!([cut.range(0), cut.range(1), cut.range(2)], [0..452, 452..1476, 1476..2500]);
-        assert_eq!([cut.fragment(0), cut.fragment(1), cut.fragment(2)], [1, 2, 0]);
-        assert_eq!(Cut::new(0, 1024).range(0), 0..0);
-        assert_eq!(Cut::new(1024, 1024).count(), 1);
-        assert_eq!(Cut::new(2048, 1024).range(0), 0..1024);
+        let fragments = Fragments::new(2500, 1024);
+        assert_eq!(fragments.count(), 3);
+        assert_eq!(
+            [fragments.range(0), fragments.range(1), fragments.range(2)],
+            [0..452, 452..1476, 1476..2500]
+        );
+        assert_eq!(
+            [fragments.fragment(0), fragments.fragment(1), fragments.fragment(2)],
+            [1, 2, 0]
+        );
+        assert_eq!(Fragments::new(0, 1024).range(0), 0..0);
+        assert_eq!(Fragments::new(1024, 1024).count(), 1);
+        assert_eq!(Fragments::new(2048, 1024).range(0), 0..1024);
     }
 
     #[test]
     fn pieces_halve_down_to_the_smallest() {
-        assert_eq!(smaller(1408), Some(704));
-        assert_eq!(smaller(704), Some(512));
-        assert_eq!(smaller(512), None);
-        assert_eq!(smaller(2 * PIECE_COMMON - 16), Some(1360));
+        assert_eq!(smaller_piece(1408), Some(704));
+        assert_eq!(smaller_piece(704), Some(512));
+        assert_eq!(smaller_piece(512), None);
+        assert_eq!(smaller_piece(2 * PIECE_COMMON - 16), Some(1360));
     }
 
     #[test]
     fn pieces_of_jumbo_frames_become_those_of_common_ones_at_once() {
-        assert_eq!(smaller(PIECE_MAX), Some(PIECE_COMMON));
-        assert_eq!(smaller(8896), Some(PIECE_COMMON));
+        assert_eq!(smaller_piece(PIECE_MAX), Some(PIECE_COMMON));
+        assert_eq!(smaller_piece(8896), Some(PIECE_COMMON));
         assert!(is_piece(PIECE_COMMON));
     }
 
@@ -182,13 +188,13 @@ mod tests {
     proptest! {
         #[test]
         fn fragments_cover_a_message_once(total in 0..3_000_000u32, piece in 32..4090u32) {
-            let cut = Cut::new(total, piece * 16);
+            let fragments = Fragments::new(total, piece * 16);
             let mut at = 0;
-            for fragment in 0..cut.count() {
-                let range = cut.range(fragment);
+            for fragment in 0..fragments.count() {
+                let range = fragments.range(fragment);
                 prop_assert_eq!(range.start, at);
-                prop_assert!(range.len() as u32 <= cut.piece());
-                prop_assert_eq!(cut.fragment(cut.position(fragment)), fragment);
+                prop_assert!(range.len() as u32 <= fragments.piece());
+                prop_assert_eq!(fragments.fragment(fragments.position(fragment)), fragment);
                 at = range.end;
             }
             prop_assert_eq!(at, total);

@@ -12,18 +12,18 @@ const WORDS: usize = SPAN as usize / 64;
 /// A user moves its base on only over positions that it has removed. A set takes 2 KiB more from when
 /// positions are in it that are more than 1,024 beyond the base, until it is [released](Self::release).
 #[derive(Clone, Debug)]
-pub(crate) enum Positions {
+pub(crate) enum PositionSet {
     Small([u64; WORDS_SMALL]),
     Large(Box<[u64; WORDS]>),
 }
 
-impl Default for Positions {
+impl Default for PositionSet {
     fn default() -> Self {
         Self::Small([0; WORDS_SMALL])
     }
 }
 
-impl Positions {
+impl PositionSet {
     #[inline]
     fn words(&self) -> &[u64] {
         match self {
@@ -143,7 +143,7 @@ mod tests {
             far in 1..=SPAN,
             steps in proptest::collection::vec((0..SPAN, any::<bool>()), 0..300),
         ) {
-            let (mut positions, mut model) = (Positions::default(), BTreeSet::new());
+            let (mut positions, mut model) = (PositionSet::default(), BTreeSet::new());
             for (offset, insert) in steps {
                 let position = base + offset % far;
                 if insert {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn a_bitmap_is_as_long_as_it_must_be_and_may_be() {
-        let (mut positions, mut out) = (Positions::default(), [0; 4]);
+        let (mut positions, mut out) = (PositionSet::default(), [0; 4]);
         positions.insert(1020, 1030);
         assert_eq!(positions.write(1020, 1031, &mut out), 2);
         assert_eq!(out[..2], [0, 0b100]);

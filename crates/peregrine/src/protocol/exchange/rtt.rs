@@ -35,7 +35,7 @@ impl Rtt {
     }
 
     /// Sets how long to wait at least, if that is longer than [`WAIT_MIN`]; it may exceed [`WAIT_LONGEST`].
-    pub(crate) fn wait_at_least(&mut self, nanoseconds: u64) {
+    pub(crate) fn set_wait_min(&mut self, nanoseconds: u64) {
         self.least = nanoseconds.clamp(WAIT_MIN, 10 * SECOND);
     }
 
@@ -57,13 +57,13 @@ impl Rtt {
     /// How long after a question without an answer the next one comes, at most. Ten of them are waited
     /// for before a server is taken for dead, so each need not allow for as much variation as the first.
     #[inline]
-    pub(crate) fn patience(&self) -> u64 {
+    pub(crate) fn probe_interval_max(&self) -> u64 {
         (self.smoothed + 2 * self.variation).clamp(WAIT_MAX, WAIT_LONGEST)
     }
 
     /// How long an answer takes, as a rule: an unanswered question is not repeated before that. Where
     /// answers always take as long, the estimate alone allows for nothing.
-    pub(crate) fn answer(&self) -> u64 {
+    pub(crate) fn expected_answer(&self) -> u64 {
         let margin = (2 * self.variation).max(self.smoothed / ANSWER_MARGIN);
         (self.smoothed + margin).min(WAIT_LONGEST)
     }
@@ -75,12 +75,12 @@ impl Rtt {
 
     /// How long after an answer the server need not be asked whether it is still there.
     #[inline]
-    pub(crate) fn fresh(&self) -> u64 {
+    pub(crate) fn trusted_for(&self) -> u64 {
         (self.smoothed * FRESH_ROUND_TRIPS).max(FRESH_MIN)
     }
 
     /// How long to wait for a packet that was perhaps only overtaken.
-    pub(crate) fn allowance(&self) -> u64 {
+    pub(crate) fn reorder_allowance(&self) -> u64 {
         (self.smoothed / 4).min(ALLOWANCE_MAX)
     }
 }
@@ -97,22 +97,22 @@ mod tests {
             rtt.sample(40 * MILLISECOND);
         }
         assert!(rtt.wait() < 45 * MILLISECOND, "{rtt:?}");
-        assert!(rtt.allowance().abs_diff(10 * MILLISECOND) < MILLISECOND);
+        assert!(rtt.reorder_allowance().abs_diff(10 * MILLISECOND) < MILLISECOND);
         for _ in 0..100 {
             rtt.sample(50_000);
         }
-        assert_eq!((rtt.wait(), rtt.patience()), (WAIT_MIN, WAIT_MAX));
+        assert_eq!((rtt.wait(), rtt.probe_interval_max()), (WAIT_MIN, WAIT_MAX));
         for _ in 0..100 {
             rtt.sample(800 * MILLISECOND);
         }
-        assert!((750..850).contains(&(rtt.patience() / MILLISECOND)), "{rtt:?}");
+        assert!((750..850).contains(&(rtt.probe_interval_max() / MILLISECOND)), "{rtt:?}");
         rtt.sample(u64::MAX);
         assert_eq!(rtt.wait(), WAIT_LONGEST);
-        assert_eq!(rtt.allowance(), ALLOWANCE_MAX);
+        assert_eq!(rtt.reorder_allowance(), ALLOWANCE_MAX);
         let mut patient = Rtt::new(50_000);
-        patient.wait_at_least(SECOND);
-        assert_eq!((patient.wait(), patient.patience()), (SECOND, WAIT_MAX));
-        patient.wait_at_least(0);
+        patient.set_wait_min(SECOND);
+        assert_eq!((patient.wait(), patient.probe_interval_max()), (SECOND, WAIT_MAX));
+        patient.set_wait_min(0);
         assert_eq!(patient.wait(), WAIT_MIN);
     }
 }

@@ -1,28 +1,29 @@
-//! Who gets a place in the server's table of records, and whose is taken for it.
+//! The server's table of places: which client gets a place, and which record is evicted for it.
 //!
-//! Places are bounded, and so is what one address may have of them. Who may be forgotten:
+//! The number of places is bounded, and so is the number that one address may have. A record may be
+//! evicted as follows:
 //!
-//! | standing of a record | may be forgotten | what its client learns with its next packet |
+//! | state of the record | may be evicted | what its client learns with its next packet |
 //! |---|---|---|
-//! | idle | [`IDLE_MIN`] after it was last heard of | refused: not executed; it binds again |
-//! | assembling, or waiting to | after [`ASSEMBLING_MIN`] | the same: nothing ran |
-//! | replied | after [`REPLIED_MIN`] | refused: may have executed |
+//! | idle | [`IDLE_MIN`] after its last packet | refused: not executed; it binds again |
+//! | assembling, or waiting for room | [`ASSEMBLING_MIN`] after its last packet | the same: nothing was executed |
+//! | replied | [`REPLIED_MIN`] after its last packet | refused: may have executed |
 //! | running | never; procedures are bounded elsewhere | |
 //!
-//! What the records themselves say is asked of the owner, so that a call touches nothing but its own.
+//! The table asks its owner for the state of records. So a call touches only its own record.
 
-use super::callee::Standing;
+use super::server_end::RecordPhase;
 use super::time::{Moment, SECOND};
 
-/// Whoever called so lately is not evicted by strangers.
+/// A record that received a packet less than this ago is not evicted for another address.
 pub(crate) const IDLE_MIN: u64 = SECOND;
-/// A client with a call under way is heard of every two seconds or more often.
+/// A client with a call in progress sends a packet every two seconds or more often.
 pub(crate) const ASSEMBLING_MIN: u64 = 10 * SECOND;
-/// A client that waits for its result and lives is heard of long before.
+/// A live client that waits for its result sends a packet long before this.
 pub(crate) const REPLIED_MIN: u64 = 60 * SECOND;
-/// Records that are looked at for one admission, at most; the next one looks at others.
+/// The most records that one admission examines. The next admission examines others.
 const LOOKS_MAX: u32 = 1024;
-/// Records among which the one that is idle longest is taken.
+/// The number of evictable records among which the admission takes the one that is idle longest.
 const CHOICE: u32 = 16;
 const GROUPS_MAX: u32 = 1024;
 
@@ -30,29 +31,30 @@ const GROUPS_MAX: u32 = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Admission {
     pub(crate) place: u32,
-    /// Another handle's record is there and must be forgotten first.
+    /// The place still has another handle's record, which must be forgotten first.
     pub(crate) evict: bool,
 }
 
-/// Which places are free, and which address has which.
+/// Which places are free, and which address has which place.
 ///
-/// Addresses fall into groups by their number, which the driver makes with a secret hash, so that
-/// nobody can choose to share a group with somebody else. Each group is a list through the places, in
-/// the order in which they were admitted; free places are one more list.
+/// Addresses are divided into groups by their number. The driver makes the number with a keyed
+/// hash, so that a client cannot choose to share a group with another one. The places of a group
+/// form a list in the order of admission. The free places form one more list.
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     places: u32,
     groups: u32,
-    /// Places that one group may have.
+    /// The most places that one group may have.
     share: u32,
-    /// Before and after each place, each group's head, and the head of the free ones.
+    /// Predecessor and successor of each place, of each group's list head, and of the head of the
+    /// free list.
     links: Box<[(u32, u32)]>,
     /// The group of each place.
     group: Box<[u32]>,
-    /// How many places each group has.
+    /// The number of places of each group.
     have: Box<[u32]>,
-    /// Where the next look at all places begins.
-    hand: u32,
+    /// The place at which the next search over all places begins.
+    next_look: u32,
 }
 
 impl Table {
@@ -66,7 +68,7 @@ impl Table {
             links: (0..nodes).map(|node| (node, node)).collect(),
             group: vec![0; places as usize].into(),
             have: vec![0; groups as usize].into(),
-            hand: 0,
+            next_look: 0,
         };
         let free = table.free();
         for place in 0..places {
@@ -75,7 +77,7 @@ impl Table {
         table
     }
 
-    /// The head of the list of free places.
+    /// Returns the head of the list of free places.
     const fn free(&self) -> u32 {
         self.places + self.groups
     }
@@ -93,23 +95,23 @@ impl Table {
         self.links[after as usize].0 = before;
     }
 
-    /// A place for a handle of this address, or none. `standing` tells of a place that is taken how
-    /// it stands, and when it was last heard of.
+    /// Returns a place for a handle of this address, or `None` if there is none. `phase` returns
+    /// the state of the record at a place, and when its last packet came.
     pub(crate) fn admit(
         &mut self,
         now: Moment,
         peer: u64,
-        standing: impl Fn(u32) -> (Standing, Moment),
+        phase: impl Fn(u32) -> (RecordPhase, Moment),
     ) -> Option<Admission> {
         let group = (peer % u64::from(self.groups)) as u32;
         let free = self.free();
         let first_free = self.links[free as usize].1;
         let (place, evict) = if self.have[group as usize] >= self.share {
-            (self.idlest_of(now, group, standing)?, true)
+            (self.idlest_in_group(now, group, phase)?, true)
         } else if first_free != free {
             (first_free, false)
         } else {
-            (self.idlest(now, standing)?, true)
+            (self.idlest(now, phase)?, true)
         };
         if evict {
             self.have[self.group[place as usize] as usize] -= 1;
@@ -121,26 +123,27 @@ impl Table {
         Some(Admission { place, evict })
     }
 
-    /// Whether this address has all places that its group may have.
-    pub(crate) fn has_its_share(&self, peer: u64) -> bool {
+    /// Returns whether this address has all places that its group may have.
+    pub(crate) fn is_share_used(&self, peer: u64) -> bool {
         self.have[(peer % u64::from(self.groups)) as usize] >= self.share
     }
 
-    /// Whether no place is free.
+    /// Returns whether no place is free.
     pub(crate) fn is_full(&self) -> bool {
         let free = self.free();
         self.links[free as usize].1 == free
     }
 
-    /// A record was forgotten, and nobody takes its place.
+    /// Frees a place whose record was forgotten.
     pub(crate) fn release(&mut self, place: u32) {
         self.have[self.group[place as usize] as usize] -= 1;
         self.unlink(place);
         self.append(self.free(), place);
     }
 
-    /// A place that was admitted stays with the address that had it: its record came to life meanwhile.
-    pub(crate) fn leave_to(&mut self, place: u32, peer: u64) {
+    /// Returns an admitted place to the address that had it, because its record received a packet
+    /// meanwhile.
+    pub(crate) fn reassign(&mut self, place: u32, peer: u64) {
         let group = (peer % u64::from(self.groups)) as u32;
         self.have[self.group[place as usize] as usize] -= 1;
         self.unlink(place);
@@ -149,34 +152,34 @@ impl Table {
         self.have[group as usize] += 1;
     }
 
-    /// That of a group's places which may be taken and is idle longest, as far as is looked.
-    fn idlest_of(
+    /// Returns the evictable place of a group that is idle longest, among those that are examined.
+    fn idlest_in_group(
         &mut self,
         now: Moment,
         group: u32,
-        standing: impl Fn(u32) -> (Standing, Moment),
+        phase: impl Fn(u32) -> (RecordPhase, Moment),
     ) -> Option<u32> {
         let head = self.places + group;
-        let mut choice = Choice::default();
+        let mut choice = EvictionChoice::default();
         for _ in 0..self.have[group as usize].min(LOOKS_MAX) {
             let place = self.links[head as usize].1;
-            if choice.look(now, place, standing(place)) {
+            if choice.look(now, place, phase(place)) {
                 break;
             }
-            // Others come first the next time.
+            // The next search begins with other places.
             self.unlink(place);
             self.append(head, place);
         }
         choice.best()
     }
 
-    /// The same among all places.
-    fn idlest(&mut self, now: Moment, standing: impl Fn(u32) -> (Standing, Moment)) -> Option<u32> {
-        let mut choice = Choice::default();
+    /// Returns the evictable place that is idle longest, among those that are examined.
+    fn idlest(&mut self, now: Moment, phase: impl Fn(u32) -> (RecordPhase, Moment)) -> Option<u32> {
+        let mut choice = EvictionChoice::default();
         for _ in 0..self.places.min(LOOKS_MAX) {
-            let place = self.hand;
-            self.hand = (self.hand + 1) % self.places;
-            if choice.look(now, place, standing(place)) {
+            let place = self.next_look;
+            self.next_look = (self.next_look + 1) % self.places;
+            if choice.look(now, place, phase(place)) {
                 break;
             }
         }
@@ -184,18 +187,18 @@ impl Table {
     }
 }
 
-/// The best place seen so far.
+/// The best candidate for eviction so far.
 #[derive(Clone, Copy, Debug, Default)]
-struct Choice {
+struct EvictionChoice {
     best: Option<(u64, u32)>,
     seen: u32,
 }
 
-impl Choice {
-    /// Whether enough was seen.
-    fn look(&mut self, now: Moment, place: u32, (standing, heard): (Standing, Moment)) -> bool {
+impl EvictionChoice {
+    /// Examines one place. Returns whether enough candidates were found.
+    fn look(&mut self, now: Moment, place: u32, (phase, heard): (RecordPhase, Moment)) -> bool {
         let silence = now.since(heard);
-        if is_forgettable(standing, silence) {
+        if is_evictable(phase, silence) {
             self.seen += 1;
             self.best = self.best.max(Some((silence, place)));
         }
@@ -207,13 +210,13 @@ impl Choice {
     }
 }
 
-/// Whether a record may be forgotten of which nothing was heard for so many nanoseconds.
-pub(crate) const fn is_forgettable(standing: Standing, silence: u64) -> bool {
-    match standing {
-        Standing::Vacant | Standing::Running => false,
-        Standing::Idle => silence >= IDLE_MIN,
-        Standing::Assembling | Standing::Waiting => silence >= ASSEMBLING_MIN,
-        Standing::Replied => silence >= REPLIED_MIN,
+/// Returns whether a record may be evicted whose last packet came this many nanoseconds ago.
+pub(crate) const fn is_evictable(phase: RecordPhase, silence: u64) -> bool {
+    match phase {
+        RecordPhase::Vacant | RecordPhase::Running => false,
+        RecordPhase::Idle => silence >= IDLE_MIN,
+        RecordPhase::Assembling | RecordPhase::Waiting => silence >= ASSEMBLING_MIN,
+        RecordPhase::Replied => silence >= REPLIED_MIN,
     }
 }
 
@@ -223,8 +226,8 @@ mod tests {
 
     const NOW: Moment = Moment(1000 * SECOND);
 
-    fn idle_for(seconds: u64) -> (Standing, Moment) {
-        (Standing::Idle, Moment(NOW.0 - seconds * SECOND))
+    fn idle_for(seconds: u64) -> (RecordPhase, Moment) {
+        (RecordPhase::Idle, Moment(NOW.0 - seconds * SECOND))
     }
 
     #[test]
@@ -235,7 +238,7 @@ mod tests {
         }
         let taken = table.admit(NOW, 9, |_| idle_for(60)).expect("an idle one");
         assert!(taken.evict);
-        table.leave_to(taken.place, 7 + u64::from(taken.place));
+        table.reassign(taken.place, 7 + u64::from(taken.place));
         assert_eq!((0..2).map(|place| table.group[place]).collect::<Vec<_>>(), [1, 0]);
         assert_eq!(table.have.iter().sum::<u32>(), 2);
         table.release(0);
@@ -269,18 +272,18 @@ mod tests {
         }
         let idle = |place: u32| idle_for(if place == 2 { 99 } else { 5 + u64::from(place) });
         assert_eq!(table.admit(NOW, 1, idle), Some(Admission { place: 1, evict: true }));
-        assert_eq!(table.admit(NOW, 1, |_| (Standing::Running, NOW)), None);
-        assert_eq!(table.admit(NOW, 1, |_| (Standing::Idle, NOW)), None);
+        assert_eq!(table.admit(NOW, 1, |_| (RecordPhase::Running, NOW)), None);
+        assert_eq!(table.admit(NOW, 1, |_| (RecordPhase::Idle, NOW)), None);
         assert_eq!(table.have[..3], [0, 2, 1]);
     }
 
     #[test]
     fn what_is_at_stake_says_how_long_it_is_kept() {
-        assert!(!is_forgettable(Standing::Running, u64::MAX));
-        assert!(!is_forgettable(Standing::Replied, REPLIED_MIN - 1));
-        assert!(is_forgettable(Standing::Replied, REPLIED_MIN));
-        assert!(is_forgettable(Standing::Assembling, ASSEMBLING_MIN));
-        assert!(!is_forgettable(Standing::Idle, 0));
+        assert!(!is_evictable(RecordPhase::Running, u64::MAX));
+        assert!(!is_evictable(RecordPhase::Replied, REPLIED_MIN - 1));
+        assert!(is_evictable(RecordPhase::Replied, REPLIED_MIN));
+        assert!(is_evictable(RecordPhase::Assembling, ASSEMBLING_MIN));
+        assert!(!is_evictable(RecordPhase::Idle, 0));
     }
 
     #[test]
@@ -292,7 +295,7 @@ mod tests {
         let looks = core::cell::Cell::new(0);
         let busy = |place: u32| {
             looks.set(looks.get() + 1);
-            if place == 5000 { idle_for(2) } else { (Standing::Running, NOW) }
+            if place == 5000 { idle_for(2) } else { (RecordPhase::Running, NOW) }
         };
         let tries = (0..).find(|_| table.admit(NOW, 7, busy).is_some());
         assert_eq!(tries, Some(4));

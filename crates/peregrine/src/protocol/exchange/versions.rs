@@ -1,33 +1,39 @@
-//! Packets of other versions: what two releases that do not understand each other can still say.
+//! Packets of other protocol versions: what two releases that do not understand each other can
+//! still say.
 //!
-//! Every version keeps this: a packet of binding has 512 bytes; magic, version, kind, check and secret
-//! stand where they stand in [`header`](super::header); the kinds `HELLO`, `COOKIE`, `BIND` and
-//! `UNBOUND` have the numbers that they have, and the body of `UNBOUND` is laid out as in
-//! [`bind`](super::bind). So a server answers a client of any version with an `UNBOUND` of that
-//! version, whose text names both. Servers before version 3 do not answer: a client whose questions
-//! stay unanswered also asks in the version before its own.
+//! Every version keeps the following. A packet of binding has 512 bytes. Magic, version, kind,
+//! check and secret are at the offsets of [`header`](super::header). The kinds `HELLO`, `COOKIE`,
+//! `BIND` and `UNBOUND` keep their numbers, and the body of `UNBOUND` keeps the layout of
+//! [`bind`](super::bind).
+//!
+//! So a server answers a client of any version with an `UNBOUND` of that version, whose text names
+//! both versions. Servers before version 3 do not answer. So a client that gets no answer also asks
+//! in the version before its own.
 
-use super::bind::{BIND_BYTES, Denial, Said};
-use super::header::{Bad, HEADER_BYTES, Header, Kind, VERSION, checksum, set_version};
+use super::bind::{BIND_BYTES, BindMessage, BindRefusal};
+use super::header::{
+    HEADER_BYTES, Header, HeaderError, PacketKind, VERSION, checksum, set_version,
+};
 
 /// A packet of binding of another version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Other {
     pub(crate) version: u8,
-    pub(crate) kind: Kind,
+    pub(crate) kind: PacketKind,
     pub(crate) nonce: [u8; 12],
     pub(crate) serial: u16,
 }
 
-/// Reads a packet of binding of another version; `None` if it is none, or damaged.
+/// Reads a packet of binding of another version. Returns `None` if the packet is anything else or
+/// is damaged.
 pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     let packet: &[u8; BIND_BYTES] = packet.try_into().ok()?;
     let (header, body) = packet.split_first_chunk::<HEADER_BYTES>()?;
-    if Header::parse(header, body.len()) != Err(Bad::Version) {
+    if Header::parse(header, body.len()) != Err(HeaderError::Version) {
         return None;
     }
     let version = header[2];
-    // The check of a header is over its version, too.
+    // The check of a header covers its version.
     let mut ours = *header;
     set_version(&mut ours, version);
     let parsed = (ours == *header).then(|| {
@@ -43,10 +49,11 @@ pub(crate) fn read(packet: &[u8]) -> Option<Other> {
     })
 }
 
-/// Returns the answer to a client of another version, if a packet is its question. It has as many
-/// bytes as the question. `kind`: the number of the error.
+/// Returns the answer to a client of another version, or `None` if the packet is no request of such
+/// a client. The answer is as long as the request. `kind` is the number of the error.
 pub(crate) fn refuse(packet: &[u8], kind: u32) -> Option<[u8; BIND_BYTES]> {
-    let other = read(packet).filter(|other| matches!(other.kind, Kind::Hello | Kind::Bind))?;
+    let other =
+        read(packet).filter(|other| matches!(other.kind, PacketKind::Hello | PacketKind::Bind))?;
     let mut text = Text::default();
     let _ = core::fmt::Write::write_fmt(
         &mut text,
@@ -57,18 +64,23 @@ pub(crate) fn refuse(packet: &[u8], kind: u32) -> Option<[u8; BIND_BYTES]> {
         ),
     );
     let mut out = [0; BIND_BYTES];
-    Said::Unbound(Denial::new(kind, text.as_str())).emit(other.nonce, 0, other.serial, &mut out);
+    BindMessage::Unbound(BindRefusal::new(kind, text.as_str())).emit(
+        other.nonce,
+        0,
+        other.serial,
+        &mut out,
+    );
     set_version(out.first_chunk_mut()?, other.version);
     Some(out)
 }
 
-/// Writes the question whether a server speaks the version before this one.
+/// Writes a packet that asks whether the server speaks the previous version.
 pub(crate) fn ask(nonce: [u8; 12], out: &mut [u8; BIND_BYTES]) {
-    Said::Hello(false).emit(nonce, 0, 0, out);
+    BindMessage::Hello(false).emit(nonce, 0, 0, out);
     set_version(out.first_chunk_mut().expect("room for a header"), VERSION - 1);
 }
 
-/// A short text, without an allocation.
+/// A short text that needs no allocation.
 struct Text {
     bytes: [u8; 160],
     length: usize,

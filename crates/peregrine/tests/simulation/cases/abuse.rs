@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::exchange::callee::{Retain, Then};
-use crate::exchange::caller::Dropped;
+use crate::exchange::client_end::DropReason;
 use crate::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Handle, checksum};
 use crate::exchange::message::Shape;
+use crate::exchange::server_end::{Action, Retain};
 use crate::exchange::time::{MILLISECOND, Moment};
 use crate::network::{Link, machine_of};
 use crate::random::Random;
@@ -14,15 +14,15 @@ use crate::world::Event;
 
 #[test]
 fn case_54_other_arguments_under_the_same_number_do_not_run() {
-    let (mut caller, mut callee, flow) = crate::cost::pair([1; 12]);
+    let (mut client_end, mut server_end, flow) = crate::cost::pair([1; 12]);
     let mut out = [0; CONTROL_BYTES_MAX];
-    caller.begin(Shape::default()).expect("it can begin");
-    caller.poll_send(Moment(0), &flow, &mut out).expect("its call");
+    client_end.begin(Shape::default()).expect("it can begin");
+    client_end.poll_send(Moment(0), &flow, &mut out).expect("its call");
     let call = Header::parse(out.first_chunk().expect("a header"), 0).expect("it is whole");
-    assert_eq!(callee.handle(Moment(0), &flow, &call, &[]).then, Then::Execute(0..0));
+    assert_eq!(server_end.handle(Moment(0), &flow, &call, &[]).action, Action::Execute(0..0));
     let other = Header { shape: Shape { what: 9, ..call.shape }, ..call };
-    let received = callee.handle(Moment(0), &flow, &other, &[]);
-    assert_eq!(received.then, Then::Dropped(Dropped::Violation));
+    let effect = server_end.handle(Moment(0), &flow, &other, &[]);
+    assert_eq!(effect.action, Action::Dropped(DropReason::Violation));
 }
 
 #[test]
@@ -58,7 +58,8 @@ fn case_56_results_are_forgotten_late_and_never_made_again() {
     let mut world = world_of(&[vec![NULL], vec![NULL]], server, client);
     // Results do not arrive, and the client stops before it gives up.
     world.script = Some(Box::new(|now, packet, header| {
-        let lost = header.kind == Kind::Result && machine_of(packet.to) == 1 && now < 90 * SECOND;
+        let lost =
+            header.kind == PacketKind::Result && machine_of(packet.to) == 1 && now < 90 * SECOND;
         if lost { Fate::Drop } else { Fate::Pass }
     }));
     world.later(500 * MILLISECOND, crate::world::Change::Stop(1));
@@ -75,7 +76,10 @@ fn case_56_results_are_forgotten_late_and_never_made_again() {
     assert_eq!([executions(&world, 0), executions(&world, 1)], [1, 1]);
     // One was evicted, and its client is told that nobody knows; the other result is still there.
     let both = [ending(&world, 0), ending(&world, 1)];
-    assert!(both.contains(&Some(Ending::Failed(Executed::Maybe, Why::Refused))), "{both:?}");
+    assert!(
+        both.contains(&Some(Ending::Failed(Executed::Maybe, FailureReason::Refused))),
+        "{both:?}"
+    );
     assert!(both.contains(&Some(Ending::Ok)), "{both:?}");
 }
 
@@ -96,7 +100,7 @@ fn who_was_forgotten_binds_the_same_server_again() {
     world.at(now, Event::Wake(1, 0));
     world.run_until(20 * SECOND);
     check(&world);
-    let not_executed = Ending::Failed(Executed::No, Why::Refused);
+    let not_executed = Ending::Failed(Executed::No, FailureReason::Refused);
     assert_eq!([ending(&world, 2), ending(&world, 3)], [Some(not_executed), Some(Ending::Ok)]);
     assert_eq!(world.oracle.bound_again, [1, 0]);
 }
@@ -104,21 +108,21 @@ fn who_was_forgotten_binds_the_same_server_again() {
 /// Any header that can be written, with the right handle and a number near the right one.
 fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
     let kinds = [
-        Kind::Call,
-        Kind::Result,
-        Kind::HaveCall,
-        Kind::HaveResult,
-        Kind::Probe,
-        Kind::Quit,
-        Kind::LetGo,
-        Kind::Bye,
-        Kind::Refused,
-        Kind::Ask,
+        PacketKind::Call,
+        PacketKind::Result,
+        PacketKind::HaveCall,
+        PacketKind::HaveResult,
+        PacketKind::Probe,
+        PacketKind::Cancel,
+        PacketKind::Released,
+        PacketKind::Bye,
+        PacketKind::Refused,
+        PacketKind::Ask,
     ];
-    let rare = [Kind::Bye, Kind::Refused];
+    let rare = [PacketKind::Bye, PacketKind::Refused];
     let mut kind = *random.pick(&kinds);
     if rare.contains(&kind) && !random.chance(50) {
-        kind = Kind::Probe;
+        kind = PacketKind::Probe;
     }
     let any = |random: &mut Random| match random.below(4) {
         0 => random.next() as u32,
@@ -130,12 +134,12 @@ fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
         Shape { what: 7, total, head: any(random) % 50, at: any(random) % 50, extension: 0 };
     let piece = 16 * random.pick(&[32, 33, 64, 88, 4090]);
     let mut flags = Flags::NONE;
-    for flag in [Flags::PLEASE, Flags::RESENT, Flags::ALL, Flags::REPLIED, Flags::ELSEWHERE] {
+    for flag in [Flags::REPORT, Flags::RESENT, Flags::ALL, Flags::REPLIED, Flags::ELSEWHERE] {
         flags = flags.with_if(random.chance(250), flag);
     }
     let length = if random.chance(500) { random.below(129) } else { random.below(3) };
     let bitmap: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
-    let says = matches!(kind, Kind::HaveCall | Kind::HaveResult) && !bitmap.is_empty();
+    let says = matches!(kind, PacketKind::HaveCall | PacketKind::HaveResult) && !bitmap.is_empty();
     let handle = Handle { place: 0, secret: [1; 12] };
     let header = Header {
         flags: flags.with_if(says, Flags::CHECKED),
@@ -157,15 +161,15 @@ fn anything(random: &mut Random, near: u32) -> (Header, Vec<u8>) {
 fn who_knows_a_handle_can_harm_only_that() {
     for seed in 0..400 {
         let random = &mut Random::new(seed);
-        let (mut caller, mut callee, flow) = crate::cost::pair([1; 12]);
+        let (mut client_end, mut server_end, flow) = crate::cost::pair([1; 12]);
         let (mut ran, mut out) = (HashSet::new(), [0; CONTROL_BYTES_MAX]);
         let mut now = Moment(1);
         for _ in 0..200 {
-            let (header, bitmap) = anything(random, caller.sequence());
+            let (header, bitmap) = anything(random, client_end.sequence());
             let mut bytes = [0; HEADER_BYTES];
             header.emit(&mut bytes);
             let behind = if header.kind.carries() {
-                let cut = header.cut();
+                let cut = header.fragments();
                 let fragment = header.fragment % cut.count();
                 Header { fragment, ..header }.emit(&mut bytes);
                 cut.range(fragment).len()
@@ -174,35 +178,38 @@ fn who_knows_a_handle_can_harm_only_that() {
             };
             let Ok(header) = Header::parse(&bytes, behind) else { continue };
             now = now.after(random.below(SECOND));
-            if callee.knows(&header, 5) {
-                match callee.handle(now, &flow, &header, &bitmap).then {
-                    Then::Execute(_) => {
-                        assert!(ran.insert(callee.sequence()), "it ran twice, seed {seed}");
+            if server_end.accepts(&header, 5) {
+                match server_end.handle(now, &flow, &header, &bitmap).action {
+                    Action::Execute(_) => {
+                        assert!(ran.insert(server_end.sequence()), "it ran twice, seed {seed}");
                     }
-                    Then::Forget => callee.forget(),
+                    Action::Forget => server_end.forget(),
                     _ => {}
                 }
             }
             if random.chance(300) {
                 let result = Shape { total: random.below(9000) as u32, ..Shape::default() };
-                if callee.replied(result) == Retain::Forget {
-                    callee.forget();
+                if server_end.complete(result) == Retain::Forget {
+                    server_end.forget();
                 }
             }
             if random.chance(300) {
-                callee.look_after(now);
+                server_end.check_caller(now);
             }
-            caller.handle(now, &flow, &header, &bitmap);
-            caller.timer(now);
+            client_end.handle(now, &flow, &header, &bitmap);
+            client_end.handle_timer(now);
             if random.chance(100) {
-                caller.quit(now);
+                client_end.cancel(now);
             }
-            caller.outcome();
-            let _ = caller.begin(Shape { total: random.below(99_000) as u32, ..Shape::default() });
-            let sent =
-                std::iter::from_fn(|| caller.poll_send(now, &flow, &mut out)).take(2000).count();
-            let answered =
-                std::iter::from_fn(|| callee.poll_send(now, &flow, &mut out)).take(2000).count();
+            client_end.outcome();
+            let _ =
+                client_end.begin(Shape { total: random.below(99_000) as u32, ..Shape::default() });
+            let sent = std::iter::from_fn(|| client_end.poll_send(now, &flow, &mut out))
+                .take(2000)
+                .count();
+            let answered = std::iter::from_fn(|| server_end.poll_send(now, &flow, &mut out))
+                .take(2000)
+                .count();
             assert!(sent < 2000 && answered < 2000, "no end, seed {seed}");
         }
     }

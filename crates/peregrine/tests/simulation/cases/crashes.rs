@@ -5,8 +5,8 @@ use crate::exchange::time::MILLISECOND;
 use crate::world::Change;
 
 const START: Change = Change::StartServer(0);
-const NO: Ending = Ending::Failed(Executed::No, Why::Refused);
-const MAYBE: Ending = Ending::Failed(Executed::Maybe, Why::Refused);
+const NO: Ending = Ending::Failed(Executed::No, FailureReason::Refused);
+const MAYBE: Ending = Ending::Failed(Executed::Maybe, FailureReason::Refused);
 
 /// A server that crashes at a time and is back a little later.
 fn crash(world: &mut World, at: u64, back_after: u64) {
@@ -17,12 +17,9 @@ fn crash(world: &mut World, at: u64, back_after: u64) {
 
 /// Drops all calls until then.
 fn no_calls_before(world: &mut World, end: u64) {
-    script(
-        world,
-        move |now, header| {
-            if header.kind == Kind::Call && now < end { Fate::Drop } else { Fate::Pass }
-        },
-    );
+    script(world, move |now, header| {
+        if header.kind == PacketKind::Call && now < end { Fate::Drop } else { Fate::Pass }
+    });
 }
 
 #[test]
@@ -48,7 +45,7 @@ fn case_30_a_crash_while_the_procedure_runs() {
 #[test]
 fn case_32_a_crash_after_the_result_was_lost() {
     let mut world = world(&[NULL]);
-    lose(&mut world, Kind::Result, 1);
+    lose(&mut world, PacketKind::Result, 1);
     crash(&mut world, 2 * MILLISECOND, MILLISECOND);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(MAYBE), 1));
@@ -58,13 +55,16 @@ fn case_32_a_crash_after_the_result_was_lost() {
 fn case_33_a_late_call_reaches_the_next_server() {
     let mut world = world(&[NULL]);
     script(&mut world, |_, header| {
-        if header.kind == Kind::Call { Fate::Late(30 * SECOND) } else { Fate::Pass }
+        if header.kind == PacketKind::Call { Fate::Late(30 * SECOND) } else { Fate::Pass }
     });
     world.later(10 * MILLISECOND, Change::CrashClient(1));
     crash(&mut world, SECOND, SECOND);
     world.run_until(100 * SECOND);
     check(&world);
-    assert_eq!((executions(&world, 0), world.sent(Kind::Refused)), (0, world.sent(Kind::Call)));
+    assert_eq!(
+        (executions(&world, 0), world.sent(PacketKind::Refused)),
+        (0, world.sent(PacketKind::Call))
+    );
 }
 
 /// Also 36: whether a call ran rests on no clock. The client asks before it sends the call.
@@ -96,7 +96,7 @@ fn case_34_a_restart_between_two_calls_is_not_executed_and_bound_again() {
 fn a_server_does_not_vouch_for_the_one_before() {
     let mut world = world(&[Plan { runs_for: Some(SECOND), ..NULL }, NULL]);
     script(&mut world, |now, header| {
-        let late = header.kind == Kind::HaveCall && now < 200 * MILLISECOND;
+        let late = header.kind == PacketKind::HaveCall && now < 200 * MILLISECOND;
         if late { Fate::Drop } else { Fate::Pass }
     });
     crash(&mut world, 100 * MILLISECOND, MILLISECOND);
@@ -113,7 +113,7 @@ fn a_client_whose_clock_stood_still_does_not_take_a_call_that_ran_for_one_that_d
     for back_after in [MILLISECOND, 100 * SECOND] {
         let mut world = world(&[NULL, NULL]);
         script(&mut world, |now, header| {
-            let lost = header.kind == Kind::Result && now < MILLISECOND;
+            let lost = header.kind == PacketKind::Result && now < MILLISECOND;
             if lost { Fate::Drop } else { Fate::Pass }
         });
         world.later(500_000, Change::Freeze(1, 200 * SECOND));
@@ -130,7 +130,7 @@ fn a_client_whose_clock_stood_still_while_its_record_was_evicted_is_in_doubt() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&[vec![NULL, NULL]], server, LASTING);
     script(&mut world, |now, header| {
-        let lost = header.kind == Kind::Result && now < MILLISECOND;
+        let lost = header.kind == PacketKind::Result && now < MILLISECOND;
         if lost { Fate::Drop } else { Fate::Pass }
     });
     world.later(500_000, Change::Freeze(1, 200 * SECOND));
@@ -147,7 +147,7 @@ fn a_server_that_is_gone_is_told_by_its_machine() {
     world.later(100 * MILLISECOND, Change::CrashServer(0));
     world.run_until(5 * SECOND);
     check(&world);
-    let unreachable = Ending::Failed(Executed::Maybe, Why::Unreachable);
+    let unreachable = Ending::Failed(Executed::Maybe, FailureReason::Unreachable);
     assert_eq!(ending(&world, 0), Some(unreachable));
 }
 
@@ -159,9 +159,9 @@ fn case_38_a_client_crashes_in_a_call_and_its_record_can_be_forgotten() {
     world.later(50 * MILLISECOND, Change::CrashClient(1));
     world.run_until(SECOND);
     // The result is sent to nobody, and once.
-    let results = world.sent(Kind::Result);
+    let results = world.sent(PacketKind::Result);
     world.run_until(30 * SECOND);
-    assert_eq!(world.sent(Kind::Result), results);
+    assert_eq!(world.sent(PacketKind::Result), results);
     assert_eq!(world.server().map(crate::server::Server::kept), Some(1));
     world.start(2, &[vec![NULL]]);
     world.run_until(40 * SECOND);
@@ -183,19 +183,19 @@ fn case_39_a_client_that_comes_back_is_a_new_one() {
 
 #[test]
 fn case_40_a_clone_of_a_client_never_gets_an_old_result() {
-    let (mut caller, mut callee, flow) = crate::cost::pair([1; 12]);
+    let (mut client_end, mut server_end, flow) = crate::cost::pair([1; 12]);
     let mut out = [0; crate::exchange::header::CONTROL_BYTES_MAX];
-    let mut clone = caller.clone();
+    let mut clone = client_end.clone();
     for n in 0..5 {
-        crate::cost::call(&mut caller, &mut callee, &flow, &mut out, n * 1000);
+        crate::cost::call(&mut client_end, &mut server_end, &flow, &mut out, n * 1000);
     }
     let now = crate::exchange::time::Moment(9000);
     clone.begin(crate::exchange::message::Shape::default()).expect("it can begin");
     clone.poll_send(now, &flow, &mut out).expect("its call");
     let header = Header::parse(out.first_chunk().expect("a header"), 0).expect("it is whole");
-    let received = callee.handle(now, &flow, &header, &[]);
-    assert!(matches!(received.then, crate::exchange::callee::Then::Dropped(_)));
-    assert_eq!(callee.poll_send(now, &flow, &mut out), None);
+    let effect = server_end.handle(now, &flow, &header, &[]);
+    assert!(matches!(effect.action, crate::exchange::server_end::Action::Dropped(_)));
+    assert_eq!(server_end.poll_send(now, &flow, &mut out), None);
 }
 
 #[test]

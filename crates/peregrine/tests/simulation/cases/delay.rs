@@ -11,18 +11,18 @@ fn case_9_every_packet_comes_twice() {
     (world.to_server, world.to_client) = (twice.clone(), twice);
     finish(&mut world);
     assert!(world.oracle.all_ok());
-    assert_eq!((world.sent(Kind::HaveCall), world.oracle.resent), (0, 0));
+    assert_eq!((world.sent(PacketKind::HaveCall), world.oracle.resent), (0, 0));
 }
 
 #[test]
 fn case_10_a_duplicate_after_the_result_changes_nothing() {
     let mut world = world(&[NULL]);
     script(&mut world, |_, header| {
-        if header.kind == Kind::Call { Fate::Twice(MILLISECOND) } else { Fate::Pass }
+        if header.kind == PacketKind::Call { Fate::Twice(MILLISECOND) } else { Fate::Pass }
     });
     finish(&mut world);
     assert!(world.oracle.all_ok());
-    assert_eq!((world.sent(Kind::Result), world.oracle.resent), (1, 0));
+    assert_eq!((world.sent(PacketKind::Result), world.oracle.resent), (1, 0));
 }
 
 #[test]
@@ -30,23 +30,23 @@ fn case_11_duplicates_of_a_call_reach_the_next_ones() {
     let mut world = world(&[NULL; 50]);
     script(&mut world, |_, header| {
         let late = u64::from(header.sequence % 7) * 130 * MICROSECOND;
-        if header.kind == Kind::Call { Fate::Twice(late) } else { Fate::Pass }
+        if header.kind == PacketKind::Call { Fate::Twice(late) } else { Fate::Pass }
     });
     finish(&mut world);
     assert!(world.oracle.all_ok());
-    assert_eq!((world.sent(Kind::Call), world.sent(Kind::Result)), (50, 50));
+    assert_eq!((world.sent(PacketKind::Call), world.sent(PacketKind::Result)), (50, 50));
 }
 
 #[test]
 fn case_12_a_duplicate_comes_after_minutes() {
     let mut world = world(&[NULL; 3]);
     script(&mut world, |_, header| {
-        if header.kind == Kind::Call { Fate::Twice(299 * SECOND) } else { Fate::Pass }
+        if header.kind == PacketKind::Call { Fate::Twice(299 * SECOND) } else { Fate::Pass }
     });
     finish(&mut world);
     world.run_until(world.now + 400 * SECOND);
     check(&world);
-    assert_eq!(world.sent(Kind::Refused), 0);
+    assert_eq!(world.sent(PacketKind::Refused), 0);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn case_13_a_duplicate_comes_after_its_record_was_forgotten() {
     let server = ServerOptions { places: 1, share: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&[vec![NULL]], server, LASTING);
     script(&mut world, |_, header| {
-        if header.kind == Kind::Call { Fate::Twice(100 * SECOND) } else { Fate::Pass }
+        if header.kind == PacketKind::Call { Fate::Twice(100 * SECOND) } else { Fate::Pass }
     });
     finish(&mut world);
     world.run_until(10 * SECOND);
@@ -64,7 +64,7 @@ fn case_13_a_duplicate_comes_after_its_record_was_forgotten() {
     assert!(world.oracle.all_ok());
     world.run_until(500 * SECOND);
     check(&world);
-    assert_eq!(world.sent(Kind::Refused), 1);
+    assert_eq!(world.sent(PacketKind::Refused), 1);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn case_14_a_result_comes_again_during_the_next_call() {
     let slow = Plan { runs_for: Some(3 * MILLISECOND), result: 77, ..NULL };
     let mut world = world(&[NULL, slow, slow]);
     script(&mut world, |_, header| {
-        if header.kind == Kind::Result { Fate::Twice(MILLISECOND) } else { Fate::Pass }
+        if header.kind == PacketKind::Result { Fate::Twice(MILLISECOND) } else { Fate::Pass }
     });
     finish(&mut world);
     assert!(world.oracle.all_ok());
@@ -100,8 +100,8 @@ fn case_16_the_last_packet_of_a_blast_overtakes_the_others() {
     assert!(world.oracle.all_ok());
     assert_eq!(world.oracle.resent, 0);
     let log = world.log.iter().flatten();
-    let holes =
-        log.filter(|one| one.header.kind == Kind::HaveCall && !one.header.flags.has(Flags::ALL));
+    let holes = log
+        .filter(|one| one.header.kind == PacketKind::HaveCall && !one.header.flags.has(Flags::ALL));
     assert!(holes.count() <= 1);
 }
 
@@ -110,8 +110,8 @@ fn case_17_questions_come_when_nobody_asks_any_more() {
     let slow = Plan { runs_for: Some(30 * MILLISECOND), ..NULL };
     let mut world = world(&[slow; 10]);
     script(&mut world, |_, header| match header.kind {
-        Kind::Probe if header.sequence % 2 == 0 => Fate::Late(40 * MILLISECOND),
-        Kind::Probe => Fate::Twice(20 * MILLISECOND),
+        PacketKind::Probe if header.sequence % 2 == 0 => Fate::Late(40 * MILLISECOND),
+        PacketKind::Probe => Fate::Twice(20 * MILLISECOND),
         _ => Fate::Pass,
     });
     finish(&mut world);
@@ -125,22 +125,22 @@ fn case_18_giving_up_one_call_does_not_cancel_the_next() {
     let slow = Plan { runs_for: Some(SECOND), ..NULL };
     let mut world = world(&[given_up, slow]);
     script(&mut world, |_, header| {
-        if header.kind == Kind::Quit { Fate::Twice(300 * MILLISECOND) } else { Fate::Pass }
+        if header.kind == PacketKind::Cancel { Fate::Twice(300 * MILLISECOND) } else { Fate::Pass }
     });
     finish(&mut world);
-    assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, Why::Quit)));
+    assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, FailureReason::Cancelled)));
     assert_eq!(ending(&world, 1), Some(Ending::Ok));
 }
 
 #[test]
 fn case_19_numbers_wrap_round() {
     let secret = [9, 9, 9, 9, 9, 9, 9, 9, 0xfd, 0xff, 0xff, 0xff];
-    let (mut caller, mut callee, flow) = crate::cost::pair(secret);
+    let (mut client_end, mut server_end, flow) = crate::cost::pair(secret);
     let mut out = [0; crate::exchange::header::CONTROL_BYTES_MAX];
     for n in 0..8 {
-        crate::cost::call(&mut caller, &mut callee, &flow, &mut out, n * 1000);
+        crate::cost::call(&mut client_end, &mut server_end, &flow, &mut out, n * 1000);
     }
-    assert_eq!(caller.sequence(), 5);
+    assert_eq!(client_end.sequence(), 5);
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn case_21_every_size_arrives_whole() {
 }
 
 /// The first packet with this fragment of a kind is lost.
-fn lose_fragment(world: &mut World, kind: Kind, fragment: u32) {
+fn lose_fragment(world: &mut World, kind: PacketKind, fragment: u32) {
     let mut done = false;
     script(world, move |_, header| {
         if header.kind == kind && header.fragment == fragment && !done {
@@ -41,7 +41,7 @@ fn lose_fragment(world: &mut World, kind: Kind, fragment: u32) {
 
 #[test]
 fn case_22_only_the_lost_fragment_is_sent_again() {
-    for kind in [Kind::Call, Kind::Result] {
+    for kind in [PacketKind::Call, PacketKind::Result] {
         for fragment in [1, 7, 14] {
             let mut world = world(&[Plan { total: 20_000, result: 20_000, ..NULL }]);
             lose_fragment(&mut world, kind, fragment);
@@ -49,7 +49,7 @@ fn case_22_only_the_lost_fragment_is_sent_again() {
             assert!(world.oracle.all_ok());
             assert_eq!((resent(&world, kind), world.oracle.resent), (1, 1));
             // No timer had to run out for it.
-            assert_eq!(world.sent(Kind::Probe), 0);
+            assert_eq!(world.sent(PacketKind::Probe), 0);
         }
     }
 }
@@ -58,9 +58,9 @@ fn case_22_only_the_lost_fragment_is_sent_again() {
 /// one must not be compared with what it hears after the second.
 #[test]
 fn two_losses_more_than_half_a_wrap_of_serials_apart_cost_one_retransmission_each() {
-    for kind in [Kind::Call, Kind::Result] {
+    for kind in [PacketKind::Call, PacketKind::Result] {
         let large = 100_000_000;
-        let (total, result) = if kind == Kind::Call { (large, 0) } else { (0, large) };
+        let (total, result) = if kind == PacketKind::Call { (large, 0) } else { (0, large) };
         let client = ClientOptions { result_bytes_max: 1 << 28, ..LASTING };
         let server = ServerOptions { bytes_max: 1 << 28, ..SERVER_OPTIONS };
         let mut world = world_of(&[vec![Plan { total, result, ..NULL }]], server, client);
@@ -85,7 +85,7 @@ fn two_losses_more_than_half_a_wrap_of_serials_apart_cost_one_retransmission_eac
 
 #[test]
 fn case_23_only_the_last_packet_is_lost() {
-    for kind in [Kind::Call, Kind::Result] {
+    for kind in [PacketKind::Call, PacketKind::Result] {
         let mut world = world(&[Plan { total: 20_000, result: 20_000, ..NULL }]);
         lose_fragment(&mut world, kind, 0);
         finish(&mut world);
@@ -99,11 +99,11 @@ fn case_24_what_says_what_is_missing_is_lost_itself() {
     let mut world = world(&[Plan { total: 600_000, result: 600_000, ..NULL }; 3]);
     let mut count = 0u32;
     script(&mut world, move |_, header| match header.kind {
-        Kind::HaveCall | Kind::HaveResult => {
+        PacketKind::HaveCall | PacketKind::HaveResult => {
             count += 1;
             if count % 3 == 1 { Fate::Drop } else { Fate::Pass }
         }
-        Kind::Call | Kind::Result if header.fragment % 50 == 9 => {
+        PacketKind::Call | PacketKind::Result if header.fragment % 50 == 9 => {
             if header.flags.has(Flags::RESENT) { Fate::Pass } else { Fate::Drop }
         }
         _ => Fate::Pass,
@@ -118,7 +118,7 @@ fn case_26_a_result_larger_than_the_client_takes() {
     let large = Plan { result: 20_000, ..NULL };
     let mut world = world_of(&[vec![large, NULL]], SERVER_OPTIONS, client);
     finish(&mut world);
-    let failed = Ending::Failed(Executed::Maybe, Why::Protocol);
+    let failed = Ending::Failed(Executed::Maybe, FailureReason::Protocol);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(failed), 1));
     // The server was told, and lets go.
     assert_eq!(ending(&world, 1), Some(Ending::Ok));
@@ -131,7 +131,8 @@ fn case_27_half_of_many_messages_hurts_nobody_else() {
     let half = vec![Plan { total: 100_000, ..NULL }; 3];
     let mut world = world_of(&vec![half; 30], server, LASTING);
     world.script = Some(Box::new(|_, packet, header| {
-        let end = machine_of(packet.from) == 1 && header.kind == Kind::Call && header.fragment == 0;
+        let end =
+            machine_of(packet.from) == 1 && header.kind == PacketKind::Call && header.fragment == 0;
         if end { Fate::Drop } else { Fate::Pass }
     }));
     world.run_until(SECOND);
@@ -147,11 +148,11 @@ fn case_27_half_of_many_messages_hurts_nobody_else() {
 fn case_28_a_whole_large_call_comes_again() {
     let mut world = world(&[Plan { total: 20_000, ..NULL }, NULL]);
     script(&mut world, |_, header| {
-        if header.kind == Kind::Call { Fate::Twice(10 * MILLISECOND) } else { Fate::Pass }
+        if header.kind == PacketKind::Call { Fate::Twice(10 * MILLISECOND) } else { Fate::Pass }
     });
     finish(&mut world);
     assert!(world.oracle.all_ok());
-    assert_eq!(world.sent(Kind::Result), 2);
+    assert_eq!(world.sent(PacketKind::Result), 2);
 }
 
 /// A way that no longer carries full pieces: both ways, in the middle of a message too.

@@ -11,9 +11,9 @@ fn case_49_an_hour() {
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
     // Five questions every two seconds, but for the first.
-    let probes = world.sent(Kind::Probe);
+    let probes = world.sent(PacketKind::Probe);
     assert!((8990..9010).contains(&probes), "{probes}");
-    assert_eq!(world.sent(Kind::HaveCall), probes);
+    assert_eq!(world.sent(PacketKind::HaveCall), probes);
     assert_eq!(world.oracle.resent, 0);
 }
 
@@ -38,9 +38,9 @@ fn case_51_a_procedure_that_never_ends() {
     let mut world = super::world(&[Plan { quits_after: Some(SECOND), ..stuck }, NULL]);
     world.run_until(100 * SECOND);
     check(&world);
-    assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, Why::Quit)));
+    assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, FailureReason::Cancelled)));
     assert_eq!(ending(&world, 1), None);
-    assert!(world.sent(Kind::Quit) < 60);
+    assert!(world.sent(PacketKind::Cancel) < 60);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn case_52_calls_wait_for_a_worker() {
     let server = ServerOptions { workers: 1, queue: 1, ..SERVER_OPTIONS };
     let mut world = world_of(&vec![vec![slow]; 8], server, LASTING);
     finish(&mut world);
-    let refused = Ending::Failed(Executed::No, Why::Protocol);
+    let refused = Ending::Failed(Executed::No, FailureReason::Protocol);
     let count = |ending| world.oracle.count(|one| one == ending);
     assert_eq!((count(Ending::Ok), count(refused)), (2, 6));
 }
@@ -74,6 +74,6 @@ fn case_53_a_call_is_given_up_at_any_moment() {
         finish(&mut world);
         assert_eq!(ending(&world, 1), Some(Ending::Ok), "{microseconds}");
         assert_eq!(world.server().map(crate::server::Server::kept), Some(0));
-        assert_eq!(world.sent(Kind::Bound), 1);
+        assert_eq!(world.sent(PacketKind::Bound), 1);
     }
 }

@@ -7,32 +7,32 @@ use crate::network::{Link, SERVER};
 #[test]
 fn case_1_a_lost_call_is_asked_for_and_sent_once_more() {
     let mut world = world(&[NULL]);
-    lose(&mut world, Kind::Call, 1);
+    lose(&mut world, PacketKind::Call, 1);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
-    assert_eq!((world.sent(Kind::Call), resent(&world, Kind::Call)), (2, 1));
-    assert_eq!((world.sent(Kind::Probe), world.sent(Kind::HaveCall)), (1, 1));
+    assert_eq!((world.sent(PacketKind::Call), resent(&world, PacketKind::Call)), (2, 1));
+    assert_eq!((world.sent(PacketKind::Probe), world.sent(PacketKind::HaveCall)), (1, 1));
 }
 
 #[test]
 fn case_2_calls_lost_again_and_again_arrive_in_the_end() {
     let mut world = world(&[NULL]);
-    lose(&mut world, Kind::Call, 6);
+    lose(&mut world, PacketKind::Call, 6);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
-    assert_eq!(world.sent(Kind::Call), 7);
+    assert_eq!(world.sent(PacketKind::Call), 7);
     // So are questions; then they come at growing intervals.
     let mut world = super::world(&[NULL]);
     let mut left = 6;
     script(&mut world, move |_, header| {
-        let lost = matches!(header.kind, Kind::Call | Kind::Probe) && left > 0;
+        let lost = matches!(header.kind, PacketKind::Call | PacketKind::Probe) && left > 0;
         left -= i32::from(lost);
         if lost { Fate::Drop } else { Fate::Pass }
     });
     finish(&mut world);
     assert_eq!(ending(&world, 0), Some(Ending::Ok));
     let log = world.log.iter().flatten();
-    let probes: Vec<_> = log.filter(|one| one.header.kind == Kind::Probe).collect();
+    let probes: Vec<_> = log.filter(|one| one.header.kind == PacketKind::Probe).collect();
     assert!(probes.len() >= 5);
     let intervals: Vec<_> = probes.windows(2).map(|two| two[1].at - two[0].at).collect();
     assert!(intervals.windows(2).all(|two| two[1] > two[0]), "{intervals:?}");
@@ -44,7 +44,7 @@ fn case_3_a_server_that_never_answers_is_dead_after_ten_questions() {
     script(
         &mut world,
         |_, header| {
-            if header.kind.is_to_callee() { Fate::Drop } else { Fate::Pass }
+            if header.kind.is_from_client() { Fate::Drop } else { Fate::Pass }
         },
     );
     finish(&mut world);
@@ -55,18 +55,18 @@ fn case_3_a_server_that_never_answers_is_dead_after_ten_questions() {
 #[test]
 fn case_4_a_lost_result_is_sent_again_when_asked_for() {
     let mut world = world(&[NULL]);
-    lose(&mut world, Kind::Result, 1);
+    lose(&mut world, PacketKind::Result, 1);
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
-    assert_eq!((world.sent(Kind::Result), resent(&world, Kind::Result)), (2, 1));
-    assert_eq!((world.sent(Kind::Call), world.sent(Kind::Probe)), (1, 1));
+    assert_eq!((world.sent(PacketKind::Result), resent(&world, PacketKind::Result)), (2, 1));
+    assert_eq!((world.sent(PacketKind::Call), world.sent(PacketKind::Probe)), (1, 1));
 }
 
 #[test]
 fn case_5_results_lost_for_a_while_arrive_when_that_ends() {
     let mut world = world(&[NULL]);
     script(&mut world, |now, header| {
-        if header.kind == Kind::Result && now < SECOND { Fate::Drop } else { Fate::Pass }
+        if header.kind == PacketKind::Result && now < SECOND { Fate::Drop } else { Fate::Pass }
     });
     finish(&mut world);
     assert_eq!((ending(&world, 0), executions(&world, 0)), (Some(Ending::Ok), 1));
@@ -77,12 +77,12 @@ fn case_7_a_result_whose_acknowledgement_is_lost_is_not_that_of_the_next_call() 
     let mut world = world(&[NULL, Plan { result: 5, ..NULL }]);
     let mut calls = 0;
     script(&mut world, move |_, header| {
-        calls += u32::from(header.kind == Kind::Call);
-        if header.kind == Kind::Call && calls == 2 { Fate::Drop } else { Fate::Pass }
+        calls += u32::from(header.kind == PacketKind::Call);
+        if header.kind == PacketKind::Call && calls == 2 { Fate::Drop } else { Fate::Pass }
     });
     finish(&mut world);
     assert!(world.oracle.all_ok());
-    assert_eq!(world.sent(Kind::Result), 2);
+    assert_eq!(world.sent(PacketKind::Result), 2);
 }
 
 #[test]

@@ -30,8 +30,8 @@ mod loss;
 mod partitions;
 
 use crate::client::ClientOptions;
-use crate::exchange::caller::{Executed, Why};
-use crate::exchange::header::{Flags, Header, Kind};
+use crate::exchange::client_end::{Executed, FailureReason};
+use crate::exchange::header::{Flags, Header, PacketKind};
 use crate::exchange::time::SECOND;
 use crate::network::Fate;
 use crate::oracle::{Ending, Plan};
@@ -87,7 +87,7 @@ fn script(world: &mut World, mut script: impl FnMut(u64, &Header) -> Fate + 'sta
 }
 
 /// The first so many of a kind are lost.
-fn lose(world: &mut World, kind: Kind, count: u32) {
+fn lose(world: &mut World, kind: PacketKind, count: u32) {
     let mut left = count;
     script(world, move |_, header| {
         if header.kind == kind && left > 0 {
@@ -99,20 +99,20 @@ fn lose(world: &mut World, kind: Kind, count: u32) {
 }
 
 /// How many packets of a kind were sent again.
-fn resent(world: &World, kind: Kind) -> usize {
+fn resent(world: &World, kind: PacketKind) -> usize {
     let again =
         |one: &&crate::world::Sent| one.header.kind == kind && one.header.flags.has(Flags::RESENT);
     world.log.iter().flatten().filter(again).count()
 }
 
-const MAYBE_DEAD: Ending = Ending::Failed(Executed::Maybe, Why::Dead);
+const MAYBE_DEAD: Ending = Ending::Failed(Executed::Maybe, FailureReason::Dead);
 
 #[test]
 fn a_quiet_call_is_two_packets_and_nothing_is_sent_again() {
     let mut world = world(&[NULL; 100]);
     finish(&mut world);
     assert!(world.oracle.all_ok());
-    assert_eq!((world.sent(Kind::Call), world.sent(Kind::Result)), (100, 100));
+    assert_eq!((world.sent(PacketKind::Call), world.sent(PacketKind::Result)), (100, 100));
     // Two exchanges to bind, and the last acknowledgement.
     assert_eq!((world.oracle.packets, world.oracle.resent), (205, 0));
 }

@@ -43,14 +43,14 @@ fn case_46_the_way_to_the_server_is_cut_after_the_result() {
     script(
         &mut world,
         |_, header| {
-            if header.kind == Kind::HaveResult { Fate::Drop } else { Fate::Pass }
+            if header.kind == PacketKind::HaveResult { Fate::Drop } else { Fate::Pass }
         },
     );
     finish(&mut world);
-    let results = world.sent(Kind::Result);
+    let results = world.sent(PacketKind::Result);
     world.run_until(100 * SECOND);
     check(&world);
-    assert_eq!((ending(&world, 0), world.sent(Kind::Result)), (Some(Ending::Ok), results));
+    assert_eq!((ending(&world, 0), world.sent(PacketKind::Result)), (Some(Ending::Ok), results));
 }
 
 #[test]
@@ -68,10 +68,13 @@ fn case_48_the_way_heals_while_a_call_is_being_given_up() {
         let mut world = world(&[given_up, NULL]);
         cut(&mut world, 200 * MILLISECOND, CUT, (heal - 200) * MILLISECOND);
         finish(&mut world);
-        assert_eq!(ending(&world, 0), Some(Ending::Failed(Executed::Maybe, Why::Quit)));
+        assert_eq!(
+            ending(&world, 0),
+            Some(Ending::Failed(Executed::Maybe, FailureReason::Cancelled))
+        );
         assert_eq!(ending(&world, 1), Some(Ending::Ok));
         // Over the same handle: nothing was bound again.
-        assert_eq!(world.sent(Kind::Bound), 1);
+        assert_eq!(world.sent(PacketKind::Bound), 1);
     }
 }
 
@@ -92,8 +95,10 @@ fn an_outage_while_a_result_arrives_does_not_make_the_piece_smaller() {
         finish(&mut world);
         assert!(world.oracle.all_ok());
         let log = world.log.iter().flatten();
-        let pieces: Vec<_> =
-            log.filter(|one| one.header.kind == Kind::Result).map(|one| one.header.piece).collect();
+        let pieces: Vec<_> = log
+            .filter(|one| one.header.kind == PacketKind::Result)
+            .map(|one| one.header.piece)
+            .collect();
         assert!(pieces.iter().all(|piece| *piece == 1408), "{length} ms");
         // What was on its way when the outage began is sent again, not what had come.
         assert!(pieces.len() < 600_000 / 1408 + 200, "{length} ms: {} packets", pieces.len());

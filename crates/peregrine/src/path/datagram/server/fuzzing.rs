@@ -9,16 +9,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::records::Record;
-use super::{Address, Arrival, Hand, Host, Service, Spare, moment};
+use super::{Address, Arrival, ExportHost, ReceiverState, ServerSocket, ThreadCache, moment};
 use crate::call::{CallerInfo, PathKind, Refusal, Serve};
 use crate::counters::{Page, Tally};
 use crate::device::Socket;
 use crate::device::udp::Udp;
-use crate::error::Kind as Why;
+use crate::error::Kind as ErrorKind;
 use crate::interface::Description;
-use crate::protocol::exchange::bind::{Name, Wish};
-use crate::protocol::exchange::callee::Standing;
+use crate::protocol::exchange::bind::{BindRequest, ExportName};
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle, VERSION, checksum};
+use crate::protocol::exchange::server_end::RecordPhase;
 use crate::serving::binding_table::BindingRow;
 
 /// Bytes of the largest message.
@@ -31,14 +31,14 @@ const ALL_EVERY: u32 = 1024;
 
 struct Only(Arc<dyn Serve>);
 
-impl Host for Only {
+impl ExportHost for Only {
     fn bind(
         &self,
         _: &str,
         _: Option<[u8; 16]>,
         _: u64,
         from: &Address,
-    ) -> Result<Arc<BindingRow>, (Why, String)> {
+    ) -> Result<Arc<BindingRow>, (ErrorKind, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
             export: "only".into(),
@@ -48,13 +48,13 @@ impl Host for Only {
             from: from.ip(),
             hardware: None,
         };
-        let standing = Arc::new(AtomicU32::new(0));
+        let phase = Arc::new(AtomicU32::new(0));
         Ok(Arc::new(BindingRow::new(
             1,
             Arc::clone(&self.0),
             Arc::new(caller),
             BYTES,
-            standing,
+            phase,
             Tally::unseen(),
         )))
     }
@@ -75,8 +75,8 @@ impl Host for Only {
 
 /// A service with one thread.
 pub struct Datagrams {
-    service: Arc<Service>,
-    hand: Hand,
+    service: Arc<ServerSocket>,
+    receiver: ReceiverState,
     inputs: u32,
     /// Where nobody is: what is said there is lost.
     nobody: SocketAddr,
@@ -92,15 +92,20 @@ impl Datagrams {
     /// # Errors
     /// If there is no socket to be had.
     pub fn new(serve: Arc<dyn Serve>) -> io::Result<Self> {
-        let service = Service::new(
+        let service = ServerSocket::new(
             Socket::Udp(Udp::bound(SocketAddr::from(([127, 0, 0, 1], 0)))?),
             None,
             1,
             Arc::new(Only(serve)),
             Page::new()?,
         )?;
-        let hand = service.hand()?;
-        Ok(Self { service, hand, inputs: 0, nobody: "127.0.0.1:9".parse().expect("an address") })
+        let receiver = service.receiver()?;
+        Ok(Self {
+            service,
+            receiver,
+            inputs: 0,
+            nobody: "127.0.0.1:9".parse().expect("an address"),
+        })
     }
 
     /// Takes datagrams, one behind the other: a byte that says how it is made, one for the handle and
@@ -122,29 +127,29 @@ impl Datagrams {
                 datagram.resize(HEADER_BYTES + 512, *ahead);
             }
             known(&mut datagram, *how, handle, i32::from(*ahead as i8) / 16);
-            self.hand.input.memory()[..datagram.len()].copy_from_slice(&datagram);
-            self.hand.from = self.nobody.into();
+            self.receiver.input.memory()[..datagram.len()].copy_from_slice(&datagram);
+            self.receiver.from = self.nobody.into();
             let bytes = datagram.len();
-            self.hand.rest = Some((Arrival { bytes, segment: bytes, cut: false }, 0));
-            let Some(work) = self.service.take(&mut self.hand, false) else { continue };
+            self.receiver.rest = Some((Arrival { bytes, segment: bytes, cut: false }, 0));
+            let Some(work) = self.service.take(&mut self.receiver, false) else { continue };
             match how >> 4 & 3 {
                 0 | 1 => {
-                    self.service.run(&mut self.hand, work);
+                    self.service.run(&mut self.receiver, work);
                 }
-                2 => waiting.extend(self.service.put_by(&mut self.hand, work)),
+                2 => waiting.extend(self.service.detach(&mut self.receiver, work)),
                 _ => {
-                    let refusal = Refusal::new(Why::Overloaded, "the input says so");
-                    self.service.refuse_work(&mut self.hand, work, &refusal);
+                    let refusal = Refusal::new(ErrorKind::Overloaded, "the input says so");
+                    self.service.refuse_work(&mut self.receiver, work, &refusal);
                 }
             }
             if how & 64 != 0 {
                 waiting.drain(..).for_each(|work| {
-                    self.service.run(&mut self.hand, work);
+                    self.service.run(&mut self.receiver, work);
                 });
             }
         }
         waiting.into_iter().for_each(|work| {
-            self.service.run(&mut self.hand, work);
+            self.service.run(&mut self.receiver, work);
         });
         self.forget(handles.iter().filter_map(|handle| self.service.records.record(handle.place)));
         self.inputs = self.inputs.wrapping_add(1);
@@ -156,8 +161,8 @@ impl Datagrams {
     }
 
     fn bind(&self) -> Vec<Handle> {
-        let wish = Wish {
-            name: Name::new(b"only").expect("a name"),
+        let wish = BindRequest {
+            name: ExportName::new(b"only").expect("a name"),
             digest: None,
             handles: HANDLES as u16,
             piece: 512,
@@ -166,18 +171,18 @@ impl Datagrams {
             payload_check: false,
         };
         let granted = self.service.grant(moment(), &wish, &self.nobody.into());
-        granted.expect("handles").leases().iter().map(|lease| lease.handle).collect()
+        granted.expect("handles").handles().iter().map(|granted| granted.handle).collect()
     }
 
     fn forget<'a>(&self, records: impl Iterator<Item = &'a Record>) {
         let mut table = self.service.table.lock();
         for record in records {
             let mut inner = record.0.lock();
-            assert_ne!(inner.callee.standing(), Standing::Running, "all of it was run");
-            assert!(inner.callee.standing() != Standing::Replied || inner.result.is_some());
-            if inner.callee.standing() != Standing::Vacant {
-                self.service.forget(&mut inner, &mut Spare::default());
-                table.release(inner.callee.handle_of().place);
+            assert_ne!(inner.server_end.phase(), RecordPhase::Running, "all of it was run");
+            assert!(inner.server_end.phase() != RecordPhase::Replied || inner.result.is_some());
+            if inner.server_end.phase() != RecordPhase::Vacant {
+                self.service.forget(&mut inner, &mut ThreadCache::default());
+                table.release(inner.server_end.bound_handle().place);
             }
         }
     }

@@ -6,9 +6,9 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Service;
-use crate::path::datagram::{PeerFlow, moment};
-use crate::protocol::exchange::callee::Callee;
+use super::ServerSocket;
+use crate::path::datagram::peer::{PeerFlow, moment};
+use crate::protocol::exchange::server_end::ServerEnd;
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
 
@@ -103,15 +103,15 @@ impl Pacer {
     }
 }
 
-impl Service {
+impl ServerSocket {
     /// Notes that a record has more to send later, if it has. If no thread can be had for it, its client
     /// asks for what is missing.
     #[inline]
-    pub(super) fn pace(&self, callee: &Callee, paced: &mut bool) {
-        if let Some(due) = callee.next_send()
+    pub(super) fn pace(&self, server_end: &ServerEnd, paced: &mut bool) {
+        if let Some(due) = server_end.next_send()
             && !*paced
         {
-            *paced = self.send_later(due, callee.handle_of().place);
+            *paced = self.send_later(due, server_end.bound_handle().place);
         }
     }
 
@@ -132,7 +132,7 @@ impl Service {
     }
 
     fn start_pacing(&self) -> bool {
-        let (Some(service), Ok(mut hand)) = (self.this.upgrade(), self.hand()) else {
+        let (Some(service), Ok(mut receiver)) = (self.this.upgrade(), self.receiver()) else {
             return false;
         };
         let thread = std::thread::Builder::new().name(THREAD.into());
@@ -142,7 +142,7 @@ impl Service {
                     let Some(record) = service.record(place) else { continue };
                     let mut inner = record.0.lock();
                     inner.paced = false;
-                    service.say(inner, &mut hand.output, &hand.serving.counting);
+                    service.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
                 }
             });
         };

@@ -6,29 +6,31 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::records::Record;
-use super::room::Waits;
-use super::{Hand, Inner, SWEEP, Service, Why};
+use super::retention::ThreadCache;
+use super::waiting::WaitingFor;
+use super::{ErrorKind, Inner, ReceiverState, SWEEP, ServerSocket};
 use crate::call::extensions;
 use crate::limits;
-use crate::path::datagram::credits;
-use crate::path::datagram::keeping::{Peer, Spare};
+use crate::path::datagram::peer::{PeerAddress, credits};
 use crate::protocol::exchange::bind::{
-    Asked, BIND_BYTES, Denial, Grant, HANDLES_MAX, Lease, Said, Wish,
+    BIND_BYTES, BindAction, BindMessage, BindRefusal, BindRequest, Grant, GrantedHandle,
+    HANDLES_MAX,
 };
-use crate::protocol::exchange::callee::{Standing, Terms};
 use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Header};
 use crate::protocol::exchange::message::TOTAL_MAX;
-use crate::protocol::exchange::table::is_forgettable;
+use crate::protocol::exchange::server_end::{RecordPhase, ServerTerms};
+use crate::protocol::exchange::table::is_evictable;
 use crate::protocol::exchange::time::Moment;
 use crate::serving::binding_table::BindingRow;
 use crate::sys::{self, Address};
 use crate::value::{ByteOrder, Window};
 
-impl Service {
+impl ServerSocket {
     /// Calls that run although their callers have given them up.
     pub(crate) fn captured(&self) -> u64 {
-        let given_up =
-            |record: &Record| record.0.try_lock().is_some_and(|inner| inner.callee.is_given_up());
+        let given_up = |record: &Record| {
+            record.0.try_lock().is_some_and(|inner| inner.server_end.is_cancelled())
+        };
         self.records.all().filter(|record| given_up(record)).count() as u64
     }
 
@@ -37,15 +39,15 @@ impl Service {
         let text = format!("{from:?}");
         let mut stranger = false;
         let said = match self.cookies.asked(now, text.as_bytes(), header, body) {
-            Some(Asked::Cookie(cookie, link)) => {
+            Some(BindAction::SendCookie(cookie, link)) => {
                 stranger = true;
-                Said::Cookie(cookie, self.link.filter(|_| link))
+                BindMessage::Cookie(cookie, self.link.filter(|_| link))
             }
-            Some(Asked::Bind(wish)) => {
-                self.no_stranger(from);
+            Some(BindAction::Decide(wish)) => {
+                self.note_verified(from);
                 match self.grant(now, &wish, from) {
-                    Ok(grant) => Said::Bound(grant),
-                    Err((kind, text)) => Said::Unbound(Denial::new(kind as u32, &text)),
+                    Ok(grant) => BindMessage::Bound(grant),
+                    Err((kind, text)) => BindMessage::Unbound(BindRefusal::new(kind as u32, &text)),
                 }
             }
             None => {
@@ -56,7 +58,7 @@ impl Service {
         let mut packet = [0; BIND_BYTES];
         said.emit(header.handle.secret, 0, header.serial, &mut packet);
         if stranger {
-            return self.answer_stranger(now, &packet, from);
+            return self.answer_unverified(now, &packet, from);
         }
         self.note_sent(1, self.socket.send(&[Window::from(&packet[..])], Some(from)));
     }
@@ -65,29 +67,29 @@ impl Service {
     pub(super) fn grant(
         &self,
         now: Moment,
-        wish: &Wish,
+        wish: &BindRequest,
         from: &Address,
-    ) -> Result<Grant, (Why, String)> {
+    ) -> Result<Grant, (ErrorKind, String)> {
         let name = core::str::from_utf8(wish.name.bytes())
-            .map_err(|_| (Why::NotFound, "a name that is no text".to_owned()))?;
+            .map_err(|_| (ErrorKind::NotFound, "a name that is no text".to_owned()))?;
         let row = self.host.bind(name, wish.digest, wish.result_bytes_max.into(), from)?;
         let piece = self.socket.payload_to(from, HEADER_BYTES).unwrap_or(1024);
         let piece = (piece as u32).min(wish.piece) & !15;
         let credits_here = credits(self.buffer, piece);
         // What a call carries besides its message is not reckoned to it.
         let bytes_max = (row.message_bytes + extensions::BYTES_MAX).min(TOTAL_MAX as usize) as u32;
-        let terms = Terms { piece, credits: wish.credits, credits_here, bytes_max };
+        let terms = ServerTerms { piece, credits: wish.credits, credits_here, bytes_max };
         let wanted = usize::from(wish.handles).clamp(1, HANDLES_MAX);
-        let mut leases = [Lease::default(); HANDLES_MAX];
+        let mut handles = [GrantedHandle::default(); HANDLES_MAX];
         let mut count = 0;
         while count < wanted
-            && let Some(lease) = self.admit(now, &row, from, &terms, wish.payload_check)
+            && let Some(granted) = self.admit(now, &row, from, &terms, wish.payload_check)
         {
-            leases[count] = lease;
+            handles[count] = granted;
             count += 1;
         }
         if count == 0 {
-            return Err((Why::Exhausted, self.why_no_place(from)));
+            return Err((ErrorKind::Exhausted, self.why_no_place(from)));
         }
         let digest = row.serve.interface().digest().0;
         let mut grant = Grant::new(self.number, self.incarnation, digest);
@@ -95,15 +97,15 @@ impl Service {
         grant.payload_check = wish.payload_check;
         grant.big_endian = row.serve.byte_order() == ByteOrder::Big;
         row.stands();
-        Ok(grant.with(&leases[..count]))
+        Ok(grant.with(&handles[..count]))
     }
 
     /// Says why one more caller gets no place.
     #[cold]
     fn why_no_place(&self, from: &Address) -> String {
-        let host = self.peer(Peer::of(from).host());
+        let host = self.peer(PeerAddress::of(from).host());
         let table = self.table.lock();
-        if table.has_its_share(host) {
+        if table.is_share_used(host) {
             let most = limits::CALLERS_PER_HOST;
             format!("{most} callers of this host are bound, the most that one host may have")
         } else if table.is_full() {
@@ -119,43 +121,43 @@ impl Service {
         now: Moment,
         row: &Arc<BindingRow>,
         from: &Address,
-        terms: &Terms,
+        terms: &ServerTerms,
         checked: bool,
-    ) -> Option<Lease> {
+    ) -> Option<GrantedHandle> {
         let secret = sys::random().ok()?;
-        let from_whom = Peer::of(from);
+        let from_whom = PeerAddress::of(from);
         let (peer, host) = (self.peer(from_whom), self.peer(from_whom.host()));
-        let standing = |place| {
-            let vacant = (Standing::Vacant, now);
+        let phase = |place| {
+            let vacant = (RecordPhase::Vacant, now);
             self.record(place).map_or(vacant, |record| {
                 let inner = record.0.lock();
-                (inner.callee.standing(), inner.callee.last_heard())
+                (inner.server_end.phase(), inner.server_end.last_heard())
             })
         };
         let mut table = self.table.lock();
-        let admission = table.admit(now, host, standing)?;
+        let admission = table.admit(now, host, phase)?;
         let mut inner = self.records.made(admission.place)?.0.lock();
         if admission.evict {
             // A packet may have come since it was looked at.
-            let silence = now.since(inner.callee.last_heard());
-            if !is_forgettable(inner.callee.standing(), silence) {
-                table.leave_to(admission.place, inner.group.into());
+            let silence = now.since(inner.server_end.last_heard());
+            if !is_evictable(inner.server_end.phase(), silence) {
+                table.reassign(admission.place, inner.group.into());
                 return None;
             }
-            self.forget(&mut inner, &mut Spare::default());
+            self.forget(&mut inner, &mut ThreadCache::default());
         }
         inner.flow = self.flows.of(peer);
-        inner.callee.occupy(now, secret, peer, terms);
+        inner.server_end.assign(now, secret, peer, terms);
         inner.to = *from;
         (inner.group, inner.checked) = (host as u16, checked);
         inner.row = Some(Arc::clone(row));
-        Some(inner.callee.lease())
+        Some(inner.server_end.granted_handle())
     }
 
     /// Revokes the handles of callers that hold memory and were not heard of for so long that the
     /// table would give their places away, too.
     #[cold]
-    pub(super) fn sweep(&self, now: Moment) {
+    pub(super) fn sweep_silent(&self, now: Moment) {
         let last = self.swept.load(Ordering::Relaxed);
         let (order, recent) = (Ordering::Relaxed, last != 0 && now.since(Moment(last)) < SWEEP);
         if recent || self.swept.compare_exchange(last, now.0, order, order).is_err() {
@@ -163,14 +165,14 @@ impl Service {
         }
         // Whoever asks may have a record locked, and who admits the table: nobody waits here.
         let Some(mut table) = self.table.try_lock() else { return };
-        let mut spare = Spare::default();
+        let mut spare = ThreadCache::default();
         for place in 0..limits::CALLERS_MAX as u32 {
             let Some(mut inner) = self.record(place).and_then(|record| record.0.try_lock()) else {
                 continue;
             };
             let holds = inner.call.is_some() || inner.lent.is_some() || inner.result.is_some();
-            let silence = now.since(inner.callee.last_heard());
-            if holds && is_forgettable(inner.callee.standing(), silence) {
+            let silence = now.since(inner.server_end.last_heard());
+            if holds && is_evictable(inner.server_end.phase(), silence) {
                 self.forget(&mut inner, &mut spare);
                 table.release(place);
             }
@@ -178,10 +180,10 @@ impl Service {
     }
 
     /// A record loses its handle.
-    pub(super) fn forget(&self, inner: &mut Inner, spare: &mut Spare) {
-        inner.callee.forget();
+    pub(super) fn forget(&self, inner: &mut Inner, spare: &mut ThreadCache) {
+        inner.server_end.forget();
         self.drop_call(inner);
-        inner.waits = Waits::No;
+        inner.waits = WaitingFor::Nothing;
         if let Some(result) = inner.result.take() {
             self.results.release(spare, inner.group, result);
         }
@@ -194,19 +196,21 @@ impl Service {
 
     /// A caller does not need its place any more.
     #[cold]
-    pub(super) fn bye(&self, handle: Handle, spare: &mut Spare) {
+    pub(super) fn bye(&self, handle: Handle, spare: &mut ThreadCache) {
         let Some(record) = self.record(handle.place) else { return };
         // In the order of admission: the table, then a record. Meanwhile it may have become another
         // caller's place.
         let (mut table, mut inner) = (self.table.lock(), record.0.lock());
-        if inner.callee.handle_of() == handle && inner.callee.standing() == Standing::Idle {
+        if inner.server_end.bound_handle() == handle
+            && inner.server_end.phase() == RecordPhase::Idle
+        {
             self.forget(&mut inner, spare);
             table.release(handle.place);
         }
     }
 }
 
-impl Hand {
+impl ReceiverState {
     /// The thread has looked for a datagram, or slept until one came.
     #[inline]
     pub(crate) fn waited(&mut self, found: bool, asleep: bool) {

@@ -33,7 +33,7 @@ use std::time::{Duration, Instant};
 
 use crate::call::chain::has_waited;
 use crate::call::{Refusal, Wait, block_cost};
-use crate::path::datagram::Offers;
+use crate::path::datagram::peer::YieldPolicy;
 use crate::serving::admission::{Admission, LINGER};
 use crate::serving::stop::Drain;
 use crate::sync::{Condvar, Mutex, MutexGuard, Rank};
@@ -63,9 +63,9 @@ const ASLEEP: u32 = 2;
 const ASLEEP_MAX: u32 = 8;
 
 /// Where they receive.
-pub(super) trait Post: Send + Sync + 'static {
+pub(super) trait PacketService: Send + Sync + 'static {
     /// What each thread has of its own.
-    type Hand: Send;
+    type ReceiverState: Send;
     /// A call that is to be run.
     type Work: Send;
 
@@ -73,11 +73,12 @@ pub(super) trait Post: Send + Sync + 'static {
     ///
     /// # Errors
     /// If there is no memory.
-    fn hand(&self) -> io::Result<Self::Hand>;
+    fn receiver(&self) -> io::Result<Self::ReceiverState>;
 
     /// Takes one datagram, waiting for it as `how` says, and answers it unless it is a call.
     /// `alone`: no other thread receives, and none begins to before this one has returned.
-    fn receive(&self, hand: &mut Self::Hand, how: How, alone: bool) -> Got<Self::Work>;
+    fn receive(&self, receiver: &mut Self::ReceiverState, how: How, alone: bool)
+    -> Got<Self::Work>;
 
     /// Looks between two readings of the clock.
     fn looks(&self) -> u32 {
@@ -85,16 +86,16 @@ pub(super) trait Post: Send + Sync + 'static {
     }
 
     /// The thread does not receive any more, for now: others need what it kept for that.
-    fn put_down(&self, hand: &mut Self::Hand);
+    fn release_expected(&self, receiver: &mut Self::ReceiverState);
 
     /// Runs a call; when its procedure had ended, by [`boot_ns`](sys::boot_ns).
-    fn run(&self, hand: &mut Self::Hand, work: Self::Work) -> u64;
+    fn run(&self, receiver: &mut Self::ReceiverState, work: Self::Work) -> u64;
 
     /// Makes a call independent of the hand that received it; refuses it if that is impossible.
-    fn put_by(&self, hand: &mut Self::Hand, work: Self::Work) -> Option<Self::Work>;
+    fn detach(&self, receiver: &mut Self::ReceiverState, work: Self::Work) -> Option<Self::Work>;
 
     /// Answers a call that does not run.
-    fn refuse(&self, hand: &mut Self::Hand, work: Self::Work, refusal: &Refusal);
+    fn refuse(&self, receiver: &mut Self::ReceiverState, work: Self::Work, refusal: &Refusal);
 
     /// Whether calls wait for something other than a thread.
     fn has_deferred(&self) -> bool {
@@ -110,7 +111,7 @@ pub(super) trait Post: Send + Sync + 'static {
     fn caller(&self, work: &Self::Work) -> u32;
 
     /// Whether a thread of this process waits for the call to end, by way of others.
-    fn is_from_inside(&self, hand: &mut Self::Hand, work: &mut Self::Work) -> bool;
+    fn is_from_inside(&self, receiver: &mut Self::ReceiverState, work: &mut Self::Work) -> bool;
 
     /// Makes threads that block in the kernel come back, from now on.
     fn close(&self);
@@ -139,8 +140,8 @@ pub(super) enum Got<W> {
 }
 
 /// Threads at one socket.
-pub(super) struct Receivers<P: Post> {
-    post: P,
+pub(super) struct Receivers<P: PacketService> {
+    service: P,
     wait: Wait,
     admission: Arc<Admission>,
     /// Threads that receive, or are about to.
@@ -210,11 +211,11 @@ struct State<W> {
 /// A thread.
 struct Member<H> {
     number: u32,
-    hand: H,
+    receiver: H,
     /// Until when it looks before it sleeps; `None` if it is to sleep.
     until: Option<Instant>,
     looks: u32,
-    offers: Offers,
+    yielding: YieldPolicy,
     /// Who called last, and when that call had been run.
     last: Option<(u32, u64)>,
 }
@@ -230,13 +231,13 @@ enum Left {
 
 /// A thread that runs a call, until this is dropped: however its call ends, it is then among those
 /// that receive.
-struct Inside<'a, P: Post> {
+struct Inside<'a, P: PacketService> {
     receivers: &'a Receivers<P>,
     /// What the head noted when it went away; `None` if the thread is not the head.
     away: Option<Led>,
 }
 
-impl<P: Post> Drop for Inside<'_, P> {
+impl<P: PacketService> Drop for Inside<'_, P> {
     #[inline]
     fn drop(&mut self) {
         let Receivers { receiving, admission, .. } = self.receivers;
@@ -250,15 +251,19 @@ impl<P: Post> Drop for Inside<'_, P> {
     }
 }
 
-impl<P: Post> Receivers<P> {
+impl<P: PacketService> Receivers<P> {
     /// Receivers that have begun.
     ///
     /// # Errors
     /// If there is no memory, or no thread can be started.
-    pub(super) fn start(post: P, wait: Wait, admission: Arc<Admission>) -> io::Result<Arc<Self>> {
+    pub(super) fn start(
+        service: P,
+        wait: Wait,
+        admission: Arc<Admission>,
+    ) -> io::Result<Arc<Self>> {
         let state = State { queue: VecDeque::new(), threads: 0, next: 1, standing_by: 0, asked: 0 };
         let receivers = Arc::new(Self {
-            post,
+            service,
             wait,
             admission,
             receiving: AtomicU32::new(0),
@@ -280,8 +285,8 @@ impl<P: Post> Receivers<P> {
     }
 
     /// Where it works.
-    pub(super) const fn post(&self) -> &P {
-        &self.post
+    pub(super) const fn service(&self) -> &P {
+        &self.service
     }
 
     /// What bounds its procedures.
@@ -301,13 +306,13 @@ impl<P: Post> Receivers<P> {
 
     /// Starts a thread, which receives.
     fn add(self: &Arc<Self>, state: &mut State<P::Work>) -> io::Result<()> {
-        let hand = self.post.hand()?;
+        let receiver = self.service.receiver()?;
         let member = Member {
             number: state.next,
-            hand,
+            receiver,
             until: None,
             looks: 0,
-            offers: Offers::default(),
+            yielding: YieldPolicy::default(),
             last: None,
         };
         let receivers = Arc::clone(self);
@@ -326,15 +331,15 @@ impl<P: Post> Receivers<P> {
 
     /// A thread's life: it begins among those that receive. If it panics it begins anew, and it is
     /// among them still: what counts otherwise is put right while it unwinds.
-    fn live(self: &Arc<Self>, mut member: Member<P::Hand>) {
+    fn live(self: &Arc<Self>, mut member: Member<P::ReceiverState>) {
         let left = loop {
             match catch_unwind(AssertUnwindSafe(|| self.work(&mut member))) {
                 Ok(left) => break left,
                 Err(panic) => {
-                    self.post.panicked(panic);
+                    self.service.panicked(panic);
                     // The panic may have left the old one in any state.
-                    if let Ok(hand) = self.post.hand() {
-                        member.hand = hand;
+                    if let Ok(receiver) = self.service.receiver() {
+                        member.receiver = receiver;
                     }
                     std::thread::sleep(PAUSE);
                 }
@@ -348,33 +353,33 @@ impl<P: Post> Receivers<P> {
         let ends = AssertUnwindSafe(|| {
             self.hand_over(&mut member);
             let queue = core::mem::take(&mut self.state().queue);
-            let deferred = core::iter::from_fn(|| self.post.deferred());
+            let deferred = core::iter::from_fn(|| self.service.deferred());
             for work in queue.into_iter().map(|(work, _)| work).chain(deferred) {
-                self.post.refuse(&mut member.hand, work, &Refusal::stopping());
+                self.service.refuse(&mut member.receiver, work, &Refusal::stopping());
             }
         });
         if let Err(panic) = catch_unwind(ends) {
-            self.post.panicked(panic);
+            self.service.panicked(panic);
         }
         self.state().threads -= 1;
         self.ended.notify_all();
     }
 
     /// A thread's work, until it is to end.
-    fn work(self: &Arc<Self>, member: &mut Member<P::Hand>) -> Left {
+    fn work(self: &Arc<Self>, member: &mut Member<P::ReceiverState>) -> Left {
         // A thread that panicked did not look into the queue when its call had ended.
         self.run_queued(member);
         while !self.stopping.load(Ordering::SeqCst) {
             let Some(how) = self.how(member) else {
                 // Others receive.
-                self.post.put_down(&mut member.hand);
+                self.service.release_expected(&mut member.receiver);
                 if self.stand_by(member.number) {
                     continue;
                 }
                 return Left::Bored;
             };
             let alone = self.is_alone(member.number);
-            match self.post.receive(&mut member.hand, how, alone) {
+            match self.service.receive(&mut member.receiver, how, alone) {
                 Got::Nothing => self.tire(member, how),
                 Got::Settled => {
                     // Perhaps a question about a call that waits: more may run than when it came.
@@ -399,7 +404,7 @@ impl<P: Post> Receivers<P> {
 
     /// How to wait now; `None` if others receive: then the thread is not among them any more.
     #[inline]
-    fn how(&self, member: &mut Member<P::Hand>) -> Option<How> {
+    fn how(&self, member: &mut Member<P::ReceiverState>) -> Option<How> {
         let head = self.lead.read().head;
         if head != 0 && head != member.number {
             self.receiving.fetch_sub(1, Ordering::SeqCst);
@@ -436,9 +441,9 @@ impl<P: Post> Receivers<P> {
 
     /// Something came: it pays to look for what comes next.
     #[inline]
-    fn refresh(&self, member: &mut Member<P::Hand>) {
-        let looks = self.post.looks();
-        member.offers.came(member.looks / looks, member.looks.is_multiple_of(looks));
+    fn refresh(&self, member: &mut Member<P::ReceiverState>) {
+        let looks = self.service.looks();
+        member.yielding.note_arrival(member.looks / looks, member.looks.is_multiple_of(looks));
         member.looks = 0;
         member.until = match self.wait {
             Wait::Block => None,
@@ -448,12 +453,12 @@ impl<P: Post> Receivers<P> {
     }
 
     /// A look found nothing, or a sleep ended without anything.
-    fn tire(self: &Arc<Self>, member: &mut Member<P::Hand>, how: How) {
+    fn tire(self: &Arc<Self>, member: &mut Member<P::ReceiverState>, how: How) {
         if how == How::Sleep {
             return;
         }
         member.looks += 1;
-        let looks = self.post.looks();
+        let looks = self.service.looks();
         if !member.looks.is_multiple_of(looks) {
             // Not each time: it may take as long as several looks.
             if member.looks.is_multiple_of(PAUSE_EVERY) {
@@ -461,7 +466,7 @@ impl<P: Post> Receivers<P> {
             }
             return;
         }
-        if member.offers.is_due(member.looks / looks) {
+        if member.yielding.is_due(member.looks / looks) {
             // Whoever is to send the next datagram may need this very processor.
             std::thread::yield_now();
         }
@@ -485,8 +490,8 @@ impl<P: Post> Receivers<P> {
     }
 
     /// The thread is not the head any more, and others may receive beside it.
-    fn hand_over(&self, member: &mut Member<P::Hand>) {
-        self.post.put_down(&mut member.hand);
+    fn hand_over(&self, member: &mut Member<P::ReceiverState>) {
+        self.service.release_expected(&mut member.receiver);
         let led = self.lead.read();
         if led.head == member.number {
             // It is not away, so only the head itself changes this.
@@ -496,11 +501,11 @@ impl<P: Post> Receivers<P> {
 
     /// A call has come: this thread runs it, or it waits for one that does.
     #[inline]
-    fn take(self: &Arc<Self>, member: &mut Member<P::Hand>, mut work: P::Work) {
+    fn take(self: &Arc<Self>, member: &mut Member<P::ReceiverState>, mut work: P::Work) {
         if self.admission.try_begin(false) {
             self.run(member, work);
         } else {
-            let inside = self.post.is_from_inside(&mut member.hand, &mut work);
+            let inside = self.service.is_from_inside(&mut member.receiver, &mut work);
             if inside && self.admission.try_begin(true) {
                 self.run(member, work);
             } else {
@@ -511,7 +516,7 @@ impl<P: Post> Receivers<P> {
     }
 
     #[inline]
-    fn run_queued(self: &Arc<Self>, member: &mut Member<P::Hand>) {
+    fn run_queued(self: &Arc<Self>, member: &mut Member<P::ReceiverState>) {
         while let Some(next) = self.next() {
             self.run(member, next);
         }
@@ -521,7 +526,7 @@ impl<P: Post> Receivers<P> {
     #[inline]
     fn next(&self) -> Option<P::Work> {
         let queued = if self.admission.waiting() > 0 { self.next_queued() } else { None };
-        queued.or_else(|| if self.post.has_deferred() { self.next_deferred() } else { None })
+        queued.or_else(|| if self.service.has_deferred() { self.next_deferred() } else { None })
     }
 
     /// A call that waited for something other than a thread, and the right to run it.
@@ -531,7 +536,7 @@ impl<P: Post> Receivers<P> {
             // Whoever has run its call looks again.
             return None;
         }
-        let next = self.post.deferred();
+        let next = self.service.deferred();
         if next.is_none() {
             self.admission.end();
         }
@@ -561,11 +566,11 @@ impl<P: Post> Receivers<P> {
 
     /// Runs a call, for which this thread has been counted.
     #[inline]
-    fn run(self: &Arc<Self>, member: &mut Member<P::Hand>, work: P::Work) {
+    fn run(self: &Arc<Self>, member: &mut Member<P::ReceiverState>, work: P::Work) {
         // The deputy takes the place of the head, if it is away for long; who sleeps in the kernel
         // beside us takes ours.
         let start = sys::boot_ns();
-        let caller = self.post.caller(&work);
+        let caller = self.service.caller(&work);
         // Somebody else's call was there before this thread was back: there is enough for two.
         let waited = |(last, ended)| last != caller && start.saturating_sub(ended) < AT_ONCE;
         let crowded = member.last.is_some_and(waited);
@@ -583,7 +588,7 @@ impl<P: Post> Receivers<P> {
         } else if self.receiving.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.fetch();
         }
-        let ended = self.post.run(&mut member.hand, work);
+        let ended = self.service.run(&mut member.receiver, work);
         member.last = Some((caller, sys::boot_ns()));
         let mut took = ended.saturating_sub(start);
         if has_waited() {
@@ -598,10 +603,10 @@ impl<P: Post> Receivers<P> {
     }
 
     #[cold]
-    fn enqueue(&self, member: &mut Member<P::Hand>, work: P::Work, inside: bool) {
+    fn enqueue(&self, member: &mut Member<P::ReceiverState>, work: P::Work, inside: bool) {
         if let Err(refusal) = self.admission.may_wait(self.state().queue.len(), 0) {
-            self.post.refuse(&mut member.hand, work, &refusal);
-        } else if let Some(work) = self.post.put_by(&mut member.hand, work) {
+            self.service.refuse(&mut member.receiver, work, &refusal);
+        } else if let Some(work) = self.service.detach(&mut member.receiver, work) {
             let mut state = self.state();
             state.queue.push_back((work, inside));
             self.admission.set_waiting(state.queue.len());
@@ -721,7 +726,7 @@ impl<P: Post> Receivers<P> {
     /// Ends all threads; false if one still ran a procedure after `limit`.
     pub(super) fn stop(&self, limit: Duration) -> bool {
         self.stopping.store(true, Ordering::SeqCst);
-        self.post.close();
+        self.service.close();
         self.wanted.notify_all();
         let there = |state: &mut State<P::Work>| state.threads > 0;
         let waited = self.ended.wait_timeout_while(self.state(), limit, there);

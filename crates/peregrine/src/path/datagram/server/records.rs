@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::room::Waits;
+use super::retention::RetainedResult;
+use super::waiting::WaitingFor;
 use crate::call::{Calls, EStack};
 use crate::limits;
-use crate::path::datagram::PeerFlow;
-use crate::path::datagram::keeping::Retained;
-use crate::protocol::exchange::callee::Callee;
+use crate::path::datagram::peer::PeerFlow;
+use crate::protocol::exchange::server_end::ServerEnd;
 use crate::serving::binding_table::BindingRow;
 use crate::sync::{Mutex, Rank};
 use crate::sys::Address;
@@ -25,7 +25,7 @@ pub(super) struct Records {
 pub(super) struct Record(pub(super) Mutex<Inner>);
 
 pub(super) struct Inner {
-    pub(super) callee: Callee,
+    pub(super) server_end: ServerEnd,
     /// That to its client; of a place that was never bound, that to nobody.
     pub(super) flow: Arc<PeerFlow>,
     /// Whether it is noted that there is more to send later.
@@ -39,14 +39,14 @@ pub(super) struct Inner {
     /// A call of several packets, and how much is reckoned for it.
     pub(super) call: Option<(EStack, usize)>,
     /// What its call waits for.
-    pub(super) waits: Waits,
+    pub(super) waits: WaitingFor,
     /// Its procedure is counted among those that run although their callers have given them up.
     pub(super) captured: bool,
     /// The number of the loan, while a thread has borrowed the memory of the call.
     pub(super) lent: Option<u32>,
     pub(super) loans: u32,
     /// The result that was sent last.
-    pub(super) result: Option<Retained>,
+    pub(super) result: Option<RetainedResult>,
 }
 
 impl Records {
@@ -75,7 +75,7 @@ impl Records {
             Record(Mutex::ranked(
                 Rank::Record,
                 Inner {
-                    callee: Callee::vacant(place),
+                    server_end: ServerEnd::vacant(place),
                     flow: Arc::clone(&self.nobody),
                     paced: false,
                     to: Address::default(),
@@ -83,7 +83,7 @@ impl Records {
                     checked: false,
                     row: None,
                     call: None,
-                    waits: Waits::No,
+                    waits: WaitingFor::Nothing,
                     captured: false,
                     lent: None,
                     loans: 0,
@@ -97,13 +97,14 @@ impl Records {
 }
 
 /// What a call is known by: the place of its record, and its number there.
-pub(super) fn name_of(place: u32, sequence: u32) -> u64 {
+pub(super) fn call_number(place: u32, sequence: u32) -> u64 {
     u64::from(place) << 32 | u64::from(sequence)
 }
 
 impl Calls for Records {
     fn is_given_up(&self, call: u64) -> bool {
         let (place, sequence) = ((call >> 32) as u32, call as u32);
-        self.record(place).is_some_and(|record| record.0.lock().callee.has_given_up(sequence))
+        self.record(place)
+            .is_some_and(|record| record.0.lock().server_end.is_call_cancelled(sequence))
     }
 }

@@ -7,15 +7,16 @@
 //! buffer, and every caller's result is refused room.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::io::{self, ErrorKind};
+use std::io;
 
-use super::{COPIED, Inner, Service, Why};
+use super::retention::RetainedResult;
+use super::{COPIED, ErrorKind, Inner, ServerSocket};
 use crate::counters::Counting;
-use crate::device::Train;
-use crate::path::datagram::keeping::{Peer, Retained};
-use crate::path::datagram::{checks, moment};
-use crate::protocol::exchange::callee::Callee;
+use crate::device::GsoBatch;
+use crate::path::datagram::peer::{PeerAddress, moment};
+use crate::path::datagram::wire::checks;
 use crate::protocol::exchange::header::{self, CONTROL_BYTES_MAX, HEADER_BYTES, Header};
+use crate::protocol::exchange::server_end::ServerEnd;
 use crate::protocol::exchange::time::{Moment, SECOND};
 use crate::protocol::exchange::versions;
 use crate::sync::MutexGuard;
@@ -33,12 +34,12 @@ const HALF: u32 = 128;
 const FULL: u32 = 192;
 
 /// How many answers each group of hosts got since one of them proved that it is there.
-pub(super) struct Strangers {
+pub(super) struct UnverifiedHosts {
     /// The period, in the upper half, and how many in it.
     groups: Box<[AtomicU32]>,
 }
 
-impl Strangers {
+impl UnverifiedHosts {
     pub(super) fn new() -> Self {
         Self { groups: (0..GROUPS).map(|_| AtomicU32::new(0)).collect() }
     }
@@ -72,31 +73,31 @@ impl Strangers {
 
 /// Whether a packet fits the way to its receiver, as far as this machine knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sent {
+pub(super) enum SizeFit {
     Fits,
-    TooWide,
+    TooLarge,
 }
 
-impl Service {
+impl ServerSocket {
     /// Notes how sending so many packets went: what the socket did not take is lost, like any other
     /// packet, and counted.
     #[inline]
-    pub(super) fn note_sent(&self, packets: usize, sent: io::Result<()>) -> Sent {
+    pub(super) fn note_sent(&self, packets: usize, sent: io::Result<()>) -> SizeFit {
         match sent {
-            Ok(()) => Sent::Fits,
+            Ok(()) => SizeFit::Fits,
             Err(error) => self.note_unsent(packets, &error),
         }
     }
 
     #[cold]
-    fn note_unsent(&self, packets: usize, error: &io::Error) -> Sent {
-        let full =
-            error.kind() == ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS);
+    fn note_unsent(&self, packets: usize, error: &io::Error) -> SizeFit {
+        let full = error.kind() == io::ErrorKind::WouldBlock
+            || error.raw_os_error() == Some(libc::ENOBUFS);
         if full {
             self.unsent.fetch_add(packets as u64, Ordering::Relaxed);
         }
         let wide = error.raw_os_error() == Some(libc::EMSGSIZE);
-        if wide { Sent::TooWide } else { Sent::Fits }
+        if wide { SizeFit::TooLarge } else { SizeFit::Fits }
     }
 
     /// The way to a client does not take the packets of its result: this machine's own interface, or
@@ -104,19 +105,19 @@ impl Service {
     /// that fit.
     #[cold]
     fn narrow(&self, mut record: MutexGuard<'_, Inner>, output: &mut [u8], counting: &Counting) {
-        let Inner { callee, to, .. } = &mut *record;
+        let Inner { server_end, to, .. } = &mut *record;
         let fits = self.socket.payload_to(to, HEADER_BYTES);
-        if fits.is_ok_and(|piece| callee.narrow(piece as u32)) {
+        if fits.is_ok_and(|piece| server_end.reduce_piece(piece as u32)) {
             // Not again without end: each time the pieces are smaller.
-            self.say(record, output, counting);
+            self.send_pending(record, output, counting);
         }
     }
 
     /// Answers a host that has proven nothing, if it gets an answer.
     #[cold]
-    pub(super) fn answer_stranger(&self, now: Moment, packet: &[u8], to: &Address) {
+    pub(super) fn answer_unverified(&self, now: Moment, packet: &[u8], to: &Address) {
         let fill = self.socket.fill_of_send_buffer();
-        if !self.strangers.admit(now, self.peer(Peer::of(to).host()), fill) {
+        if !self.unverified.admit(now, self.peer(PeerAddress::of(to).host()), fill) {
             self.unsent.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -124,23 +125,23 @@ impl Service {
     }
 
     /// A host has proven that it is where it says.
-    pub(super) fn no_stranger(&self, from: &Address) {
-        self.strangers.prove(self.peer(Peer::of(from).host()));
+    pub(super) fn note_verified(&self, from: &Address) {
+        self.unverified.prove(self.peer(PeerAddress::of(from).host()));
     }
 
     /// Sends what a record has to send.
-    pub(super) fn say(
+    pub(super) fn send_pending(
         &self,
         mut record: MutexGuard<'_, Inner>,
         output: &mut [u8],
         counting: &Counting,
     ) {
         let now = moment();
-        let Inner { callee, flow, paced, to, result, checked, .. } = &mut *record;
-        let (space, total) = result.as_mut().map_or((Space::none(), 0), Retained::space);
+        let Inner { server_end, flow, paced, to, result, checked, .. } = &mut *record;
+        let (space, total) = result.as_mut().map_or((Space::none(), 0), RetainedResult::space);
         let mut out = [0; CONTROL_BYTES_MAX];
-        let Some(send) = callee.poll_send(now, &**flow, &mut out) else {
-            return self.pace(callee, paced);
+        let Some(send) = server_end.poll_send(now, &**flow, &mut out) else {
+            return self.pace(server_end, paced);
         };
         let mut resent = u64::from(header::is_resent(&out));
         let whole = space.part(0, HEADER_BYTES + send.range.len());
@@ -158,28 +159,28 @@ impl Service {
             let bytes = whole.window().len();
             if bytes > COPIED {
                 let sent = self.note_sent(1, self.socket.send(&[whole.window()], Some(to)));
-                if sent == Sent::TooWide {
+                if sent == SizeFit::TooLarge {
                     self.narrow(record, output, counting);
                 }
                 return;
             }
             // On the processor that this thread is on, the client may run before `send` returns;
             // then its next call must not find the record locked.
-            let (to, place, out) = (*to, callee.handle_of().place, &mut output[..bytes]);
+            let (to, place, out) = (*to, server_end.bound_handle().place, &mut output[..bytes]);
             let _ = whole.read(0, out);
             drop(record);
             let sent = self.note_sent(1, self.socket.send(&[Window::from(&*out)], Some(&to)));
-            if sent == Sent::TooWide
+            if sent == SizeFit::TooLarge
                 && let Some(record) = self.record(place)
             {
                 self.narrow(record.0.lock(), output, counting);
             }
             return;
         }
-        let mut train = Train::new(output, &self.socket);
+        let mut batch = GsoBatch::new(output, &self.socket);
         let mut next = Some(send);
         let mut chunk = checks::Chunk::default();
-        let mut fits = Sent::Fits;
+        let mut fits = SizeFit::Fits;
         while let Some(send) = next {
             let (start, length) = (HEADER_BYTES + send.range.start as usize, send.range.len());
             // A packet without payload needs no memory.
@@ -188,39 +189,45 @@ impl Service {
             if *checked {
                 checks::seal_one_of_many(&mut out, &payload, &mut chunk);
             }
-            if !train.push(&out[..send.bytes], &payload) {
-                let sent = self.note_sent(train.len(), train.send(&self.socket, Some(to)));
+            if !batch.push(&out[..send.bytes], &payload) {
+                let sent = self.note_sent(batch.len(), batch.send(&self.socket, Some(to)));
                 fits = fits.max(sent);
-                train.push(&out[..send.bytes], &payload);
+                batch.push(&out[..send.bytes], &payload);
             }
-            next = callee.poll_send(now, &**flow, &mut out);
+            next = server_end.poll_send(now, &**flow, &mut out);
             resent += u64::from(next.is_some() && header::is_resent(&out));
         }
         counting.resent(resent);
-        fits = fits.max(self.note_sent(train.len(), train.send(&self.socket, Some(to))));
-        if fits == Sent::TooWide {
+        fits = fits.max(self.note_sent(batch.len(), batch.send(&self.socket, Some(to))));
+        if fits == SizeFit::TooLarge {
             return self.narrow(record, output, counting);
         }
-        self.pace(callee, paced);
+        self.pace(server_end, paced);
     }
 
     /// Refuses a packet that a record does not know.
     #[cold]
-    pub(super) fn refuse(&self, callee: &Callee, now: Moment, header: &Header, to: &Address) {
-        if let Some(refusal) = callee.refuse(header, self.number) {
+    pub(super) fn refuse(
+        &self,
+        server_end: &ServerEnd,
+        now: Moment,
+        header: &Header,
+        to: &Address,
+    ) {
+        if let Some(refusal) = server_end.refusal_of(header, self.number) {
             let mut out = [0; HEADER_BYTES];
             refusal.emit(&mut out);
-            self.answer_stranger(now, &out, to);
+            self.answer_unverified(now, &out, to);
         }
     }
 
     /// Counts a datagram that this release cannot read. A client of another version of the wire that
     /// wants to bind is told so.
     #[cold]
-    pub(super) fn not_understood(&self, now: Moment, datagram: &[u8], from: &Address) {
+    pub(super) fn handle_unreadable(&self, now: Moment, datagram: &[u8], from: &Address) {
         self.dropped.fetch_add(1, Ordering::Relaxed);
-        if let Some(answer) = versions::refuse(datagram, Why::ProtocolMismatch as u32) {
-            self.answer_stranger(now, &answer, from);
+        if let Some(answer) = versions::refuse(datagram, ErrorKind::ProtocolMismatch as u32) {
+            self.answer_unverified(now, &answer, from);
         }
     }
 }
@@ -233,20 +240,21 @@ mod tests {
 
     #[test]
     fn everybody_is_answered_while_there_is_room() {
-        let strangers = Strangers::new();
-        assert!((0..200_000).all(|_| strangers.admit(NOW, 7, FILLS - 1)));
+        let unverified = UnverifiedHosts::new();
+        assert!((0..200_000).all(|_| unverified.admit(NOW, 7, FILLS - 1)));
     }
 
     #[test]
     fn a_group_gets_few_answers_while_the_buffer_fills_and_others_get_theirs() {
-        let strangers = Strangers::new();
-        let admitted = |now, group| (0..100).filter(|_| strangers.admit(now, group, FILLS)).count();
+        let unverified = UnverifiedHosts::new();
+        let admitted =
+            |now, group| (0..100).filter(|_| unverified.admit(now, group, FILLS)).count();
         assert_eq!([admitted(NOW, 1), admitted(NOW, 2), admitted(NOW, 1)], [2, 2, 0]);
-        strangers.prove(2);
+        unverified.prove(2);
         assert_eq!([admitted(NOW, 2), admitted(NOW, 1)], [2, 0]);
         assert_eq!(admitted(Moment(NOW.0 + PERIOD), 1), 2, "in the next period");
-        assert!(strangers.admit(NOW, 4, HALF) && !strangers.admit(NOW, 4, HALF));
-        assert!(!strangers.admit(NOW, 3, FULL));
-        assert!(strangers.admit(NOW, 1, FILLS - 1));
+        assert!(unverified.admit(NOW, 4, HALF) && !unverified.admit(NOW, 4, HALF));
+        assert!(!unverified.admit(NOW, 3, FULL));
+        assert!(unverified.admit(NOW, 1, FILLS - 1));
     }
 }

@@ -7,12 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::receivers::{Got, How, Post, Receivers, THREAD};
-use super::{Hand, Host, Service, TENDED_AFTER, Work};
+use super::receivers::{Got, How, PacketService, Receivers, THREAD};
+use super::{CHECKED_AFTER, ExportHost, ReceiverState, ServerSocket, Work};
 use crate::call::{CallerInfo, PathKind, Refusal, Wait};
 use crate::counters::Visitor;
 use crate::device::udp::Udp;
-use crate::device::{self, By, Ethernet, LinkPort, Node, Use};
+use crate::device::{self, Ethernet, LinkAddress, LinkDevice, LinkPort, SocketUse};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::keeper::{Next, Watch};
@@ -55,7 +55,7 @@ struct Offers {
 
 /// One socket.
 struct Socket {
-    service: Arc<Service>,
+    service: Arc<ServerSocket>,
     /// Looks after the callers of procedures that run. Its own, so that it goes when the socket does.
     watch: Arc<OnceLock<Watch>>,
     faults: Arc<Faults>,
@@ -80,9 +80,9 @@ impl Datagrams {
     ///
     /// # Errors
     /// Also if no interface has that address, it is no Ethernet, or this process may not.
-    pub(crate) fn open_link(&self, to: SocketAddr, by: By) -> io::Result<SocketAddr> {
-        let station = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
-        let link = Ethernet::open(&station, Use::Service)?;
+    pub(crate) fn open_link(&self, to: SocketAddr, by: LinkDevice) -> io::Result<SocketAddr> {
+        let link_port = LinkPort::at(&sys::interface_of(to.ip())?, by, Some(to.port()))?;
+        let link = Ethernet::open(&link_port, SocketUse::Service)?;
         let node = link.node();
         self.start(device::Socket::Ethernet(link), None, self.core.threads.wait)?;
         // Over UDP come those who bind, and those to whom the link does not lead: no processor is
@@ -95,17 +95,27 @@ impl Datagrams {
         self.open_with(to, Some(node), wait)
     }
 
-    fn open_with(&self, to: SocketAddr, link: Option<Node>, wait: Wait) -> io::Result<SocketAddr> {
+    fn open_with(
+        &self,
+        to: SocketAddr,
+        link: Option<LinkAddress>,
+        wait: Wait,
+    ) -> io::Result<SocketAddr> {
         let socket = Udp::bound(to)?;
         let address = socket.local()?;
         self.start(device::Socket::Udp(socket), link, wait)?;
         Ok(address)
     }
 
-    fn start(&self, socket: device::Socket, link: Option<Node>, wait: Wait) -> io::Result<()> {
+    fn start(
+        &self,
+        socket: device::Socket,
+        link: Option<LinkAddress>,
+        wait: Wait,
+    ) -> io::Result<()> {
         let (core, admission) = (&self.core, self.core.admission());
         let host = Arc::new(Offers { core: Arc::clone(core), admission: Arc::clone(&admission) });
-        let service = Service::new(socket, link, core.epoch, host, core.page())?;
+        let service = ServerSocket::new(socket, link, core.epoch, host, core.page())?;
         let watch = Arc::<OnceLock<Watch>>::default();
         let faults = Arc::clone(&core.faults);
         let socket = Socket { service, watch: Arc::clone(&watch), faults };
@@ -114,13 +124,15 @@ impl Datagrams {
         let tended = Arc::downgrade(&receivers);
         let watching = core.keeper.tend(move || {
             let receivers = tended.upgrade();
-            receivers.and_then(|one| one.post().service.tend()).map_or(Next::Sleep, Next::Tend)
+            receivers
+                .and_then(|one| one.service().service.check_callers())
+                .map_or(Next::Sleep, Next::Tend)
         })?;
-        let _ = receivers.post().watch.set(watching);
+        let _ = receivers.service().watch.set(watching);
         let watch = Arc::downgrade(&watch);
-        receivers.post().service.set_reminder(Box::new(move || {
+        receivers.service().service.set_reminder(Box::new(move || {
             if let Some(watch) = watch.upgrade().as_ref().and_then(|watch| watch.get()) {
-                watch.remind(TENDED_AFTER);
+                watch.remind(CHECKED_AFTER);
             }
         }));
         self.sockets.lock().push(receivers);
@@ -131,7 +143,7 @@ impl Datagrams {
     pub(crate) fn losses(&self) -> Losses {
         let all = self.all();
         all.iter().fold(Losses::default(), |losses, socket| {
-            let [overflowed, rejected, unsent] = socket.post().service.losses();
+            let [overflowed, rejected, unsent] = socket.service().service.losses();
             Losses {
                 overflowed: losses.overflowed + overflowed,
                 rejected: losses.rejected + rejected,
@@ -146,7 +158,7 @@ impl ServerPath for Datagrams {
     fn close(&self) {}
 
     fn revoke(&self, export: &Export) {
-        self.all().iter().for_each(|socket| socket.post().service.revoke(export.number));
+        self.all().iter().for_each(|socket| socket.service().service.revoke(export.number));
     }
 
     fn refuse(&self) {
@@ -161,13 +173,13 @@ impl ServerPath for Datagrams {
         let sockets = core::mem::take(&mut *self.sockets.lock());
         for socket in sockets {
             socket.stop(Duration::from_millis(200));
-            socket.post().service.revoke_all();
+            socket.service().service.revoke_all();
         }
     }
 
     fn load(&self) -> Load {
         self.all().iter().fold(Load::default(), |Load { captured, waiting }, socket| Load {
-            captured: captured + socket.post().service.captured(),
+            captured: captured + socket.service().service.captured(),
             waiting: waiting + socket.admission().waiting() as u64,
         })
     }
@@ -187,7 +199,7 @@ impl Offers {
     }
 }
 
-impl Host for Offers {
+impl ExportHost for Offers {
     fn bind(
         &self,
         name: &str,
@@ -227,18 +239,18 @@ impl Host for Offers {
     }
 }
 
-impl Post for Socket {
-    type Hand = Hand;
+impl PacketService for Socket {
+    type ReceiverState = ReceiverState;
     type Work = Work;
 
-    fn hand(&self) -> io::Result<Hand> {
-        self.service.hand()
+    fn receiver(&self) -> io::Result<ReceiverState> {
+        self.service.receiver()
     }
 
-    fn receive(&self, hand: &mut Hand, how: How, alone: bool) -> Got<Work> {
+    fn receive(&self, receiver: &mut ReceiverState, how: How, alone: bool) -> Got<Work> {
         let asleep = how == How::Sleep;
-        let got = self.service.receive(hand, asleep, alone);
-        hand.waited(!matches!(got, super::Got::Nothing), asleep);
+        let got = self.service.receive(receiver, asleep, alone);
+        receiver.waited(!matches!(got, super::Got::Nothing), asleep);
         match got {
             super::Got::Nothing => Got::Nothing,
             super::Got::Settled => Got::Settled,
@@ -250,20 +262,20 @@ impl Post for Socket {
         self.service.looks()
     }
 
-    fn put_down(&self, hand: &mut Hand) {
-        self.service.put_down(hand);
+    fn release_expected(&self, receiver: &mut ReceiverState) {
+        self.service.release_expected(receiver);
     }
 
-    fn run(&self, hand: &mut Hand, work: Work) -> u64 {
+    fn run(&self, receiver: &mut ReceiverState, work: Work) -> u64 {
         let place = work.caller();
-        match catch_unwind(AssertUnwindSafe(|| self.service.run(hand, work))) {
+        match catch_unwind(AssertUnwindSafe(|| self.service.run(receiver, work))) {
             Ok(ended) => ended.0,
             Err(panic) => {
                 // Not the procedure, whose panic is its result. The client must not wait for a
                 // result that nobody will send.
                 let refusal = Refusal::panicked(panic);
                 self.faults.thread(THREAD, Box::new(refusal.text.clone()));
-                self.service.fail(hand, place, &refusal);
+                self.service.fail(receiver, place, &refusal);
                 sys::boot_ns()
             }
         }
@@ -273,12 +285,12 @@ impl Post for Socket {
         self.faults.thread(THREAD, panic);
     }
 
-    fn put_by(&self, hand: &mut Hand, work: Work) -> Option<Work> {
-        self.service.put_by(hand, work)
+    fn detach(&self, receiver: &mut ReceiverState, work: Work) -> Option<Work> {
+        self.service.detach(receiver, work)
     }
 
-    fn refuse(&self, hand: &mut Hand, work: Work, refusal: &Refusal) {
-        self.service.refuse_work(hand, work, refusal);
+    fn refuse(&self, receiver: &mut ReceiverState, work: Work, refusal: &Refusal) {
+        self.service.refuse_work(receiver, work, refusal);
     }
 
     fn has_deferred(&self) -> bool {
@@ -293,8 +305,8 @@ impl Post for Socket {
         work.caller()
     }
 
-    fn is_from_inside(&self, hand: &mut Hand, work: &mut Work) -> bool {
-        self.service.is_from_inside(hand, work)
+    fn is_from_inside(&self, receiver: &mut ReceiverState, work: &mut Work) -> bool {
+        self.service.is_from_inside(receiver, work)
     }
 
     fn close(&self) {

@@ -3,15 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU32;
 
+use super::retention::BOX_BYTES;
 use super::*;
 use crate::call::{CallerInfo, PathKind, Reply, Request, Serve, Served};
 use crate::counters::Tally;
 use crate::device::udp::Udp;
 use crate::interface::InterfaceRef;
-use crate::path::datagram::keeping::BOX_BYTES;
-use crate::protocol::exchange::bind::{HANDLES_MAX, Name, Wish};
-use crate::protocol::exchange::callee::{Standing, Terms};
-use crate::protocol::exchange::header::{Handle, Header, Kind};
+use crate::protocol::exchange::bind::{BindRequest, ExportName, HANDLES_MAX};
+use crate::protocol::exchange::header::{Handle, Header, PacketKind};
+use crate::protocol::exchange::server_end::{RecordPhase, ServerTerms};
 use crate::protocol::exchange::table::{ASSEMBLING_MIN, REPLIED_MIN};
 
 struct Nothing;
@@ -28,14 +28,14 @@ impl Serve for Nothing {
     }
 }
 
-impl Host for Nothing {
+impl ExportHost for Nothing {
     fn bind(
         &self,
         _: &str,
         _: Option<[u8; 16]>,
         _: u64,
         from: &Address,
-    ) -> Result<Arc<BindingRow>, (Why, String)> {
+    ) -> Result<Arc<BindingRow>, (ErrorKind, String)> {
         let caller = CallerInfo {
             path: PathKind::Udp,
             export: "nothing".into(),
@@ -68,45 +68,46 @@ impl Host for Nothing {
     }
 }
 
-fn service() -> Arc<Service> {
+fn service() -> Arc<ServerSocket> {
     let socket = Udp::bound("127.0.0.1:0".parse().unwrap()).unwrap();
-    Service::new(Socket::Udp(socket), None, 1, Arc::new(Nothing), Page::new().unwrap()).unwrap()
+    ServerSocket::new(Socket::Udp(socket), None, 1, Arc::new(Nothing), Page::new().unwrap())
+        .unwrap()
 }
 
 const FROM: &str = "127.0.0.9:9";
 const PIECE: u32 = 1024;
 const BYTES: u32 = 100_000;
 
-fn admitted(service: &Service, now: Moment) -> Handle {
+fn admitted(service: &ServerSocket, now: Moment) -> Handle {
     let from = Address::from(FROM.parse::<SocketAddr>().unwrap());
     let row = service.host.bind("", None, 0, &from).unwrap();
     row.stands();
-    let terms = Terms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
+    let terms = ServerTerms { piece: PIECE, credits: 64, credits_here: 64, bytes_max: 1 << 20 };
     service.admit(now, &row, &from, &terms, false).unwrap().handle
 }
 
 /// A call of a caller comes: all of it, or its first piece.
-fn called(service: &Service, now: Moment, handle: Handle, total: u32) {
+fn called(service: &ServerSocket, now: Moment, handle: Handle, total: u32) {
     let mut inner = service.record(handle.place).unwrap().0.lock();
     let shape = Shape { total, ..Shape::default() };
     let fragment = u32::from(total > PIECE);
-    let header = Header::new(Kind::Call, handle, handle.sequence().wrapping_add(1));
+    let header = Header::new(PacketKind::Call, handle, handle.sequence().wrapping_add(1));
     let header = Header { shape, fragment, piece: PIECE, ..header };
-    match inner.handle(now, &header, &[]).then {
-        Then::Begin(_) => inner.call = service.room(now, inner.group, total as usize),
-        Then::Execute(_) => {
-            let mut hand = service.hand().unwrap();
-            let mut frame = Frame::new(BYTES as usize).unwrap();
+    match inner.handle(now, &header, &[]).action {
+        Action::Begin(_) => inner.call = service.room(now, inner.group, total as usize),
+        Action::Execute(_) => {
+            let mut receiver = service.receiver().unwrap();
+            let mut frame = ResultFrame::new(BYTES as usize).unwrap();
             frame.touch(BYTES as usize);
             let result = Shape { total: BYTES, ..Shape::default() };
-            service.keep(&mut hand, &mut inner, result, frame);
+            service.keep(&mut receiver, &mut inner, result, frame);
         }
         other => panic!("{other:?}"),
     }
 }
 
-fn standing(service: &Service, handle: Handle) -> Standing {
-    service.record(handle.place).unwrap().0.lock().callee.standing()
+fn phase(service: &ServerSocket, handle: Handle) -> RecordPhase {
+    service.record(handle.place).unwrap().0.lock().server_end.phase()
 }
 
 #[test]
@@ -117,26 +118,26 @@ fn who_holds_memory_and_is_silent_for_long_loses_it() {
     called(&service, now, assembling, BYTES);
     called(&service, now, replied, 10);
     let all = [idle, assembling, replied];
-    let standings = || all.map(|handle| standing(&service, handle));
+    let standings = || all.map(|handle| phase(&service, handle));
     let group = service.record(replied.place).unwrap().0.lock().group;
-    service.sweep(now.after(ASSEMBLING_MIN - 1));
-    assert_eq!(standings(), [Standing::Idle, Standing::Assembling, Standing::Replied]);
+    service.sweep_silent(now.after(ASSEMBLING_MIN - 1));
+    assert_eq!(standings(), [RecordPhase::Idle, RecordPhase::Assembling, RecordPhase::Replied]);
     // Not looked at again so soon.
-    service.sweep(now.after(ASSEMBLING_MIN));
-    assert_eq!(standing(&service, assembling), Standing::Assembling);
-    service.sweep(now.after(ASSEMBLING_MIN + SWEEP));
-    assert_eq!(standings(), [Standing::Idle, Standing::Vacant, Standing::Replied]);
+    service.sweep_silent(now.after(ASSEMBLING_MIN));
+    assert_eq!(phase(&service, assembling), RecordPhase::Assembling);
+    service.sweep_silent(now.after(ASSEMBLING_MIN + SWEEP));
+    assert_eq!(standings(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Replied]);
     let later = now.after(REPLIED_MIN);
     // Another's record is locked by whoever sweeps: nobody waits for anybody.
     let own = service.record(idle.place).unwrap().0.lock();
-    service.sweep(later);
+    service.sweep_silent(later);
     drop(own);
-    assert_eq!(standings(), [Standing::Idle, Standing::Vacant, Standing::Vacant]);
+    assert_eq!(standings(), [RecordPhase::Idle, RecordPhase::Vacant, RecordPhase::Vacant]);
     assert!(service.calls.reserve(group, limits::PARTIAL_BYTES_PER_HOST), "nothing is held");
     // The place says that it has forgotten a result: its client may have run something.
     let inner = service.record(replied.place).unwrap().0.lock();
-    let again = Header::new(Kind::Probe, replied, replied.sequence());
-    assert_eq!(inner.callee.refuse(&again, 0).map(|refusal| refusal.generation()), Some(1));
+    let again = Header::new(PacketKind::Probe, replied, replied.sequence());
+    assert_eq!(inner.server_end.refusal_of(&again, 0).map(|refusal| refusal.generation()), Some(1));
 }
 
 #[test]
@@ -145,17 +146,17 @@ fn a_call_is_given_up_while_it_runs() {
     let now = Moment(1_000_000 * MILLISECOND);
     let handle = admitted(&service, now);
     let sequence = handle.sequence().wrapping_add(1);
-    let is_given_up = |sequence| service.records.is_given_up(name_of(handle.place, sequence));
+    let is_given_up = |sequence| service.records.is_given_up(call_number(handle.place, sequence));
     let hears = |kind| {
         let mut inner = service.record(handle.place).unwrap().0.lock();
         let shape = Shape { total: 10, ..Shape::default() };
         let header = Header { shape, piece: PIECE, ..Header::new(kind, handle, sequence) };
-        inner.handle(now, &header, &[]).then
+        inner.handle(now, &header, &[]).action
     };
     assert!(!is_given_up(sequence), "it has not come");
-    assert!(matches!(hears(Kind::Call), Then::Execute(_)));
+    assert!(matches!(hears(PacketKind::Call), Action::Execute(_)));
     assert!(!is_given_up(sequence));
-    assert_eq!(hears(Kind::Quit), Then::Nothing);
+    assert_eq!(hears(PacketKind::Cancel), Action::Nothing);
     assert!(is_given_up(sequence));
     // Another one at the same place is not, nor one at a place that nobody ever had.
     assert!(!is_given_up(sequence.wrapping_add(1)) && !service.records.is_given_up(u64::MAX));
@@ -205,8 +206,8 @@ fn thread_that_paces_is_begun_anew_if_it_panics() {
 fn caller_without_a_place_is_told_whose_places_are_taken() {
     let service = service();
     let now = Moment(1_000_000 * MILLISECOND);
-    let wish = Wish {
-        name: Name::new(b"nothing").unwrap(),
+    let wish = BindRequest {
+        name: ExportName::new(b"nothing").unwrap(),
         digest: None,
         handles: HANDLES_MAX as u16,
         piece: PIECE,
@@ -219,9 +220,9 @@ fn caller_without_a_place_is_told_whose_places_are_taken() {
         let from = Address::from(SocketAddr::from(([127, 0, 9, host], 9)));
         loop {
             match service.grant(now, &wish, &from) {
-                Ok(grant) => granted += grant.leases().len(),
+                Ok(grant) => granted += grant.handles().len(),
                 Err((why, text)) => {
-                    assert_eq!(why, Why::Exhausted);
+                    assert_eq!(why, ErrorKind::Exhausted);
                     return (granted, text);
                 }
             }

@@ -4,9 +4,9 @@ use super::super::header::set_version;
 use super::*;
 use proptest::prelude::*;
 
-fn wish() -> Wish {
-    Wish {
-        name: Name::new(b"files").expect("a name"),
+fn request() -> BindRequest {
+    BindRequest {
+        name: ExportName::new(b"files").expect("a name"),
         digest: Some([9; 16]),
         handles: 2,
         piece: 1408,
@@ -16,30 +16,30 @@ fn wish() -> Wish {
     }
 }
 
-fn grant(leases: &[Lease]) -> Grant {
+fn grant(handles: &[GrantedHandle]) -> Grant {
     Grant { piece: 1408, call_bytes_max: 1 << 20, credits: 64, ..Grant::new(5, 6, [9; 16]) }
-        .with(leases)
+        .with(handles)
 }
 
-fn read(packet: &[u8; BIND_BYTES]) -> (Header, Option<Said>) {
+fn read(packet: &[u8; BIND_BYTES]) -> (Header, Option<BindMessage>) {
     let (header, body) = packet.split_first_chunk().expect("a header");
     let header = Header::parse(header, body.len()).expect("a header that is whole");
-    (header, Said::parse(&header, body))
+    (header, BindMessage::parse(&header, body))
 }
 
 #[test]
 fn what_is_said_is_read_and_damage_is_seen() {
     let handle = Handle { place: 3, secret: [4; 12] };
-    let leases = [Lease { handle, generation: 0x8765_4321 }; HANDLES_MAX];
+    let handles = [GrantedHandle { handle, generation: 0x8765_4321 }; HANDLES_MAX];
     let all = [
-        Said::Hello(false),
-        Said::Hello(true),
-        Said::Cookie([3; 16], None),
-        Said::Cookie([3; 16], Some(OnLink { hardware: [4; 6], endpoint: [5, 6] })),
-        Said::Bind([3; 16], wish()),
-        Said::Bind([3; 16], Wish { digest: None, payload_check: true, ..wish() }),
-        Said::Bound(grant(&leases)),
-        Said::Unbound(Denial::new(7, &"é".repeat(1000))),
+        BindMessage::Hello(false),
+        BindMessage::Hello(true),
+        BindMessage::Cookie([3; 16], None),
+        BindMessage::Cookie([3; 16], Some(LinkLocation { hardware: [4; 6], endpoint: [5, 6] })),
+        BindMessage::Bind([3; 16], request()),
+        BindMessage::Bind([3; 16], BindRequest { digest: None, payload_check: true, ..request() }),
+        BindMessage::Bound(grant(&handles)),
+        BindMessage::Unbound(BindRefusal::new(7, &"é".repeat(1000))),
     ];
     for said in all {
         let mut packet = [0xaa; BIND_BYTES];
@@ -48,7 +48,7 @@ fn what_is_said_is_read_and_damage_is_seen() {
         assert_eq!(read_back, Some(said));
         for at in HEADER_BYTES..BIND_BYTES {
             packet[at] ^= 4;
-            assert_eq!(Said::parse(&header, &packet[HEADER_BYTES..]), None);
+            assert_eq!(BindMessage::parse(&header, &packet[HEADER_BYTES..]), None);
             packet[at] ^= 4;
         }
     }
@@ -72,7 +72,7 @@ fn a_cookie_is_of_one_client_and_two_slots() {
 #[test]
 fn a_client_is_bound_after_two_exchanges() {
     let cookies = Cookies::new([1; 16]);
-    let mut binding = Binding::new(Moment(0), [8; 12], wish());
+    let mut binding = BindExchange::new(Moment(0), [8; 12], request());
     let mut packet = [0; BIND_BYTES];
     assert_eq!(binding.poll_send(Moment(0), &mut packet), Some(()));
     assert_eq!(binding.poll_send(Moment(1), &mut packet), None);
@@ -80,25 +80,26 @@ fn a_client_is_bound_after_two_exchanges() {
     assert_eq!(binding.poll_send(again, &mut packet), Some(()));
     let (hello, _) = read(&packet);
     let body = &packet[HEADER_BYTES..];
-    let Some(Asked::Cookie(cookie, false)) = cookies.asked(again, b"here", &hello, body) else {
+    let Some(BindAction::SendCookie(cookie, false)) = cookies.asked(again, b"here", &hello, body)
+    else {
         panic!("a cookie was expected")
     };
     let then = again.after(3 * MILLISECOND);
-    Said::Cookie(cookie, None).emit([8; 12], 1, hello.serial, &mut packet);
+    BindMessage::Cookie(cookie, None).emit([8; 12], 1, hello.serial, &mut packet);
     let (header, _) = read(&packet);
     assert!(binding.handle(then, &header, &packet[HEADER_BYTES..]));
     assert_eq!(binding.poll_send(then, &mut packet), Some(()));
     let (bind, _) = read(&packet);
     let asked = cookies.asked(then, b"here", &bind, &packet[HEADER_BYTES..]);
-    assert_eq!(asked, Some(Asked::Bind(wish())));
+    assert_eq!(asked, Some(BindAction::Decide(request())));
     let elsewhere = cookies.asked(then, b"there", &bind, &packet[HEADER_BYTES..]);
-    assert!(matches!(elsewhere, Some(Asked::Cookie(_, false))));
+    assert!(matches!(elsewhere, Some(BindAction::SendCookie(_, false))));
     let handle = Handle { place: 1, secret: [5; 12] };
-    let grant = grant(&[Lease { handle, generation: 9 }]);
-    Said::Bound(grant).emit([8; 12], 2, bind.serial, &mut packet);
+    let grant = grant(&[GrantedHandle { handle, generation: 9 }]);
+    BindMessage::Bound(grant).emit([8; 12], 2, bind.serial, &mut packet);
     let (header, _) = read(&packet);
     assert!(binding.handle(then.after(50), &header, &packet[HEADER_BYTES..]));
-    assert_eq!(binding.outcome(), Some(&Bound::Granted(grant, 50)));
+    assert_eq!(binding.outcome(), Some(&BindOutcome::Granted(grant, 50)));
     assert!(!binding.handle(then.after(60), &header, &packet[HEADER_BYTES..]));
 }
 
@@ -106,11 +107,12 @@ fn a_client_is_bound_after_two_exchanges() {
 #[test]
 fn round_trip_is_measured_although_packets_were_sent_again() {
     const ROUND_TRIP: u64 = 1600 * MILLISECOND;
-    let mut binding = Binding::new(Moment(0), [8; 12], wish());
+    let mut binding = BindExchange::new(Moment(0), [8; 12], request());
     let mut packet = [0; BIND_BYTES];
-    let grant = grant(&[Lease { handle: Handle { place: 1, secret: [5; 12] }, generation: 9 }]);
+    let grant =
+        grant(&[GrantedHandle { handle: Handle { place: 1, secret: [5; 12] }, generation: 9 }]);
     let mut begun = Moment(0);
-    for answer in [Said::Cookie([3; 16], None), Said::Bound(grant)] {
+    for answer in [BindMessage::Cookie([3; 16], None), BindMessage::Bound(grant)] {
         assert_eq!(binding.poll_send(begun, &mut packet), Some(()));
         let (first, _) = read(&packet);
         let answered = begun.after(ROUND_TRIP);
@@ -124,17 +126,17 @@ fn round_trip_is_measured_although_packets_were_sent_again() {
         assert!(binding.handle(answered, &header, &packet[HEADER_BYTES..]));
         begun = answered;
     }
-    assert_eq!(binding.outcome(), Some(&Bound::Granted(grant, ROUND_TRIP)));
+    assert_eq!(binding.outcome(), Some(&BindOutcome::Granted(grant, ROUND_TRIP)));
 }
 
 /// A server says that it answers a packet that was never sent.
 #[test]
 fn round_trip_of_a_packet_that_was_never_sent_is_not_measured() {
     for echo in [0, 2, u16::MAX] {
-        let mut binding = Binding::new(Moment(0), [8; 12], wish());
+        let mut binding = BindExchange::new(Moment(0), [8; 12], request());
         let mut packet = [0; BIND_BYTES];
         assert_eq!(binding.poll_send(Moment(0), &mut packet), Some(()));
-        Said::Cookie([3; 16], None).emit([8; 12], 1, echo, &mut packet);
+        BindMessage::Cookie([3; 16], None).emit([8; 12], 1, echo, &mut packet);
         let (header, _) = read(&packet);
         assert!(binding.handle(Moment(50), &header, &packet[HEADER_BYTES..]));
         assert_eq!(binding.round_trip, WAIT_FIRST);
@@ -144,35 +146,35 @@ fn round_trip_of_a_packet_that_was_never_sent_is_not_measured() {
 #[test]
 fn a_client_that_asks_where_the_server_is_is_told_and_that_is_all() {
     let cookies = Cookies::new([1; 16]);
-    for there in [None, Some(OnLink { hardware: [4; 6], endpoint: [5, 6] })] {
-        let mut binding = Binding::asking(Moment(0), [8; 12]);
+    for there in [None, Some(LinkLocation { hardware: [4; 6], endpoint: [5, 6] })] {
+        let mut binding = BindExchange::locating(Moment(0), [8; 12]);
         let mut packet = [0; BIND_BYTES];
         assert_eq!(binding.poll_send(Moment(0), &mut packet), Some(()));
         let (hello, _) = read(&packet);
         let asked = cookies.asked(Moment(1), b"here", &hello, &packet[HEADER_BYTES..]);
-        let Some(Asked::Cookie(cookie, true)) = asked else { panic!("{asked:?}") };
-        Said::Cookie(cookie, there).emit([8; 12], 1, hello.serial, &mut packet);
+        let Some(BindAction::SendCookie(cookie, true)) = asked else { panic!("{asked:?}") };
+        BindMessage::Cookie(cookie, there).emit([8; 12], 1, hello.serial, &mut packet);
         let (header, _) = read(&packet);
         assert!(binding.handle(Moment(2), &header, &packet[HEADER_BYTES..]));
-        assert_eq!(binding.outcome(), Some(&Bound::Told(there)));
+        assert_eq!(binding.outcome(), Some(&BindOutcome::Location(there)));
         assert_eq!(binding.poll_send(Moment(9 * SECOND), &mut packet), None);
     }
 }
 
 #[test]
 fn nobody_answers() {
-    let mut binding = Binding::new(Moment(0), [8; 12], wish());
+    let mut binding = BindExchange::new(Moment(0), [8; 12], request());
     let mut packets = 0;
     while let Some(due) = binding.next_timer() {
         packets += u32::from(binding.poll_send(due, &mut [0; BIND_BYTES]).is_some());
         assert!(due < Moment(20 * SECOND));
     }
     // Ten of this version, and two that ask for the one before.
-    assert_eq!((packets, binding.outcome()), (12, Some(&Bound::Dead)));
+    assert_eq!((packets, binding.outcome()), (12, Some(&BindOutcome::NoAnswer)));
 }
 
 /// Lets the timer of a client come until it sends, and returns the packet.
-fn next(binding: &mut Binding) -> [u8; BIND_BYTES] {
+fn next(binding: &mut BindExchange) -> [u8; BIND_BYTES] {
     let mut packet = [0; BIND_BYTES];
     let due = binding.next_timer().expect("it waits");
     assert_eq!(binding.poll_send(due, &mut packet), Some(()));
@@ -181,32 +183,32 @@ fn next(binding: &mut Binding) -> [u8; BIND_BYTES] {
 
 #[test]
 fn a_server_of_the_version_before_is_recognized() {
-    let mut binding = Binding::new(Moment(0), [8; 12], wish());
+    let mut binding = BindExchange::new(Moment(0), [8; 12], request());
     let packets: Vec<_> = (0..4).map(|_| next(&mut binding)).collect();
     assert_eq!(packets.iter().map(|packet| packet[2]).collect::<Vec<_>>(), [3, 3, 3, 2]);
     // Its answer, as a server of that version writes it.
     let mut answer = [0; BIND_BYTES];
-    Said::Cookie([3; 16], None).emit([8; 12], 0, 4, &mut answer);
+    BindMessage::Cookie([3; 16], None).emit([8; 12], 0, 4, &mut answer);
     set_version(answer.first_chunk_mut().expect("a header"), 2);
     let mut damaged = answer;
     damaged[100] ^= 1;
     assert!(!binding.receive(Moment(9), &damaged));
     assert!(binding.receive(Moment(9), &answer));
-    assert_eq!(binding.outcome(), Some(&Bound::Version(2)));
+    assert_eq!(binding.outcome(), Some(&BindOutcome::OtherVersion(2)));
 }
 
 #[test]
 fn a_client_of_another_version_is_told_so_in_its_own() {
     for version in [2, 4] {
         let mut hello = [0; BIND_BYTES];
-        Said::Hello(false).emit([8; 12], 5, 0, &mut hello);
+        BindMessage::Hello(false).emit([8; 12], 5, 0, &mut hello);
         set_version(hello.first_chunk_mut().expect("a header"), version);
         let mut answer = versions::refuse(&hello, 7).expect("an answer");
         assert_eq!(answer[2], version);
         set_version(answer.first_chunk_mut().expect("a header"), 3);
         let (header, said) = read(&answer);
         assert_eq!((header.handle.secret, header.echo), ([8; 12], 5));
-        let Some(Said::Unbound(denial)) = said else { panic!("{said:?}") };
+        let Some(BindMessage::Unbound(denial)) = said else { panic!("{said:?}") };
         let text = String::from_utf8_lossy(denial.text()).into_owned();
         assert_eq!(denial.kind, 7);
         assert_eq!(
@@ -218,7 +220,7 @@ fn a_client_of_another_version_is_told_so_in_its_own() {
         );
         // Nobody is sent more than came, nor anything for what is no question.
         assert!(versions::refuse(&hello[..BIND_BYTES - 1], 7).is_none());
-        hello[3] = Kind::Unbound as u8;
+        hello[3] = PacketKind::Unbound as u8;
         set_version(hello.first_chunk_mut().expect("a header"), version);
         assert!(versions::refuse(&hello, 7).is_none());
     }
@@ -231,14 +233,14 @@ proptest! {
         kind in 0..5usize,
         count: u8,
     ) {
-        let kinds = [Kind::Hello, Kind::Cookie, Kind::Bind, Kind::Bound, Kind::Unbound];
+        let kinds = [PacketKind::Hello, PacketKind::Cookie, PacketKind::Bind, PacketKind::Bound, PacketKind::Unbound];
         body[37] = 0;
         body[36] = count % 20;
         let check = checksum(&body);
         let header = Header {
             flags: Flags::CHECKED, check, ..Header::new(kinds[kind], Handle::default(), 0)
         };
-        if let Some(said) = Said::parse(&header, &body) {
+        if let Some(said) = BindMessage::parse(&header, &body) {
             let mut packet = [0; BIND_BYTES];
             said.emit([0; 12], 0, 0, &mut packet);
             prop_assert_eq!(read(&packet).1, Some(said));

@@ -4,7 +4,7 @@ use core::cell::RefCell;
 
 use proptest::prelude::*;
 
-use super::super::assembly::{Arrival, Assembly};
+use super::super::assembly::{Assembly, PieceArrival};
 use super::super::flow::Flow;
 use super::*;
 
@@ -16,9 +16,9 @@ struct Way {
     flow: RefCell<Flow>,
     credits: u16,
     seen: u16,
-    missing: Positions,
+    missing: PositionSet,
     assembly: Assembly,
-    beyond: Positions,
+    beyond: PositionSet,
     serial: u16,
     /// What the receiver heard last.
     echo: u16,
@@ -28,15 +28,15 @@ struct Way {
 
 impl Way {
     fn new(count: u32, credits: u16) -> Self {
-        let (cut, mut beyond) = (Cut::new(count * 512, 512), Positions::default());
-        assert_eq!(cut.count(), count);
+        let (fragments, mut beyond) = (Fragments::new(count * 512, 512), PositionSet::default());
+        assert_eq!(fragments.count(), count);
         Self {
-            blast: Blast::new(cut),
+            blast: Blast::new(fragments),
             flow: RefCell::new(Flow::new(None)),
             credits,
             seen: 0,
-            missing: Positions::default(),
-            assembly: Assembly::new(cut, &mut beyond),
+            missing: PositionSet::default(),
+            assembly: Assembly::new(fragments, &mut beyond),
             beyond,
             serial: 0xff00,
             echo: 0xff00,
@@ -51,7 +51,8 @@ impl Way {
 
     fn poll_at(&mut self, now: Moment) -> Option<(u32, Flags, u16)> {
         let serial = self.serial.wrapping_add(1);
-        let path = &mut Path { now, credits: self.credits, flow: &self.flow, seen: &mut self.seen };
+        let path =
+            &mut SendPath { now, credits: self.credits, flow: &self.flow, seen: &mut self.seen };
         let (position, flags) = self.blast.poll(serial, path, false, &mut self.missing)?;
         self.serial = serial;
         self.sent += 1;
@@ -62,21 +63,25 @@ impl Way {
     /// A packet arrives; whether the receiver answers it.
     fn arrive(&mut self, (position, flags, serial): (u32, Flags, u16)) -> bool {
         self.echo = serial;
-        assert_ne!(self.assembly.receive(position, &mut self.beyond), Arrival::Beyond);
-        flags.has(Flags::PLEASE) || position + 1 == self.assembly.cut().count()
+        assert_ne!(self.assembly.receive(position, &mut self.beyond), PieceArrival::OutOfWindow);
+        flags.has(Flags::REPORT) || position + 1 == self.assembly.fragments().count()
     }
 
-    fn report(&mut self, waited: bool) -> Heard {
+    fn report(&mut self, waited: bool) -> ReportEffect {
         let mut bitmap = [0; BITMAP_BYTES_MAX];
         let (next, bytes) = self.assembly.report(&self.beyond, &mut bitmap);
-        let (bitmap, had) = (&bitmap[..bytes], self.assembly.came());
-        self.hear(&Have { next, bitmap, had, echo: self.echo, waited })
+        let (bitmap, had) = (&bitmap[..bytes], self.assembly.received_count());
+        self.hear(&ReceptionReport { next, bitmap, had, echo: self.echo, waited })
     }
 
-    fn hear(&mut self, have: &Have<'_>) -> Heard {
-        let path =
-            &mut Path { now: NOW, credits: self.credits, flow: &self.flow, seen: &mut self.seen };
-        self.blast.heard(have, path, &mut self.missing)
+    fn hear(&mut self, have: &ReceptionReport<'_>) -> ReportEffect {
+        let path = &mut SendPath {
+            now: NOW,
+            credits: self.credits,
+            flow: &self.flow,
+            seen: &mut self.seen,
+        };
+        self.blast.handle_report(have, path, &mut self.missing)
     }
 
     /// Everything that can be sent now arrives, but for what `lost` says.
@@ -95,10 +100,15 @@ impl Way {
 #[test]
 fn full_bitmap_tells_nothing_of_what_lies_behind_it() {
     let bitmap = [0xff; BITMAP_BYTES_MAX];
-    let have =
-        |bytes: usize| Have { next: 10, bitmap: &bitmap[..bytes], had: 10, echo: 0, waited: false };
-    assert_eq!(have(BITMAP_BYTES_MAX).told(), 10 + 8 * BITMAP_BYTES_MAX as u32);
-    assert_eq!([have(BITMAP_BYTES_MAX - 1).told(), have(0).told()], [u32::MAX; 2]);
+    let have = |bytes: usize| ReceptionReport {
+        next: 10,
+        bitmap: &bitmap[..bytes],
+        had: 10,
+        echo: 0,
+        waited: false,
+    };
+    assert_eq!(have(BITMAP_BYTES_MAX).covered_end(), 10 + 8 * BITMAP_BYTES_MAX as u32);
+    assert_eq!([have(BITMAP_BYTES_MAX - 1).covered_end(), have(0).covered_end()], [u32::MAX; 2]);
 }
 
 #[test]
@@ -145,7 +155,7 @@ fn paced_sender_sends_in_bounded_bursts() {
 fn a_longer_one_asks_at_half_a_window_and_before_it_stops() {
     let mut way = Way::new(100, 8);
     let flags: Vec<_> = core::iter::from_fn(|| way.poll()).map(|packet| packet.1).collect();
-    let please: Vec<_> = (0..flags.len()).filter(|i| flags[*i].has(Flags::PLEASE)).collect();
+    let please: Vec<_> = (0..flags.len()).filter(|i| flags[*i].has(Flags::REPORT)).collect();
     assert_eq!((flags.len(), please), (8, vec![3, 7]));
 }
 
@@ -153,19 +163,19 @@ fn a_longer_one_asks_at_half_a_window_and_before_it_stops() {
 fn exactly_what_is_missing_is_sent_again() {
     let mut way = Way::new(20, 1024);
     assert!(way.burst(|position| position == 3 || position == 7));
-    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.report(false), ReportEffect::NewLosses);
     let first = way.poll().expect("position 3");
     let last = way.poll().expect("position 7");
     assert_eq!((first.0, first.1), (3, Flags::RESENT));
-    assert_eq!((last.0, last.1), (7, Flags::RESENT.with(Flags::PLEASE)));
+    assert_eq!((last.0, last.1), (7, Flags::RESENT.with(Flags::REPORT)));
     assert_eq!(way.poll(), None);
     // A late report of the same holes changes nothing: what was sent again is on its way.
-    assert_eq!(way.report(false), Heard::Onward);
+    assert_eq!(way.report(false), ReportEffect::Progress);
     assert_eq!(way.poll(), None);
     way.arrive(first);
     assert!(way.arrive(last));
     assert!(way.assembly.is_whole());
-    assert_eq!(way.report(false), Heard::Onward);
+    assert_eq!(way.report(false), ReportEffect::Progress);
     assert_eq!((way.poll(), way.sent), (None, 22));
 }
 
@@ -173,9 +183,9 @@ fn exactly_what_is_missing_is_sent_again() {
 fn a_lost_end_is_found_by_who_waited() {
     let mut way = Way::new(4, 1024);
     way.burst(|position| position >= 2);
-    assert_eq!(way.report(false), Heard::Onward);
+    assert_eq!(way.report(false), ReportEffect::Progress);
     assert_eq!(way.poll(), None);
-    assert_eq!(way.report(true), Heard::Holes);
+    assert_eq!(way.report(true), ReportEffect::NewLosses);
     assert_eq!(way.poll().map(|packet| packet.0), Some(2));
     assert_eq!(way.poll().map(|packet| packet.0), Some(3));
 }
@@ -184,14 +194,15 @@ fn a_lost_end_is_found_by_who_waited() {
 fn impossible_reports_change_nothing() {
     let mut way = Way::new(20, 1024);
     way.burst(|_| false);
-    let have = |next, bitmap| Have { next, bitmap, had: u32::MAX, echo: 0, waited: false };
-    let mut say = |have: Have<'_>| way.hear(&have);
-    assert_eq!(say(have(21, &[])), Heard::Nothing);
-    assert_eq!(say(have(u32::MAX, &[])), Heard::Nothing);
-    assert_eq!(say(have(u32::MAX, &[0xff; 128])), Heard::Nothing);
-    assert_eq!(say(have(19, &[2])), Heard::Nothing);
-    assert_eq!(say(have(20, &[])), Heard::Onward);
-    assert_eq!(say(have(4, &[])), Heard::Nothing);
+    let have =
+        |next, bitmap| ReceptionReport { next, bitmap, had: u32::MAX, echo: 0, waited: false };
+    let mut say = |have: ReceptionReport<'_>| way.hear(&have);
+    assert_eq!(say(have(21, &[])), ReportEffect::Invalid);
+    assert_eq!(say(have(u32::MAX, &[])), ReportEffect::Invalid);
+    assert_eq!(say(have(u32::MAX, &[0xff; 128])), ReportEffect::Invalid);
+    assert_eq!(say(have(19, &[2])), ReportEffect::Invalid);
+    assert_eq!(say(have(20, &[])), ReportEffect::Progress);
+    assert_eq!(say(have(4, &[])), ReportEffect::Invalid);
 }
 
 #[test]
@@ -199,9 +210,9 @@ fn a_loss_reduces_the_window_once_a_round() {
     let mut way = Way::new(400, 1024);
     let window = |way: &Way| way.flow.borrow().window();
     way.burst(|position| position % 5 == 2);
-    assert_eq!((way.report(true), window(&way)), (Heard::Holes, 48));
+    assert_eq!((way.report(true), window(&way)), (ReportEffect::NewLosses, 48));
     way.burst(|_| true);
-    assert_eq!((way.report(true), window(&way)), (Heard::Holes, 33));
+    assert_eq!((way.report(true), window(&way)), (ReportEffect::NewLosses, 33));
     // What was sent after the reduction was lost too, all of it at once.
     way.burst(|_| true);
     assert_eq!(window(&way), 23);
@@ -213,17 +224,17 @@ fn only_a_window_that_was_full_grows() {
     // A message that fits it.
     let mut way = Way::new(40, 1024);
     way.burst(|_| false);
-    assert_eq!((way.report(true), window(&way)), (Heard::Onward, 48));
+    assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 48));
     // A longer one of which little was sent when the receiver answered.
     let mut way = Way::new(400, 1024);
     for _ in 0..10 {
         let packet = way.poll().expect("a position");
         way.arrive(packet);
     }
-    assert_eq!((way.report(true), window(&way)), (Heard::Onward, 48));
+    assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 48));
     // All that may be sent.
     way.burst(|_| false);
-    assert_eq!((way.report(true), window(&way)), (Heard::Onward, 96));
+    assert_eq!((way.report(true), window(&way)), (ReportEffect::Progress, 96));
 }
 
 /// Two positions are lost, and both are found one after the other. The second is lost again, while the
@@ -237,22 +248,22 @@ fn what_is_lost_again_during_another_round_is_found_once_that_is_over() {
     for packet in packets.drain(..18) {
         way.arrive(packet);
     }
-    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.report(false), ReportEffect::NewLosses);
     let first = way.poll().expect("position 10");
     assert_eq!((first.0, first.1.has(Flags::RESENT)), (10, true));
     for packet in packets.drain(..) {
         way.arrive(packet);
     }
-    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.report(false), ReportEffect::NewLosses);
     let lost = way.poll().expect("position 20");
     assert_eq!((lost.0, lost.1.has(Flags::RESENT)), (20, true));
     way.arrive(first);
-    assert_eq!(way.report(false), Heard::Onward);
+    assert_eq!(way.report(false), ReportEffect::Progress);
     // The receiver hears something that was sent after it, and more is under way.
     let newer = [way.poll().expect("a position"), way.poll().expect("a position")];
     assert_eq!(newer.map(|packet| packet.0), [32, 33]);
     way.arrive(newer[0]);
-    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.report(false), ReportEffect::NewLosses);
     assert_eq!(way.poll().expect("position 20").0, 20);
 }
 
@@ -266,19 +277,19 @@ fn round_ends_when_what_was_late_has_come() {
     for packet in packets.drain(..15) {
         way.arrive(packet);
     }
-    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.report(false), ReportEffect::NewLosses);
     assert_eq!(way.poll().expect("position 10").0, 10);
     way.arrive(late);
     for packet in packets.drain(..) {
         way.arrive(packet);
     }
-    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.report(false), ReportEffect::NewLosses);
     let lost = way.poll().expect("position 20");
     let newer = [way.poll().expect("a position"), way.poll().expect("a position")];
     assert_eq!((lost.0, lost.1.has(Flags::RESENT)), (20, true));
     // The receiver has heard something that was sent after it.
     way.arrive(newer[0]);
-    assert_eq!(way.report(false), Heard::Holes);
+    assert_eq!(way.report(false), ReportEffect::NewLosses);
     assert_eq!(way.poll().expect("position 20").0, 20);
 }
 

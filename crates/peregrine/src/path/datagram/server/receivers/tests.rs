@@ -30,10 +30,10 @@ struct Job {
     inside: bool,
 }
 
-impl Post for Arc<Jobs> {
-    type Hand = ();
+impl PacketService for Arc<Jobs> {
+    type ReceiverState = ();
     type Work = Job;
-    fn hand(&self) -> io::Result<()> {
+    fn receiver(&self) -> io::Result<()> {
         Ok(())
     }
     fn receive(&self, (): &mut (), how: How, alone: bool) -> Got<Job> {
@@ -55,7 +55,7 @@ impl Post for Arc<Jobs> {
         self.alone.fetch_sub(alone.into(), Ordering::SeqCst);
         got
     }
-    fn put_down(&self, (): &mut ()) {}
+    fn release_expected(&self, (): &mut ()) {}
     fn run(&self, (): &mut (), Job { time, gate, done, .. }: Job) -> u64 {
         assert!(time < Duration::MAX, "on purpose");
         self.seen.lock().insert(std::thread::current().id());
@@ -65,7 +65,7 @@ impl Post for Arc<Jobs> {
         let _ = done.send(());
         ended
     }
-    fn put_by(&self, (): &mut (), job: Job) -> Option<Job> {
+    fn detach(&self, (): &mut (), job: Job) -> Option<Job> {
         Some(job)
     }
     fn refuse(&self, (): &mut (), _: Job, _: &Refusal) {

@@ -8,7 +8,7 @@ use crate::sys::Address;
 use crate::value::{Space, Window};
 
 /// Datagrams in a train, at most: all kernels that make trains take as many.
-pub(crate) const TRAIN_MAX: usize = 64;
+pub(crate) const GSO_DATAGRAMS_MAX: usize = 64;
 /// Parts of a message up to this are copied behind each other rather than gathered. Measured with
 /// parts of 1408 bytes, which are cheaper to copy, and of 65,440, where it is all the same; the border
 /// between is an estimate.
@@ -17,7 +17,7 @@ const COPIED_MAX: usize = 2048;
 const PARTS_MAX: usize = 160;
 
 /// What trains are sent by.
-pub(crate) trait Sends {
+pub(crate) trait SendDatagrams {
     /// Sends one datagram made of these parts.
     ///
     /// # Errors
@@ -28,7 +28,7 @@ pub(crate) trait Sends {
     ///
     /// # Errors
     /// If they did not go: over UDP, none of them did.
-    fn send_train(
+    fn send_batch(
         &self,
         parts: &[Window<'_>],
         segment: usize,
@@ -40,7 +40,7 @@ pub(crate) trait Sends {
 ///
 /// Headers and small parts are copied into a buffer behind each other, large parts are sent from
 /// where they lie.
-pub(crate) struct Train<'a> {
+pub(crate) struct GsoBatch<'a> {
     buffer: Space<'a>,
     /// Bytes of the buffer that are taken.
     used: usize,
@@ -58,11 +58,11 @@ pub(crate) struct Train<'a> {
     copied_max: usize,
 }
 
-impl<'a> Train<'a> {
+impl<'a> GsoBatch<'a> {
     /// An empty train that is to be sent by a socket. A buffer of [`BYTES_MAX`] bytes is as much as can be needed; with a smaller
     /// one fewer datagrams fit.
     pub(crate) fn new(buffer: &'a mut [u8], by: &Socket) -> Self {
-        Self::copying(buffer, if by.gathers() { 0 } else { COPIED_MAX })
+        Self::copying(buffer, if by.prefers_gathering() { 0 } else { COPIED_MAX })
     }
 
     fn copying(buffer: &'a mut [u8], copied_max: usize) -> Self {
@@ -93,7 +93,7 @@ impl<'a> Train<'a> {
     pub(crate) fn push(&mut self, header: &[u8], payload: &[Window<'a>]) -> bool {
         let bytes = header.len() + payload.iter().map(Window::len).sum::<usize>();
         let fits = !self.complete
-            && self.datagrams < TRAIN_MAX
+            && self.datagrams < GSO_DATAGRAMS_MAX
             && self.bytes + bytes <= BYTES_MAX
             && (self.datagrams == 0 || bytes <= self.segment)
             && self.has_room(header.len(), payload);
@@ -153,12 +153,12 @@ impl<'a> Train<'a> {
     ///
     /// # Errors
     /// As for [`Socket::send`]: over UDP, none of the datagrams went.
-    pub(crate) fn send(&mut self, by: &impl Sends, to: Option<&Address>) -> io::Result<()> {
+    pub(crate) fn send(&mut self, by: &impl SendDatagrams, to: Option<&Address>) -> io::Result<()> {
         let parts = &self.parts[..self.count];
         let sent = match self.datagrams {
             0 => Ok(()),
             1 => by.send(parts, to),
-            _ => by.send_train(parts, self.segment, to),
+            _ => by.send_batch(parts, self.segment, to),
         };
         (self.used, self.count, self.grows) = (0, 0, false);
         (self.datagrams, self.segment, self.bytes) = (0, 0, 0);
@@ -193,7 +193,7 @@ pub(super) fn cut(
 #[cfg(test)]
 pub(crate) mod tests {
     use super::super::udp::tests::{HEADER, SOON, loopback, pair, pattern, received};
-    use super::super::udp::{Udp, Until, datagrams, is_no_train, one_by_one};
+    use super::super::udp::{Udp, Until, datagrams, is_gso_refused, send_singly};
     use super::*;
     use std::os::fd::AsFd;
 
@@ -202,16 +202,16 @@ pub(crate) mod tests {
     }
 
     /// Sends `total` bytes in pieces, as a train for which the header of each says its number.
-    fn send_train(near: &Udp, to: Option<&Address>, message: &[u8], piece: usize) -> usize {
+    fn send_batch(near: &Udp, to: Option<&Address>, message: &[u8], piece: usize) -> usize {
         let mut buffer = vec![0; BYTES_MAX];
-        let mut train = Train::copying(&mut buffer, COPIED_MAX);
+        let mut batch = GsoBatch::copying(&mut buffer, COPIED_MAX);
         for (number, piece) in message.chunks(piece).enumerate() {
             let halves = piece.split_at(piece.len() / 3);
-            assert!(train.push(&header(number), &[Window::of(halves.0), Window::of(halves.1)]));
+            assert!(batch.push(&header(number), &[Window::of(halves.0), Window::of(halves.1)]));
         }
-        let datagrams = train.len();
-        train.send(near, to).unwrap();
-        assert_eq!(train.len(), 0);
+        let datagrams = batch.len();
+        batch.send(near, to).unwrap();
+        assert_eq!(batch.len(), 0);
         datagrams
     }
 
@@ -237,19 +237,19 @@ pub(crate) mod tests {
     fn trains_arrive_whole_where_they_may_and_singly_where_not() {
         let (near, far) = pair(loopback());
         let message = pattern(48_000, 3);
-        assert_eq!(send_train(&near, None, &message, 1408), 35);
+        assert_eq!(send_batch(&near, None, &message, 1408), 35);
         assert_eq!(check_train(&far, &message, 1408), 35);
-        if let Err(error) = far.merge() {
+        if let Err(error) = far.enable_gro() {
             eprintln!("skipped in part: no trains are received here: {error}");
             return;
         }
-        send_train(&near, None, &message, 1408);
+        send_batch(&near, None, &message, 1408);
         let arrivals = check_train(&far, &message, 1408);
-        assert!(arrivals <= 2, "{arrivals} system calls for one train");
+        assert!(arrivals <= 2, "{arrivals} system calls for one batch");
         // Parts that are too large to copy, from an unconnected socket.
         let to = Address::from(near.local().unwrap());
         let message = pattern(3 * 16_000 + 5, 9);
-        assert_eq!(send_train(&far, Some(&to), &message, 16_000), 4);
+        assert_eq!(send_batch(&far, Some(&to), &message, 16_000), 4);
         assert_eq!(check_train(&near, &message, 16_000), 4);
     }
 
@@ -257,12 +257,12 @@ pub(crate) mod tests {
     fn a_train_is_scattered_to_where_each_datagram_belongs() {
         const PIECE: usize = 1408;
         let (near, far) = pair(loopback());
-        if let Err(error) = far.merge() {
+        if let Err(error) = far.enable_gro() {
             eprintln!("skipped: no trains are received here: {error}");
             return;
         }
         let message = pattern(4 * PIECE + 100, 5);
-        send_train(&near, None, &message, PIECE);
+        send_batch(&near, None, &message, PIECE);
         let (mut headers, mut whole) = ([[0; HEADER]; 6], vec![0; 6 * PIECE]);
         let places = headers.iter_mut().zip(whole.chunks_mut(PIECE));
         let into: Vec<Space<'_>> =
@@ -276,33 +276,33 @@ pub(crate) mod tests {
     #[test]
     fn a_train_takes_what_fits_and_nothing_behind_a_short_one() {
         let mut buffer = vec![0; BYTES_MAX];
-        let mut train = Train::copying(&mut buffer, COPIED_MAX);
+        let mut batch = GsoBatch::copying(&mut buffer, COPIED_MAX);
         let (long, large) = ([1; 1408], vec![2; 40_000]);
         let header = header(1);
-        while train.push(&header, &[Window::of(&long)]) {}
-        assert_eq!(train.len(), 44);
-        assert_eq!(train.count, 1, "what is copied is one part");
+        while batch.push(&header, &[Window::of(&long)]) {}
+        assert_eq!(batch.len(), 44);
+        assert_eq!(batch.count, 1, "what is copied is one part");
         let (near, far) = pair(loopback());
-        train.send(&near, None).unwrap();
-        assert!(train.push(&header, &[Window::of(&long[..100])]));
-        assert!(!train.push(&header, &[Window::of(&long)]), "longer than the first");
-        assert!(train.push(&header, &[Window::of(&long[..99])]));
-        assert!(!train.push(&header, &[Window::of(&long[..99])]), "behind a short one");
-        train.send(&near, None).unwrap();
-        while train.push(&[], &[Window::of(&long[..9])]) {}
-        assert_eq!(train.len(), TRAIN_MAX);
-        train.send(&near, None).unwrap();
-        assert!(!train.push(&header, &[Window::of(&large), Window::of(&large)]), "too large");
+        batch.send(&near, None).unwrap();
+        assert!(batch.push(&header, &[Window::of(&long[..100])]));
+        assert!(!batch.push(&header, &[Window::of(&long)]), "longer than the first");
+        assert!(batch.push(&header, &[Window::of(&long[..99])]));
+        assert!(!batch.push(&header, &[Window::of(&long[..99])]), "behind a short one");
+        batch.send(&near, None).unwrap();
+        while batch.push(&[], &[Window::of(&long[..9])]) {}
+        assert_eq!(batch.len(), GSO_DATAGRAMS_MAX);
+        batch.send(&near, None).unwrap();
+        assert!(!batch.push(&header, &[Window::of(&large), Window::of(&large)]), "too large");
         let mixed = [Window::of(&long), Window::of(&large), Window::of(&long)];
-        assert!(train.push(&header, &mixed));
-        assert_eq!(train.count, 3);
-        assert!(!train.push(&header, &mixed), "more than a packet may have");
-        train.send(&near, None).unwrap();
+        assert!(batch.push(&header, &mixed));
+        assert_eq!(batch.count, 3);
+        assert!(!batch.push(&header, &mixed), "more than a packet may have");
+        batch.send(&near, None).unwrap();
         // A buffer that is too small for what would be copied.
         let mut small = [0; 200];
-        let mut train = Train::copying(&mut small, COPIED_MAX);
-        assert!(train.push(&header, &[Window::of(&long[..100])]));
-        assert!(!train.push(&header, &[Window::of(&long[..100])]));
+        let mut batch = GsoBatch::copying(&mut small, COPIED_MAX);
+        assert!(batch.push(&header, &[Window::of(&long[..100])]));
+        assert!(!batch.push(&header, &[Window::of(&long[..100])]));
         let mut came = 0;
         let mut buffer = vec![0; BYTES_MAX];
         while let Ok(Some(arrival)) = far.receive(&[Space::of_mut(&mut buffer)], None, Until::Now) {
@@ -318,7 +318,7 @@ pub(crate) mod tests {
         let message = pattern(5000, 2);
         let head = header(0);
         let parts = [Window::of(&head), Window::of(&message)];
-        one_by_one(&near, &parts, 1000, None).unwrap();
+        send_singly(&near, &parts, 1000, None).unwrap();
         let mut lengths = Vec::new();
         let mut whole = Vec::new();
         for _ in 0..6 {
@@ -329,7 +329,7 @@ pub(crate) mod tests {
         }
         assert_eq!(lengths, [1000, 1000, 1000, 1000, 1000, 64]);
         assert!(whole == [&head[..], &message].concat());
-        let refused = |code| is_no_train(&io::Error::from_raw_os_error(code));
+        let refused = |code| is_gso_refused(&io::Error::from_raw_os_error(code));
         assert!(refused(libc::EIO) && refused(libc::EINVAL) && refused(libc::EMSGSIZE));
         assert!(!refused(libc::ECONNREFUSED) && !refused(libc::ENOBUFS));
     }
@@ -411,20 +411,20 @@ pub(crate) mod tests {
         let near = namespaces.within(0, || Udp::connected(to).unwrap());
         assert_eq!(near.payload(HEADER).unwrap(), 1408);
         let message = pattern(48_000, 3);
-        assert_eq!(send_train(&near, None, &message, 1408), 35);
+        assert_eq!(send_batch(&near, None, &message, 1408), 35);
         assert_eq!(check_train(&far, &message, 1408), 35);
-        far.merge().unwrap();
-        send_train(&near, None, &message, 1408);
+        far.enable_gro().unwrap();
+        send_batch(&near, None, &message, 1408);
         let arrivals = check_train(&far, &message, 1408);
-        assert!(arrivals <= 2, "{arrivals} system calls for one train");
+        assert!(arrivals <= 2, "{arrivals} system calls for one batch");
         // Datagrams larger than the link: the kernel makes no train of them, and cuts none up unless told.
         let message = pattern(20_000, 6);
         let refused = near.gather(&[Window::of(&message)], 3072);
-        assert!(is_no_train(&refused.unwrap_err()));
+        assert!(is_gso_refused(&refused.unwrap_err()));
         let refused = near.send(&[Window::of(&message[..3008])], None).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EMSGSIZE));
-        near.let_cut().unwrap();
-        assert_eq!(send_train(&near, None, &message, 3008), 7);
+        near.allow_fragmentation().unwrap();
+        assert_eq!(send_batch(&near, None, &message, 3008), 7);
         check_train(&far, &message, 3008);
     }
 }

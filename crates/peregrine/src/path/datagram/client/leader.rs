@@ -20,18 +20,18 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
 
 const IDLE: u32 = 0;
-const LOOKING: u32 = 1;
+const AWAKE: u32 = 1;
 const ASLEEP: u32 = 2;
-const POKED: u32 = 3;
+const WOKEN: u32 = 3;
 
 /// The turn, and with it what one needs to receive.
 #[derive(Debug)]
-pub(super) struct Turn<T> {
+pub(super) struct Leadership<T> {
     /// Who has the lock has the turn.
     input: Mutex<T>,
     /// Whether somebody has it: a hint, which is right whenever nobody is just taking it or letting
     /// it go.
-    taken: AtomicBool,
+    has_leader: AtomicBool,
     /// How many wait without it.
     waiting: AtomicU32,
     words: Box<[AtomicU32]>,
@@ -39,27 +39,27 @@ pub(super) struct Turn<T> {
 
 /// The turn; passed on when dropped.
 #[derive(Debug)]
-pub(super) struct Held<'a, T> {
-    turn: &'a Turn<T>,
+pub(super) struct Leader<'a, T> {
+    turn: &'a Leadership<T>,
     /// There until dropped.
     input: Option<MutexGuard<'a, T>>,
 }
 
 /// One who waits without the turn.
 #[derive(Debug)]
-pub(super) struct Waits<'a, T> {
-    turn: &'a Turn<T>,
+pub(super) struct Follower<'a, T> {
+    turn: &'a Leadership<T>,
     index: u32,
     /// Until when it looks rather than sleeps.
     until: Option<Instant>,
 }
 
-impl<T> Turn<T> {
+impl<T> Leadership<T> {
     /// A turn for so many callers, by number.
     pub(super) fn new(callers: u32, input: T) -> Self {
         Self {
             input: Mutex::ranked(Rank::Receive, input),
-            taken: AtomicBool::new(false),
+            has_leader: AtomicBool::new(false),
             waiting: AtomicU32::new(0),
             words: (0..callers).map(|_| AtomicU32::new(IDLE)).collect(),
         }
@@ -67,44 +67,44 @@ impl<T> Turn<T> {
 
     /// The turn, if nobody has it.
     #[inline]
-    pub(super) fn try_take(&self) -> Option<Held<'_, T>> {
+    pub(super) fn try_lead(&self) -> Option<Leader<'_, T>> {
         let input = self.input.try_lock()?;
-        self.taken.store(true, Ordering::SeqCst);
-        Some(Held { turn: self, input: Some(input) })
+        self.has_leader.store(true, Ordering::SeqCst);
+        Some(Leader { turn: self, input: Some(input) })
     }
 
     /// Begins to wait, for what others give it or for the turn. Only what happens before is not told:
     /// so look once more after this, and try to take the turn.
-    pub(super) fn wait(&self, index: u32) -> Waits<'_, T> {
-        self.words[index as usize].store(LOOKING, Ordering::SeqCst);
+    pub(super) fn follow(&self, index: u32) -> Follower<'_, T> {
+        self.words[index as usize].store(AWAKE, Ordering::SeqCst);
         self.waiting.fetch_add(1, Ordering::SeqCst);
         // SYNC: datagram-turn. We say that we wait, then look whether the turn is free; who lets it go
         // does that first, and then looks whether anybody waits: one of us sees the other.
         fence(Ordering::SeqCst);
-        Waits { turn: self, index, until: None }
+        Follower { turn: self, index, until: None }
     }
 
     /// Something came for a caller, and is where it will find it: it is to look, if it waits.
-    pub(super) fn tell(&self, index: u32) {
-        let _ = self.poke(index);
+    pub(super) fn wake(&self, index: u32) {
+        let _ = self.try_wake(index);
     }
 
     /// The same of all.
     #[cold]
-    pub(super) fn tell_all(&self) {
-        (0..self.words.len() as u32).for_each(|index| self.tell(index));
+    pub(super) fn wake_all(&self) {
+        (0..self.words.len() as u32).for_each(|index| self.wake(index));
     }
 
     /// Makes a caller look; false if it does not wait, or looks anyway.
-    fn poke(&self, index: u32) -> bool {
+    fn try_wake(&self, index: u32) -> bool {
         let word = &self.words[index as usize];
         loop {
             let is = word.load(Ordering::SeqCst);
-            if !matches!(is, LOOKING | ASLEEP) {
+            if !matches!(is, AWAKE | ASLEEP) {
                 return false;
             }
             // SYNC: datagram-word, taken in `Waits::look`.
-            if word.compare_exchange(is, POKED, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            if word.compare_exchange(is, WOKEN, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
                 if is == ASLEEP {
                     sys::futex_wake(word);
                 }
@@ -116,16 +116,16 @@ impl<T> Turn<T> {
     /// Sees to it that somebody receives, if anybody waits. Those who were poked before need no more:
     /// each of them takes the turn, or comes here when it leaves.
     #[inline]
-    fn pass_on(&self) {
+    fn appoint(&self) {
         fence(Ordering::SeqCst);
-        if self.waiting.load(Ordering::SeqCst) > 0 && !self.taken.load(Ordering::SeqCst) {
-            self.poke_one();
+        if self.waiting.load(Ordering::SeqCst) > 0 && !self.has_leader.load(Ordering::SeqCst) {
+            self.wake_one();
         }
     }
 
     #[cold]
-    fn poke_one(&self) {
-        let _ = (0..self.words.len() as u32).any(|index| self.poke(index));
+    fn wake_one(&self) {
+        let _ = (0..self.words.len() as u32).any(|index| self.try_wake(index));
     }
 
     /// How many wait.
@@ -135,28 +135,28 @@ impl<T> Turn<T> {
     }
 }
 
-impl<T> Held<'_, T> {
+impl<T> Leader<'_, T> {
     /// What one receives with.
     pub(super) fn input(&mut self) -> &mut T {
         self.input.as_deref_mut().expect("there until dropped")
     }
 }
 
-impl<T> Drop for Held<'_, T> {
+impl<T> Drop for Leader<'_, T> {
     fn drop(&mut self) {
-        self.turn.taken.store(false, Ordering::SeqCst);
+        self.turn.has_leader.store(false, Ordering::SeqCst);
         self.input = None;
-        self.turn.pass_on();
+        self.turn.appoint();
     }
 }
 
-impl<T> Waits<'_, T> {
+impl<T> Follower<'_, T> {
     fn word(&self) -> &AtomicU32 {
         &self.turn.words[self.index as usize]
     }
 
     /// Waits until poked, for at most so long, or for no reason; then it is time to look again.
-    pub(super) fn rest(&mut self, wait: Wait, left: Duration) {
+    pub(super) fn wait(&mut self, wait: Wait, left: Duration) {
         let spins = match wait {
             Wait::Spin => true,
             Wait::Block => false,
@@ -168,38 +168,38 @@ impl<T> Waits<'_, T> {
         if spins {
             // A few looks at a time: the caller looks at the clock.
             for _ in 0..8 {
-                let poked = self.word().load(Ordering::Relaxed) == POKED;
-                if poked || !self.turn.taken.load(Ordering::Relaxed) {
+                let poked = self.word().load(Ordering::Relaxed) == WOKEN;
+                if poked || !self.turn.has_leader.load(Ordering::Relaxed) {
                     break;
                 }
                 std::thread::yield_now();
             }
-        } else if self.moves(LOOKING, ASLEEP) {
+        } else if self.change(AWAKE, ASLEEP) {
             let left = (left != Duration::MAX).then_some(left);
             sys::futex_wait(self.word(), ASLEEP, left);
         }
-        self.look();
+        self.reset();
     }
 
     /// From here on it is to be poked again.
-    fn look(&self) {
+    fn reset(&self) {
         // SYNC: datagram-word, released by whoever poked.
-        self.word().swap(LOOKING, Ordering::SeqCst);
+        self.word().swap(AWAKE, Ordering::SeqCst);
         // SYNC: datagram-turn, as in `Turn::wait`.
         fence(Ordering::SeqCst);
     }
 
-    fn moves(&self, from: u32, to: u32) -> bool {
+    fn change(&self, from: u32, to: u32) -> bool {
         self.word().compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 }
 
-impl<T> Drop for Waits<'_, T> {
+impl<T> Drop for Follower<'_, T> {
     fn drop(&mut self) {
         self.word().swap(IDLE, Ordering::SeqCst);
         self.turn.waiting.fetch_sub(1, Ordering::SeqCst);
         // It may have been the one whose turn it was.
-        self.turn.pass_on();
+        self.turn.appoint();
     }
 }
 
@@ -222,18 +222,18 @@ mod tests {
     #[test]
     fn one_has_the_turn_and_passes_it_on_to_one_who_sleeps() {
         for wait in [Wait::Block, Wait::Adaptive, Wait::Spin] {
-            let turn = Turn::new(4, 0);
-            let held = turn.try_take().unwrap();
-            assert!(turn.try_take().is_none());
+            let turn = Leadership::new(4, 0);
+            let held = turn.try_lead().unwrap();
+            assert!(turn.try_lead().is_none());
             thread::scope(|scope| {
                 for index in 0..4 {
                     let turn = &turn;
                     scope.spawn(move || {
-                        let mut waits = turn.wait(index);
+                        let mut waits = turn.follow(index);
                         let mut held = loop {
-                            match turn.try_take() {
+                            match turn.try_lead() {
                                 Some(held) => break held,
-                                None => waits.rest(wait, Duration::MAX),
+                                None => waits.wait(wait, Duration::MAX),
                             }
                         };
                         drop(waits);
@@ -243,23 +243,23 @@ mod tests {
                 until("all wait", || turn.waiting() == 4);
                 drop(held);
             });
-            assert_eq!((*turn.try_take().unwrap().input(), turn.waiting()), (4, 0));
+            assert_eq!((*turn.try_lead().unwrap().input(), turn.waiting()), (4, 0));
         }
     }
 
     #[test]
     fn who_is_told_looks_and_nobody_else() {
-        let turn = Turn::new(2, ());
+        let turn = Leadership::new(2, ());
         let looks = [const { AtomicU32::new(0) }; 2];
         let ends = AtomicBool::new(false);
-        let held = turn.try_take().unwrap();
+        let held = turn.try_lead().unwrap();
         thread::scope(|scope| {
             for index in 0..2 {
                 let (turn, looks, ends) = (&turn, &looks, &ends);
                 scope.spawn(move || {
-                    let mut waits = turn.wait(index);
+                    let mut waits = turn.follow(index);
                     while !ends.load(Ordering::SeqCst) {
-                        waits.rest(Wait::Block, Duration::MAX);
+                        waits.wait(Wait::Block, Duration::MAX);
                         looks[index as usize].fetch_add(1, Ordering::SeqCst);
                     }
                 });
@@ -267,47 +267,47 @@ mod tests {
             until("both sleep", || {
                 turn.words.iter().all(|word| word.load(Ordering::SeqCst) == ASLEEP)
             });
-            turn.tell(1);
+            turn.wake(1);
             until("it looks", || looks[1].load(Ordering::SeqCst) == 1);
             until("it sleeps", || turn.words[1].load(Ordering::SeqCst) == ASLEEP);
             thread::sleep(Duration::from_millis(5));
             assert_eq!(looks[0].load(Ordering::SeqCst), 0);
             ends.store(true, Ordering::SeqCst);
-            turn.tell_all();
+            turn.wake_all();
         });
         drop(held);
         // Who does not wait is not told, nor is anything left for it.
-        turn.tell(0);
+        turn.wake(0);
         assert_eq!(turn.words[0].load(Ordering::SeqCst), IDLE);
     }
 
     #[test]
     fn a_limit_ends_the_rest() {
-        let turn = Turn::new(1, ());
-        let _held = turn.try_take().unwrap();
+        let turn = Leadership::new(1, ());
+        let _held = turn.try_lead().unwrap();
         let (start, limit) = (Instant::now(), Duration::from_millis(10));
-        turn.wait(0).rest(Wait::Block, limit);
+        turn.follow(0).wait(Wait::Block, limit);
         assert!((limit..LONG).contains(&start.elapsed()));
     }
 
     #[test]
     fn one_who_leaves_with_what_was_meant_for_it_passes_the_turn_on() {
-        let turn = Turn::new(2, ());
-        let held = turn.try_take().unwrap();
+        let turn = Leadership::new(2, ());
+        let held = turn.try_lead().unwrap();
         thread::scope(|scope| {
-            let mut first = turn.wait(0);
+            let mut first = turn.follow(0);
             let other = scope.spawn(|| {
-                let mut waits = turn.wait(1);
-                while turn.try_take().is_none() {
-                    waits.rest(Wait::Block, Duration::MAX);
+                let mut waits = turn.follow(1);
+                while turn.try_lead().is_none() {
+                    waits.wait(Wait::Block, Duration::MAX);
                 }
             });
             until("the other sleeps", || turn.words[1].load(Ordering::SeqCst) == ASLEEP);
             // The turn comes to the first, which is awake and does not take it.
             drop(held);
-            assert_eq!(turn.words[0].load(Ordering::SeqCst), POKED);
+            assert_eq!(turn.words[0].load(Ordering::SeqCst), WOKEN);
             assert_eq!(turn.words[1].load(Ordering::SeqCst), ASLEEP);
-            first.rest(Wait::Block, Duration::MAX);
+            first.wait(Wait::Block, Duration::MAX);
             drop(first);
             other.join().unwrap();
         });
@@ -322,7 +322,7 @@ mod tests {
         let asked = [const { AtomicU64::new(0) }; CALLERS as usize];
         let given = [const { AtomicU64::new(0) }; CALLERS as usize];
         for wait in [Wait::Block, Wait::Adaptive] {
-            let turn = Turn::new(CALLERS, 0usize);
+            let turn = Leadership::new(CALLERS, 0usize);
             asked.iter().chain(&given).for_each(|one| one.store(0, Ordering::SeqCst));
             thread::scope(|scope| {
                 for index in 0..CALLERS {
@@ -333,10 +333,10 @@ mod tests {
                             let has = || given[index as usize].load(Ordering::SeqCst) == round;
                             let mut waits = None;
                             while !has() {
-                                let Some(mut held) = turn.try_take() else {
+                                let Some(mut held) = turn.try_lead() else {
                                     match &mut waits {
-                                        None => waits = Some(turn.wait(index)),
-                                        Some(waits) => waits.rest(wait, LONG),
+                                        None => waits = Some(turn.follow(index)),
+                                        Some(waits) => waits.wait(wait, LONG),
                                     }
                                     continue;
                                 };
@@ -347,7 +347,7 @@ mod tests {
                                     *held.input() = next;
                                     let wanted = asked[next].load(Ordering::SeqCst);
                                     if given[next].swap(wanted, Ordering::SeqCst) != wanted {
-                                        turn.tell(next as u32);
+                                        turn.wake(next as u32);
                                     }
                                 }
                             }

@@ -13,17 +13,17 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
-use super::bind::{Granted, bind_over, say_goodbye};
-use super::lane::{Lane, Way, deliver_now};
-use super::sharing::Shared;
-use super::{BUFFER_BYTES, PeerFlow, moment, widths};
+use super::activity::{Activity, CallSocket, deliver_now};
+use super::handles::{Granted, bind_over, say_goodbye};
+use super::shared_socket::SharedSocket;
 use crate::call::{FrameLayout, Frames};
 use crate::device::udp::Udp;
-use crate::device::{Route, Socket, Until, Use};
+use crate::device::{Route, Socket, SocketUse, Until};
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
-use crate::protocol::exchange::bind::{Lease, Wish};
-use crate::protocol::exchange::caller::Terms;
+use crate::path::datagram::peer::{BUFFER_BYTES, PeerFlow, moment, piece_sizes};
+use crate::protocol::exchange::bind::{BindRequest, GrantedHandle};
+use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES};
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, Rank};
@@ -54,42 +54,42 @@ pub(crate) struct Association {
     round_trip: u64,
     pub(crate) frames: Arc<Frames>,
     flow: Arc<PeerFlow>,
-    ways: Box<[OnceLock<Way>]>,
-    captives: Arc<[Mutex<Option<Captive>>]>,
+    call_sockets: Box<[OnceLock<CallSocket>]>,
+    captured: Arc<[Mutex<Option<CapturedCall>>]>,
     /// For how many milliseconds callers of each frame have bound over its way without an answer, since
     /// something was heard over it. Only the holder of the frame changes it.
     silences: Box<[AtomicU32]>,
     /// How many frames have a socket of their own.
     sockets: AtomicU32,
     /// The socket of the others.
-    shared: Mutex<Option<Arc<Shared>>>,
-    lanes: Mutex<Vec<Weak<Mutex<Lane>>>>,
+    shared: Mutex<Option<Arc<SharedSocket>>>,
+    activities: Mutex<Vec<Weak<Mutex<Activity>>>>,
     /// Whether the keeper looks after what is owed.
     tended: AtomicBool,
     /// Why no call begins over its sockets any more: the number of a [`Loss`], or 0.
     lost: AtomicU32,
 }
 
-/// Why an association is of no use any more.
+/// FailureReason an association is of no use any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Loss {
+pub(super) enum LostReason {
     /// The server does not answer over its sockets.
     Silent = 1,
     /// This machine has lost the address of its sockets.
-    Moved = 2,
+    AddressLost = 2,
     /// Another server answers over its sockets: it was started again, or a balancer leads elsewhere now.
-    Another = 3,
+    AnotherServer = 3,
 }
 
-impl Loss {
+impl LostReason {
     /// The failure of a call that did not begin for it.
     #[cold]
     pub(super) fn failure(self) -> CallError {
         let text = match self {
             Self::Silent => "the server has not answered for long",
-            Self::Moved => "this machine has lost the address that the server answered to",
-            Self::Another => {
+            Self::AddressLost => "this machine has lost the address that the server answered to",
+            Self::AnotherServer => {
                 "another server answers there: it was started again, or several share the address"
             }
         };
@@ -99,13 +99,13 @@ impl Loss {
 
 /// A call that was given up, until the server has let go of it: its frame is captured meanwhile.
 #[derive(Clone)]
-struct Captive {
+struct CapturedCall {
     association: Weak<Association>,
-    lane: Arc<Mutex<Lane>>,
+    activity: Arc<Mutex<Activity>>,
 }
 
 /// A socket for a route, with room for what may come.
-pub(super) fn connected(to: &Route, what: Use) -> io::Result<Socket> {
+pub(super) fn connected(to: &Route, what: SocketUse) -> io::Result<Socket> {
     let socket = to.connect(what)?;
     socket.size_buffers(BUFFER_BYTES)?;
     Ok(socket)
@@ -118,7 +118,7 @@ impl Association {
     /// If there is no memory.
     pub(crate) fn new(
         to: Route,
-        (grant, _, round_trip): &Granted,
+        granted: &Granted,
         count: u32,
         active: u32,
         bytes: usize,
@@ -130,34 +130,39 @@ impl Association {
         let (call_at, reply_at) = (HEADER_BYTES, half + HEADER_BYTES);
         let layout = FrameLayout { count, first: 0, stride, call_at, reply_at, bytes };
         let frames = Arc::new(Frames::new(Arc::new(memory), layout, active));
-        let captives = (0..count).map(|_| Mutex::default()).collect();
-        Ok(Self::of_frames(to, (grant.incarnation, *round_trip), frames, captives))
+        let captured = (0..count).map(|_| Mutex::default()).collect();
+        Ok(Self::of_frames(
+            to,
+            (granted.grant.incarnation, granted.round_trip_ns),
+            frames,
+            captured,
+        ))
     }
 
     /// The same for the frames of another association, which goes another way to the same server.
     pub(crate) fn beside(&self, to: Route) -> Self {
-        let (frames, captives) = (Arc::clone(&self.frames), Arc::clone(&self.captives));
-        Self::of_frames(to, (self.incarnation, self.round_trip), frames, captives)
+        let (frames, captured) = (Arc::clone(&self.frames), Arc::clone(&self.captured));
+        Self::of_frames(to, (self.incarnation, self.round_trip), frames, captured)
     }
 
     fn of_frames(
         to: Route,
         (incarnation, round_trip): (u64, u64),
         frames: Arc<Frames>,
-        captives: Arc<[Mutex<Option<Captive>>]>,
+        captured: Arc<[Mutex<Option<CapturedCall>>]>,
     ) -> Self {
         Self {
             to,
             incarnation,
             round_trip,
-            ways: (0..frames.layout().count).map(|_| OnceLock::new()).collect(),
+            call_sockets: (0..frames.layout().count).map(|_| OnceLock::new()).collect(),
             silences: (0..frames.layout().count).map(|_| AtomicU32::new(0)).collect(),
             frames,
             flow: PeerFlow::new(),
-            captives,
+            captured,
             sockets: AtomicU32::new(0),
             shared: Mutex::ranked(Rank::SharedSocket, None),
-            lanes: Mutex::default(),
+            activities: Mutex::default(),
             tended: AtomicBool::new(false),
             lost: AtomicU32::new(0),
         }
@@ -191,19 +196,19 @@ impl Association {
 
     /// Why no call may begin, if none may.
     #[inline]
-    pub(super) fn loss(&self) -> Option<Loss> {
+    pub(super) fn loss(&self) -> Option<LostReason> {
         match self.lost.load(Ordering::Relaxed) {
             0 => None,
-            2 => Some(Loss::Moved),
-            3 => Some(Loss::Another),
-            _ => Some(Loss::Silent),
+            2 => Some(LostReason::AddressLost),
+            3 => Some(LostReason::AnotherServer),
+            _ => Some(LostReason::Silent),
         }
     }
 
     /// No call begins over its sockets from now on, and no binding joins it. Calls under way end as they
     /// will.
     #[cold]
-    pub(super) fn lose(&self, why: Loss) {
+    pub(super) fn lose(&self, why: LostReason) {
         let _ = self.lost.compare_exchange(0, why as u32, Ordering::Relaxed, Ordering::Relaxed);
     }
 
@@ -211,13 +216,13 @@ impl Association {
 
     /// The way of a frame, if something was bound over it.
     #[inline]
-    pub(super) fn way(&self, frame: u32) -> Option<&Way> {
-        self.ways[frame as usize].get()
+    pub(super) fn socket_of(&self, frame: u32) -> Option<&CallSocket> {
+        self.call_sockets[frame as usize].get()
     }
 
     /// Makes the socket over which one has bound the way of a frame that has none yet.
     pub(super) fn start_with(&self, frame: u32, socket: Socket) {
-        if self.ways[frame as usize].set(Way::Own(socket)).is_ok() {
+        if self.call_sockets[frame as usize].set(CallSocket::Own(socket)).is_ok() {
             self.sockets.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -230,14 +235,18 @@ impl Association {
     pub(crate) fn bind(
         &self,
         frame: u32,
-        wish: Wish,
+        wish: BindRequest,
         until: Instant,
     ) -> Result<Granted, CallError> {
-        let Some(way) = self.way(frame) else { return self.bind_new_way(frame, wish, until) };
-        let (begun, socket) = (Instant::now(), way.socket());
-        let bound = match way {
-            Way::Own(_) => bind_over(socket, &self.to, Wish { handles: 1, ..wish }, until),
-            Way::Shared(shared) => shared.bind(self, wish, until),
+        let Some(call_socket) = self.socket_of(frame) else {
+            return self.bind_new_way(frame, wish, until);
+        };
+        let (begun, socket) = (Instant::now(), call_socket.socket());
+        let bound = match call_socket {
+            CallSocket::Own(_) => {
+                bind_over(socket, &self.to, BindRequest { handles: 1, ..wish }, until)
+            }
+            CallSocket::Shared(shared) => shared.bind(self, wish, until),
         };
         let granted = bound.inspect_err(|error| {
             if error.kind() == Kind::TimedOut {
@@ -245,10 +254,10 @@ impl Association {
             }
         })?;
         self.heard_over(frame);
-        if granted.0.incarnation != self.incarnation {
-            say_goodbye(socket, granted.0.leases(), granted.1);
-            self.lose(Loss::Another);
-            return Err(Loss::Another.failure());
+        if granted.grant.incarnation != self.incarnation {
+            say_goodbye(socket, granted.grant.handles(), granted.terms);
+            self.lose(LostReason::AnotherServer);
+            return Err(LostReason::AnotherServer.failure());
         }
         Ok(granted)
     }
@@ -272,13 +281,18 @@ impl Association {
         silence.store(total, Ordering::Relaxed);
         let longest = SILENCE.max(self.round_trip() * SILENCE_ROUND_TRIPS);
         if u128::from(total) >= longest.as_millis() {
-            self.lose(Loss::Silent);
+            self.lose(LostReason::Silent);
         }
     }
 
     /// A socket of its own for a frame that has none yet, or the shared one if that would be too many.
     #[cold]
-    fn bind_new_way(&self, frame: u32, wish: Wish, until: Instant) -> Result<Granted, CallError> {
+    fn bind_new_way(
+        &self,
+        frame: u32,
+        wish: BindRequest,
+        until: Instant,
+    ) -> Result<Granted, CallError> {
         let one_more = |count| (count < limits::SOCKETS_PER_SERVER).then_some(count + 1);
         let counted = self.sockets.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         let Ok(before) = counted else { return self.bind_shared(frame, wish, until) };
@@ -287,7 +301,7 @@ impl Association {
             let _ = self.share();
         }
         for _ in 0..OWN_TRIES {
-            let socket = match connected(&self.to, Use::Calls) {
+            let socket = match connected(&self.to, SocketUse::Calls) {
                 Ok(socket) => socket,
                 // Without descriptors one may share what is there.
                 Err(_) if self.shared.lock().is_some() => break,
@@ -296,33 +310,38 @@ impl Association {
                     return Err(CallError::system(Phase::Bind, "making a socket", error));
                 }
             };
-            let bound = bind_over(&socket, &self.to, Wish { handles: 1, ..wish }, until);
+            let bound = bind_over(&socket, &self.to, BindRequest { handles: 1, ..wish }, until);
             let granted = bound.inspect_err(|_| {
                 self.sockets.fetch_sub(1, Ordering::Relaxed);
             })?;
-            if granted.0.incarnation == self.incarnation {
-                let _ = self.ways[frame as usize].set(Way::Own(socket));
+            if granted.grant.incarnation == self.incarnation {
+                let _ = self.call_sockets[frame as usize].set(CallSocket::Own(socket));
                 return Ok(granted);
             }
-            say_goodbye(&socket, granted.0.leases(), granted.1);
+            say_goodbye(&socket, granted.grant.handles(), granted.terms);
         }
         self.sockets.fetch_sub(1, Ordering::Relaxed);
         self.bind_shared(frame, wish, until)
     }
 
     /// Gives a frame the shared way, over a socket that leads to the association's server.
-    fn bind_shared(&self, frame: u32, wish: Wish, until: Instant) -> Result<Granted, CallError> {
+    fn bind_shared(
+        &self,
+        frame: u32,
+        wish: BindRequest,
+        until: Instant,
+    ) -> Result<Granted, CallError> {
         for _ in 0..SHARED_TRIES {
             let shared = self
                 .share()
                 .map_err(|error| CallError::system(Phase::Bind, "making a socket", error))?;
             let granted = shared.bind(self, wish, until)?;
-            if granted.0.incarnation == self.incarnation {
+            if granted.grant.incarnation == self.incarnation {
                 shared.prove();
-                let _ = self.ways[frame as usize].set(Way::Shared(shared));
+                let _ = self.call_sockets[frame as usize].set(CallSocket::Shared(shared));
                 return Ok(granted);
             }
-            say_goodbye(shared.socket(), granted.0.leases(), granted.1);
+            say_goodbye(shared.socket(), granted.grant.handles(), granted.terms);
             if shared.is_proven() {
                 // It led there once, and does not any more.
                 break;
@@ -332,22 +351,22 @@ impl Association {
                 *current = None;
             }
         }
-        self.lose(Loss::Another);
-        Err(Loss::Another.failure())
+        self.lose(LostReason::AnotherServer);
+        Err(LostReason::AnotherServer.failure())
     }
 
     /// The socket that frames share; made for the first of them.
-    fn share(&self) -> io::Result<Arc<Shared>> {
+    fn share(&self) -> io::Result<Arc<SharedSocket>> {
         let mut shared = self.shared.lock();
         if let Some(shared) = &*shared {
             return Ok(Arc::clone(shared));
         }
-        let new = Arc::new(Shared::new(&self.to, self.frames.layout().count)?);
+        let new = Arc::new(SharedSocket::new(&self.to, self.frames.layout().count)?);
         Ok(Arc::clone(shared.insert(new)))
     }
 
     /// Gives handles back that were bound over the shared socket.
-    pub(super) fn say_goodbye(&self, handles: &[Lease], terms: Terms) {
+    pub(super) fn say_goodbye(&self, handles: &[GrantedHandle], terms: ClientTerms) {
         if let Some(shared) = &*self.shared.lock() {
             say_goodbye(shared.socket(), handles, terms);
         }
@@ -368,14 +387,14 @@ impl Association {
     #[cold]
     pub(super) fn learn(&self, piece: u32) {
         if let Route::Udp(to) = self.to {
-            widths::learn(to.ip(), piece);
+            piece_sizes::learn(to.ip(), piece);
         }
     }
 
     /// Bytes of a piece that gets through to its server, if `piece` bytes are what was agreed on.
     pub(super) fn piece_for(&self, piece: u32) -> u32 {
         match self.to {
-            Route::Udp(to) => widths::known(to.ip()).map_or(piece, |known| known.min(piece)),
+            Route::Udp(to) => piece_sizes::known(to.ip()).map_or(piece, |known| known.min(piece)),
             Route::Link(..) => piece,
         }
     }
@@ -398,38 +417,39 @@ impl Association {
     // What is owed.
 
     /// Looks after a lane from now on.
-    pub(super) fn add(&self, lane: &Arc<Mutex<Lane>>) {
-        self.lanes.lock().push(Arc::downgrade(lane));
+    pub(super) fn add(&self, activity: &Arc<Mutex<Activity>>) {
+        self.activities.lock().push(Arc::downgrade(activity));
     }
 
     /// A lane's call was given up: its frame is captured until the server has let go.
     #[cold]
-    pub(super) fn capture(self: &Arc<Self>, frame: u32, lane: &Arc<Mutex<Lane>>) {
-        let captive = Captive { association: Arc::downgrade(self), lane: Arc::clone(lane) };
-        *self.captives[frame as usize].lock() = Some(captive);
+    pub(super) fn capture(self: &Arc<Self>, frame: u32, activity: &Arc<Mutex<Activity>>) {
+        let captive =
+            CapturedCall { association: Arc::downgrade(self), activity: Arc::clone(activity) };
+        *self.captured[frame as usize].lock() = Some(captive);
     }
 
     /// Whether a frame is captured. Only its holder asks.
     #[cold]
     pub(super) fn is_captured(&self, frame: u32) -> bool {
-        self.captives[frame as usize].lock().is_some()
+        self.captured[frame as usize].lock().is_some()
     }
 
     /// Whether the server has let go of a frame, whichever association captured it.
     pub(crate) fn is_released(&self, frame: u32) -> bool {
         // Who asks has the frame, so that nobody else changes this meanwhile.
-        let captive = self.captives[frame as usize].lock().clone();
-        let Some(Captive { association, lane }) = captive else { return true };
+        let captive = self.captured[frame as usize].lock().clone();
+        let Some(CapturedCall { association, activity }) = captive else { return true };
         // Without its association nobody asks any more.
         let is_released = match association.upgrade() {
             None => true,
             Some(association) => {
-                let Some(mut lane) = lane.try_lock() else { return false };
-                association.look_after(&mut lane)
+                let Some(mut activity) = activity.try_lock() else { return false };
+                association.look_after(&mut activity)
             }
         };
         if is_released {
-            *self.captives[frame as usize].lock() = None;
+            *self.captured[frame as usize].lock() = None;
         }
         is_released
     }
@@ -438,26 +458,26 @@ impl Association {
     pub(crate) fn tend(&self) -> bool {
         // Before the look: what is owed from now on is said anew.
         self.tended.store(false, Ordering::SeqCst);
-        let mut lanes = self.lanes.lock();
-        lanes.retain(|lane| lane.strong_count() > 0);
-        let all: Vec<_> = lanes.iter().filter_map(Weak::upgrade).collect();
-        drop(lanes);
+        let mut activities = self.activities.lock();
+        activities.retain(|activity| activity.strong_count() > 0);
+        let all: Vec<_> = activities.iter().filter_map(Weak::upgrade).collect();
+        drop(activities);
         let now = moment();
         let mut owed = false;
-        for lane in all {
+        for activity in all {
             // One that is in a call owes nothing.
-            let Some(mut lane) = lane.try_lock() else {
+            let Some(mut activity) = activity.try_lock() else {
                 owed = true;
                 continue;
             };
-            if lane.caller.is_captured() {
-                owed |= !self.look_after(&mut lane);
-            } else if lane.caller.owes_acknowledgement() {
-                if now.since(lane.ended) < OWED.as_nanos() as u64 / 2 {
+            if activity.client_end.is_captured() {
+                owed |= !self.look_after(&mut activity);
+            } else if activity.client_end.owes_acknowledgement() {
+                if now.since(activity.ended) < OWED.as_nanos() as u64 / 2 {
                     owed = true;
                 } else {
-                    lane.caller.acknowledge();
-                    self.say(&mut lane, now);
+                    activity.client_end.acknowledge();
+                    self.say(&mut activity, now);
                 }
             }
         }
@@ -473,50 +493,50 @@ impl Association {
     }
 
     /// Sends what a caller has to say that has no call.
-    pub(super) fn say(&self, lane: &mut Lane, now: Moment) {
-        let Some(way) = self.way(lane.index) else { return };
+    pub(super) fn say(&self, activity: &mut Activity, now: Moment) {
+        let Some(call_socket) = self.socket_of(activity.index) else { return };
         let mut out = [0; CONTROL_BYTES_MAX];
         // Nothing that it says then has a part of a message.
-        while let Some(send) = lane.poll_send(now, &mut out) {
-            deliver_now(lane, way, &[Window::from(&out[..send.bytes])]);
+        while let Some(send) = activity.poll_send(now, &mut out) {
+            deliver_now(activity, call_socket, &[Window::from(&out[..send.bytes])]);
         }
     }
 
     /// Looks whether the server has let go of a call that was given up, and asks again; true once
     /// it has.
-    fn look_after(&self, lane: &mut Lane) -> bool {
-        let Some(way) = self.way(lane.index) else { return true };
-        match way {
-            Way::Own(socket) => hear(socket, lane),
-            Way::Shared(shared) => shared.look(self, lane),
+    fn look_after(&self, activity: &mut Activity) -> bool {
+        let Some(call_socket) = self.socket_of(activity.index) else { return true };
+        match call_socket {
+            CallSocket::Own(socket) => hear(socket, activity),
+            CallSocket::Shared(shared) => shared.look(self, activity),
         }
         let now = moment();
-        if lane.caller.next_timer().is_some_and(|due| due <= now) {
-            lane.caller.timer(now);
-            if lane.caller.is_gone() {
+        if activity.client_end.next_timer().is_some_and(|due| due <= now) {
+            activity.client_end.handle_timer(now);
+            if activity.client_end.is_closed() {
                 // It was asked as often as a call that waits asks, and said nothing. Calls with limits
                 // shorter than that learn it here only.
-                self.lose(Loss::Silent);
+                self.lose(LostReason::Silent);
             }
         }
-        self.say(lane, now);
-        !lane.caller.is_captured()
+        self.say(activity, now);
+        !activity.client_end.is_captured()
     }
 }
 
 /// Takes what has come on a lane's own socket while no call is under way.
-fn hear(socket: &Socket, lane: &mut Lane) {
+fn hear(socket: &Socket, activity: &mut Activity) {
     let mut memory = [0; CONTROL_BYTES_MAX];
     // What comes belongs to the frame's call, if another binding has one: it asks again.
     for _ in 0..16 {
         let came = socket.receive(&[Space::of_mut(&mut memory)], None, Until::Now);
         match came {
             Ok(Some(arrival)) if !arrival.cut => {
-                lane.hear(&memory[..arrival.bytes]);
+                activity.hear(&memory[..arrival.bytes]);
             }
             Ok(Some(_)) => {}
             Ok(None) => break,
-            Err(_) => lane.caller.unreachable(),
+            Err(_) => activity.client_end.note_unreachable(),
         }
     }
 }

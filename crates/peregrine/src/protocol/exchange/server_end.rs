@@ -1,67 +1,67 @@
 //! The server's end of one handle: the duplicate record. What it says answers a packet, except for one
 //! question: whether the caller of a procedure that runs long still waits
-//! ([`look_after`](Callee::look_after)).
+//! ([`look_after`](ServerEnd::look_after)).
 //!
 //! | from | to | when |
 //! |---|---|---|
-//! | `Vacant` | `Idle` | [`occupy`](Callee::occupy): the handle is bound |
+//! | `Vacant` | `Idle` | [`occupy`](ServerEnd::occupy): the handle is bound |
 //! | `Idle`, `Replied` | `Assembling` | a piece of a newer call comes, and there are more |
 //! | `Idle`, `Replied`, `Assembling` | `Executing` | all of a newer call is here: it runs, this once |
-//! | `Assembling` | `Waiting` | [`wait_for_room`](Callee::wait_for_room): there is no room for the call yet |
-//! | `Waiting` | `Assembling` | [`go_on`](Callee::go_on): there is room; the call comes again from its start |
-//! | `Executing`, `Assembling`, `Waiting` | `Replied` | [`replied`](Callee::replied); from `Assembling`, a refusal to run it |
+//! | `Assembling` | `Waiting` | [`wait_for_room`](ServerEnd::wait_for_room): there is no room for the call yet |
+//! | `Waiting` | `Assembling` | [`go_on`](ServerEnd::go_on): there is room; the call comes again from its start |
+//! | `Executing`, `Assembling`, `Waiting` | `Replied` | [`replied`](ServerEnd::replied); from `Assembling`, a refusal to run it |
 //! | `Replied` | `Idle` | the client has the result, or asks for a newer call |
 //! | `Idle`, `Assembling`, `Waiting`, `Replied` | `Idle` | the client gave the call up: it will not run any more |
 //! | `Executing` | `Quitting` | the same while it runs |
 //! | `Quitting` | `Idle` | the procedure has ended; its result is dropped |
 //! | `Executing`, `Quitting` | `Leaving` | the client said goodbye |
 //! | `Leaving` | `Idle` | the procedure has ended; the driver forgets the record |
-//! | any | `Vacant` | [`forget`](Callee::forget): the handle is revoked |
+//! | any | `Vacant` | [`forget`](ServerEnd::forget): the handle is revoked |
 //!
 //! A number runs once because only a number above that of the record starts anything, and the record
 //! takes that number in the same step. It never goes back, but to an assembly's start: nothing ran.
 
-mod attention;
+mod liveness;
 
 use core::ops::Range;
 
-use super::assembly::{Arrival, Assembly};
-use super::bind::Lease;
-use super::blast::{Blast, Have, Path};
-use super::caller::{Dropped, Send, emit_with};
-use super::flow::Lend;
+use super::assembly::{Assembly, PieceArrival};
+use super::bind::GrantedHandle;
+use super::blast::{Blast, ReceptionReport, SendPath};
+use super::client_end::{DropReason, Outgoing, emit_with};
+use super::flow::FlowAccess;
 use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
-use super::header::{Handle, Header, Kind};
-use super::message::{Cut, PIECE_MIN, Shape};
-use super::positions::{Positions, SPAN};
+use super::header::{Handle, Header, PacketKind};
+use super::message::{Fragments, PIECE_MIN, Shape};
+use super::positions::{PositionSet, SPAN};
 use super::time::{MILLISECOND, Moment, SECOND};
 
 /// What a packet means to a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Received {
+pub(crate) struct Effect {
     /// The retained result is not needed any more; it was that of an earlier call, or is that of
     /// this one, which the client has or does not want.
     pub(crate) release: bool,
-    pub(crate) then: Then,
+    pub(crate) action: Action,
 }
 
 /// What the driver does about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum Action {
     Nothing,
     /// A call of several packets begins, with this piece at this range. Room for all of it is
-    /// needed from here on; without it the driver has the client [wait](Callee::wait_for_room), or
-    /// [replies](Callee::replied) with a refusal.
+    /// needed from here on; without it the driver has the client [wait](ServerEnd::wait_for_room), or
+    /// [replies](ServerEnd::replied) with a refusal.
     Begin(Range<u32>),
     /// What stands behind the header belongs at this range of the call.
     Place(Range<u32>),
     /// The same, and then the call is whole and runs. Never again for this number.
     Execute(Range<u32>),
-    /// The client does not need the handle any more: [`forget`](Callee::forget) it.
+    /// The client does not need the handle any more: [`forget`](ServerEnd::forget) it.
     Forget,
     /// What there is of this call is not needed: the client gave it up, or begins it again.
-    Abandon,
-    Dropped(Dropped),
+    Discard,
+    Dropped(DropReason),
 }
 
 /// Whether a result that was made is wanted.
@@ -71,13 +71,13 @@ pub(crate) enum Retain {
     Keep,
     /// The client gave the call up.
     Drop,
-    /// The client said goodbye meanwhile: as `Drop`, and then [`forget`](Callee::forget) the record.
+    /// The client said goodbye meanwhile: as `Drop`, and then [`forget`](ServerEnd::forget) the record.
     Forget,
 }
 
 /// What a record would lose if it were forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum RecordPhase {
     Vacant,
     /// Nothing: no call is open.
     Idle,
@@ -103,20 +103,20 @@ enum State {
     /// A call of several packets has begun, and there is no room for it: nothing of it is kept.
     Waiting,
     Executing,
-    Quitting,
-    Leaving,
+    Cancelled,
+    Closing,
     Replied(Blast),
 }
 
 /// What is to be said before anything else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owed {
+enum PendingAnswer {
     Nothing,
     /// What is here of the record's call.
-    Have,
+    Report,
     /// That nothing is here of the call of this number.
-    HaveNone(u32),
-    LetGo,
+    ReportNothing(u32),
+    Released,
     Ask,
 }
 
@@ -129,7 +129,7 @@ const ASK_EVERY: u64 = 300 * MILLISECOND;
 
 /// One record, in its place of the server's table.
 #[derive(Clone, Debug)]
-pub(crate) struct Callee {
+pub(crate) struct ServerEnd {
     handle: Handle,
     /// Who bound the handle: a number for its address, without the port.
     peer: u64,
@@ -148,7 +148,7 @@ pub(crate) struct Callee {
     bytes_max: u32,
     /// Of the call; once there is one, of the result.
     shape: Shape,
-    owed: Owed,
+    pending: PendingAnswer,
     /// Positions that the client takes, and that this side does.
     credits: u16,
     credits_here: u16,
@@ -162,13 +162,13 @@ pub(crate) struct Callee {
     lost: bool,
     state: State,
     /// Of the call, what came early; later, missing of the result.
-    positions: Positions,
+    positions: PositionSet,
 }
 
 // A server remembers an idle client in this.
-const _: () = assert!(size_of::<Callee>() <= 320);
+const _: () = assert!(size_of::<ServerEnd>() <= 320);
 
-impl Callee {
+impl ServerEnd {
     /// A place that no handle had yet.
     pub(crate) fn vacant(place: u32) -> Self {
         Self {
@@ -183,7 +183,7 @@ impl Callee {
             piece: 0,
             bytes_max: 0,
             shape: Shape::default(),
-            owed: Owed::Nothing,
+            pending: PendingAnswer::Nothing,
             credits: 0,
             credits_here: 0,
             seen: 0,
@@ -191,12 +191,12 @@ impl Callee {
             answers_soon: false,
             lost: false,
             state: State::Vacant,
-            positions: Positions::default(),
+            positions: PositionSet::default(),
         }
     }
 
     /// The place is a handle's from now on. The secret must be random: old ones are then strange.
-    pub(crate) fn occupy(&mut self, now: Moment, secret: [u8; 12], peer: u64, terms: &Terms) {
+    pub(crate) fn assign(&mut self, now: Moment, secret: [u8; 12], peer: u64, terms: &ServerTerms) {
         debug_assert!(matches!(self.state, State::Vacant));
         let handle = Handle { place: self.handle.place, secret };
         *self = Self {
@@ -217,7 +217,7 @@ impl Callee {
 
     /// Whether a packet is for the handle of this place, from where it was bound.
     #[inline]
-    pub(crate) fn knows(&self, header: &Header, peer: u64) -> bool {
+    pub(crate) fn accepts(&self, header: &Header, peer: u64) -> bool {
         self.is_for(header) && self.peer == peer
     }
 
@@ -231,10 +231,10 @@ impl Callee {
     /// waits behind. Never more bytes than came.
     ///
     /// It is true for ever, however late it comes: a handle that was forgotten never comes back.
-    pub(crate) fn refuse(&self, header: &Header, table: u64) -> Option<Header> {
+    pub(crate) fn refusal_of(&self, header: &Header, table: u64) -> Option<Header> {
         let waits = match header.kind {
-            Kind::Call | Kind::Probe | Kind::Quit => true,
-            Kind::HaveResult => !header.flags.has(Flags::ALL),
+            PacketKind::Call | PacketKind::Probe | PacketKind::Cancel => true,
+            PacketKind::HaveResult => !header.flags.has(Flags::ALL),
             _ => false,
         };
         let refusal = Header::refusal(header, table, self.generation);
@@ -249,40 +249,40 @@ impl Callee {
     pub(crate) fn handle(
         &mut self,
         now: Moment,
-        flow: &impl Lend,
+        flow: &impl FlowAccess,
         header: &Header,
         bitmap: &[u8],
-    ) -> Received {
+    ) -> Effect {
         let ahead = header.sequence.wrapping_sub(self.sequence) as i32;
         // A new call in one packet.
-        if header.kind == Kind::Call
+        if header.kind == PacketKind::Call
             && ahead > 0
             && matches!(self.state, State::Idle | State::Replied(_))
             && header.shape.total <= header.piece
             && header.shape.total <= self.bytes_max
         {
             let release = matches!(self.state, State::Replied(_));
-            self.take(now, header);
+            self.adopt_call(now, header);
             self.positions.release();
             self.state = State::Executing;
-            return Received { release, then: Then::Execute(0..header.shape.total) };
+            return Effect { release, action: Action::Execute(0..header.shape.total) };
         }
         self.handle_slowly(now, flow, header, bitmap, ahead)
     }
 
     /// The record is of this call from here on.
     #[inline]
-    fn take(&mut self, now: Moment, header: &Header) {
-        self.hear(now, header);
+    fn adopt_call(&mut self, now: Moment, header: &Header) {
+        self.note_heard(now, header);
         self.sequence = header.sequence;
         self.shape = header.shape;
         self.piece = header.piece;
-        self.owed = Owed::Nothing;
+        self.pending = PendingAnswer::Nothing;
         (self.answers_soon, self.lost) = (false, false);
     }
 
     #[inline]
-    fn hear(&mut self, now: Moment, header: &Header) {
+    fn note_heard(&mut self, now: Moment, header: &Header) {
         self.heard = now;
         if self.unanswered > 0 {
             // What the caller sent before it heard the question says nothing of the round trip.
@@ -296,259 +296,263 @@ impl Callee {
     fn handle_slowly(
         &mut self,
         now: Moment,
-        flow: &impl Lend,
+        flow: &impl FlowAccess,
         header: &Header,
         bitmap: &[u8],
         ahead: i32,
-    ) -> Received {
-        if header.kind == Kind::Bye {
-            return self.bye();
+    ) -> Effect {
+        if header.kind == PacketKind::Bye {
+            return self.handle_bye();
         }
-        let running = self.standing() == Standing::Running;
-        if matches!(self.state, State::Leaving) {
+        let running = self.phase() == RecordPhase::Running;
+        if matches!(self.state, State::Closing) {
             // From before the client said goodbye.
-            return dropped(Dropped::Late);
+            return dropped(DropReason::Late);
         }
         // A client never begins a call before it knows that the one before it has ended.
         if ahead < 0 || (ahead > 0 && running) {
-            return dropped(Dropped::Late);
+            return dropped(DropReason::Late);
         }
-        let then = match header.kind {
-            Kind::Call if ahead > 0 => return self.begin(now, header),
-            Kind::Call => self.more(now, header),
-            Kind::Probe => return self.probed(now, header, ahead),
-            Kind::HaveResult if ahead == 0 => {
-                return self.client_has(now, flow, header, bitmap);
+        let action = match header.kind {
+            PacketKind::Call if ahead > 0 => return self.begin_call(now, header),
+            PacketKind::Call => self.handle_piece(now, header),
+            PacketKind::Probe => return self.handle_probe(now, header, ahead),
+            PacketKind::HaveResult if ahead == 0 => {
+                return self.handle_result_report(now, flow, header, bitmap);
             }
-            Kind::Quit => return self.quit(now, header, ahead),
-            _ => Then::Dropped(Dropped::Violation),
+            PacketKind::Cancel => return self.handle_cancel(now, header, ahead),
+            _ => Action::Dropped(DropReason::Violation),
         };
-        Received { release: false, then }
+        Effect { release: false, action }
     }
 
     /// The first piece that comes of a newer call.
-    fn begin(&mut self, now: Moment, header: &Header) -> Received {
+    fn begin_call(&mut self, now: Moment, header: &Header) -> Effect {
         if header.shape.total > self.bytes_max {
-            return dropped(Dropped::Violation);
+            return dropped(DropReason::Violation);
         }
-        let cut = header.cut();
-        if cut.position(header.fragment) >= SPAN {
-            return dropped(Dropped::Violation);
+        let fragments = header.fragments();
+        if fragments.position(header.fragment) >= SPAN {
+            return dropped(DropReason::Violation);
         }
         let release = matches!(self.state, State::Replied(_));
-        self.take(now, header);
-        let range = cut.range(header.fragment);
-        if cut.count() == 1 {
+        self.adopt_call(now, header);
+        let range = fragments.range(header.fragment);
+        if fragments.count() == 1 {
             // Instead of one that never became whole.
             self.state = State::Executing;
-            return Received { release, then: Then::Execute(range) };
+            return Effect { release, action: Action::Execute(range) };
         }
-        let assembly = Assembly::new(cut, &mut self.positions);
+        let assembly = Assembly::new(fragments, &mut self.positions);
         self.state = State::Assembling { assembly, reported: false };
-        Received { release, then: self.assemble(header, Then::Begin(range)) }
+        Effect { release, action: self.assemble(header, Action::Begin(range)) }
     }
 
     /// A further piece of the record's call, or one again.
-    fn more(&mut self, now: Moment, header: &Header) -> Then {
+    fn handle_piece(&mut self, now: Moment, header: &Header) -> Action {
         (self.heard, self.unanswered) = (now, 0);
         let State::Assembling { assembly, .. } = &self.state else {
             return match self.state {
-                State::Waiting => self.more_to_wait_with(now, header),
-                _ => self.call_again(header),
+                State::Waiting => self.refuse_piece_for_now(now, header),
+                _ => self.handle_duplicate_call(header),
             };
         };
         if header.shape != self.shape {
-            return Then::Dropped(Dropped::Violation);
+            return Action::Dropped(DropReason::Violation);
         }
-        let cut = *assembly.cut();
-        if header.piece > cut.piece() {
+        let fragments = *assembly.fragments();
+        if header.piece > fragments.piece() {
             // From before the client began again with smaller pieces.
-            return Then::Dropped(Dropped::Late);
+            return Action::Dropped(DropReason::Late);
         }
-        self.hear(now, header);
-        if header.piece < cut.piece() {
+        self.note_heard(now, header);
+        if header.piece < fragments.piece() {
             // The larger ones do not get through: again from the start. Nothing of it ran.
-            let cut = header.cut();
-            if cut.position(header.fragment) >= SPAN {
-                return Then::Dropped(Dropped::Violation);
+            let fragments = header.fragments();
+            if fragments.position(header.fragment) >= SPAN {
+                return Action::Dropped(DropReason::Violation);
             }
             self.piece = header.piece;
-            let assembly = Assembly::new(cut, &mut self.positions);
+            let assembly = Assembly::new(fragments, &mut self.positions);
             self.state = State::Assembling { assembly, reported: false };
-            return self.assemble(header, Then::Begin(cut.range(header.fragment)));
+            return self.assemble(header, Action::Begin(fragments.range(header.fragment)));
         }
-        self.assemble(header, Then::Place(cut.range(header.fragment)))
+        self.assemble(header, Action::Place(fragments.range(header.fragment)))
     }
 
     /// A piece of a call for which there is no room: it is not taken.
-    fn more_to_wait_with(&mut self, now: Moment, header: &Header) -> Then {
+    fn refuse_piece_for_now(&mut self, now: Moment, header: &Header) -> Action {
         if header.shape != self.shape {
-            return Then::Dropped(Dropped::Violation);
+            return Action::Dropped(DropReason::Violation);
         }
-        self.hear(now, header);
+        self.note_heard(now, header);
         self.piece = self.piece.min(header.piece);
-        if header.flags.has(Flags::PLEASE) || header.fragment == 0 {
-            self.owed = Owed::Have;
+        if header.flags.has(Flags::REPORT) || header.fragment == 0 {
+            self.pending = PendingAnswer::Report;
         }
-        Then::Dropped(Dropped::Late)
+        Action::Dropped(DropReason::Late)
     }
 
     /// A piece of a call that is here already.
-    fn call_again(&mut self, header: &Header) -> Then {
+    fn handle_duplicate_call(&mut self, header: &Header) -> Action {
         match self.state {
             State::Executing if header.shape != self.shape => {
-                return Then::Dropped(Dropped::Violation);
+                return Action::Dropped(DropReason::Violation);
             }
-            State::Executing | State::Quitting | State::Leaving | State::Replied(_) => {
+            State::Executing | State::Cancelled | State::Closing | State::Replied(_) => {
                 self.echo = header.serial;
                 self.piece = self.piece.min(header.piece);
-                if header.flags.has(Flags::PLEASE) {
-                    self.owed = Owed::Have;
+                if header.flags.has(Flags::REPORT) {
+                    self.pending = PendingAnswer::Report;
                 }
             }
-            _ => return Then::Dropped(Dropped::Late),
+            _ => return Action::Dropped(DropReason::Late),
         }
-        Then::Dropped(Dropped::Again)
+        Action::Dropped(DropReason::Duplicate)
     }
 
     /// Takes a piece into the assembly; `new` is what to do with one that was missing.
-    fn assemble(&mut self, header: &Header, new: Then) -> Then {
+    fn assemble(&mut self, header: &Header, new: Action) -> Action {
         let State::Assembling { assembly, reported } = &mut self.state else {
-            return Then::Dropped(Dropped::Late);
+            return Action::Dropped(DropReason::Late);
         };
-        let position = assembly.cut().position(header.fragment);
-        let range = assembly.cut().range(header.fragment);
+        let position = assembly.fragments().position(header.fragment);
+        let range = assembly.fragments().range(header.fragment);
         let arrival = assembly.receive(position, &mut self.positions);
-        if arrival == Arrival::New && assembly.is_whole() {
-            if *reported || header.flags.has(Flags::PLEASE) {
-                self.owed = Owed::Have;
+        if arrival == PieceArrival::New && assembly.is_whole() {
+            if *reported || header.flags.has(Flags::REPORT) {
+                self.pending = PendingAnswer::Report;
             }
             self.state = State::Executing;
-            return Then::Execute(range);
+            return Action::Execute(range);
         }
         // The end of the blast asks what is missing; who was told of holes waits to hear of their end.
-        let ends = position + 1 == assembly.cut().count();
+        let ends = position + 1 == assembly.fragments().count();
         let closed = *reported && !assembly.has_holes();
-        if header.flags.has(Flags::PLEASE) || ends || closed {
+        if header.flags.has(Flags::REPORT) || ends || closed {
             *reported = assembly.has_holes();
-            self.owed = Owed::Have;
+            self.pending = PendingAnswer::Report;
         }
         match arrival {
-            Arrival::New => new,
-            Arrival::Again => Then::Dropped(Dropped::Again),
-            Arrival::Beyond => Then::Dropped(Dropped::Violation),
+            PieceArrival::New => new,
+            PieceArrival::Duplicate => Action::Dropped(DropReason::Duplicate),
+            PieceArrival::OutOfWindow => Action::Dropped(DropReason::Violation),
         }
     }
 
     /// The client asks where its call is.
-    fn probed(&mut self, now: Moment, header: &Header, ahead: i32) -> Received {
-        self.hear(now, header);
+    fn handle_probe(&mut self, now: Moment, header: &Header, ahead: i32) -> Effect {
+        self.note_heard(now, header);
         if ahead > 0 {
-            return self.nothing_of(header.sequence);
+            return self.report_nothing(header.sequence);
         }
         match &mut self.state {
-            State::Assembling { assembly, .. } if header.piece < assembly.cut().piece() => {
+            State::Assembling { assembly, .. } if header.piece < assembly.fragments().piece() => {
                 // It begins again; what comes next is new.
                 self.state = State::Idle;
                 self.sequence = self.sequence.wrapping_sub(1);
-                self.owed = Owed::HaveNone(header.sequence);
+                self.pending = PendingAnswer::ReportNothing(header.sequence);
                 self.piece = header.piece;
-                return Received { release: false, then: Then::Abandon };
+                return Effect { release: false, action: Action::Discard };
             }
             State::Assembling { assembly, reported } => *reported |= assembly.has_holes(),
-            State::Idle | State::Vacant => return dropped(Dropped::Late),
+            State::Idle | State::Vacant => return dropped(DropReason::Late),
             State::Executing
-            | State::Quitting
-            | State::Leaving
+            | State::Cancelled
+            | State::Closing
             | State::Replied(_)
             | State::Waiting => {
                 self.piece = self.piece.min(header.piece);
             }
         }
-        self.owed = Owed::Have;
-        Received { release: false, then: Then::Nothing }
+        self.pending = PendingAnswer::Report;
+        Effect { release: false, action: Action::Nothing }
     }
 
     /// Nothing came of a newer call than the record's, which is over: the client has its result.
-    fn nothing_of(&mut self, sequence: u32) -> Received {
-        self.owed = Owed::HaveNone(sequence);
-        self.end()
+    fn report_nothing(&mut self, sequence: u32) -> Effect {
+        self.pending = PendingAnswer::ReportNothing(sequence);
+        self.end_call()
     }
 
     /// The record's call is over.
-    fn end(&mut self) -> Received {
+    fn end_call(&mut self) -> Effect {
         let release = matches!(self.state, State::Replied(_));
         let abandon = matches!(self.state, State::Assembling { .. });
         self.positions.release();
         self.state = State::Idle;
-        Received { release, then: if abandon { Then::Abandon } else { Then::Nothing } }
+        Effect { release, action: if abandon { Action::Discard } else { Action::Nothing } }
     }
 
     /// The client says what it has of the result.
-    fn client_has(
+    fn handle_result_report(
         &mut self,
         now: Moment,
-        flow: &impl Lend,
+        flow: &impl FlowAccess,
         header: &Header,
         bitmap: &[u8],
-    ) -> Received {
+    ) -> Effect {
         let State::Replied(blast) = &mut self.state else {
-            return dropped(Dropped::Late);
+            return dropped(DropReason::Late);
         };
         if !header.holds(bitmap) {
-            return dropped(Dropped::Damaged);
+            return dropped(DropReason::Damaged);
         }
         if header.flags.has(Flags::ALL) {
             self.heard = now;
-            return self.end();
+            return self.end_call();
         }
-        if header.piece > blast.cut().piece() {
+        if header.piece > blast.fragments().piece() {
             // From before it asked for smaller pieces, or before it heard that it gets them.
-            if header.flags.has(Flags::PLEASE) {
-                self.hear(now, header);
-                self.owed = Owed::Have;
+            if header.flags.has(Flags::REPORT) {
+                self.note_heard(now, header);
+                self.pending = PendingAnswer::Report;
             }
-            return dropped(Dropped::Late);
+            return dropped(DropReason::Late);
         }
-        let waited = header.flags.has(Flags::PLEASE);
-        if header.piece < blast.cut().piece() {
-            *blast = Blast::anew(Cut::new(self.shape.total, header.piece));
+        let waited = header.flags.has(Flags::REPORT);
+        if header.piece < blast.fragments().piece() {
+            *blast = Blast::resent(Fragments::new(self.shape.total, header.piece));
             self.piece = header.piece;
         } else {
             let (next, had, echo) = (header.fragment, header.shape.total, header.echo);
-            let path = &mut Path { now, credits: header.credits, flow, seen: &mut self.seen };
-            blast.heard(&Have { next, bitmap, had, echo, waited }, path, &mut self.positions);
+            let path = &mut SendPath { now, credits: header.credits, flow, seen: &mut self.seen };
+            blast.handle_report(
+                &ReceptionReport { next, bitmap, had, echo, waited },
+                path,
+                &mut self.positions,
+            );
         }
-        self.hear(now, header);
-        Received { release: false, then: Then::Nothing }
+        self.note_heard(now, header);
+        Effect { release: false, action: Action::Nothing }
     }
 
     /// The client gave the call up.
-    fn quit(&mut self, now: Moment, header: &Header, ahead: i32) -> Received {
-        self.hear(now, header);
-        if ahead == 0 && matches!(self.state, State::Executing | State::Quitting) {
-            self.state = State::Quitting;
-            self.owed = Owed::Have;
-            return Received { release: false, then: Then::Nothing };
+    fn handle_cancel(&mut self, now: Moment, header: &Header, ahead: i32) -> Effect {
+        self.note_heard(now, header);
+        if ahead == 0 && matches!(self.state, State::Executing | State::Cancelled) {
+            self.state = State::Cancelled;
+            self.pending = PendingAnswer::Report;
+            return Effect { release: false, action: Action::Nothing };
         }
         // Its late packets must not run it.
         self.sequence = header.sequence;
-        self.owed = Owed::LetGo;
-        self.end()
+        self.pending = PendingAnswer::Released;
+        self.end_call()
     }
 
     /// The client does not need the handle any more, nor what it called last, whichever number that
     /// has.
-    fn bye(&mut self) -> Received {
-        if self.standing() == Standing::Running {
+    fn handle_bye(&mut self) -> Effect {
+        if self.phase() == RecordPhase::Running {
             // Only when the procedure has ended may its place be another's.
-            self.state = State::Leaving;
-            self.owed = Owed::Nothing;
-            return Received { release: false, then: Then::Nothing };
+            self.state = State::Closing;
+            self.pending = PendingAnswer::Nothing;
+            return Effect { release: false, action: Action::Nothing };
         }
-        let release = self.end().release;
-        self.owed = Owed::Nothing;
-        Received { release, then: Then::Forget }
+        let release = self.end_call().release;
+        self.pending = PendingAnswer::Nothing;
+        Effect { release, action: Action::Forget }
     }
 
     /// There is no room for the call that has begun: what came of it is dropped, and the client sends
@@ -556,7 +560,7 @@ impl Callee {
     pub(crate) fn wait_for_room(&mut self) {
         if let State::Assembling { .. } = self.state {
             self.state = State::Waiting;
-            self.owed = Owed::Have;
+            self.pending = PendingAnswer::Report;
         }
     }
 
@@ -566,40 +570,40 @@ impl Callee {
     }
 
     /// Bytes of the record's call, while it has not come whole.
-    pub(crate) const fn bytes_of_call(&self) -> u32 {
+    pub(crate) const fn call_bytes(&self) -> u32 {
         self.shape.total
     }
 
     /// There is room for the call that [waits](Self::wait_for_room): the client is told to send it.
-    pub(crate) fn go_on(&mut self) {
+    pub(crate) fn resume(&mut self) {
         if let State::Waiting = self.state {
-            let cut = Cut::new(self.shape.total, self.piece);
-            let assembly = Assembly::new(cut, &mut self.positions);
+            let fragments = Fragments::new(self.shape.total, self.piece);
+            let assembly = Assembly::new(fragments, &mut self.positions);
             self.state = State::Assembling { assembly, reported: false };
-            self.owed = Owed::Have;
+            self.pending = PendingAnswer::Report;
         }
     }
 
     /// The procedure has ended with this result, or the call is refused before it ran: from now on
     /// its number is used up either way.
     #[inline]
-    pub(crate) fn replied(&mut self, result: Shape) -> Retain {
+    pub(crate) fn complete(&mut self, result: Shape) -> Retain {
         match self.state {
             State::Executing | State::Assembling { .. } | State::Waiting => {
                 self.shape = result;
-                self.state = State::Replied(Blast::new(Cut::new(result.total, self.piece)));
+                self.state = State::Replied(Blast::new(Fragments::new(result.total, self.piece)));
                 // The result says that all of the call is here.
-                self.owed = Owed::Nothing;
+                self.pending = PendingAnswer::Nothing;
                 Retain::Keep
             }
-            State::Quitting => {
+            State::Cancelled => {
                 self.state = State::Idle;
-                self.owed = Owed::LetGo;
+                self.pending = PendingAnswer::Released;
                 Retain::Drop
             }
-            State::Leaving => {
+            State::Closing => {
                 self.state = State::Idle;
-                self.owed = Owed::Nothing;
+                self.pending = PendingAnswer::Nothing;
                 Retain::Forget
             }
             State::Vacant | State::Idle | State::Replied(_) => Retain::Drop,
@@ -608,14 +612,14 @@ impl Callee {
 
     /// The driver knows that packets with larger pieces do not fit the way to the client: a result that
     /// is being sent is cut anew, and the client is told. False if there is no need to.
-    pub(crate) fn narrow(&mut self, piece: u32) -> bool {
+    pub(crate) fn reduce_piece(&mut self, piece: u32) -> bool {
         let piece = (piece & !15).max(PIECE_MIN);
         let State::Replied(blast) = &mut self.state else { return false };
-        if piece >= blast.cut().piece() {
+        if piece >= blast.fragments().piece() {
             return false;
         }
-        *blast = Blast::anew(Cut::new(self.shape.total, piece));
-        (self.piece, self.owed) = (piece, Owed::Have);
+        *blast = Blast::resent(Fragments::new(self.shape.total, piece));
+        (self.piece, self.pending) = (piece, PendingAnswer::Report);
         true
     }
 
@@ -625,28 +629,28 @@ impl Callee {
     pub(crate) fn poll_send(
         &mut self,
         now: Moment,
-        flow: &impl Lend,
+        flow: &impl FlowAccess,
         out: &mut [u8; CONTROL_BYTES_MAX],
-    ) -> Option<Send> {
-        if self.owed != Owed::Nothing {
-            return Some(self.say(out));
+    ) -> Option<Outgoing> {
+        if self.pending != PendingAnswer::Nothing {
+            return Some(self.write_answer(out));
         }
         let State::Replied(blast) = &mut self.state else { return None };
         let serial = self.serial.wrapping_add(1);
-        let path = &mut Path { now, credits: self.credits, flow, seen: &mut self.seen };
+        let path = &mut SendPath { now, credits: self.credits, flow, seen: &mut self.seen };
         let (position, flags) = blast.poll(serial, path, false, &mut self.positions)?;
-        let cut = *blast.cut();
+        let fragments = *blast.fragments();
         self.serial = serial;
-        let fragment = cut.fragment(position);
+        let fragment = fragments.fragment(position);
         let header = Header {
             flags,
             shape: self.shape,
             fragment,
-            piece: cut.piece(),
-            ..self.header(Kind::Result)
+            piece: fragments.piece(),
+            ..self.header(PacketKind::Result)
         };
         header.emit(out.first_chunk_mut().expect("room for a header"));
-        Some(Send { bytes: HEADER_BYTES, range: cut.range(fragment) })
+        Some(Outgoing { bytes: HEADER_BYTES, range: fragments.range(fragment) })
     }
 
     /// When there is more to [send](Self::poll_send), if that is only a matter of time.
@@ -659,7 +663,7 @@ impl Callee {
     }
 
     #[inline]
-    fn header(&self, kind: Kind) -> Header {
+    fn header(&self, kind: PacketKind) -> Header {
         Header {
             serial: self.serial,
             echo: self.echo,
@@ -671,21 +675,23 @@ impl Callee {
 
     /// Writes what is owed.
     #[cold]
-    fn say(&mut self, out: &mut [u8; CONTROL_BYTES_MAX]) -> Send {
+    fn write_answer(&mut self, out: &mut [u8; CONTROL_BYTES_MAX]) -> Outgoing {
         self.serial = self.serial.wrapping_add(1);
         let mut bytes = HEADER_BYTES;
-        let header = match core::mem::replace(&mut self.owed, Owed::Nothing) {
-            Owed::LetGo | Owed::Nothing => self.header(Kind::LetGo),
-            Owed::Ask => Header { flags: Flags::ALL, ..self.header(Kind::Ask) },
-            Owed::HaveNone(sequence) => Header { sequence, ..self.header(Kind::HaveCall) },
-            Owed::Have => {
-                let mut header = self.header(Kind::HaveCall);
+        let header = match core::mem::replace(&mut self.pending, PendingAnswer::Nothing) {
+            PendingAnswer::Released | PendingAnswer::Nothing => self.header(PacketKind::Released),
+            PendingAnswer::Ask => Header { flags: Flags::ALL, ..self.header(PacketKind::Ask) },
+            PendingAnswer::ReportNothing(sequence) => {
+                Header { sequence, ..self.header(PacketKind::HaveCall) }
+            }
+            PendingAnswer::Report => {
+                let mut header = self.header(PacketKind::HaveCall);
                 if let State::Waiting = self.state {
                     header.credits = 0;
                 } else if let State::Assembling { assembly, .. } = &self.state {
                     let mut bitmap = [0; BITMAP_BYTES_MAX];
                     let (next, length) = assembly.report(&self.positions, &mut bitmap);
-                    (header.fragment, header.shape.total) = (next, assembly.came());
+                    (header.fragment, header.shape.total) = (next, assembly.received_count());
                     bytes += length;
                     out[HEADER_BYTES..bytes].copy_from_slice(&bitmap[..length]);
                 } else {
@@ -696,18 +702,18 @@ impl Callee {
             }
         };
         emit_with(header, out, bytes);
-        Send { bytes, range: 0..0 }
+        Outgoing { bytes, range: 0..0 }
     }
 
     /// What would be lost.
-    pub(crate) const fn standing(&self) -> Standing {
+    pub(crate) const fn phase(&self) -> RecordPhase {
         match self.state {
-            State::Vacant => Standing::Vacant,
-            State::Idle => Standing::Idle,
-            State::Assembling { .. } => Standing::Assembling,
-            State::Waiting => Standing::Waiting,
-            State::Replied(_) => Standing::Replied,
-            State::Executing | State::Quitting | State::Leaving => Standing::Running,
+            State::Vacant => RecordPhase::Vacant,
+            State::Idle => RecordPhase::Idle,
+            State::Assembling { .. } => RecordPhase::Assembling,
+            State::Waiting => RecordPhase::Waiting,
+            State::Replied(_) => RecordPhase::Replied,
+            State::Executing | State::Cancelled | State::Closing => RecordPhase::Running,
         }
     }
 
@@ -719,15 +725,15 @@ impl Callee {
 
     /// Whether a packet is a piece of the call that is coming.
     pub(crate) fn is_of_assembly(&self, header: &Header) -> bool {
-        header.kind == Kind::Call
+        header.kind == PacketKind::Call
             && header.sequence == self.sequence
             && matches!(self.state, State::Assembling { .. })
     }
 
     /// What comes next if all goes well: of which call, how it is cut, and from which position on.
-    pub(crate) fn expects(&self) -> Option<(u32, Cut, u32)> {
+    pub(crate) fn next_expected(&self) -> Option<(u32, Fragments, u32)> {
         let State::Assembling { assembly, .. } = &self.state else { return None };
-        (!assembly.has_holes()).then(|| (self.sequence, *assembly.cut(), assembly.next()))
+        (!assembly.has_holes()).then(|| (self.sequence, *assembly.fragments(), assembly.next()))
     }
 
     /// When a packet last came.
@@ -735,13 +741,13 @@ impl Callee {
         self.heard
     }
 
-    pub(crate) const fn handle_of(&self) -> Handle {
+    pub(crate) const fn bound_handle(&self) -> Handle {
         self.handle
     }
 
     /// The handle as it is granted.
-    pub(crate) const fn lease(&self) -> Lease {
-        Lease { handle: self.handle, generation: self.generation }
+    pub(crate) const fn granted_handle(&self) -> GrantedHandle {
+        GrantedHandle { handle: self.handle, generation: self.generation }
     }
 
     /// Revokes the handle: no packet of it does anything any more.
@@ -750,9 +756,9 @@ impl Callee {
     /// from here on. In the other states no knowledge is lost: a call that ran is not in them, unless
     /// its client has the result, has given the call up, or has said goodbye.
     pub(crate) fn forget(&mut self) {
-        debug_assert!(self.standing() != Standing::Running);
+        debug_assert!(self.phase() != RecordPhase::Running);
         let forgets = match self.state {
-            State::Replied(_) | State::Executing | State::Quitting | State::Leaving => 1,
+            State::Replied(_) | State::Executing | State::Cancelled | State::Closing => 1,
             State::Vacant | State::Idle | State::Assembling { .. } | State::Waiting => 0,
         };
         // A result is kept for a minute at least: this does not wrap round.
@@ -763,7 +769,7 @@ impl Callee {
 
 /// What a record is given when its handle is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct ServerTerms {
     /// Bytes of a full piece, until a call says another number.
     pub(crate) piece: u32,
     /// Positions that the client takes, and that this side takes.
@@ -773,8 +779,8 @@ pub(crate) struct Terms {
     pub(crate) bytes_max: u32,
 }
 
-const fn dropped(why: Dropped) -> Received {
-    Received { release: false, then: Then::Dropped(why) }
+const fn dropped(reason: DropReason) -> Effect {
+    Effect { release: false, action: Action::Dropped(reason) }
 }
 
 #[cfg(test)]

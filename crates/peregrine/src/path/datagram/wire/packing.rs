@@ -4,7 +4,7 @@ use crate::call::blocks_at;
 use crate::value::{Space, align_up};
 
 /// How far a result with these blocks was written, its head excepted.
-pub(super) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
+pub(crate) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
     blocks.last().map_or(0, |last| {
         let filled = u32::from_le(space.read_plain(4 * (blocks.len() - 1)).unwrap_or(0));
         *last as usize + filled as usize
@@ -13,7 +13,7 @@ pub(super) fn written(space: Space<'_>, blocks: &[u32]) -> usize {
 
 /// Moves the parts of a result together, as they travel; where the head begins then, and how long
 /// the message is.
-pub(super) fn pack(
+pub(crate) fn pack(
     space: Space<'_>,
     blocks: &[u32],
     head_at: usize,

@@ -8,21 +8,25 @@ use std::io::{self, ErrorKind};
 use std::time::Instant;
 
 use super::association::connected;
-use super::{BUFFER_BYTES, PeerFlow, credits, moment};
-use crate::device::{Node, Route, Socket, Until, Use, wait_for_any};
+use crate::device::{LinkAddress, Route, Socket, SocketUse, Until, wait_for_any};
 use crate::error::{CallError, Kind, Phase};
 use crate::path::bind::STAGGER;
+use crate::path::datagram::peer::{BUFFER_BYTES, PeerFlow, credits, moment};
 use crate::protocol::exchange::bind::{
-    self as wire, BIND_BYTES, Bound, Grant, Lease, OnLink, Wish,
+    self as wire, BIND_BYTES, BindOutcome, BindRequest, Grant, GrantedHandle, LinkLocation,
 };
-use crate::protocol::exchange::caller::{Caller, Terms};
+use crate::protocol::exchange::client_end::{ClientEnd, ClientTerms};
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES, VERSION};
 use crate::protocol::exchange::message::PIECE_MAX;
 use crate::sys;
 use crate::value::{Space, Window};
 
 /// What a server granted: handles, on which terms, and the first round trip.
-pub(crate) type Granted = (Grant, Terms, u64);
+pub(crate) struct Granted {
+    pub(crate) grant: Grant,
+    pub(crate) terms: ClientTerms,
+    pub(crate) round_trip_ns: u64,
+}
 
 /// A machine that refused so many packets has no server there. One that is about to start is waited for.
 const REFUSED_MAX: u32 = 3;
@@ -51,7 +55,7 @@ fn no_socket(to: &Route, error: io::Error) -> CallError {
 /// The server's, or why none answers.
 pub(crate) fn bind(
     routes: &[Route],
-    wish: Wish,
+    wish: BindRequest,
     until: Instant,
 ) -> Result<(usize, Socket, Granted), CallError> {
     let Attempt { number, socket, binding, wish, .. } = race(routes, Some(wish), until)?;
@@ -66,7 +70,7 @@ pub(crate) fn bind(
 pub(super) fn bind_over(
     socket: &Socket,
     to: &Route,
-    wish: Wish,
+    wish: BindRequest,
     until: Instant,
 ) -> Result<Granted, CallError> {
     let nonce = nonce()?;
@@ -85,36 +89,42 @@ pub(super) type Receive<'a> =
 pub(super) fn ask(
     socket: &Socket,
     to: &Route,
-    wish: Wish,
+    wish: BindRequest,
     nonce: [u8; 12],
     until: Instant,
     receive: Receive<'_>,
 ) -> Result<Granted, CallError> {
     let wish = fitted(socket, wish)?;
-    let binding = wire::Binding::new(moment(), nonce, wish);
+    let binding = wire::BindExchange::new(moment(), nonce, wish);
     granted(converse(socket, to, binding, until, receive)?, Some(wish), to)
 }
 
 /// What can be wished for over a socket.
-fn fitted(socket: &Socket, wish: Wish) -> Result<Wish, CallError> {
+fn fitted(socket: &Socket, wish: BindRequest) -> Result<BindRequest, CallError> {
     let buffer = socket
         .size_buffers(BUFFER_BYTES)
         .map_err(|error| failed("sizing a socket's buffer", error))?;
     let payload = socket.payload(HEADER_BYTES);
     let payload = payload.map_err(|error| failed("asking for the route's MTU", error))?;
     let piece = (payload as u32).min(PIECE_MAX);
-    Ok(Wish { piece, credits: credits(buffer, piece), ..wish })
+    Ok(BindRequest { piece, credits: credits(buffer, piece), ..wish })
 }
 
 /// What came of binding.
-fn granted(bound: Bound, wish: Option<Wish>, to: &Route) -> Result<Granted, CallError> {
+fn granted(
+    bound: BindOutcome,
+    wish: Option<BindRequest>,
+    to: &Route,
+) -> Result<Granted, CallError> {
     match (bound, wish) {
-        (Bound::Granted(grant, _), Some(wish)) if wish.payload_check && !grant.payload_check => {
+        (BindOutcome::Granted(grant, _), Some(wish))
+            if wish.payload_check && !grant.payload_check =>
+        {
             let text = "the server checks no payloads".to_owned();
             Err(CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text))
         }
-        (Bound::Granted(grant, round_trip), Some(wish)) => {
-            let terms = Terms {
+        (BindOutcome::Granted(grant, round_trip), Some(wish)) => {
+            let terms = ClientTerms {
                 piece: grant.piece,
                 credits: grant.credits,
                 credits_here: wish.credits,
@@ -122,14 +132,16 @@ fn granted(bound: Bound, wish: Option<Wish>, to: &Route) -> Result<Granted, Call
                 result_bytes_max: wish.result_bytes_max,
                 table: grant.table,
             };
-            Ok((grant, terms, round_trip))
+            Ok(Granted { grant, terms, round_trip_ns: round_trip })
         }
-        (Bound::Denied(denial), _) => {
+        (BindOutcome::Refused(denial), _) => {
             let text = String::from_utf8_lossy(denial.text()).into_owned();
             Err(denied(denial.kind, text))
         }
-        (Bound::Version(version), _) => Err(other_version(version)),
-        (Bound::Dead | Bound::Told(_) | Bound::Granted(..), _) => Err(silent(to, 0)),
+        (BindOutcome::OtherVersion(version), _) => Err(other_version(version)),
+        (BindOutcome::NoAnswer | BindOutcome::Location(_) | BindOutcome::Granted(..), _) => {
+            Err(silent(to, 0))
+        }
     }
 }
 
@@ -141,21 +153,22 @@ fn granted(bound: Bound, wish: Option<Wish>, to: &Route) -> Result<Granted, Call
 pub(crate) fn where_on_link(
     routes: &[Route],
     until: Instant,
-) -> Result<(usize, Option<Node>), CallError> {
+) -> Result<(usize, Option<LinkAddress>), CallError> {
     let Attempt { number, socket, binding, .. } = race(routes, None, until)?;
     let to = &routes[number];
     let receive: Receive<'_> = &mut |memory, due| receive_from(&socket, memory, due);
     match converse(&socket, to, binding, until, receive)? {
-        Bound::Told(there) => {
-            let there = there.map(|OnLink { hardware, endpoint }| Node { hardware, endpoint });
+        BindOutcome::Location(there) => {
+            let there =
+                there.map(|LinkLocation { hardware, endpoint }| LinkAddress { hardware, endpoint });
             Ok((number, there))
         }
-        Bound::Denied(denial) => {
+        BindOutcome::Refused(denial) => {
             let text = String::from_utf8_lossy(denial.text()).into_owned();
             Err(denied(denial.kind, text))
         }
-        Bound::Version(version) => Err(other_version(version)),
-        Bound::Dead | Bound::Granted(..) => Err(silent(to, 0)),
+        BindOutcome::OtherVersion(version) => Err(other_version(version)),
+        BindOutcome::NoAnswer | BindOutcome::Granted(..) => Err(silent(to, 0)),
     }
 }
 
@@ -163,19 +176,19 @@ pub(crate) fn where_on_link(
 struct Attempt {
     number: usize,
     socket: Socket,
-    binding: wire::Binding,
-    wish: Option<Wish>,
+    binding: wire::BindExchange,
+    wish: Option<BindRequest>,
     refused: u32,
 }
 
 impl Attempt {
-    fn begin(to: &Route, number: usize, wish: Option<Wish>) -> Result<Self, CallError> {
-        let socket = connected(to, Use::Calls).map_err(|error| no_socket(to, error))?;
+    fn begin(to: &Route, number: usize, wish: Option<BindRequest>) -> Result<Self, CallError> {
+        let socket = connected(to, SocketUse::Calls).map_err(|error| no_socket(to, error))?;
         let wish = wish.map(|wish| fitted(&socket, wish)).transpose()?;
         let (now, nonce) = (moment(), nonce()?);
         let binding = match wish {
-            Some(wish) => wire::Binding::new(now, nonce, wish),
-            None => wire::Binding::asking(now, nonce),
+            Some(wish) => wire::BindExchange::new(now, nonce, wish),
+            None => wire::BindExchange::locating(now, nonce),
         };
         Ok(Self { number, socket, binding, wish, refused: 0 })
     }
@@ -189,7 +202,7 @@ impl Attempt {
 }
 
 /// Asks by each route, and returns the first that was answered; the others are given up.
-fn race(routes: &[Route], wish: Option<Wish>, until: Instant) -> Result<Attempt, CallError> {
+fn race(routes: &[Route], wish: Option<BindRequest>, until: Instant) -> Result<Attempt, CallError> {
     let mut attempts: Vec<Attempt> = Vec::new();
     let (mut next, mut starts) = (0, Instant::now());
     let mut failure = None;
@@ -255,12 +268,12 @@ fn race(routes: &[Route], wish: Option<Wish>, until: Instant) -> Result<Attempt,
 }
 
 /// Says to a server that some handles are not needed.
-pub(super) fn say_goodbye(socket: &Socket, handles: &[Lease], terms: Terms) {
+pub(super) fn say_goodbye(socket: &Socket, handles: &[GrantedHandle], terms: ClientTerms) {
     for handle in handles {
-        let mut caller = Caller::new(*handle, terms, 0, 1);
-        caller.bye();
+        let mut client_end = ClientEnd::new(*handle, terms, 0, 1);
+        client_end.close();
         let mut out = [0; CONTROL_BYTES_MAX];
-        if let Some(send) = caller.poll_send(moment(), &*PeerFlow::new(), &mut out) {
+        if let Some(send) = client_end.poll_send(moment(), &*PeerFlow::new(), &mut out) {
             let _ = socket.send(&[Window::from(&out[..send.bytes])], None);
         }
     }
@@ -282,10 +295,10 @@ fn receive_from(
 fn converse(
     socket: &Socket,
     to: &Route,
-    mut binding: wire::Binding,
+    mut binding: wire::BindExchange,
     until: Instant,
     receive: Receive<'_>,
-) -> Result<Bound, CallError> {
+) -> Result<BindOutcome, CallError> {
     let (mut out, mut memory) = ([0; BIND_BYTES], [0; BIND_BYTES]);
     let mut refused = 0;
     loop {
@@ -294,7 +307,7 @@ fn converse(
             let _ = socket.send(&[Window::from(&out[..])], None);
         }
         match binding.outcome() {
-            Some(Bound::Dead) => return Err(silent(to, refused)),
+            Some(BindOutcome::NoAnswer) => return Err(silent(to, refused)),
             Some(bound) => return Ok(*bound),
             None => {}
         }
@@ -323,7 +336,7 @@ fn converse(
 }
 
 /// Takes a packet; whether it was an answer.
-fn heard(binding: &mut wire::Binding, packet: &[u8]) -> bool {
+fn heard(binding: &mut wire::BindExchange, packet: &[u8]) -> bool {
     binding.receive(moment(), packet)
 }
 

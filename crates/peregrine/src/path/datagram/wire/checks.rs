@@ -5,7 +5,7 @@ use crate::value::Window;
 
 /// A place for what is looked at: made once for many packets, for to clear it costs as much as to check
 /// some hundred bytes.
-pub(super) struct Chunk([u8; 1536]);
+pub(crate) struct Chunk([u8; 1536]);
 
 impl Default for Chunk {
     fn default() -> Self {
@@ -44,7 +44,7 @@ fn check_by(Chunk(chunk): &mut Chunk, windows: &[Window<'_>]) -> u32 {
 
 /// Adds the check of what stands behind a packet's header, if that is a piece of a message.
 #[cold]
-pub(super) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
+pub(crate) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
     if let Some(header) = packet.first_chunk_mut()
         && header::carries(header)
     {
@@ -54,7 +54,7 @@ pub(super) fn seal(packet: &mut [u8], payload: &[Window<'_>]) {
 
 /// The same for one of many packets.
 #[cold]
-pub(super) fn seal_one_of_many(packet: &mut [u8], payload: &[Window<'_>], chunk: &mut Chunk) {
+pub(crate) fn seal_one_of_many(packet: &mut [u8], payload: &[Window<'_>], chunk: &mut Chunk) {
     if let Some(header) = packet.first_chunk_mut()
         && header::carries(header)
     {
@@ -64,14 +64,14 @@ pub(super) fn seal_one_of_many(packet: &mut [u8], payload: &[Window<'_>], chunk:
 
 /// Whether a piece of a message has its check, and is what was sent.
 #[cold]
-pub(super) fn holds(header: &Header, payload: Window<'_>) -> bool {
+pub(crate) fn holds(header: &Header, payload: Window<'_>) -> bool {
     header.flags.has(Flags::CHECKED) && check_of(&[payload]) == header.check
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::exchange::header::{HEADER_BYTES, Handle, Kind, checksum};
+    use crate::protocol::exchange::header::{HEADER_BYTES, Handle, PacketKind, checksum};
     use crate::protocol::exchange::message::Shape;
 
     #[test]
@@ -89,7 +89,13 @@ mod tests {
     fn pieces_are_sealed_and_nothing_else() {
         let payload = [5; 40];
         let shape = Shape { total: 40, ..Shape::default() };
-        for kind in [Kind::Call, Kind::Result, Kind::Probe, Kind::HaveResult, Kind::LetGo] {
+        for kind in [
+            PacketKind::Call,
+            PacketKind::Result,
+            PacketKind::Probe,
+            PacketKind::HaveResult,
+            PacketKind::Released,
+        ] {
             let mut packet = [0; HEADER_BYTES];
             let bytes = if kind.carries() { 40 } else { 0 };
             let piece = 1024;

@@ -14,15 +14,16 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use super::activity::{Activity, ReceiveWait, ResultPlacement, SendFailure, Waited, is_refusal};
 use super::association::{Association, connected};
-use super::bind::{Granted, ask};
-use super::lane::{Came, Lane, Packet, Receiving, Trouble, Waiting, is_refusal};
-use super::moment;
-use super::turn::{Held, Turn};
-use crate::device::{Arrival, BYTES_MAX, Route, Socket, Until, Use, datagrams};
+use super::handles::{Granted, ask};
+use super::leader::{Leader, Leadership};
+use crate::device::{Arrival, BYTES_MAX, Route, Socket, SocketUse, Until, datagrams};
 use crate::error::{CallError, Phase};
-use crate::protocol::exchange::bind::Wish;
-use crate::protocol::exchange::caller::Terms;
+use crate::path::datagram::peer::moment;
+use crate::path::datagram::wire::Packet;
+use crate::protocol::exchange::bind::BindRequest;
+use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::Handle;
 use crate::sync::{Mutex, MutexGuard};
 use crate::sys;
@@ -32,14 +33,14 @@ use crate::value::Space;
 type Input = Box<[u8]>;
 
 /// The turn, from call to call of the protocol core.
-pub(super) type ReceiveTurn<'a> = Option<Held<'a, Input>>;
+pub(super) type ReceiveTurn<'a> = Option<Leader<'a, Input>>;
 
 /// A socket, and who uses it.
-pub(super) struct Shared {
+pub(super) struct SharedSocket {
     socket: Socket,
-    turn: Turn<Input>,
+    turn: Leadership<Input>,
     /// Whose is what comes.
-    lanes: Mutex<HashMap<Handle, Weak<Mutex<Lane>>>>,
+    activities: Mutex<HashMap<Handle, Weak<Mutex<Activity>>>>,
     /// The answers to those who ask for handles, by what they said first.
     asked: Mutex<HashMap<Handle, Option<Box<[u8]>>>>,
     /// How often the server's machine has said that nobody is there.
@@ -48,18 +49,18 @@ pub(super) struct Shared {
     proven: AtomicBool,
 }
 
-impl Shared {
+impl SharedSocket {
     /// A socket to an address for the callers of so many frames.
     pub(super) fn new(to: &Route, frames: u32) -> io::Result<Self> {
-        let socket = connected(to, Use::Shared)?;
+        let socket = connected(to, SocketUse::Shared)?;
         // Without it each packet comes alone.
-        let _ = socket.merge();
+        let _ = socket.enable_gro();
         let input = vec![0; BYTES_MAX].into_boxed_slice();
-        let turn = Turn::new(frames, input);
+        let turn = Leadership::new(frames, input);
         Ok(Self {
             socket,
             turn,
-            lanes: Mutex::default(),
+            activities: Mutex::default(),
             asked: Mutex::default(),
             refusals: AtomicU32::new(0),
             proven: AtomicBool::new(false),
@@ -80,30 +81,30 @@ impl Shared {
     }
 
     /// The terms of one who shares it: all of them together have one receive buffer.
-    pub(super) const fn terms(terms: Terms) -> Terms {
+    pub(super) const fn terms(terms: ClientTerms) -> ClientTerms {
         /// What those who have most of it at one time may each be sent at once.
         const PART: u16 = 8;
         let credits_here = terms.credits_here.div_ceil(PART);
-        Terms { credits_here, ..terms }
+        ClientTerms { credits_here, ..terms }
     }
 
     /// What comes for that handle is that lane's.
-    pub(super) fn add(&self, handle: Handle, lane: &Arc<Mutex<Lane>>) {
-        let mut lanes = self.lanes.lock();
+    pub(super) fn add(&self, handle: Handle, activity: &Arc<Mutex<Activity>>) {
+        let mut activities = self.activities.lock();
         // Of bindings that went before a call that they gave up was let go.
-        lanes.retain(|_, lane| lane.strong_count() > 0);
-        lanes.insert(handle, Arc::downgrade(lane));
+        activities.retain(|_, activity| activity.strong_count() > 0);
+        activities.insert(handle, Arc::downgrade(activity));
     }
 
     /// What comes for that handle is nobody's.
     pub(super) fn remove(&self, handle: &Handle) {
-        self.lanes.lock().remove(handle);
+        self.activities.lock().remove(handle);
     }
 
     /// A lane begins a call: what was before is none of it.
-    pub(super) fn begin(&self, lane: &mut Lane) {
-        lane.news = false;
-        lane.refusals = self.refusals.load(Ordering::Acquire);
+    pub(super) fn begin(&self, activity: &mut Activity) {
+        activity.news = false;
+        activity.refusals = self.refusals.load(Ordering::Acquire);
     }
 
     /// The server's machine said that nobody is there, on whosever packet: all are told who have a
@@ -112,13 +113,13 @@ impl Shared {
     pub(super) fn refuse(&self) {
         // SYNC: refusals. First it is so, and then those who wait are made to look.
         self.refusals.fetch_add(1, Ordering::SeqCst);
-        self.turn.tell_all();
+        self.turn.wake_all();
     }
 
     /// Whether there was a refusal of which the lane does not know.
-    fn is_refused(&self, lane: &mut Lane) -> bool {
+    fn is_refused(&self, activity: &mut Activity) -> bool {
         let refusals = self.refusals.load(Ordering::SeqCst);
-        core::mem::replace(&mut lane.refusals, refusals) != refusals
+        core::mem::replace(&mut activity.refusals, refusals) != refusals
     }
 
     /// Waits for something for this lane, until its timer or the deadline; with the turn if it is to
@@ -126,39 +127,39 @@ impl Shared {
     pub(super) fn receive<'s, 'm>(
         &'s self,
         association: &Association,
-        (mutex, mut lane): (&'m Mutex<Lane>, MutexGuard<'m, Lane>),
+        (mutex, mut activity): (&'m Mutex<Activity>, MutexGuard<'m, Activity>),
         turn: &mut ReceiveTurn<'s>,
-        waiting: &mut Waiting,
-    ) -> (MutexGuard<'m, Lane>, Came) {
+        waiting: &mut ReceiveWait,
+    ) -> (MutexGuard<'m, Activity>, Waited) {
         let mut waits = None;
         loop {
-            if core::mem::take(&mut lane.news) {
-                return (lane, Came::Packets(moment()));
+            if core::mem::take(&mut activity.news) {
+                return (activity, Waited::Packets(moment()));
             }
-            if self.is_refused(&mut lane) {
-                return (lane, Came::Unreachable);
+            if self.is_refused(&mut activity) {
+                return (activity, Waited::Unreachable);
             }
             if turn.is_none() {
-                *turn = self.turn.try_take();
+                *turn = self.turn.try_lead();
             }
             if let Some(held) = turn {
                 // It waits as one who has the turn.
                 drop(waits);
-                let came = self.receive_for_all(association, held, &mut lane, waiting);
-                return (lane, came);
+                let came = self.receive_for_all(association, held, &mut activity, waiting);
+                return (activity, came);
             }
-            let left = waiting.left(&lane);
+            let left = waiting.left(&activity);
             if left == 0 {
-                return (lane, Came::Nothing);
+                return (activity, Waited::Nothing);
             }
             match &mut waits {
-                None => waits = Some(self.turn.wait(lane.index)),
+                None => waits = Some(self.turn.follow(activity.index)),
                 Some(waits) => {
-                    drop(lane);
+                    drop(activity);
                     let left =
                         if left == u64::MAX { Duration::MAX } else { Duration::from_nanos(left) };
-                    waits.rest(waiting.wait, left);
-                    lane = mutex.lock();
+                    waits.wait(waiting.wait, left);
+                    activity = mutex.lock();
                 }
             }
         }
@@ -168,26 +169,26 @@ impl Shared {
     fn receive_for_all(
         &self,
         association: &Association,
-        held: &mut Held<'_, Input>,
-        own: &mut Lane,
-        waiting: &mut Waiting,
-    ) -> Came {
+        held: &mut Leader<'_, Input>,
+        own: &mut Activity,
+        waiting: &mut ReceiveWait,
+    ) -> Waited {
         let place = Space::of_mut(held.input());
         match waiting.receive(own, &self.socket, place) {
             Ok(Some(arrival)) => {
                 self.give(association, place, arrival, Some(own));
-                Came::Packets(moment())
+                Waited::Packets(moment())
             }
-            Ok(None) => Came::Nothing,
+            Ok(None) => Waited::Nothing,
             Err(error) if is_refusal(&error) => {
                 self.refuse();
                 self.is_refused(own);
-                Came::Unreachable
+                Waited::Unreachable
             }
             // What was sent is as good as lost, and asked for again.
             Err(error) => {
-                own.trouble = Trouble::of(&error).or(own.trouble);
-                Came::Nothing
+                own.send_failure = SendFailure::of(&error).or(own.send_failure);
+                Waited::Nothing
             }
         }
     }
@@ -198,7 +199,7 @@ impl Shared {
         association: &Association,
         place: Space<'_>,
         arrival: Arrival,
-        mut own: Option<&mut Lane>,
+        mut own: Option<&mut Activity>,
     ) {
         let now = moment();
         let mut concerned = None;
@@ -208,11 +209,13 @@ impl Shared {
             }
             let Some(packet) = Packet::at(place, range.clone()) else { continue };
             let handle = packet.header.handle;
-            let take = |lane: &mut Lane| {
-                let half = association.reply_half(lane.index);
-                Receiving { half, apart: true }.take(lane, now, place, &packet)
+            let take = |activity: &mut Activity| {
+                let half = association.reply_half(activity.index);
+                ResultPlacement { half, staged: true }.take(activity, now, place, &packet)
             };
-            if let Some(own) = own.as_deref_mut().filter(|own| own.caller.handle_of() == handle) {
+            if let Some(own) =
+                own.as_deref_mut().filter(|own| own.client_end.bound_handle() == handle)
+            {
                 take(own);
                 continue;
             }
@@ -220,29 +223,29 @@ impl Shared {
                 self.answer(handle, place.part(range.start, range.len()));
                 continue;
             }
-            let lane = self.lanes.lock().get(&handle).and_then(Weak::upgrade);
-            let Some(lane) = lane else { continue };
+            let activity = self.activities.lock().get(&handle).and_then(Weak::upgrade);
+            let Some(activity) = activity else { continue };
             // Only who has the turn, as this thread does, holds two.
-            let mut lane = lane.lock_another();
-            if !take(&mut lane) {
+            let mut activity = activity.lock_another();
+            if !take(&mut activity) {
                 continue;
             }
-            lane.news = true;
-            let index = lane.index;
-            drop(lane);
+            activity.news = true;
+            let index = activity.index;
+            drop(activity);
             // Once for all that came for one behind each other.
             if let Some(other) = concerned.replace(index).filter(|other| *other != index) {
-                self.turn.tell(other);
+                self.turn.wake(other);
             }
         }
         if let Some(index) = concerned {
-            self.turn.tell(index);
+            self.turn.wake(index);
         }
     }
 
     /// Takes what is there, if nobody receives.
-    fn drain(&self, association: &Association, mut own: Option<&mut Lane>) {
-        let Some(mut held) = self.turn.try_take() else { return };
+    fn drain(&self, association: &Association, mut own: Option<&mut Activity>) {
+        let Some(mut held) = self.turn.try_lead() else { return };
         let place = Space::of_mut(held.input());
         for _ in 0..16 {
             match self.socket.receive(&[place], None, Until::Now) {
@@ -255,10 +258,10 @@ impl Shared {
     }
 
     /// The same on behalf of a lane without a call under way.
-    pub(super) fn look(&self, association: &Association, lane: &mut Lane) {
-        self.drain(association, Some(lane));
-        if self.is_refused(lane) {
-            lane.caller.unreachable();
+    pub(super) fn look(&self, association: &Association, activity: &mut Activity) {
+        self.drain(association, Some(activity));
+        if self.is_refused(activity) {
+            activity.client_end.note_unreachable();
         }
     }
 
@@ -269,7 +272,7 @@ impl Shared {
     pub(super) fn bind(
         &self,
         association: &Association,
-        wish: Wish,
+        wish: BindRequest,
         until: Instant,
     ) -> Result<Granted, CallError> {
         let secret = sys::random();

@@ -5,15 +5,15 @@ use core::ops::Range;
 use crate::value::{Window, align_up};
 
 /// Parts that a message may have before it is put together rather than gathered.
-pub(super) const PARTS_MAX: usize = 60;
+pub(crate) const PARTS_MAX: usize = 60;
 /// Windows that a range may need: each part, and what lies before it.
-pub(super) const WINDOWS_MAX: usize = 2 * PARTS_MAX + 2;
+pub(crate) const WINDOWS_MAX: usize = 2 * PARTS_MAX + 2;
 
 static ZEROS: [u8; 16] = [0; 16];
 
 /// Which memory the bytes of a message are.
 #[allow(clippy::large_enum_variant)] // one a call, on the stack
-pub(super) enum Message<'a> {
+pub(crate) enum Message<'a> {
     /// One stretch of it.
     Whole(Window<'a>),
     /// Several, each at a multiple of 16 behind the one before.
@@ -21,7 +21,7 @@ pub(super) enum Message<'a> {
 }
 
 /// Where each part begins in the message, and the parts.
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     parts: [(usize, Window<'a>); PARTS_MAX],
     count: usize,
     end: usize,
@@ -29,12 +29,12 @@ pub(super) struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     /// No part yet.
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { parts: [(0, Window::empty()); PARTS_MAX], count: 0, end: 0 }
     }
 
     /// One part more; false if there are too many.
-    pub(super) fn push(&mut self, part: Window<'a>) -> bool {
+    pub(crate) fn push(&mut self, part: Window<'a>) -> bool {
         let Some(next) = self.parts.get_mut(self.count) else { return false };
         let start = align_up(self.end);
         *next = (start, part);
@@ -45,7 +45,7 @@ impl<'a> Parts<'a> {
 
 impl<'a> Message<'a> {
     /// The memory of a range, in order; how many windows it is.
-    pub(super) fn range(&self, range: Range<u32>, out: &mut [Window<'a>; WINDOWS_MAX]) -> usize {
+    pub(crate) fn range(&self, range: Range<u32>, out: &mut [Window<'a>; WINDOWS_MAX]) -> usize {
         let (mut at, end) = (range.start as usize, range.end as usize);
         let mut count = 0;
         let mut add = |window: Window<'a>| {

@@ -23,7 +23,7 @@ fn widths() -> MutexGuard<'static, Option<Widths>> {
 }
 
 /// Pieces of so many bytes get through to a host, and larger ones do not.
-pub(super) fn learn(host: IpAddr, piece: u32) {
+pub(crate) fn learn(host: IpAddr, piece: u32) {
     let now = Instant::now();
     let mut widths = widths();
     let widths = widths.get_or_insert_with(HashMap::new);
@@ -37,7 +37,7 @@ pub(super) fn learn(host: IpAddr, piece: u32) {
 }
 
 /// Bytes of a piece that gets through to a host, if larger ones did not lately.
-pub(super) fn known(host: IpAddr) -> Option<u32> {
+pub(crate) fn known(host: IpAddr) -> Option<u32> {
     let (piece, since) = *widths().as_ref()?.get(&host)?;
     (since.elapsed() < KEPT).then_some(piece)
 }

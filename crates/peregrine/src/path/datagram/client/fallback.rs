@@ -7,8 +7,8 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use super::bind::lost;
-use super::client::{DatagramPath, Renew};
+use super::handles::lost;
+use super::{DatagramPath, Renew};
 use crate::call::{Call, CallPath, PathKind, Returned};
 use crate::error::{CallError, Kind};
 use crate::protocol::exchange::time::MILLISECOND;

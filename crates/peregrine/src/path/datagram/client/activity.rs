@@ -1,18 +1,18 @@
 //! A caller with what it sends and receives with, on a socket of its own or on one that it shares.
 
-use core::ops::Range;
 use core::time::Duration;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::checks::Chunk;
-use super::message::{Message, WINDOWS_MAX};
-use super::sharing::Shared;
-use super::{Offers, PeerFlow, checks, moment};
+use super::shared_socket::SharedSocket;
 use crate::call::{Wait, block_cost};
-use crate::device::{Arrival, BYTES_MAX, Socket, Train, Until, datagrams};
-use crate::protocol::exchange::caller::{self, Caller, Dropped, Handled};
+use crate::device::{Arrival, BYTES_MAX, GsoBatch, Socket, Until, datagrams};
+use crate::path::datagram::peer::{PeerFlow, YieldPolicy, moment};
+use crate::path::datagram::wire::Packet;
+use crate::path::datagram::wire::checks::{self, Chunk};
+use crate::path::datagram::wire::message::{Message, WINDOWS_MAX};
+use crate::protocol::exchange::client_end::{self, ClientEnd, DropReason, Handled};
 use crate::protocol::exchange::header::{
     BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, HEADER_BYTES, Header, carries,
 };
@@ -20,14 +20,14 @@ use crate::protocol::exchange::time::Moment;
 use crate::value::{Space, Window};
 
 /// A frame's way to the network.
-pub(super) enum Way {
+pub(super) enum CallSocket {
     /// A socket of its own.
     Own(Socket),
     /// One that others use as well.
-    Shared(Arc<Shared>),
+    Shared(Arc<SharedSocket>),
 }
 
-impl Way {
+impl CallSocket {
     #[inline]
     pub(super) fn socket(&self) -> &Socket {
         match self {
@@ -38,8 +38,8 @@ impl Way {
 
     /// Sending told that an earlier packet was refused, whosever it was.
     #[cold]
-    fn is_refused(&self, lane: &mut Lane) {
-        lane.caller.unreachable();
+    fn is_refused(&self, activity: &mut Activity) {
+        activity.client_end.note_unreachable();
         if let Self::Shared(shared) = self {
             shared.refuse();
         }
@@ -48,18 +48,18 @@ impl Way {
 
 /// What keeps a packet from leaving this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum SendFailure {
     /// There is no way to the server from the socket's address, or that address is gone.
-    Stranded,
+    NoRoute,
     /// It is larger than a link on its way takes in one piece.
     TooLarge,
 }
 
-impl Trouble {
+impl SendFailure {
     /// What an error in sending means; `None` if it is a loss like any other.
     pub(super) fn of(error: &io::Error) -> Option<Self> {
         // Linux says `EINVAL` where the socket's own address is not this machine's any more.
-        const STRANDED: [i32; 6] = [
+        const NO_ROUTE: [i32; 6] = [
             libc::EINVAL,
             libc::EADDRNOTAVAIL,
             libc::ENETUNREACH,
@@ -69,14 +69,14 @@ impl Trouble {
         ];
         match error.raw_os_error()? {
             libc::EMSGSIZE => Some(Self::TooLarge),
-            code => STRANDED.contains(&code).then_some(Self::Stranded),
+            code => NO_ROUTE.contains(&code).then_some(Self::NoRoute),
         }
     }
 }
 
 /// A caller: one frame's for one binding.
-pub(crate) struct Lane {
-    pub(super) caller: Caller,
+pub(crate) struct Activity {
+    pub(super) client_end: ClientEnd,
     flow: Arc<PeerFlow>,
     pub(super) index: u32,
     /// Whether payloads are checked.
@@ -87,7 +87,7 @@ pub(crate) struct Lane {
     pub(super) heard: Option<Moment>,
     /// When its last call ended.
     pub(super) ended: Moment,
-    offers: Offers,
+    yielding: YieldPolicy,
     /// On a shared socket: somebody else received something for it.
     pub(super) news: bool,
     /// How many refusals of the shared socket it knows.
@@ -95,26 +95,31 @@ pub(crate) struct Lane {
     /// Whether any packet of its call has left this machine.
     pub(super) sent: bool,
     /// Why the last one that did not has not.
-    pub(super) trouble: Option<Trouble>,
+    pub(super) send_failure: Option<SendFailure>,
     /// Bytes of a full piece that get through, as far as is known.
     pub(super) piece_max: u32,
 }
 
-impl Lane {
-    pub(super) fn new(caller: Caller, flow: Arc<PeerFlow>, index: u32, checked: bool) -> Self {
+impl Activity {
+    pub(super) fn new(
+        client_end: ClientEnd,
+        flow: Arc<PeerFlow>,
+        index: u32,
+        checked: bool,
+    ) -> Self {
         Self {
-            caller,
+            client_end,
             flow,
             index,
             checked,
             scratch: Vec::new(),
             heard: None,
             ended: Moment(0),
-            offers: Offers::default(),
+            yielding: YieldPolicy::default(),
             news: false,
             refusals: 0,
             sent: false,
-            trouble: None,
+            send_failure: None,
             piece_max: u32::MAX,
         }
     }
@@ -125,8 +130,8 @@ impl Lane {
         &mut self,
         now: Moment,
         out: &mut [u8; CONTROL_BYTES_MAX],
-    ) -> Option<caller::Send> {
-        self.caller.poll_send(now, &*self.flow, out)
+    ) -> Option<client_end::Outgoing> {
+        self.client_end.poll_send(now, &*self.flow, out)
     }
 
     /// Takes a packet without a piece of a message.
@@ -134,82 +139,82 @@ impl Lane {
         let Some((header, rest)) = packet.split_first_chunk() else { return };
         let Ok(header) = Header::parse(header, rest.len()) else { return };
         if !header.kind.carries() && header.holds(rest) {
-            self.caller.handle(moment(), &*self.flow, &header, rest);
+            self.client_end.handle(moment(), &*self.flow, &header, rest);
         }
     }
 }
 
 /// Sends all that a caller has to send.
 pub(super) fn send(
-    lane: &mut Lane,
-    way: &Way,
+    activity: &mut Activity,
+    call_socket: &CallSocket,
     message: &Message<'_>,
     half: Space<'_>,
     total: u32,
     now: Moment,
 ) {
     let mut out = [0; CONTROL_BYTES_MAX];
-    let Some(first) = lane.poll_send(now, &mut out) else { return };
+    let Some(first) = activity.poll_send(now, &mut out) else { return };
     // A call without any bytes is not told from other packets by its range.
     if !out.first_chunk().is_some_and(carries) {
-        deliver(lane, way, &[Window::from(&out[..first.bytes])]);
+        deliver(activity, call_socket, &[Window::from(&out[..first.bytes])]);
     } else if let Message::Whole(_) = message
         && first.range.len() as u32 == total
         && let Some(header) = out.first_chunk_mut::<HEADER_BYTES>()
     {
         // Header and message lie behind each other.
         let whole = half.range(0, HEADER_BYTES + total as usize);
-        if lane.checked {
+        if activity.checked {
             let payload = half.range(HEADER_BYTES, total as usize);
             checks::seal(header, &[payload.window()]);
         }
         let _ = whole.write(0, header);
-        deliver(lane, way, &[whole.window()]);
+        deliver(activity, call_socket, &[whole.window()]);
     } else {
-        return send_train(lane, way, message, first, out, now);
+        return send_batch(activity, call_socket, message, first, out, now);
     }
-    if let Some(next) = lane.poll_send(now, &mut out) {
-        send_train(lane, way, message, next, out, now);
+    if let Some(next) = activity.poll_send(now, &mut out) {
+        send_batch(activity, call_socket, message, next, out, now);
     }
 }
 
 /// Sends several packets.
 #[cold]
-fn send_train(
-    lane: &mut Lane,
-    way: &Way,
+fn send_batch(
+    activity: &mut Activity,
+    call_socket: &CallSocket,
     message: &Message<'_>,
-    first: caller::Send,
+    first: client_end::Outgoing,
     mut out: [u8; CONTROL_BYTES_MAX],
     now: Moment,
 ) {
-    let mut scratch = core::mem::take(&mut lane.scratch);
+    let mut scratch = core::mem::take(&mut activity.scratch);
     scratch.resize(BYTES_MAX, 0);
-    let mut train = Train::new(&mut scratch, way.socket());
+    let mut batch = GsoBatch::new(&mut scratch, call_socket.socket());
     let mut windows = [Window::empty(); WINDOWS_MAX];
     let mut chunk = Chunk::default();
     let mut next = Some(first);
     while let Some(send) = next {
         let count = message.range(send.range, &mut windows);
-        if lane.checked {
+        if activity.checked {
             checks::seal_one_of_many(&mut out, &windows[..count], &mut chunk);
         }
-        if !train.push(&out[..send.bytes], &windows[..count]) {
-            note(lane, way, train.send(way.socket(), None));
-            train.push(&out[..send.bytes], &windows[..count]);
+        if !batch.push(&out[..send.bytes], &windows[..count]) {
+            note(activity, call_socket, batch.send(call_socket.socket(), None));
+            batch.push(&out[..send.bytes], &windows[..count]);
         }
-        next = lane.poll_send(now, &mut out);
+        next = activity.poll_send(now, &mut out);
     }
-    note(lane, way, train.send(way.socket(), None));
-    lane.scratch = scratch;
+    note(activity, call_socket, batch.send(call_socket.socket(), None));
+    activity.scratch = scratch;
 }
 
 /// Notes whether something has left.
-fn note(lane: &mut Lane, way: &Way, sent: io::Result<()>) {
+fn note(activity: &mut Activity, call_socket: &CallSocket, sent: io::Result<()>) {
     match sent {
-        Ok(()) => lane.sent = true,
-        Err(error) if is_refusal(&error) => way.is_refused(lane),
-        Err(error) => lane.trouble = Trouble::of(&error).or(lane.trouble),
+        Ok(()) => activity.sent = true,
+        Err(error) if is_refusal(&error) => call_socket.is_refused(activity),
+        Err(error) => activity.send_failure = SendFailure::of(&error).or(activity.send_failure),
     }
 }
 
@@ -218,31 +223,39 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
 }
 
 /// Sends one packet. What the network does not take is lost, like any other packet.
-pub(super) fn deliver(lane: &mut Lane, way: &Way, packet: &[Window<'_>]) {
-    deliver_by(lane, way, || way.socket().send(packet, None));
+pub(super) fn deliver(activity: &mut Activity, call_socket: &CallSocket, packet: &[Window<'_>]) {
+    deliver_by(activity, call_socket, || call_socket.socket().send(packet, None));
 }
 
 /// The same on behalf of a lane without a call, by the keeper for one: it does not wait for room.
-pub(super) fn deliver_now(lane: &mut Lane, way: &Way, packet: &[Window<'_>]) {
-    deliver_by(lane, way, || way.socket().send_now(packet));
+pub(super) fn deliver_now(
+    activity: &mut Activity,
+    call_socket: &CallSocket,
+    packet: &[Window<'_>],
+) {
+    deliver_by(activity, call_socket, || call_socket.socket().send_now(packet));
 }
 
 #[inline]
-fn deliver_by(lane: &mut Lane, way: &Way, send: impl Fn() -> io::Result<()>) {
+fn deliver_by(
+    activity: &mut Activity,
+    call_socket: &CallSocket,
+    send: impl Fn() -> io::Result<()>,
+) {
     match send() {
-        Ok(()) => lane.sent = true,
+        Ok(()) => activity.sent = true,
         Err(error) => {
             if is_refusal(&error) {
-                way.is_refused(lane);
+                call_socket.is_refused(activity);
             }
             // Often that was said of an earlier packet, instead of sending this one.
-            note(lane, way, send());
+            note(activity, call_socket, send());
         }
     }
 }
 
 /// What a caller waits for, and how.
-pub(super) struct Waiting {
+pub(super) struct ReceiveWait {
     pub(super) wait: Wait,
     deadline: Option<Instant>,
     /// Until when it looks rather than sleeps.
@@ -250,7 +263,7 @@ pub(super) struct Waiting {
 }
 
 /// What came of it.
-pub(super) enum Came {
+pub(super) enum Waited {
     /// When they came.
     Packets(Moment),
     Nothing,
@@ -258,56 +271,36 @@ pub(super) enum Came {
 }
 
 /// Where what comes is put.
-pub(super) struct Receiving<'a> {
+pub(super) struct ResultPlacement<'a> {
     /// Room for a header, and the place of the result.
     pub(super) half: Space<'a>,
     /// Whether packets are received apart, and moved.
-    pub(super) apart: bool,
+    pub(super) staged: bool,
 }
 
-/// A datagram whose header is good, in the memory into which it was received.
-pub(super) struct Packet {
-    pub(super) header: Header,
-    /// Where what stands behind the header begins, and its bytes.
-    from: usize,
-    payload: usize,
-}
-
-impl Packet {
-    /// The datagram that lies at this range of `place`, if it is one of ours.
-    #[inline]
-    pub(super) fn at(place: Space<'_>, at: Range<usize>) -> Option<Self> {
-        let payload = at.len().checked_sub(HEADER_BYTES)?;
-        let mut header = [0; HEADER_BYTES];
-        place.read(at.start, &mut header)?;
-        let header = Header::parse(&header, payload).ok()?;
-        Some(Self { header, from: at.start + HEADER_BYTES, payload })
-    }
-}
-
-impl Receiving<'_> {
+impl ResultPlacement<'_> {
     pub(super) fn receive(
         &mut self,
-        lane: &mut Lane,
+        activity: &mut Activity,
         socket: &Socket,
-        waiting: &mut Waiting,
-    ) -> Came {
-        let mut scratch = core::mem::take(&mut lane.scratch);
-        if self.apart {
+        waiting: &mut ReceiveWait,
+    ) -> Waited {
+        let mut scratch = core::mem::take(&mut activity.scratch);
+        if self.staged {
             scratch.resize(BYTES_MAX, 0);
-            if !socket.merges() {
+            if !socket.has_gro() {
                 // Without it each packet comes alone.
-                let _ = socket.merge();
+                let _ = socket.enable_gro();
             }
         }
-        let place = if self.apart { Space::of_mut(&mut scratch) } else { self.half };
-        let came = match waiting.receive(lane, socket, place) {
+        let place = if self.staged { Space::of_mut(&mut scratch) } else { self.half };
+        let came = match waiting.receive(activity, socket, place) {
             Ok(Some(arrival)) => {
                 let now = moment();
-                let place = if !self.apart && arrival.bytes > arrival.segment {
+                let place = if !self.staged && arrival.bytes > arrival.segment {
                     // Only one that comes alone lies where it belongs: with a late one before it, this
                     // call's result would be behind that of another.
-                    self.apart = true;
+                    self.staged = true;
                     scratch.resize(BYTES_MAX, 0);
                     let _ = self.half.read(0, &mut scratch[..arrival.bytes]);
                     Space::of_mut(&mut scratch)
@@ -318,20 +311,20 @@ impl Receiving<'_> {
                     if !(arrival.cut && range.end == arrival.bytes)
                         && let Some(packet) = Packet::at(place, range)
                     {
-                        self.take(lane, now, place, &packet);
+                        self.take(activity, now, place, &packet);
                     }
                 }
-                Came::Packets(now)
+                Waited::Packets(now)
             }
-            Ok(None) => Came::Nothing,
-            Err(error) if is_refusal(&error) => Came::Unreachable,
+            Ok(None) => Waited::Nothing,
+            Err(error) if is_refusal(&error) => Waited::Unreachable,
             // What was sent is as good as lost, and asked for again.
             Err(error) => {
-                lane.trouble = Trouble::of(&error).or(lane.trouble);
-                Came::Nothing
+                activity.send_failure = SendFailure::of(&error).or(activity.send_failure);
+                Waited::Nothing
             }
         };
-        lane.scratch = scratch;
+        activity.scratch = scratch;
         came
     }
 
@@ -339,7 +332,7 @@ impl Receiving<'_> {
     #[inline]
     pub(super) fn take(
         &mut self,
-        lane: &mut Lane,
+        activity: &mut Activity,
         now: Moment,
         place: Space<'_>,
         packet: &Packet,
@@ -355,7 +348,7 @@ impl Receiving<'_> {
                 }
                 &*bitmap
             }
-            None if lane.checked => {
+            None if activity.checked => {
                 let piece = place.range(from, payload);
                 if !checks::holds(header, piece.window()) {
                     return false;
@@ -364,14 +357,14 @@ impl Receiving<'_> {
             }
             None => &[],
         };
-        lane.heard = Some(now);
-        let range = match lane.caller.handle(now, &*lane.flow, header, bitmap) {
+        activity.heard = Some(now);
+        let range = match activity.client_end.handle(now, &*activity.flow, header, bitmap) {
             Handled::Place(range) => range,
-            Handled::Dropped(Dropped::Stranger | Dropped::Late) => return false,
+            Handled::Dropped(DropReason::UnknownHandle | DropReason::Late) => return false,
             // Also one that contradicts what was agreed: it may end the call.
             _ => return true,
         };
-        if !self.apart && range.start == 0 && range.len() as u32 == header.shape.total {
+        if !self.staged && range.start == 0 && range.len() as u32 == header.shape.total {
             // It is there.
             return true;
         }
@@ -380,12 +373,12 @@ impl Receiving<'_> {
             to.copy_from(from.window());
         }
         // The others must not be received over this one.
-        self.apart = true;
+        self.staged = true;
         true
     }
 }
 
-impl Waiting {
+impl ReceiveWait {
     pub(super) const fn new(wait: Wait, deadline: Option<Instant>) -> Self {
         Self { wait, deadline, until: None }
     }
@@ -393,8 +386,13 @@ impl Waiting {
     /// Nanoseconds until the caller's timer, its next packet or the deadline; the most there are if
     /// there is none of them.
     #[inline]
-    pub(super) fn left(&self, lane: &Lane) -> u64 {
-        let due = lane.caller.next_timer().into_iter().chain(lane.caller.next_send()).min();
+    pub(super) fn left(&self, activity: &Activity) -> u64 {
+        let due = activity
+            .client_end
+            .next_timer()
+            .into_iter()
+            .chain(activity.client_end.next_send())
+            .min();
         let due = due.map_or(u64::MAX, |due| due.since(moment()));
         let left = self
             .deadline
@@ -405,7 +403,7 @@ impl Waiting {
     /// Waits for something until the caller's timer or the deadline.
     pub(super) fn receive(
         &mut self,
-        lane: &mut Lane,
+        activity: &mut Activity,
         socket: &Socket,
         place: Space<'_>,
     ) -> io::Result<Option<Arrival>> {
@@ -416,12 +414,12 @@ impl Waiting {
             if spins && self.until.is_none_or(|until| Instant::now() < until) {
                 for look in 0..socket.looks() {
                     if let Some(arrival) = socket.receive(&into, None, Until::Now)? {
-                        lane.offers.came(rounds, look == 0);
+                        activity.yielding.note_arrival(rounds, look == 0);
                         return Ok(Some(arrival));
                     }
                 }
                 rounds += 1;
-                if lane.offers.is_due(rounds) {
+                if activity.yielding.is_due(rounds) {
                     // The server may need this very processor.
                     std::thread::yield_now();
                 }
@@ -429,7 +427,7 @@ impl Waiting {
                     self.until.get_or_insert_with(|| Instant::now() + block_cost());
                 }
             }
-            let limit = self.left(lane);
+            let limit = self.left(activity);
             if limit == 0 {
                 return Ok(None);
             }
@@ -438,7 +436,7 @@ impl Waiting {
             }
             let until = match limit {
                 u64::MAX => Until::Ever,
-                limit if lane.caller.next_send().is_some() => {
+                limit if activity.client_end.next_send().is_some() => {
                     Until::Precisely(Duration::from_nanos(limit))
                 }
                 limit => Until::After(Duration::from_nanos(limit)),

@@ -15,9 +15,9 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::records::Inner;
-use super::{EStack, Hand, Header, Refusal, Service, Where, Work};
-use crate::path::datagram::keeping::Full;
-use crate::path::datagram::moment;
+use super::retention::LimitReached;
+use super::{CallBytes, EStack, Header, ReceiverState, Refusal, ServerSocket, Work};
+use crate::path::datagram::peer::moment;
 use crate::protocol::exchange::time::{MILLISECOND, Moment, SECOND};
 use crate::sync::{Mutex, Rank};
 
@@ -27,26 +27,26 @@ const GONE: u64 = 1500 * MILLISECOND;
 
 /// What a record's call waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Waits {
+pub(super) enum WaitingFor {
     #[default]
-    No,
+    Nothing,
     /// Room for its arguments; whether it stands in the line.
     Room(bool),
     /// Room for its result.
-    Result,
+    ResultRoom,
     /// A thread.
     Thread,
 }
 
 /// A call that waits at its client.
-pub(super) struct Waiter {
+pub(super) struct QueuedCall {
     place: u32,
     sequence: u32,
     bytes: usize,
 }
 
 /// What waits, by groups of hosts, which take turns.
-pub(super) struct Line<T> {
+pub(super) struct FairQueue<T> {
     groups: Mutex<Groups<T>>,
     count: AtomicUsize,
 }
@@ -57,7 +57,7 @@ struct Groups<T> {
     of: HashMap<u16, VecDeque<T>>,
 }
 
-impl<T> Line<T> {
+impl<T> FairQueue<T> {
     /// `rank` is below those of the locks that callers of [`next`](Self::next) take in `may`.
     pub(super) fn new(rank: Rank) -> Self {
         let groups = Groups { turns: VecDeque::new(), of: HashMap::new() };
@@ -88,15 +88,15 @@ impl<T> Line<T> {
 
     /// The first that may go on, of the group whose turn it is. A group whose own share is full is
     /// passed over. Where the whole is full nobody is: what needs much room would wait for ever.
-    fn next(&self, may: impl Fn(u16, &T) -> Result<(), Full>) -> Option<(u16, T)> {
+    fn next(&self, may: impl Fn(u16, &T) -> Result<(), LimitReached>) -> Option<(u16, T)> {
         let mut groups = self.groups.lock();
         let Groups { turns, of } = &mut *groups;
         for turn in 0..turns.len() {
             let group = turns[turn];
             let queue = of.get_mut(&group)?;
             match may(group, queue.front()?) {
-                Err(Full::Share) => continue,
-                Err(Full::Whole) => return None,
+                Err(LimitReached::Group) => continue,
+                Err(LimitReached::Total) => return None,
                 Ok(()) => {}
             }
             let one = queue.pop_front()?;
@@ -113,23 +113,29 @@ impl<T> Line<T> {
     }
 }
 
-impl Service {
+impl ServerSocket {
     /// Room for the first piece of a call of several packets, unless others of its group wait already.
     /// Without room the call waits at its client, or is refused.
-    pub(super) fn begin(&self, hand: &mut Hand, inner: &mut Inner, now: Moment, header: &Header) {
+    pub(super) fn begin(
+        &self,
+        receiver: &mut ReceiverState,
+        inner: &mut Inner,
+        now: Moment,
+        header: &Header,
+    ) {
         self.drop_call(inner);
         let (group, bytes) = (inner.group, header.shape.total as usize);
         let room = if self.line.has(group) { None } else { self.room(now, group, bytes) };
         match room {
             Some(call) => {
                 inner.call = Some(call);
-                inner.waits = Waits::No;
-                self.calls.goes_on(group);
+                inner.waits = WaitingFor::Nothing;
+                self.calls.note_progress(group);
             }
             None => {
-                inner.callee.wait_for_room();
-                inner.waits = Waits::Room(false);
-                self.still_waits(hand, inner, now, header);
+                inner.server_end.wait_for_room();
+                inner.waits = WaitingFor::Room(false);
+                self.still_waits(receiver, inner, now, header);
             }
         }
     }
@@ -138,37 +144,37 @@ impl Service {
     #[cold]
     pub(super) fn still_waits(
         &self,
-        hand: &mut Hand,
+        receiver: &mut ReceiverState,
         inner: &mut Inner,
         now: Moment,
         header: &Header,
     ) {
         let group = inner.group;
         match inner.waits {
-            Waits::No => {}
-            Waits::Result => self.results.is_waited_for(group, now),
+            WaitingFor::Nothing => {}
+            WaitingFor::ResultRoom => self.results.note_waiting(group, now),
             // Its arguments take room for as long as it waits.
-            Waits::Thread => self.calls.goes_on(group),
-            Waits::Room(_) if !inner.callee.waits_for_room(header.sequence) => {
+            WaitingFor::Thread => self.calls.note_progress(group),
+            WaitingFor::Room(_) if !inner.server_end.waits_for_room(header.sequence) => {
                 // It was given up, or began again.
-                inner.waits = Waits::No;
+                inner.waits = WaitingFor::Nothing;
             }
-            Waits::Room(stands) => {
+            WaitingFor::Room(stands) => {
                 // Those that hold the room may be gone.
-                self.sweep(now);
+                self.sweep_silent(now);
                 let bytes = header.shape.total as usize;
-                self.calls.is_waited_for(group, bytes, now);
-                if self.calls.is_stuck(group, bytes) {
-                    inner.waits = Waits::No;
+                self.calls.note_waiting(group, bytes, now);
+                if self.calls.is_stalled(group, bytes) {
+                    inner.waits = WaitingFor::Nothing;
                     let text = "too many calls of several packets have begun, and do not go on";
-                    hand.serving.counting.refused(inner.row.as_ref().map(|row| &row.tally));
-                    return self.reply_no(hand, inner, &Refusal::exhausted(text));
+                    receiver.serving.counting.refused(inner.row.as_ref().map(|row| &row.tally));
+                    return self.reply_refusal(receiver, inner, &Refusal::exhausted(text));
                 }
                 if !stands {
-                    inner.waits = Waits::Room(true);
-                    let bytes = inner.callee.bytes_of_call() as usize;
+                    inner.waits = WaitingFor::Room(true);
+                    let bytes = inner.server_end.call_bytes() as usize;
                     let (place, sequence) = (header.handle.place, header.sequence);
-                    self.line.push(group, Waiter { place, sequence, bytes });
+                    self.line.push(group, QueuedCall { place, sequence, bytes });
                 }
             }
         }
@@ -176,42 +182,44 @@ impl Service {
 
     /// Gives room to calls that wait for it. The caller of this has no record locked.
     #[cold]
-    pub(super) fn give_room(&self, hand: &mut Hand) {
-        let reserve = |group, waiter: &Waiter| self.calls.try_reserve(group, waiter.bytes);
+    pub(super) fn give_room(&self, receiver: &mut ReceiverState) {
+        let reserve = |group, waiter: &QueuedCall| self.calls.try_reserve(group, waiter.bytes);
         while let Some((group, waiter)) = self.line.next(reserve) {
             let bytes = waiter.bytes;
-            if !self.go_on(hand, &waiter) {
+            if !self.go_on(receiver, &waiter) {
                 self.calls.subtract(group, bytes);
             }
         }
     }
 
     /// Has a client send its call, for which there is room now; false if it does not wait any more.
-    fn go_on(&self, hand: &mut Hand, waiter: &Waiter) -> bool {
+    fn go_on(&self, receiver: &mut ReceiverState, waiter: &QueuedCall) -> bool {
         let Some(record) = self.record(waiter.place) else { return false };
         let (mut inner, now) = (record.0.lock(), moment());
-        if inner.waits != Waits::Room(true) || !inner.callee.waits_for_room(waiter.sequence) {
+        if inner.waits != WaitingFor::Room(true)
+            || !inner.server_end.waits_for_room(waiter.sequence)
+        {
             return false;
         }
-        if now.since(inner.callee.last_heard()) > GONE {
+        if now.since(inner.server_end.last_heard()) > GONE {
             // If it is heard of again it stands in line again.
-            inner.waits = Waits::Room(false);
+            inner.waits = WaitingFor::Room(false);
             return false;
         }
-        inner.waits = Waits::No;
+        inner.waits = WaitingFor::Nothing;
         let spare = self.estacks.take();
         let mut estack =
             spare.and_then(|mut spare| (spare.memory().len() <= waiter.bytes).then_some(spare));
         let estack = estack.get_or_insert_default();
         if !estack.reserve(waiter.bytes) {
-            self.reply_no(hand, &mut inner, &Refusal::exhausted("no memory for the call"));
-            self.say(inner, &mut hand.output, &hand.serving.counting);
+            self.reply_refusal(receiver, &mut inner, &Refusal::exhausted("no memory for the call"));
+            self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
             return false;
         }
-        inner.callee.go_on();
+        inner.server_end.resume();
         inner.call = Some((core::mem::take(estack), waiter.bytes));
-        self.calls.goes_on(inner.group);
-        self.say(inner, &mut hand.output, &hand.serving.counting);
+        self.calls.note_progress(inner.group);
+        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
         true
     }
 
@@ -220,14 +228,14 @@ impl Service {
         let swept = Moment(self.swept.load(Ordering::Relaxed));
         if self.calls.any() && now.since(swept) >= SECOND {
             // Perhaps nobody goes on with them: a client that died while it sent has nobody to say so.
-            self.sweep(now);
+            self.sweep_silent(now);
         }
         let mut estack = self.estacks.take().unwrap_or_default();
         // What an earlier call needed is held for this one, too.
         let mut held = bytes.max(estack.memory().len());
         if !self.calls.reserve(group, held) {
             (estack, held) = (EStack::default(), bytes);
-            self.sweep(now);
+            self.sweep_silent(now);
             if !self.calls.reserve(group, held) {
                 return None;
             }
@@ -249,7 +257,7 @@ impl Service {
 
     pub(super) fn done_with(&self, group: u16, mut estack: EStack, bytes: usize) {
         self.calls.subtract(group, bytes);
-        self.calls.goes_on(group);
+        self.calls.note_progress(group);
         estack.trim();
         let kept = estack.memory().len();
         self.estacks.put(estack, kept);
@@ -262,22 +270,22 @@ impl Service {
     #[inline]
     pub(super) fn is_short_of_results(&self, group: u16) -> bool {
         self.results.is_full(group) && {
-            self.sweep(moment());
+            self.sweep_silent(moment());
             self.results.is_full(group)
         }
     }
 
     /// A call has come for whose result there is no room: it waits, or is refused.
     #[cold]
-    pub(super) fn wait_for_results(&self, hand: &mut Hand, work: Work) {
+    pub(super) fn wait_for_results(&self, receiver: &mut ReceiverState, work: Work) {
         let group = work.group;
-        if self.results.is_stuck(group) || self.host.is_stopping() {
+        if self.results.is_stalled(group) || self.host.is_stopping() {
             let text = "too many results are kept that no caller has acknowledged";
-            return self.refuse_work(hand, work, &Refusal::exhausted(text));
+            return self.refuse_work(receiver, work, &Refusal::exhausted(text));
         }
-        let Some(work) = self.keep_work(hand, work, false) else { return };
+        let Some(work) = self.keep_work(receiver, work, false) else { return };
         if let Some(record) = self.record(work.place) {
-            record.0.lock().waits = Waits::Result;
+            record.0.lock().waits = WaitingFor::ResultRoom;
         }
         self.deferred.push(group, work);
     }
@@ -293,14 +301,14 @@ impl Service {
     pub(crate) fn deferred(&self) -> Option<Work> {
         let may = |group, work: &Work| {
             let waits = self.is_short_of_results(group)
-                && !self.results.is_stuck(group)
+                && !self.results.is_stalled(group)
                 && !self.host.is_stopping()
                 && !work.message.is_given_up(self, work.place);
-            if waits { Err(Full::Share) } else { Ok(()) }
+            if waits { Err(LimitReached::Group) } else { Ok(()) }
         };
         let (_, work) = self.deferred.next(may)?;
         if let Some(record) = self.record(work.place) {
-            record.0.lock().waits = Waits::No;
+            record.0.lock().waits = WaitingFor::Nothing;
         }
         Some(work)
     }
@@ -308,11 +316,11 @@ impl Service {
     // Calls that wait for a thread.
 
     /// Makes a call independent of the hand that received it; refuses it if there is no memory.
-    pub(crate) fn put_by(&self, hand: &mut Hand, work: Work) -> Option<Work> {
-        let work = self.keep_work(hand, work, true)?;
+    pub(crate) fn detach(&self, receiver: &mut ReceiverState, work: Work) -> Option<Work> {
+        let work = self.keep_work(receiver, work, true)?;
         if let Some(record) = self.record(work.place) {
             let mut inner = record.0.lock();
-            inner.waits = Waits::Thread;
+            inner.waits = WaitingFor::Thread;
             // It may have been given up since it came.
             self.ends(&mut inner);
         }
@@ -324,8 +332,8 @@ impl Service {
     pub(super) fn stops_waiting(&self, place: u32) -> bool {
         self.record(place).is_some_and(|record| {
             let mut inner = record.0.lock();
-            inner.waits = Waits::No;
-            inner.callee.is_given_up()
+            inner.waits = WaitingFor::Nothing;
+            inner.server_end.is_cancelled()
         })
     }
 
@@ -335,7 +343,8 @@ impl Service {
     /// thread.
     #[cold]
     pub(super) fn note_given_up(&self, inner: &mut Inner) {
-        if !inner.captured && inner.waits == Waits::No && inner.callee.is_given_up() {
+        if !inner.captured && inner.waits == WaitingFor::Nothing && inner.server_end.is_cancelled()
+        {
             inner.captured = true;
             self.host.captured(1, 0);
         }
@@ -351,10 +360,15 @@ impl Service {
 
     /// The same; `queued`: how many of these there are is bounded by the queue, so that one that fits
     /// a packet is taken although its host has had its share.
-    fn keep_work(&self, hand: &mut Hand, mut work: Work, queued: bool) -> Option<Work> {
+    fn keep_work(
+        &self,
+        receiver: &mut ReceiverState,
+        mut work: Work,
+        queued: bool,
+    ) -> Option<Work> {
         let range = match &work.message {
-            Where::Hand(range) => range.clone(),
-            Where::Own(..) => return Some(work),
+            CallBytes::Received(range) => range.clone(),
+            CallBytes::Owned(..) => return Some(work),
         };
         let bytes = range.len();
         let mut room = self.room(moment(), work.group, bytes);
@@ -366,12 +380,12 @@ impl Service {
             }
         }
         let Some((mut estack, bytes)) = room else {
-            self.refuse_work(hand, work, &Refusal::exhausted("too many calls wait"));
+            self.refuse_work(receiver, work, &Refusal::exhausted("too many calls wait"));
             return None;
         };
-        let from = hand.input.memory().get(range).unwrap_or(&[]);
+        let from = receiver.input.memory().get(range).unwrap_or(&[]);
         estack.memory()[..from.len()].copy_from_slice(from);
-        work.message = Where::Own(estack, bytes);
+        work.message = CallBytes::Owned(estack, bytes);
         Some(work)
     }
 }
@@ -380,13 +394,16 @@ impl Service {
 mod tests {
     use super::*;
 
-    fn all(line: &Line<u32>, may: impl Fn(u16, &u32) -> Result<(), Full>) -> Vec<(u16, u32)> {
+    fn all(
+        line: &FairQueue<u32>,
+        may: impl Fn(u16, &u32) -> Result<(), LimitReached>,
+    ) -> Vec<(u16, u32)> {
         core::iter::from_fn(|| line.next(&may)).collect()
     }
 
     #[test]
     fn groups_take_turns_and_each_goes_in_order() {
-        let line = Line::new(Rank::Leaf);
+        let line = FairQueue::new(Rank::Leaf);
         for one in 0..3 {
             line.push(1, one);
         }
@@ -400,15 +417,15 @@ mod tests {
 
     #[test]
     fn full_share_holds_up_its_group_and_full_whole_everybody() {
-        let line = Line::new(Rank::Leaf);
+        let line = FairQueue::new(Rank::Leaf);
         for group in [1, 2] {
             line.push(group, 5);
             line.push(group, 1);
         }
-        let share = |group, _: &u32| if group == 1 { Err(Full::Share) } else { Ok(()) };
+        let share = |group, _: &u32| if group == 1 { Err(LimitReached::Group) } else { Ok(()) };
         assert_eq!(all(&line, share), [(2, 5), (2, 1)]);
         line.push(2, 1);
-        let whole = |_, bytes: &u32| if *bytes > 1 { Err(Full::Whole) } else { Ok(()) };
+        let whole = |_, bytes: &u32| if *bytes > 1 { Err(LimitReached::Total) } else { Ok(()) };
         assert_eq!(all(&line, whole), []);
         assert_eq!(all(&line, |_, _| Ok(())), [(1, 5), (2, 1), (1, 1)]);
     }

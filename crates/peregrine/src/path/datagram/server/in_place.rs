@@ -7,20 +7,20 @@
 //! wrong costs what it was to save: a move. What another thread receives of the call meanwhile is as
 //! good as lost, and sent again; so only a thread that is alone borrows.
 
-use super::{EStack, Hand, Header, Heard, Inner, Service, Until};
+use super::{DatagramEffect, EStack, Header, Inner, ReceiverState, ServerSocket, Until};
 use crate::device::udp::copy_across;
-use crate::device::{Arrival, BYTES_MAX, TRAIN_MAX, datagrams};
-use crate::path::datagram::moment;
-use crate::protocol::exchange::callee::Then;
-use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Handle, Kind};
-use crate::protocol::exchange::message::Cut;
+use crate::device::{Arrival, BYTES_MAX, GSO_DATAGRAMS_MAX, datagrams};
+use crate::path::datagram::peer::moment;
+use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Handle, PacketKind};
+use crate::protocol::exchange::message::Fragments;
+use crate::protocol::exchange::server_end::Action;
 use crate::value::Space;
 
 /// Headers and payloads of a train, and room for what was not expected.
-const SPACES: usize = 2 * TRAIN_MAX + 1;
+const SPACES: usize = 2 * GSO_DATAGRAMS_MAX + 1;
 
 /// What a thread expects next, and the memory that it has borrowed for it.
-pub(super) struct Expected {
+pub(super) struct ExpectedPieces {
     handle: Handle,
     sequence: u32,
     /// Which loan of the record it is.
@@ -28,13 +28,13 @@ pub(super) struct Expected {
     group: u16,
     estack: EStack,
     held: usize,
-    cut: Cut,
+    cut: Fragments,
     /// Positions from here on.
     next: u32,
     count: usize,
 }
 
-impl Expected {
+impl ExpectedPieces {
     /// Where the payload of the nth datagram belongs.
     fn range(&self, number: usize) -> core::ops::Range<usize> {
         let range = self.cut.range(self.cut.fragment(self.next + number as u32));
@@ -44,7 +44,7 @@ impl Expected {
     /// Where what comes is put, in this order: header and payload of each datagram, then the rest.
     fn spaces<'a>(&'a mut self, input: &'a mut EStack) -> [Space<'a>; SPACES] {
         let mut spaces = [Space::none(); SPACES];
-        let ranges = core::array::from_fn::<_, TRAIN_MAX, _>(|number| {
+        let ranges = core::array::from_fn::<_, GSO_DATAGRAMS_MAX, _>(|number| {
             if number < self.count { self.range(number) } else { 0..0 }
         });
         let (input, call) = (Space::of_mut(input.memory()), Space::of_mut(self.estack.memory()));
@@ -75,7 +75,7 @@ impl Expected {
         let header = input.memory().get(number * HEADER_BYTES..)?.first_chunk()?;
         let header = Header::parse(header, range.len()).ok()?;
         let fragment = self.cut.fragment(self.next + number as u32);
-        let is_it = header.kind == Kind::Call
+        let is_it = header.kind == PacketKind::Call
             && (header.handle, header.sequence) == (self.handle, self.sequence)
             && (header.piece, header.fragment) == (self.cut.piece(), fragment)
             && (!inner.checked || header.flags.has(Flags::CHECKED));
@@ -84,27 +84,29 @@ impl Expected {
     }
 }
 
-impl Service {
+impl ServerSocket {
     /// Borrows the memory of a record's call, if it is clear what comes next.
-    pub(super) fn expect(&self, hand: &mut Hand, inner: &mut Inner) {
-        let Some((sequence, cut, next)) = inner.callee.expects() else { return };
-        if hand.rest.is_some() || hand.expected.is_some() {
+    pub(super) fn expect_next(&self, receiver: &mut ReceiverState, inner: &mut Inner) {
+        let Some((sequence, cut, next)) = inner.server_end.next_expected() else { return };
+        if receiver.rest.is_some() || receiver.expected.is_some() {
             return;
         }
         let Some((estack, held)) = inner.call.take() else { return };
-        let train = BYTES_MAX / (HEADER_BYTES + cut.piece() as usize);
-        let count = (train.clamp(1, TRAIN_MAX)).min((cut.count() - next) as usize);
+        let batch = BYTES_MAX / (HEADER_BYTES + cut.piece() as usize);
+        let count = (batch.clamp(1, GSO_DATAGRAMS_MAX)).min((cut.count() - next) as usize);
         inner.loans = inner.loans.wrapping_add(1);
         inner.lent = Some(inner.loans);
-        let (handle, loan, group) = (inner.callee.handle_of(), inner.loans, inner.group);
-        hand.expected =
-            Some(Expected { handle, sequence, loan, group, estack, held, cut, next, count });
+        let (handle, loan, group) = (inner.server_end.bound_handle(), inner.loans, inner.group);
+        receiver.expected =
+            Some(ExpectedPieces { handle, sequence, loan, group, estack, held, cut, next, count });
     }
 
     /// Gives back what a thread has borrowed, for it does not receive alone any more.
     #[cold]
-    pub(crate) fn put_down(&self, hand: &mut Hand) {
-        let Some(Expected { handle, loan, group, estack, held, .. }) = hand.expected.take() else {
+    pub(crate) fn release_expected(&self, receiver: &mut ReceiverState) {
+        let Some(ExpectedPieces { handle, loan, group, estack, held, .. }) =
+            receiver.expected.take()
+        else {
             return;
         };
         let record = self.record(handle.place).map(|record| record.0.lock());
@@ -116,29 +118,35 @@ impl Service {
 
     /// Takes what comes where something is expected. What came otherwise is then in the hand, as if it
     /// had been received there; `None` if nothing came.
-    pub(super) fn receive_expected(&self, hand: &mut Hand, until: Until) -> Option<Heard> {
-        let mut expected = hand.expected.take()?;
+    pub(super) fn receive_expected(
+        &self,
+        receiver: &mut ReceiverState,
+        until: Until,
+    ) -> Option<DatagramEffect> {
+        let mut expected = receiver.expected.take()?;
         let used = 2 * expected.count + 1;
-        let spaces = expected.spaces(&mut hand.input);
-        let came = self.socket.receive(&spaces[..used], Some(&mut hand.from), until);
+        let spaces = expected.spaces(&mut receiver.input);
+        let came = self.socket.receive(&spaces[..used], Some(&mut receiver.from), until);
         let Ok(Some(arrival)) = came else {
-            hand.expected = Some(expected);
+            receiver.expected = Some(expected);
             return None;
         };
-        let Some(record) = self.record(expected.handle.place) else { return Some(Heard::Nothing) };
+        let Some(record) = self.record(expected.handle.place) else {
+            return Some(DatagramEffect::Nothing);
+        };
         let mut inner = record.0.lock();
         let (ours, now) = (inner.lent == Some(expected.loan), moment());
         let mut right = 0;
         let mut whole = None;
-        if ours && inner.to == hand.from {
+        if ours && inner.to == receiver.from {
             for (number, at) in datagrams(arrival).enumerate() {
                 let cut = arrival.cut && at.end == arrival.bytes;
-                let header = expected.right(number, at.len(), &mut hand.input, &inner);
+                let header = expected.right(number, at.len(), &mut receiver.input, &inner);
                 let Some(header) = header.filter(|_| !cut && whole.is_none()) else { break };
                 right = number + 1;
-                self.calls.goes_on(inner.group);
+                self.calls.note_progress(inner.group);
                 // Otherwise it is in its place, or was not wanted there.
-                if let Then::Execute(_) = inner.handle(now, &header, &[]).then {
+                if let Action::Execute(_) = inner.handle(now, &header, &[]).action {
                     whole = Some(header);
                 }
             }
@@ -147,27 +155,27 @@ impl Service {
         let skipped = (right * segment).min(arrival.bytes);
         let left = arrival.bytes - skipped;
         if left > 0 {
-            let spaces = expected.spaces(&mut hand.input);
-            let moved = Space::of_mut(&mut hand.output).range(0, left);
+            let spaces = expected.spaces(&mut receiver.input);
+            let moved = Space::of_mut(&mut receiver.output).range(0, left);
             copy_across(&spaces, skipped, moved);
-            hand.input.memory()[..left].copy_from_slice(&hand.output[..left]);
-            hand.rest = Some((Arrival { bytes: left, segment, ..arrival }, 0));
+            receiver.input.memory()[..left].copy_from_slice(&receiver.output[..left]);
+            receiver.rest = Some((Arrival { bytes: left, segment, ..arrival }, 0));
         }
-        let Expected { estack, held, group, .. } = expected;
+        let ExpectedPieces { estack, held, group, .. } = expected;
         if !ours {
             drop(inner);
             self.done_with(group, estack, held);
-            return Some(Heard::Nothing);
+            return Some(DatagramEffect::Nothing);
         }
         (inner.lent, inner.call) = (None, Some((estack, held)));
         let heard = match whole {
             Some(header) => inner.whole(now, &header),
-            None => Heard::Nothing,
+            None => DatagramEffect::Nothing,
         };
         if whole.is_none() {
-            self.expect(hand, &mut inner);
+            self.expect_next(receiver, &mut inner);
         }
-        self.say(inner, &mut hand.output, &hand.serving.counting);
+        self.send_pending(inner, &mut receiver.output, &receiver.serving.counting);
         Some(heard)
     }
 }
@@ -175,13 +183,13 @@ impl Service {
 /// Puts a piece of a call where it belongs.
 pub(super) fn place(
     inner: &mut Inner,
-    hand: &mut Hand,
+    receiver: &mut ReceiverState,
     to: core::ops::Range<u32>,
     payload: core::ops::Range<usize>,
 ) {
     let Some((estack, _)) = &mut inner.call else { return };
     let to = estack.memory().get_mut(to.start as usize..to.end as usize);
-    if let (Some(to), Some(from)) = (to, hand.input.memory().get(payload)) {
+    if let (Some(to), Some(from)) = (to, receiver.input.memory().get(payload)) {
         to.copy_from_slice(from);
     }
 }

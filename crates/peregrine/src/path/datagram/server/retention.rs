@@ -7,13 +7,12 @@
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::limits;
 use crate::protocol::exchange::header::HEADER_BYTES;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
 use crate::sync::Mutex;
-use crate::sys::{Address, Memory};
+use crate::sys::Memory;
 use crate::value::Space;
 
 /// Groups that hosts fall into.
@@ -24,80 +23,45 @@ pub(super) const BOX_BYTES: usize = 1536;
 const BOXES_SPARE: usize = 64;
 const PAGE: usize = 4096;
 
-/// The host that an address stands for: all of a /64 belong to one, who could take any of it.
-fn host_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
-            Some(v4) => IpAddr::V4(v4),
-            None => IpAddr::V6(Ipv6Addr::from(u128::from(v6) >> 64 << 64)),
-        },
-    }
-}
-
-/// Where a caller is, as far as a network tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Peer {
-    Ip(IpAddr),
-    Link([u8; 6]),
-}
-
-impl Peer {
-    pub(super) fn of(address: &Address) -> Self {
-        match address.link() {
-            Some((hardware, _)) => Self::Link(hardware),
-            None => Self::Ip(SocketAddr::from(*address).ip()),
-        }
-    }
-
-    /// The host whose share it takes.
-    pub(super) fn host(self) -> Self {
-        match self {
-            Self::Ip(address) => Self::Ip(host_of(address)),
-            Self::Link(_) => self,
-        }
-    }
-}
-
 /// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Full {
+pub(super) enum LimitReached {
     /// A group of hosts has had its share.
-    Share,
+    Group,
     /// All of them together have all there is.
-    Whole,
+    Total,
 }
 
 /// Bytes that callers make the server hold, all of them and each group of hosts.
-pub(super) struct Holdings {
+pub(super) struct MemoryBudget {
     most: usize,
     share: usize,
     all: AtomicUsize,
     groups: Box<[AtomicUsize]>,
     /// For how long each group's have not gone on although somebody waits, and the same of all.
-    patience: Box<[Patience]>,
-    patience_of_all: Patience,
+    stalls: Box<[StallCounter]>,
+    stalls_of_all: StallCounter,
 }
 
 /// Counts spans of time in which somebody was heard of that waits for room, since what takes the room
 /// went on last. Time in which nothing is heard does not count: a network that was cut for a while
 /// keeps both from going on.
 #[derive(Default)]
-struct Patience(AtomicU64);
+struct StallCounter(AtomicU64);
 
-impl Patience {
+impl StallCounter {
     /// Nanoseconds of a span, and how many of them are enough.
     const SPAN: u64 = 100 * MILLISECOND;
     const ENOUGH: u64 = 12;
 
     #[inline]
-    fn goes_on(&self) {
+    fn note_progress(&self) {
         if self.0.load(Ordering::Relaxed) != 0 {
             self.0.store(0, Ordering::Relaxed);
         }
     }
 
-    fn is_waited_for(&self, now: Moment) {
+    fn note_waiting(&self, now: Moment) {
         // The span counted last, and below it how many.
         let span = (now.0 / Self::SPAN) << 8;
         let one_more = |counted: u64| {
@@ -107,44 +71,44 @@ impl Patience {
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
     }
 
-    fn is_at_an_end(&self) -> bool {
+    fn is_stalled(&self) -> bool {
         self.0.load(Ordering::Relaxed) & 0xff >= Self::ENOUGH
     }
 }
 
-impl Holdings {
+impl MemoryBudget {
     pub(super) fn new(most: usize, share: usize) -> Self {
         let groups = (0..GROUPS).map(|_| AtomicUsize::new(0)).collect();
-        let patience = (0..GROUPS).map(|_| Patience::default()).collect();
-        let (all, patience_of_all) = (AtomicUsize::new(0), Patience::default());
-        Self { most, share, all, groups, patience, patience_of_all }
+        let stalls = (0..GROUPS).map(|_| StallCounter::default()).collect();
+        let (all, stalls_of_all) = (AtomicUsize::new(0), StallCounter::default());
+        Self { most, share, all, groups, stalls, stalls_of_all }
     }
 
     /// What a group holds goes on: pieces come, or something is given back.
     #[inline]
-    pub(super) fn goes_on(&self, group: u16) {
-        self.patience[usize::from(group) % GROUPS].goes_on();
-        self.patience_of_all.goes_on();
+    pub(super) fn note_progress(&self, group: u16) {
+        self.stalls[usize::from(group) % GROUPS].note_progress();
+        self.stalls_of_all.note_progress();
     }
 
     /// Whose going on it is that room for so many bytes more waits for.
-    fn waited_for(&self, group: u16, bytes: usize) -> &Patience {
+    fn waited_for(&self, group: u16, bytes: usize) -> &StallCounter {
         let held = self.of(group).load(Ordering::Relaxed);
         if held > 0 && held + bytes.max(1) > self.share {
-            &self.patience[usize::from(group) % GROUPS]
+            &self.stalls[usize::from(group) % GROUPS]
         } else {
-            &self.patience_of_all
+            &self.stalls_of_all
         }
     }
 
     /// A caller was heard of that waits for room for so many bytes.
-    pub(super) fn is_waited_for(&self, group: u16, bytes: usize, now: Moment) {
-        self.waited_for(group, bytes).is_waited_for(now);
+    pub(super) fn note_waiting(&self, group: u16, bytes: usize, now: Moment) {
+        self.waited_for(group, bytes).note_waiting(now);
     }
 
     /// Whether it has waited for long enough: what takes the room does not go on.
-    pub(super) fn is_stuck(&self, group: u16, bytes: usize) -> bool {
-        self.waited_for(group, bytes).is_at_an_end()
+    pub(super) fn is_stalled(&self, group: u16, bytes: usize) -> bool {
+        self.waited_for(group, bytes).is_stalled()
     }
 
     fn of(&self, group: u16) -> &AtomicUsize {
@@ -184,13 +148,13 @@ impl Holdings {
     }
 
     /// The same, and which bound it is.
-    pub(super) fn try_reserve(&self, group: u16, bytes: usize) -> Result<(), Full> {
+    pub(super) fn try_reserve(&self, group: u16, bytes: usize) -> Result<(), LimitReached> {
         let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
         let held = self.of(group).fetch_add(bytes, Ordering::Relaxed);
         let full = if held > 0 && held + bytes > self.share {
-            Full::Share
+            LimitReached::Group
         } else if all > self.most {
-            Full::Whole
+            LimitReached::Total
         } else {
             return Ok(());
         };
@@ -200,13 +164,13 @@ impl Holdings {
 }
 
 /// Memory in which a result is put together, behind room for a header.
-pub(super) struct Frame {
+pub(super) struct ResultFrame {
     memory: Memory,
     /// All pages behind are untouched.
     touched: usize,
 }
 
-impl Frame {
+impl ResultFrame {
     /// For results of so many bytes.
     ///
     /// # Errors
@@ -243,12 +207,12 @@ impl Frame {
 }
 
 /// A result that is kept until it is acknowledged.
-pub(super) enum Retained {
+pub(super) enum RetainedResult {
     Small(Box<[u8; BOX_BYTES]>, u32),
-    Large(Frame, u32),
+    Large(ResultFrame, u32),
 }
 
-impl Retained {
+impl RetainedResult {
     /// Room for the header and the result, and how long that is.
     #[inline]
     pub(super) fn space(&mut self) -> (Space<'_>, u32) {
@@ -262,24 +226,24 @@ impl Retained {
 /// Memory that a thread has at hand for results: none is asked of anybody else while calls follow each
 /// other.
 #[derive(Default)]
-pub(super) struct Spare {
-    frame: Option<Frame>,
+pub(super) struct ThreadCache {
+    frame: Option<ResultFrame>,
     small: Option<Box<[u8; BOX_BYTES]>>,
 }
 
 /// The results of all callers of a socket.
-pub(super) struct Results {
-    held: Holdings,
-    frames: Shelf<Frame>,
-    small: Shelf<Box<[u8; BOX_BYTES]>>,
+pub(super) struct RetainedResults {
+    held: MemoryBudget,
+    frames: FreeList<ResultFrame>,
+    small: FreeList<Box<[u8; BOX_BYTES]>>,
 }
 
-impl Results {
+impl RetainedResults {
     pub(super) fn new() -> Self {
         Self {
-            held: Holdings::new(limits::RETAINED_BYTES_MAX, limits::RETAINED_BYTES_PER_HOST),
-            frames: Shelf::new(limits::SPARE_BYTES_MAX),
-            small: Shelf::new(BOXES_SPARE * BOX_BYTES),
+            held: MemoryBudget::new(limits::RETAINED_BYTES_MAX, limits::RETAINED_BYTES_PER_HOST),
+            frames: FreeList::new(limits::SPARE_BYTES_MAX),
+            small: FreeList::new(BOXES_SPARE * BOX_BYTES),
         }
     }
 
@@ -291,18 +255,18 @@ impl Results {
 
     /// Results of a group go on their way, or are acknowledged.
     #[inline]
-    pub(super) fn goes_on(&self, group: u16) {
-        self.held.goes_on(group);
+    pub(super) fn note_progress(&self, group: u16) {
+        self.held.note_progress(group);
     }
 
     /// A caller was heard of whose call waits for room for its result.
-    pub(super) fn is_waited_for(&self, group: u16, now: Moment) {
-        self.held.is_waited_for(group, 0, now);
+    pub(super) fn note_waiting(&self, group: u16, now: Moment) {
+        self.held.note_waiting(group, 0, now);
     }
 
     /// Whether such calls have waited for long enough: what is kept is not acknowledged.
-    pub(super) fn is_stuck(&self, group: u16) -> bool {
-        self.held.is_stuck(group, 0)
+    pub(super) fn is_stalled(&self, group: u16) -> bool {
+        self.held.is_stalled(group, 0)
     }
 
     /// A frame for a result of at most so many bytes.
@@ -310,17 +274,17 @@ impl Results {
     /// # Errors
     /// If there is no memory.
     #[inline]
-    pub(super) fn frame(&self, spare: &mut Spare, bytes: usize) -> io::Result<Frame> {
-        let fits = |frame: &Frame| frame.fits(bytes);
+    pub(super) fn frame(&self, spare: &mut ThreadCache, bytes: usize) -> io::Result<ResultFrame> {
+        let fits = |frame: &ResultFrame| frame.fits(bytes);
         if let Some(frame) = spare.frame.take().filter(fits) {
             return Ok(frame);
         }
-        self.frames.take().filter(fits).map_or_else(|| Frame::new(bytes), Ok)
+        self.frames.take().filter(fits).map_or_else(|| ResultFrame::new(bytes), Ok)
     }
 
     /// A frame is of no more use now.
     #[inline]
-    pub(super) fn give_back(&self, spare: &mut Spare, mut frame: Frame) {
+    pub(super) fn recycle(&self, spare: &mut ThreadCache, mut frame: ResultFrame) {
         frame.trim(limits::ESTACK_BYTES_KEPT);
         if spare.frame.is_none() {
             spare.frame = Some(frame);
@@ -334,11 +298,11 @@ impl Results {
     #[inline]
     pub(super) fn keep(
         &self,
-        spare: &mut Spare,
+        spare: &mut ThreadCache,
         group: u16,
-        mut frame: Frame,
+        mut frame: ResultFrame,
         total: u32,
-    ) -> Retained {
+    ) -> RetainedResult {
         let all = HEADER_BYTES + total as usize;
         if all > BOX_BYTES {
             // What an earlier, larger result touched is not held for this one.
@@ -347,40 +311,40 @@ impl Results {
                 frame.trim(all);
             }
             self.held.add(group, frame.touched);
-            self.held.goes_on(group);
-            return Retained::Large(frame, total);
+            self.held.note_progress(group);
+            return RetainedResult::Large(frame, total);
         }
         let boxed = spare.small.take().or_else(|| self.small.take());
         let mut boxed = boxed.unwrap_or_else(|| Box::new([0; BOX_BYTES]));
         let result = frame.reply(total as usize).window();
         // Both are as long.
         let _ = result.read(0, &mut boxed[HEADER_BYTES..all]);
-        self.give_back(spare, frame);
-        Retained::Small(boxed, total)
+        self.recycle(spare, frame);
+        RetainedResult::Small(boxed, total)
     }
 
     /// A result is not needed any more.
     #[inline]
-    pub(super) fn release(&self, spare: &mut Spare, group: u16, result: Retained) {
+    pub(super) fn release(&self, spare: &mut ThreadCache, group: u16, result: RetainedResult) {
         match result {
-            Retained::Small(small, _) if spare.small.is_none() => spare.small = Some(small),
-            Retained::Small(small, _) => self.small.put(small, BOX_BYTES),
-            Retained::Large(frame, _) => {
+            RetainedResult::Small(small, _) if spare.small.is_none() => spare.small = Some(small),
+            RetainedResult::Small(small, _) => self.small.put(small, BOX_BYTES),
+            RetainedResult::Large(frame, _) => {
                 self.held.subtract(group, frame.touched);
-                self.held.goes_on(group);
-                self.give_back(spare, frame);
+                self.held.note_progress(group);
+                self.recycle(spare, frame);
             }
         }
     }
 }
 
 /// Things that nobody needs now, of so many bytes at most.
-pub(super) struct Shelf<T> {
+pub(super) struct FreeList<T> {
     most: usize,
     things: Mutex<(usize, Vec<(usize, T)>)>,
 }
 
-impl<T> Shelf<T> {
+impl<T> FreeList<T> {
     pub(super) const fn new(most: usize) -> Self {
         Self { most, things: Mutex::new((0, Vec::new())) }
     }
@@ -408,7 +372,7 @@ mod tests {
 
     #[test]
     fn shares_are_of_hosts_and_a_hosts_only_one_may_be_larger() {
-        let held = Holdings::new(100, 40);
+        let held = MemoryBudget::new(100, 40);
         assert!(held.reserve(1, 30) && !held.reserve(1, 20) && held.reserve(1, 10));
         assert!(held.is_full(1) && !held.is_full(2));
         assert!(held.reserve(2, 50), "alone it may be more than a share");
@@ -421,42 +385,33 @@ mod tests {
 
     #[test]
     fn patience_ends_where_nothing_goes_on_although_somebody_waits() {
-        let held = Holdings::new(100, 40);
+        let held = MemoryBudget::new(100, 40);
         assert!(held.reserve(1, 40));
         let wait = |group, spans: core::ops::Range<u64>| {
             spans.for_each(|n| {
-                held.is_waited_for(group, 10, Moment(n * Patience::SPAN));
+                held.note_waiting(group, 10, Moment(n * StallCounter::SPAN));
                 // More often within one span counts once.
-                held.is_waited_for(group, 10, Moment(n * Patience::SPAN + 1));
+                held.note_waiting(group, 10, Moment(n * StallCounter::SPAN + 1));
             });
-            held.is_stuck(group, 10)
+            held.is_stalled(group, 10)
         };
-        assert!(!wait(1, 1..12) && !held.is_stuck(2, 10));
-        held.goes_on(1);
+        assert!(!wait(1, 1..12) && !held.is_stalled(2, 10));
+        held.note_progress(1);
         assert!(!wait(1, 20..31) && wait(1, 31..32));
         assert!(wait(1, 0..0), "it stays so");
-        held.goes_on(2);
+        held.note_progress(2);
         assert!(wait(1, 0..0), "others are others");
-        held.goes_on(1);
+        held.note_progress(1);
         // Who has room of its own left waits for all of them.
         assert!(held.reserve(3, 40) && !held.reserve(2, 30));
         assert!(!wait(2, 40..51) && wait(2, 51..52));
-        held.goes_on(3);
+        held.note_progress(3);
         assert!(!wait(2, 0..0));
     }
 
     #[test]
-    fn hosts_are_addresses_or_networks_of_them() {
-        let host = |text: &str| host_of(text.parse().expect("an address"));
-        assert_ne!(host("10.0.0.1"), host("10.0.0.2"));
-        assert_eq!(host("10.0.0.1"), host("::ffff:10.0.0.1"));
-        assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1"));
-        assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
-    }
-
-    #[test]
     fn a_shelf_has_an_end() {
-        let shelf = Shelf::new(10);
+        let shelf = FreeList::new(10);
         shelf.put('a', 6);
         shelf.put('b', 5);
         shelf.put('c', 4);
@@ -467,20 +422,20 @@ mod tests {
     /// What is counted is what is resident.
     #[test]
     fn a_kept_result_holds_what_it_touched_and_not_what_others_did() {
-        let (results, mut spare) = (Results::new(), Spare::default());
+        let (results, mut spare) = (RetainedResults::new(), ThreadCache::default());
         let held = || results.held.all.load(Ordering::Relaxed);
-        let put = |spare: &mut Spare, touched: usize, total: u32| {
+        let put = |spare: &mut ThreadCache, touched: usize, total: u32| {
             let mut frame = results.frame(spare, 1 << 20).expect("memory");
             frame.reply(1 << 20).zero(0, touched).expect("room");
             frame.touch(touched);
             results.keep(spare, 7, frame, total)
         };
         let small = put(&mut spare, 900_000, 1472);
-        assert!(matches!(small, Retained::Small(..)) && held() == 0);
+        assert!(matches!(small, RetainedResult::Small(..)) && held() == 0);
         assert_eq!(spare.frame.as_ref().map(|frame| frame.touched), Some(901_120));
         // The same frame for one that is a little too large: it does not hold the rest.
         let large = put(&mut spare, 2000, 1473);
-        assert!(matches!(large, Retained::Large(..)) && held() == PAGE);
+        assert!(matches!(large, RetainedResult::Large(..)) && held() == PAGE);
         let larger = put(&mut spare, 1 << 20, 1 << 20);
         assert_eq!(held(), PAGE + (1 << 20) + PAGE);
         for result in [small, large, larger] {
@@ -492,7 +447,7 @@ mod tests {
 
     #[test]
     fn what_is_given_back_is_gone() {
-        let mut frame = Frame::new(1 << 20).expect("memory");
+        let mut frame = ResultFrame::new(1 << 20).expect("memory");
         let all = frame.reply(1 << 20);
         all.write((1 << 20) - 3, b"end").expect("room");
         all.write(3000, b"near").expect("room");

@@ -1,0 +1,98 @@
+//! What client and server keep of the other end of a path, and the settings that both use.
+
+pub(super) mod piece_sizes;
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use crate::address::host_of;
+use crate::protocol::exchange::flow::{Flow, FlowAccess};
+use crate::protocol::exchange::time::Moment;
+use crate::sync::Mutex;
+use crate::sys::{self, Address};
+
+/// Bytes of a socket's receive buffer and of its send buffer.
+pub(super) const BUFFER_BYTES: usize = 8 << 20;
+
+/// Returns the time as the protocol counts it. It also advances while the machine is suspended.
+#[inline]
+pub(super) fn moment() -> Moment {
+    Moment(sys::boot_ns())
+}
+
+/// Congestion control of the path to a peer. All handles that lead to the peer share it.
+#[derive(Debug)]
+pub(super) struct PeerFlow(Mutex<Flow>);
+
+impl PeerFlow {
+    /// Returns the state of a path of which nothing is known yet.
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Flow::new(None))))
+    }
+}
+
+impl FlowAccess for PeerFlow {
+    fn with_flow<R>(&self, with: impl FnOnce(&mut Flow) -> R) -> R {
+        with(&mut self.0.lock())
+    }
+}
+
+/// Where a caller is, as far as the network shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum PeerAddress {
+    Ip(IpAddr),
+    /// A hardware address.
+    Link([u8; 6]),
+}
+
+impl PeerAddress {
+    /// Returns the address without its port or endpoint.
+    pub(super) fn of(address: &Address) -> Self {
+        match address.link() {
+            Some((hardware, _)) => Self::Link(hardware),
+            None => Self::Ip(SocketAddr::from(*address).ip()),
+        }
+    }
+
+    /// Returns the host that bounds per host apply to.
+    pub(super) fn host(self) -> Self {
+        match self {
+            Self::Ip(address) => Self::Ip(host_of(address)),
+            Self::Link(_) => self,
+        }
+    }
+}
+
+/// Decides when a thread that polls yields its processor.
+///
+/// To yield takes as long as several polls. So the thread yields seldom, unless the last yield helped.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct YieldPolicy {
+    /// A datagram arrived during the last yield: sender and receiver share a processor.
+    helped: bool,
+}
+
+impl YieldPolicy {
+    /// Rounds of polls between two yields.
+    const ROUNDS: u32 = 8;
+
+    /// Returns whether to yield after this number of rounds.
+    #[inline]
+    pub(super) const fn is_due(self, rounds: u32) -> bool {
+        self.helped || rounds.is_multiple_of(Self::ROUNDS)
+    }
+
+    /// Notes that a datagram arrived after this number of rounds. `at_once`: at the first poll of the
+    /// next round.
+    #[inline]
+    pub(super) const fn note_arrival(&mut self, rounds: u32, at_once: bool) {
+        self.helped = at_once && rounds > 0 && self.is_due(rounds);
+    }
+}
+
+/// Returns how many datagrams with pieces of this size fit a receive buffer that many senders share.
+/// The kernel counts some 700 bytes more for each, and half of the buffer is left for other senders.
+pub(super) fn credits(buffer: usize, piece: u32) -> u16 {
+    let each = piece as usize + 64 + 768;
+    u16::try_from(buffer / 2 / each).unwrap_or(u16::MAX).clamp(2, 1024)
+}

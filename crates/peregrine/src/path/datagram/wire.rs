@@ -1,0 +1,34 @@
+//! A message between memory and packets: where its bytes are, and whether they arrived unharmed.
+
+pub(super) mod checks;
+pub(super) mod message;
+pub(super) mod packing;
+
+use core::ops::Range;
+
+use crate::protocol::exchange::header::{HEADER_BYTES, Header};
+use crate::value::Space;
+
+/// The number of the procedure that describes an export. Every export has it.
+pub(super) const DESCRIBE: u32 = u32::MAX - 1;
+
+/// A datagram with a valid header, in the memory into which it was received.
+pub(super) struct Packet {
+    pub(super) header: Header,
+    /// Where the payload begins in that memory.
+    pub(super) from: usize,
+    /// Bytes of the payload.
+    pub(super) payload: usize,
+}
+
+impl Packet {
+    /// Returns the datagram at this range of `place`, or `None` if its header is not valid.
+    #[inline]
+    pub(super) fn at(place: Space<'_>, at: Range<usize>) -> Option<Self> {
+        let payload = at.len().checked_sub(HEADER_BYTES)?;
+        let mut header = [0; HEADER_BYTES];
+        place.read(at.start, &mut header)?;
+        let header = Header::parse(&header, payload).ok()?;
+        Some(Self { header, from: at.start + HEADER_BYTES, payload })
+    }
+}

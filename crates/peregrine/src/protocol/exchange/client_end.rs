@@ -1,0 +1,785 @@
+//! The client end of a handle: one call at a time, all timers, and the outcome.
+//!
+//! | from | to | when |
+//! |---|---|---|
+//! | `Idle`, `AckPending` | `Sending` | [`begin`](ClientEnd::begin) |
+//! | `Sending` | `Probing` | nothing was sent yet, and the last packet from the server came long ago |
+//! | `Probing` | `Sending` | the server still knows the handle |
+//! | `Sending` | `Executing` | the server has all of the call |
+//! | `Sending`, `Executing` | `Replied` | the server reports that it has sent the result |
+//! | `Sending`, `Executing`, `Replied` | `Receiving` | a piece of a longer result comes |
+//! | these four | `AckPending` | the result is complete; its acknowledgement has not been sent |
+//! | `AckPending` | `Idle` | [`acknowledge`](ClientEnd::acknowledge); the next call acknowledges, too |
+//! | the four, `Probing` | `Cancelling` | [`cancel`](ClientEnd::cancel), or a result that cannot be taken: the handle is captured |
+//! | `Cancelling` | `Idle` | the server has released the call |
+//! | any | `Closed` | refused, no answer for too long, or [`close`](ClientEnd::close): the handle is never used again |
+//!
+//! The client's timer only sends questions, never data: `PROBE` for the call, `HAVE_RESULT` once a
+//! part of the result came. Data are sent again only after the other end has reported what is
+//! missing.
+
+mod ending;
+mod outcome;
+mod probing;
+#[cfg(test)]
+mod tests;
+
+use core::ops::Range;
+
+pub(crate) use self::outcome::{
+    BeginError, ClientTerms, DropReason, Executed, FailureReason, Handled, Outcome, Outgoing,
+};
+use super::assembly::{Assembly, PieceArrival};
+use super::bind::GrantedHandle;
+use super::blast::{Blast, ReceptionReport, ReportEffect, SendPath};
+use super::flow::FlowAccess;
+use super::header::{BITMAP_BYTES_MAX, CONTROL_BYTES_MAX, Flags, HEADER_BYTES};
+use super::header::{Handle, Header, PacketKind, before, checksum};
+use super::message::{self, Fragments, PIECE_MIN, Shape};
+use super::positions::PositionSet;
+use super::rtt::{Rtt, WAIT_MAX};
+use super::time::{MILLISECOND, Moment, SECOND};
+
+/// While the server answers that the procedure runs, the client probes at intervals that grow to
+/// this. The death of a server is noticed half of it later on average.
+const CALM_MAX: u64 = 400 * MILLISECOND;
+/// The same while the client only waits for the release of a cancelled call.
+const CAPTURED_MAX: u64 = 2 * SECOND;
+const NEVER: Moment = Moment(u64::MAX);
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    Idle,
+    AckPending,
+    /// The client asks whether the server still knows the handle, beginning with the probe of this
+    /// serial. Nothing of the call was sent.
+    Probing {
+        first: u16,
+    },
+    /// `held`: positions are missing, but may only be late. They are sent again when the timer
+    /// expires.
+    Sending {
+        blast: Blast,
+        held: bool,
+    },
+    Executing,
+    Replied,
+    Receiving {
+        assembly: Assembly,
+        /// What the timer does when it expires.
+        timer: ReportTimer,
+    },
+    Cancelling,
+    Closed,
+}
+
+/// What to send when the timer of an incomplete result expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReportTimer {
+    /// Everything that has not come is lost: request it.
+    Request,
+    /// Late packets have had their time: report what came.
+    Report,
+}
+
+/// A control packet to send before anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PendingControl {
+    Nothing,
+    Probe,
+    Report(Flags),
+    /// A report, and then a probe that asks for the state of the call.
+    ReportAndProbe,
+    Cancel,
+    Bye,
+}
+
+/// The client end of one handle.
+#[derive(Clone, Debug)]
+pub(crate) struct ClientEnd {
+    state: State,
+    pending: PendingControl,
+    unanswered: u8,
+    fruitless: u8,
+    /// The server has no room for the call. Nothing of the call is sent until the server says that
+    /// it has.
+    waits: bool,
+    /// Consecutive ICMP refusals by the server's machine, and the serial of the packet that was
+    /// refused last.
+    unreachable: (u8, u16),
+    /// The serial of the last packet sent, and of the last one received.
+    serial: u16,
+    echo: u16,
+    sequence: u32,
+    piece: u32,
+    /// How many positions the server had when missing ones were last sent again.
+    had: u32,
+    handle: Handle,
+    /// The generation of the handle's place when the handle was granted.
+    generation: u32,
+    shape: Shape,
+    result: Shape,
+    outcome: Option<Outcome>,
+    /// Whether any packet of the call was sent.
+    sent: bool,
+    /// When the last packet came from the server.
+    heard: Moment,
+    due: Moment,
+    /// Nanoseconds until the next probe if no packet comes.
+    interval: u64,
+    /// The same while the server answers that the procedure runs.
+    calm: u64,
+    /// The packet whose answer is timed, until the server has received it or a later one.
+    timed: Option<(u16, Moment)>,
+    /// The serial of the last probe, until the server has received it or a later packet.
+    asked: Option<u16>,
+    rtt: Rtt,
+    /// The number of positions for which the server has room.
+    credits: u16,
+    seen: u16,
+    terms: ClientTerms,
+    random: u64,
+    /// Missing positions of the call; later, positions of the result that came early.
+    positions: PositionSet,
+}
+
+impl ClientEnd {
+    /// Creates the client end of a handle that was just bound. `round_trip` is the first measured
+    /// one, in nanoseconds.
+    pub(crate) fn new(
+        granted: GrantedHandle,
+        terms: ClientTerms,
+        round_trip: u64,
+        seed: u64,
+    ) -> Self {
+        let GrantedHandle { handle, generation } = granted;
+        Self {
+            state: State::Idle,
+            pending: PendingControl::Nothing,
+            unanswered: 0,
+            fruitless: 0,
+            waits: false,
+            unreachable: (0, 0),
+            serial: 0,
+            echo: 0,
+            sequence: handle.sequence(),
+            piece: terms.piece,
+            had: 0,
+            handle,
+            generation,
+            shape: Shape::default(),
+            result: Shape::default(),
+            outcome: None,
+            sent: false,
+            heard: Moment(0),
+            due: NEVER,
+            interval: 0,
+            calm: WAIT_MAX,
+            timed: None,
+            asked: None,
+            rtt: Rtt::new(round_trip),
+            credits: terms.credits,
+            seen: 0,
+            terms,
+            random: seed | 1,
+            positions: PositionSet::default(),
+        }
+    }
+
+    /// Sets the shortest silence before the first probe of a call.
+    pub(crate) fn ask_after(&mut self, nanoseconds: u64) {
+        self.rtt.set_wait_min(nanoseconds);
+    }
+
+    /// Sets when the last packet came from the server, at first that which granted the handle.
+    pub(crate) fn set_last_heard(&mut self, now: Moment) {
+        self.heard = now;
+    }
+
+    /// Begins a call. Its packets are then returned by [`poll_send`](Self::poll_send).
+    ///
+    /// # Errors
+    /// If the handle cannot begin a call now, or not this call. Nothing was executed.
+    #[inline]
+    pub(crate) fn begin(&mut self, call: Shape) -> Result<(), BeginError> {
+        if !matches!(self.state, State::Idle | State::AckPending) || self.outcome.is_some() {
+            return Err(if self.is_closed() { BeginError::Closed } else { BeginError::Busy });
+        }
+        if call.total > self.terms.call_bytes_max || !call.fits_call() {
+            return Err(BeginError::TooLarge);
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        self.shape = call;
+        self.state = State::Sending {
+            blast: Blast::new(Fragments::new(call.total, self.piece)),
+            held: false,
+        };
+        // The call acknowledges the result before it.
+        self.pending = PendingControl::Nothing;
+        (self.sent, self.timed, self.asked) = (false, None, None);
+        self.unanswered = 0;
+        self.fruitless = 0;
+        self.waits = false;
+        self.had = 0;
+        self.interval = self.rtt.wait();
+        Ok(())
+    }
+
+    /// Writes the next packet to `out`. Returns `None` if there is nothing to send.
+    #[inline]
+    pub(crate) fn poll_send(
+        &mut self,
+        now: Moment,
+        flow: &impl FlowAccess,
+        out: &mut [u8; CONTROL_BYTES_MAX],
+    ) -> Option<Outgoing> {
+        if self.pending != PendingControl::Nothing {
+            return Some(self.write_control(now, out));
+        }
+        if !matches!(self.state, State::Sending { .. }) {
+            return None;
+        }
+        if !self.sent && now.since(self.heard) > self.rtt.trusted_for() {
+            return Some(self.probe_before_call(now, out));
+        }
+        let State::Sending { blast, held } = &mut self.state else { return None };
+        if self.waits {
+            return None;
+        }
+        let serial = self.serial.wrapping_add(1);
+        let path = &mut SendPath { now, credits: self.credits, flow, seen: &mut self.seen };
+        let (position, flags) = blast.poll(serial, path, *held, &mut self.positions)?;
+        let (fragments, held) = (*blast.fragments(), *held);
+        self.serial = serial;
+        self.sent = true;
+        if !held {
+            self.due = now.after(self.interval);
+        }
+        if flags.has(Flags::REPORT) || position == fragments.count() - 1 {
+            self.time_answer(serial, now);
+        }
+        let fragment = fragments.fragment(position);
+        let header =
+            Header { flags, shape: self.shape, fragment, ..self.header(PacketKind::Call, serial) };
+        header.emit(out.first_chunk_mut().expect("room for a header"));
+        Some(Outgoing { bytes: HEADER_BYTES, range: fragments.range(fragment) })
+    }
+
+    /// Times the answer to a packet, unless the answer to an earlier packet is being timed. A later
+    /// packet never replaces an earlier one. Otherwise no answer would ever be timed where several
+    /// packets are sent within a round trip that is longer than the estimate.
+    #[inline]
+    fn time_answer(&mut self, serial: u16, now: Moment) {
+        self.timed.get_or_insert((serial, now));
+    }
+
+    /// Probes the server before anything of the call is sent. The server may have restarted, or
+    /// have forgotten the handle, since its last packet. A refusal of the probe proves that the
+    /// call was not executed. The clock only decides when this is worth a round trip; the proof
+    /// does not depend on the clock.
+    #[cold]
+    fn probe_before_call(&mut self, now: Moment, out: &mut [u8; CONTROL_BYTES_MAX]) -> Outgoing {
+        self.state = State::Probing { first: self.serial.wrapping_add(1) };
+        self.pending = PendingControl::Probe;
+        self.due = now.after(self.interval);
+        self.write_control(now, out)
+    }
+
+    #[inline]
+    fn header(&self, kind: PacketKind, serial: u16) -> Header {
+        Header {
+            serial,
+            echo: self.echo,
+            piece: self.piece,
+            credits: self.terms.credits_here,
+            ..Header::new(kind, self.handle, self.sequence)
+        }
+    }
+
+    /// Writes the pending control packet.
+    #[cold]
+    fn write_control(&mut self, now: Moment, out: &mut [u8; CONTROL_BYTES_MAX]) -> Outgoing {
+        self.serial = self.serial.wrapping_add(1);
+        let mut bytes = HEADER_BYTES;
+        let header = match core::mem::replace(&mut self.pending, PendingControl::Nothing) {
+            PendingControl::Probe => self.header(PacketKind::Probe, self.serial),
+            PendingControl::Cancel => self.header(PacketKind::Cancel, self.serial),
+            pending @ (PendingControl::Report(_) | PendingControl::ReportAndProbe) => {
+                let mut flags = Flags::REPORT;
+                match pending {
+                    PendingControl::Report(these) => flags = these,
+                    _ => self.pending = PendingControl::Probe,
+                }
+                let mut bitmap = [0; BITMAP_BYTES_MAX];
+                let mut header = self.header(PacketKind::HaveResult, self.serial);
+                header.flags = flags;
+                if let State::Receiving { assembly, .. } = &self.state {
+                    let (next, length) = assembly.report(&self.positions, &mut bitmap);
+                    (header.fragment, header.shape.total) = (next, assembly.received_count());
+                    bytes += length;
+                    out[HEADER_BYTES..bytes].copy_from_slice(&bitmap[..length]);
+                }
+                header
+            }
+            PendingControl::Bye | PendingControl::Nothing => {
+                self.header(PacketKind::Bye, self.serial)
+            }
+        };
+        self.asked = Some(self.serial);
+        self.time_answer(self.serial, now);
+        emit_with(header, out, bytes);
+        Outgoing { bytes, range: 0..0 }
+    }
+
+    /// Handles a packet from the server. `bitmap` is the payload of a report.
+    #[inline]
+    pub(crate) fn handle(
+        &mut self,
+        now: Moment,
+        flow: &impl FlowAccess,
+        header: &Header,
+        bitmap: &[u8],
+    ) -> Handled {
+        if header.handle != self.handle {
+            return Handled::Dropped(DropReason::UnknownHandle);
+        }
+        // The whole result in one packet, while only the call was sent.
+        if header.kind == PacketKind::Result
+            && header.sequence == self.sequence
+            && let State::Sending { .. } = self.state
+            && header.shape.total <= header.piece
+            && header.shape.total <= self.terms.result_bytes_max
+        {
+            self.note_heard(now, header);
+            return self.finish_with_result(header.shape, 0..header.shape.total);
+        }
+        self.handle_slowly(now, flow, header, bitmap)
+    }
+
+    #[inline]
+    fn finish_with_result(&mut self, result: Shape, range: Range<u32>) -> Handled {
+        self.outcome = Some(Outcome::Returned(result));
+        self.state = State::AckPending;
+        self.pending = PendingControl::Nothing;
+        self.due = NEVER;
+        Handled::Place(range)
+    }
+
+    /// Notes a packet of the current call: the server is alive.
+    #[inline]
+    fn note_heard(&mut self, now: Moment, header: &Header) {
+        self.echo = header.serial;
+        self.heard = now;
+        self.unanswered = 0;
+        self.unreachable.0 = 0;
+        if let Some((serial, sent)) = self.timed
+            && !before(header.echo, serial)
+        {
+            if serial == header.echo {
+                self.rtt.sample(now.since(sent));
+            }
+            self.timed = None;
+        }
+        if let Some(serial) = self.asked
+            && !before(header.echo, serial)
+        {
+            self.asked = None;
+        }
+    }
+
+    fn handle_slowly(
+        &mut self,
+        now: Moment,
+        flow: &impl FlowAccess,
+        header: &Header,
+        bitmap: &[u8],
+    ) -> Handled {
+        if header.kind == PacketKind::Refused {
+            return self.handle_refusal(header);
+        }
+        if header.sequence != self.sequence {
+            return Handled::Dropped(DropReason::Late);
+        }
+        if header.kind == PacketKind::Ask {
+            return self.handle_ask(now, header);
+        }
+        match (header.kind, self.state) {
+            (PacketKind::Released | PacketKind::HaveCall, State::Cancelling) => {
+                self.handle_released(now, header)
+            }
+            (PacketKind::Result, State::Cancelling)
+            | (PacketKind::Released, State::Idle | State::Closed)
+            | (PacketKind::Result, State::Probing { .. })
+            | (
+                PacketKind::Result | PacketKind::HaveCall,
+                State::Idle | State::AckPending | State::Closed,
+            ) => Handled::Dropped(DropReason::Late),
+            (PacketKind::HaveCall, State::Probing { first }) => {
+                self.handle_known(now, first, header)
+            }
+            (PacketKind::Result, _) => self.handle_result(now, header),
+            (PacketKind::HaveCall, _) => self.handle_call_report(now, flow, header, bitmap),
+            _ => Handled::Dropped(DropReason::Violation),
+        }
+    }
+
+    /// Handles the answer that the server knows the handle. The call may now be sent.
+    fn handle_known(&mut self, now: Moment, first: u16, header: &Header) -> Handled {
+        if header.flags.has(Flags::ALL) {
+            return Handled::Dropped(DropReason::Violation);
+        }
+        // A packet that answers an earlier one proves nothing.
+        if before(header.echo, first) {
+            return Handled::Dropped(DropReason::Late);
+        }
+        self.note_heard(now, header);
+        // Zero credits would mean that the call waits for room, but the server has not seen it yet.
+        self.credits = header.credits.max(1);
+        let fragments = Fragments::new(self.shape.total, self.piece);
+        self.state = State::Sending { blast: Blast::new(fragments), held: false };
+        self.interval = self.rtt.wait();
+        Handled::Nothing
+    }
+
+    /// Handles a piece of the result.
+    fn handle_result(&mut self, now: Moment, header: &Header) -> Handled {
+        if header.shape.total > self.terms.result_bytes_max {
+            self.cancel_because(now, FailureReason::Protocol);
+            return Handled::Dropped(DropReason::Violation);
+        }
+        let fragments = header.fragments();
+        if fragments.count() == 1 {
+            self.note_heard(now, header);
+            return self.finish_with_result(header.shape, 0..header.shape.total);
+        }
+        if header.piece != self.piece {
+            // The server cut the result before it received the request for smaller pieces.
+            return Handled::Dropped(DropReason::Late);
+        }
+        let (mut assembly, mut timer) = match self.state {
+            State::Receiving { assembly, timer } => {
+                if header.shape != self.result {
+                    return Handled::Dropped(DropReason::Violation);
+                }
+                (assembly, timer)
+            }
+            _ => {
+                self.result = header.shape;
+                self.pending = PendingControl::Nothing;
+                (Assembly::new(fragments, &mut self.positions), ReportTimer::Request)
+            }
+        };
+        self.note_heard(now, header);
+        let arrival = assembly.receive(fragments.position(header.fragment), &mut self.positions);
+        if assembly.is_whole() && arrival == PieceArrival::New {
+            return self.finish_with_result(header.shape, fragments.range(header.fragment));
+        }
+        if arrival == PieceArrival::New {
+            self.fruitless = 0;
+        }
+        self.interval = self.rtt.wait();
+        let pleased = header.flags.has(Flags::REPORT);
+        if !assembly.has_holes() {
+            // A report that waited for late packets need not wait any longer.
+            if pleased || timer == ReportTimer::Report {
+                self.pending = PendingControl::Report(Flags::NONE);
+            }
+            timer = ReportTimer::Request;
+            self.due = now.after(self.interval);
+        } else if timer == ReportTimer::Request {
+            let report = pleased || assembly.has_last();
+            timer = if report { ReportTimer::Report } else { ReportTimer::Request };
+            let wait = if report { self.rtt.reorder_allowance() } else { self.interval };
+            self.due = now.after(wait);
+        }
+        self.state = State::Receiving { assembly, timer };
+        match arrival {
+            PieceArrival::New => Handled::Place(fragments.range(header.fragment)),
+            PieceArrival::Duplicate => Handled::Dropped(DropReason::Duplicate),
+            PieceArrival::OutOfWindow => Handled::Dropped(DropReason::Violation),
+        }
+    }
+
+    /// Handles the server's report of what it has of the call.
+    fn handle_call_report(
+        &mut self,
+        now: Moment,
+        flow: &impl FlowAccess,
+        header: &Header,
+        bitmap: &[u8],
+    ) -> Handled {
+        if !header.holds(bitmap) {
+            return Handled::Dropped(DropReason::Damaged);
+        }
+        let question = self.asked.or(self.timed.map(|(serial, _)| serial));
+        let answers = question == Some(header.echo);
+        let silent = self.unanswered > 0;
+        self.note_heard(now, header);
+        if header.flags.has(Flags::ALL) {
+            self.credits = header.credits;
+            let replied = header.flags.has(Flags::REPLIED);
+            if replied && header.piece < self.piece && self.is_in_progress() {
+                self.accept_smaller_pieces(now, header.piece);
+                return Handled::Nothing;
+            }
+            let asked = matches!(self.state, State::Replied | State::Receiving { .. });
+            if asked && replied && answers && silent {
+                self.note_result_withheld(now);
+                return Handled::Nothing;
+            }
+            return self.call_is_received(now, replied, answers);
+        }
+        let State::Sending { blast, held } = &mut self.state else {
+            return Handled::Dropped(DropReason::Late);
+        };
+        if header.credits == 0 {
+            return self.wait_for_room(now);
+        }
+        self.credits = header.credits;
+        if core::mem::take(&mut self.waits) && header.fragment == 0 && bitmap.is_empty() {
+            // The server did not take what was sent before. That is no loss.
+            (*blast, *held) = (blast.restarted(), false);
+            self.interval = self.rtt.wait();
+            self.due = now.after(self.interval);
+            return Handled::Nothing;
+        }
+        // If the server's report counts other pieces, it has nothing of these.
+        let same = header.piece == self.piece;
+        let have = ReceptionReport {
+            next: if same { header.fragment } else { 0 },
+            bitmap: if same { bitmap } else { &[] },
+            had: if same { header.shape.total } else { 0 },
+            echo: header.echo,
+            waited: false,
+        };
+        let path = &mut SendPath { now, credits: self.credits, flow, seen: &mut self.seen };
+        match blast.handle_report(&have, path, &mut self.positions) {
+            ReportEffect::Invalid => return Handled::Dropped(DropReason::Late),
+            ReportEffect::Progress => {
+                *held = false;
+                self.interval = self.rtt.wait();
+                self.due = now.after(self.interval);
+            }
+            ReportEffect::NewLosses => {
+                if !*held {
+                    self.due = now.after(self.rtt.reorder_allowance());
+                }
+                *held = true;
+            }
+            ReportEffect::StillMissing if *held => {}
+            // Everything that was sent has either arrived or is lost.
+            ReportEffect::StillMissing if answers => self.retransmit_missing(now),
+            ReportEffect::StillMissing => self.due = now.after(self.interval),
+        }
+        Handled::Nothing
+    }
+
+    /// Stops sending because the server has no room for the call. The server says when it has room.
+    /// The client probes in case that packet is lost.
+    fn wait_for_room(&mut self, now: Moment) -> Handled {
+        self.calm = if self.waits { (self.calm * 2).min(CALM_MAX) } else { WAIT_MAX };
+        self.waits = true;
+        self.due = now.after(self.calm);
+        Handled::Nothing
+    }
+
+    /// Accepts smaller pieces of the result: the agreed ones do not fit the path from the server.
+    /// Larger pieces that came before are discarded.
+    fn accept_smaller_pieces(&mut self, now: Moment, piece: u32) {
+        (self.piece, self.fruitless) = (piece, 0);
+        self.state = State::Replied;
+        self.pending = PendingControl::Nothing;
+        self.interval = self.rtt.wait();
+        self.due = now.after(self.rtt.reorder_allowance());
+    }
+
+    fn call_is_received(&mut self, now: Moment, replied: bool, answers: bool) -> Handled {
+        match self.state {
+            State::Sending { .. } | State::Executing if replied => {
+                // The result is on its way, or lost. The answer to the next probe shows which.
+                self.state = State::Replied;
+                self.pending = PendingControl::Nothing;
+                self.interval = self.rtt.wait();
+                self.due = now.after(self.rtt.reorder_allowance());
+            }
+            State::Sending { .. } => {
+                self.state = State::Executing;
+                self.pending = PendingControl::Nothing;
+                self.calm = self.rtt.probe_interval_max();
+                self.due = now.after(self.calm);
+            }
+            State::Executing if answers => self.lengthen_interval(now),
+            State::Executing | State::Replied | State::Receiving { .. } => {}
+            _ => return Handled::Dropped(DropReason::Late),
+        }
+        Handled::Nothing
+    }
+
+    /// Doubles the time until the next probe, because the server answers that the procedure runs.
+    fn lengthen_interval(&mut self, now: Moment) {
+        let waits = matches!(self.state, State::Executing);
+        let most = if waits { CALM_MAX } else { CAPTURED_MAX };
+        self.calm = (self.calm * 2).min(most.max(self.rtt.probe_interval_max()));
+        self.due = now.after(self.calm);
+    }
+
+    fn handle_released(&mut self, now: Moment, header: &Header) -> Handled {
+        self.note_heard(now, header);
+        if header.kind == PacketKind::Released {
+            self.state = State::Idle;
+            self.pending = PendingControl::Nothing;
+            self.due = NEVER;
+        } else if header.flags.has(Flags::ALL) {
+            self.lengthen_interval(now);
+        }
+        Handled::Nothing
+    }
+
+    /// Handles the server's question whether the client still waits for the call.
+    fn handle_ask(&mut self, now: Moment, header: &Header) -> Handled {
+        match self.state {
+            State::Sending { .. } | State::Executing => {
+                self.note_heard(now, header);
+                self.call_is_received(now, false, false);
+                self.pending = PendingControl::Probe;
+            }
+            State::Cancelling => {
+                self.note_heard(now, header);
+                self.pending = PendingControl::Cancel;
+            }
+            // The call was presumed lost, and no thread waits for it.
+            State::Closed => self.pending = PendingControl::Bye,
+            // The server asked before it replied.
+            State::Idle
+            | State::AckPending
+            | State::Probing { .. }
+            | State::Replied
+            | State::Receiving { .. } => {
+                return Handled::Dropped(DropReason::Late);
+            }
+        }
+        Handled::Nothing
+    }
+
+    /// Returns whether a call has begun and has not ended.
+    #[inline]
+    pub(crate) const fn is_in_progress(&self) -> bool {
+        matches!(
+            self.state,
+            State::Probing { .. }
+                | State::Sending { .. }
+                | State::Executing
+                | State::Replied
+                | State::Receiving { .. }
+        )
+    }
+
+    /// Reduces the size of pieces, because the driver knows that larger packets do not fit the
+    /// path. A call that is being sent begins again. A result that is being received keeps its
+    /// pieces.
+    pub(crate) fn reduce_piece(&mut self, piece: u32, now: Moment) {
+        let piece = (piece & !15).max(PIECE_MIN);
+        if piece >= self.piece {
+            return;
+        }
+        match self.state {
+            State::Idle | State::AckPending => self.piece = piece,
+            State::Sending { .. } => {
+                (self.piece, self.fruitless, self.had) = (piece, 0, 0);
+                let fragments = Fragments::new(self.shape.total, self.piece);
+                self.state = State::Sending { blast: Blast::resent(fragments), held: false };
+                self.due = now.after(self.interval);
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns when to call [`handle_timer`](Self::handle_timer).
+    #[inline]
+    pub(crate) fn next_timer(&self) -> Option<Moment> {
+        (self.due != NEVER).then_some(self.due)
+    }
+
+    /// Returns when there is more to [send](Self::poll_send), if only time must pass until then.
+    #[inline]
+    pub(crate) fn next_send(&self) -> Option<Moment> {
+        match &self.state {
+            State::Sending { blast, .. } if !self.waits => blast.due(),
+            _ => None,
+        }
+    }
+
+    /// Handles the expiry of the timer. Does nothing before [`next_timer`](Self::next_timer).
+    pub(crate) fn handle_timer(&mut self, now: Moment) {
+        if now < self.due {
+            return;
+        }
+        match &mut self.state {
+            State::Sending { held, .. } if *held && !self.waits => self.retransmit_missing(now),
+            State::Probing { .. } | State::Sending { .. } | State::Executing => {
+                self.ask_again(now, PendingControl::Probe)
+            }
+            State::Receiving { timer, .. } if *timer == ReportTimer::Report => {
+                *timer = ReportTimer::Request;
+                self.pending = PendingControl::Report(Flags::NONE);
+                self.due = now.after(self.interval);
+            }
+            State::Receiving { .. } | State::Replied => self.request_result(now),
+            State::Cancelling => self.ask_again(now, PendingControl::Cancel),
+            State::Idle | State::AckPending | State::Closed => self.due = NEVER,
+        }
+    }
+
+    /// Returns how the call ended, once.
+    #[inline]
+    pub(crate) fn outcome(&mut self) -> Option<Outcome> {
+        self.outcome.take()
+    }
+
+    /// Returns whether the server keeps a result that no later call has acknowledged.
+    #[inline]
+    pub(crate) const fn owes_acknowledgement(&self) -> bool {
+        matches!(self.state, State::AckPending)
+    }
+
+    /// Acknowledges the last result explicitly, because no further call does.
+    pub(crate) fn acknowledge(&mut self) {
+        if self.owes_acknowledgement() {
+            self.state = State::Idle;
+            self.pending = PendingControl::Report(Flags::ALL);
+        }
+    }
+
+    /// Returns whether the server has not yet released a cancelled call.
+    pub(crate) const fn is_captured(&self) -> bool {
+        matches!(self.state, State::Cancelling)
+    }
+
+    /// Returns whether the handle can no longer be used.
+    pub(crate) const fn is_closed(&self) -> bool {
+        matches!(self.state, State::Closed)
+    }
+
+    pub(crate) const fn bound_handle(&self) -> Handle {
+        self.handle
+    }
+
+    #[cfg(test)]
+    #[allow(dead_code)] // the simulator asks
+    pub(crate) const fn sequence(&self) -> u32 {
+        self.sequence
+    }
+
+    pub(crate) const fn piece(&self) -> u32 {
+        self.piece
+    }
+}
+
+/// Writes a header. Adds the check of the bitmap after it, if there is one.
+pub(super) fn emit_with(mut header: Header, out: &mut [u8; CONTROL_BYTES_MAX], bytes: usize) {
+    if bytes > HEADER_BYTES {
+        header.flags = header.flags.with(Flags::CHECKED);
+        header.check = checksum(&out[HEADER_BYTES..bytes]);
+    }
+    header.emit(out.first_chunk_mut().expect("room for a header"));
+}

@@ -1,0 +1,109 @@
+//! How a call ends without a result, and whether it may have been executed.
+
+use super::{
+    ClientEnd, DropReason, Executed, FailureReason, Flags, Handled, Header, Moment, NEVER, Outcome,
+    PendingControl, State,
+};
+
+/// After this many consecutive ICMP refusals there is no server on the machine.
+const UNREACHABLE_MAX: u8 = 3;
+
+impl ClientEnd {
+    /// Handles a refusal: the server does not know the handle, so no later packet of it is
+    /// executed.
+    ///
+    /// If nothing of the call was sent, the call was not executed. Otherwise this is certain only
+    /// if two things hold: the table that granted the handle refuses it, and the handle's place has
+    /// not forgotten a result since. The reason is that the record of an executed call is forgotten
+    /// together with its result, unless the client has the result or has cancelled the call.
+    pub(super) fn handle_refusal(&mut self, header: &Header) -> Handled {
+        if header.sequence != self.sequence {
+            return Handled::Dropped(DropReason::Late);
+        }
+        let elsewhere = header.flags.has(Flags::ELSEWHERE);
+        let unheard = matches!(self.state, State::Sending { .. });
+        let same = header.table() == self.terms.table && header.generation() == self.generation;
+        let executed = if unheard && same && !elsewhere { Executed::No } else { Executed::Maybe };
+        self.fail(
+            executed,
+            if elsewhere { FailureReason::AddressChanged } else { FailureReason::Refused },
+        );
+        Handled::Nothing
+    }
+
+    /// Ends the call, if one is in progress, and closes the handle.
+    pub(super) fn fail(&mut self, executed: Executed, why: FailureReason) {
+        if self.is_in_progress() {
+            let executed = if self.sent { executed } else { Executed::No };
+            self.outcome = Some(Outcome::Failed { executed, why });
+        }
+        self.state = State::Closed;
+        // A server that is only hard to reach need not run the procedure to its end.
+        self.pending = if matches!(why, FailureReason::Dead) {
+            PendingControl::Bye
+        } else {
+            PendingControl::Nothing
+        };
+        self.due = NEVER;
+    }
+
+    /// Notes that the server's machine refused a packet (an ICMP error).
+    pub(crate) fn note_unreachable(&mut self) {
+        if !self.is_in_progress() && !matches!(self.state, State::Cancelling) {
+            return;
+        }
+        let (count, serial) = self.unreachable;
+        if count == 0 || serial != self.serial {
+            self.unreachable = (count + 1, self.serial);
+        }
+        if self.unreachable.0 >= UNREACHABLE_MAX {
+            // A server that has ended since may have executed the call.
+            self.fail(Executed::Maybe, FailureReason::Unreachable);
+        }
+    }
+
+    /// Ends the call because the driver knows that no packet can arrive on this handle any more.
+    pub(crate) fn fail_unreachable(&mut self) {
+        self.fail(Executed::Maybe, FailureReason::Unreachable);
+    }
+
+    /// Cancels the call, which ends at once. The handle is captured until the server has released
+    /// the call.
+    ///
+    /// This also happens if only a probe was sent. Otherwise each of several calls with short
+    /// limits would probe again, and none of them would find out that the server is silent.
+    pub(crate) fn cancel(&mut self, now: Moment) {
+        if !self.is_in_progress() {
+            return;
+        }
+        if !self.sent && !matches!(self.state, State::Probing { .. }) {
+            // No packet named the call, so its number is used again.
+            let (executed, why) = (Executed::No, FailureReason::Cancelled);
+            self.outcome = Some(Outcome::Failed { executed, why });
+            self.sequence = self.sequence.wrapping_sub(1);
+            self.state = State::AckPending;
+            self.due = NEVER;
+            return;
+        }
+        self.cancel_because(now, FailureReason::Cancelled);
+    }
+
+    pub(super) fn cancel_because(&mut self, now: Moment, why: FailureReason) {
+        let executed = if self.sent { Executed::Maybe } else { Executed::No };
+        self.outcome = Some(Outcome::Failed { executed, why });
+        self.state = State::Cancelling;
+        self.unanswered = 0;
+        self.calm = self.rtt.probe_interval_max();
+        self.ask_again(now, PendingControl::Cancel);
+    }
+
+    /// Closes the handle. A call in progress fails and the server cancels it. The same holds for a
+    /// cancelled call that the server has not released yet.
+    pub(crate) fn close(&mut self) {
+        if self.is_closed() {
+            return;
+        }
+        self.fail(Executed::Maybe, FailureReason::Cancelled);
+        self.pending = PendingControl::Bye;
+    }
+}

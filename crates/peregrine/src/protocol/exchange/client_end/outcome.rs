@@ -1,0 +1,86 @@
+//! The types of the client end's interface: terms, packets to send, and how calls end.
+
+use core::ops::Range;
+
+pub(crate) use super::super::header::DropReason;
+use super::super::message::Shape;
+
+/// What client and server agreed on when the handle was bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClientTerms {
+    /// Bytes of a full piece, in both directions.
+    pub(crate) piece: u32,
+    /// The number of positions beyond the acknowledged ones for which the server and the client
+    /// have room.
+    pub(crate) credits: u16,
+    pub(crate) credits_here: u16,
+    /// Bytes of the largest call and of the largest result.
+    pub(crate) call_bytes_max: u32,
+    pub(crate) result_bytes_max: u32,
+    /// The number of the server's table that granted the handle. No other table has this number.
+    pub(crate) table: u64,
+}
+
+/// A packet to send: a number of bytes of the output buffer, and after them a range of the message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outgoing {
+    pub(crate) bytes: usize,
+    pub(crate) range: Range<u32>,
+}
+
+/// What the driver does with a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Handled {
+    /// Put the payload at this range of the result.
+    Place(Range<u32>),
+    /// Nothing: the packet carried no data.
+    Nothing,
+    Dropped(DropReason),
+}
+
+/// Whether a failed call was executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Executed {
+    /// It was not executed and never will be. This is certain.
+    No,
+    Maybe,
+}
+
+/// Why a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum FailureReason {
+    /// The server does not answer.
+    Dead,
+    /// The server's machine refuses packets (ICMP).
+    Unreachable,
+    /// The server does not know the handle.
+    Refused,
+    /// The server knows the handle at another address: the client's address has changed.
+    AddressChanged,
+    /// The client cancelled the call.
+    Cancelled,
+    /// The result is larger than agreed.
+    Protocol,
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// With a result, all of whose bytes were placed.
+    Returned(Shape),
+    Failed {
+        executed: Executed,
+        why: FailureReason,
+    },
+}
+
+/// Why a call cannot begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BeginError {
+    /// Another call is in progress, or the server has not released the last one.
+    Busy,
+    /// The handle can no longer be used.
+    Closed,
+    /// The message is larger than agreed, or its lengths contradict each other.
+    TooLarge,
+}

@@ -1,0 +1,105 @@
+//! What the client end does when no packet comes: it probes, retransmits, tries smaller pieces, and
+//! in the end presumes the server dead.
+
+use super::{
+    Blast, ClientEnd, Executed, FailureReason, Flags, Fragments, Moment, PIECE_MIN, PendingControl,
+    State, message,
+};
+
+/// A server is presumed dead after this many consecutive unanswered probes. For each of them the
+/// client waits [`Rtt::probe_interval_max`].
+const UNANSWERED_MAX: u8 = 10;
+/// Smaller pieces are tried after this many rounds in which nothing of what was sent arrived.
+const FRUITLESS_MAX: u8 = 3;
+
+impl ClientEnd {
+    /// Sends missing positions again, after late packets have had their time.
+    pub(super) fn retransmit_missing(&mut self, now: Moment) {
+        let State::Sending { blast, held } = &mut self.state else { return };
+        *held = false;
+        let fruitless = if blast.had() > self.had { 0 } else { self.fruitless + 1 };
+        (self.had, self.fruitless) = (blast.had(), fruitless);
+        if self.try_smaller_piece(self.shape.total) {
+            self.had = 0;
+            let fragments = Fragments::new(self.shape.total, self.piece);
+            self.state = State::Sending { blast: Blast::resent(fragments), held: false };
+        } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
+            // The server answers, but no data ever arrive there.
+            return self.fail(Executed::Maybe, FailureReason::Dead);
+        }
+        self.interval = (self.rtt.wait() << self.fruitless).min(self.rtt.probe_interval_max());
+        self.due = now.after(self.interval);
+    }
+
+    /// Requests what is missing of the result. After a longer silence it also asks for the state of
+    /// the call. The answer distinguishes a cut path from one that loses all full pieces.
+    pub(super) fn request_result(&mut self, now: Moment) {
+        let long = self.unanswered > 0;
+        self.ask_again(
+            now,
+            if long {
+                PendingControl::ReportAndProbe
+            } else {
+                PendingControl::Report(Flags::REPORT)
+            },
+        );
+    }
+
+    /// Notes that the server answers, but that nothing of the requested result arrives.
+    pub(super) fn note_result_withheld(&mut self, now: Moment) {
+        self.fruitless += 1;
+        let total = match self.state {
+            State::Receiving { .. } => self.result.total,
+            // The length of the result is not known yet; it may be large.
+            _ => u32::MAX,
+        };
+        if self.try_smaller_piece(total) {
+            // The server cuts the result into smaller pieces. Larger pieces that came before are
+            // discarded.
+            self.state = State::Replied;
+        } else if self.fruitless > FRUITLESS_MAX + UNANSWERED_MAX {
+            return self.fail(Executed::Maybe, FailureReason::Dead);
+        }
+        self.ask_again(now, PendingControl::Report(Flags::REPORT));
+    }
+
+    /// Reduces the size of pieces if nothing arrives although something should: a link on the path
+    /// may lose all full pieces. Returns whether the size was reduced.
+    fn try_smaller_piece(&mut self, total: u32) -> bool {
+        if self.fruitless <= FRUITLESS_MAX || total <= PIECE_MIN {
+            return false;
+        }
+        let Some(piece) = message::smaller_piece(self.piece) else { return false };
+        (self.piece, self.fruitless) = (piece, 0);
+        true
+    }
+
+    /// Sends a probe or request again, or presumes the server dead.
+    pub(super) fn ask_again(&mut self, now: Moment, what: PendingControl) {
+        if self.unanswered >= UNANSWERED_MAX {
+            self.fail(Executed::Maybe, FailureReason::Dead);
+            return;
+        }
+        self.pending = what;
+        let patience = self.rtt.probe_interval_max();
+        self.interval = match self.state {
+            State::Executing | State::Cancelling => patience,
+            _ => (self.interval * 2).min(patience),
+        };
+        // The first intervals are short. Only those of full length count.
+        if self.interval == patience {
+            self.unanswered += 1;
+        }
+        self.due = now.after(self.jittered(self.interval));
+    }
+
+    /// Changes an interval by up to ten percent, so that clients that began together do not stay
+    /// synchronized. The result is never less than an answer takes.
+    fn jittered(&mut self, interval: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let jittered = interval / 10 * 9 + self.random % (interval / 5).max(1);
+        jittered.max(self.rtt.expected_answer())
+    }
+}

@@ -1,0 +1,563 @@
+//! Dialogues with a record: this comes, exactly that goes.
+
+use super::super::flow::NoFlow;
+use super::super::header::checksum;
+use super::super::message::PIECE_MIN;
+use super::super::time::SECOND;
+use super::*;
+
+const PEER: u64 = 5;
+const NOW: Moment = Moment(100 * SECOND);
+const SECRET: [u8; 12] = [1, 2, 3, 4, 5, 6, 7, 8, 0xff, 0xff, 0xff, 0xff];
+/// The secret's last bytes make the first number 0: it has just wrapped round.
+const FIRST: u32 = 0;
+
+fn server_end() -> ServerEnd {
+    let mut server_end = ServerEnd::vacant(4);
+    let terms = ServerTerms { piece: 1024, credits: 64, credits_here: 32, bytes_max: 1 << 20 };
+    server_end.assign(NOW, SECRET, PEER, &terms);
+    server_end
+}
+
+fn packet(kind: PacketKind, sequence: u32) -> Header {
+    let handle = Handle { place: 4, secret: SECRET };
+    Header { piece: 1024, credits: 64, ..Header::new(kind, handle, sequence) }
+}
+
+fn call(sequence: u32, total: u32, fragment: u32) -> Header {
+    let shape = Shape { what: 7, total, ..Shape::default() };
+    Header { shape, fragment, ..packet(PacketKind::Call, sequence) }
+}
+
+fn receive(server_end: &mut ServerEnd, header: Header) -> Effect {
+    assert!(server_end.accepts(&header, PEER));
+    server_end.handle(NOW, &NoFlow, &header, &[])
+}
+
+fn then(server_end: &mut ServerEnd, header: Header) -> Action {
+    receive(server_end, header).action
+}
+
+/// What goes out: kinds, fragments and flags.
+fn sent(server_end: &mut ServerEnd) -> Vec<(PacketKind, u32, Flags)> {
+    let mut out = [0; CONTROL_BYTES_MAX];
+    let mut all = Vec::new();
+    while let Some(send) = server_end.poll_send(NOW, &NoFlow, &mut out) {
+        let behind = send.bytes - HEADER_BYTES + send.range.len();
+        let header = Header::parse(out.first_chunk().unwrap(), behind).unwrap();
+        all.push((header.kind, header.fragment, header.flags));
+    }
+    all
+}
+
+fn result(total: u32) -> Shape {
+    Shape { what: 0, total, ..Shape::default() }
+}
+
+const DROPPED_AGAIN: Action = Action::Dropped(DropReason::Duplicate);
+const DROPPED_LATE: Action = Action::Dropped(DropReason::Late);
+
+#[test]
+fn a_call_of_one_packet_runs_once() {
+    let server_end = &mut server_end();
+    let effect = receive(server_end, call(FIRST, 100, 0));
+    assert_eq!(effect, Effect { release: false, action: Action::Execute(0..100) });
+    assert_eq!(then(server_end, call(FIRST, 100, 0)), DROPPED_AGAIN);
+    assert_eq!(sent(server_end), []);
+    assert_eq!(server_end.complete(result(10)), Retain::Keep);
+    assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::NONE)]);
+    assert_eq!(then(server_end, call(FIRST, 100, 0)), DROPPED_AGAIN);
+    assert_eq!(sent(server_end), []);
+    // The next call acknowledges the result.
+    let effect = receive(server_end, call(FIRST + 1, 100, 0));
+    assert_eq!(effect, Effect { release: true, action: Action::Execute(0..100) });
+    assert_eq!(then(server_end, call(FIRST, 100, 0)), DROPPED_LATE);
+}
+
+#[test]
+fn result_that_does_not_fit_the_way_is_cut_smaller_and_the_client_is_told() {
+    let server_end = &mut server_end();
+    then(server_end, call(FIRST, 100, 0));
+    assert!(!server_end.reduce_piece(512), "there is no result yet");
+    assert_eq!(server_end.complete(result(1000)), Retain::Keep);
+    assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::NONE)]);
+    assert!(
+        server_end.reduce_piece(700)
+            && !server_end.reduce_piece(700)
+            && !server_end.reduce_piece(1000)
+    );
+    let told = |server_end: &mut ServerEnd| {
+        let mut out = [0; CONTROL_BYTES_MAX];
+        let send = server_end.poll_send(NOW, &NoFlow, &mut out).expect("something to say");
+        let payload = send.bytes - HEADER_BYTES + send.range.len();
+        let header = Header::parse(out.first_chunk().unwrap(), payload).unwrap();
+        (header.kind, header.piece, header.flags)
+    };
+    let have = (PacketKind::HaveCall, 688, Flags::ALL.with(Flags::REPLIED));
+    assert_eq!(told(server_end), have);
+    assert_eq!([told(server_end), told(server_end)].map(|told| told.1), [688, 688]);
+    // That was lost: the client asks as before, and is told again.
+    let asks = Header { flags: Flags::REPORT, ..packet(PacketKind::HaveResult, FIRST) };
+    assert_eq!(then(server_end, asks), DROPPED_LATE);
+    assert_eq!(told(server_end), have);
+    // It is narrower still, and as narrow as can be.
+    assert!(server_end.reduce_piece(0) && !server_end.reduce_piece(0));
+    assert_eq!(told(server_end).1, 512);
+}
+
+/// What goes out, and how many positions the client may send beyond what is there.
+fn allowed(server_end: &mut ServerEnd) -> Option<(PacketKind, u32, u16)> {
+    let mut out = [0; CONTROL_BYTES_MAX];
+    let send = server_end.poll_send(NOW, &NoFlow, &mut out)?;
+    let header = Header::parse(out.first_chunk().unwrap(), send.bytes - HEADER_BYTES).unwrap();
+    Some((header.kind, header.fragment, header.credits))
+}
+
+#[test]
+fn call_without_room_is_told_to_wait_and_then_to_go_on() {
+    let server_end = &mut server_end();
+    assert!(matches!(then(server_end, call(FIRST, 2500, 1)), Action::Begin(_)));
+    server_end.wait_for_room();
+    assert!(server_end.waits_for_room(FIRST) && server_end.phase() == RecordPhase::Waiting);
+    assert_eq!(allowed(server_end), Some((PacketKind::HaveCall, 0, 0)));
+    // What was on its way is not taken, and only questions are answered.
+    assert_eq!(then(server_end, call(FIRST, 2500, 2)), DROPPED_LATE);
+    assert_eq!(allowed(server_end), None);
+    for question in [packet(PacketKind::Probe, FIRST), call(FIRST, 2500, 0)] {
+        then(server_end, question);
+        assert_eq!(allowed(server_end), Some((PacketKind::HaveCall, 0, 0)));
+    }
+    server_end.resume();
+    assert_eq!(allowed(server_end), Some((PacketKind::HaveCall, 0, 32)));
+    assert_eq!(then(server_end, call(FIRST, 2500, 1)), Action::Place(452..1476));
+    assert_eq!(then(server_end, call(FIRST, 2500, 2)), Action::Place(1476..2500));
+    assert_eq!(then(server_end, call(FIRST, 2500, 0)), Action::Execute(0..452));
+    assert!(!server_end.waits_for_room(FIRST));
+}
+
+#[test]
+fn call_that_waits_for_room_can_be_refused_and_given_up() {
+    let waiting = || {
+        let mut server_end = server_end();
+        then(&mut server_end, call(FIRST, 2500, 1));
+        server_end.wait_for_room();
+        allowed(&mut server_end);
+        server_end
+    };
+    let server_end = &mut waiting();
+    assert_eq!(server_end.complete(result(9)), Retain::Keep);
+    assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::NONE)]);
+    assert_eq!(then(server_end, call(FIRST, 2500, 1)), DROPPED_AGAIN);
+    let server_end = &mut waiting();
+    assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST)), Action::Nothing);
+    assert_eq!(sent(server_end), [(PacketKind::Released, 0, Flags::NONE)]);
+    assert!(!server_end.waits_for_room(FIRST));
+    server_end.resume();
+    assert_eq!((server_end.phase(), sent(server_end)), (RecordPhase::Idle, vec![]));
+}
+
+#[test]
+fn a_number_never_runs_again_whatever_the_state() {
+    for acknowledged in [false, true] {
+        let server_end = &mut server_end();
+        then(server_end, call(FIRST, 0, 0));
+        server_end.complete(result(0));
+        if acknowledged {
+            let all = Header { flags: Flags::ALL, ..packet(PacketKind::HaveResult, FIRST) };
+            assert_eq!(receive(server_end, all), Effect { release: true, action: Action::Nothing });
+        }
+        for sequence in [FIRST, FIRST.wrapping_sub(1), FIRST.wrapping_sub(1000)] {
+            for total in [0, 5000] {
+                let then = then(server_end, call(sequence, total, 0));
+                assert!(matches!(then, Action::Dropped(_)), "{sequence} {total} {then:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn other_arguments_under_the_same_number_are_a_violation() {
+    let server_end = &mut server_end();
+    then(server_end, call(FIRST, 100, 0));
+    assert_eq!(then(server_end, call(FIRST, 101, 0)), Action::Dropped(DropReason::Violation));
+    then(server_end, call(FIRST, 5000, 1));
+    let server_end = &mut self::server_end();
+    assert_eq!(then(server_end, call(FIRST, 5000, 1)), Action::Begin(904..1928));
+    assert_eq!(then(server_end, call(FIRST, 5001, 2)), Action::Dropped(DropReason::Violation));
+    assert_eq!(
+        then(server_end, call(FIRST + 1, 2 << 20, 1)),
+        Action::Dropped(DropReason::Violation)
+    );
+}
+
+#[test]
+fn pieces_are_placed_and_the_last_one_runs_it() {
+    let server_end = &mut server_end();
+    assert_eq!(then(server_end, call(FIRST, 2500, 1)), Action::Begin(452..1476));
+    assert_eq!(then(server_end, call(FIRST, 2500, 1)), DROPPED_AGAIN);
+    assert_eq!(then(server_end, call(FIRST, 2500, 2)), Action::Place(1476..2500));
+    assert_eq!(sent(server_end), []);
+    assert_eq!(then(server_end, call(FIRST, 2500, 0)), Action::Execute(0..452));
+    assert_eq!(sent(server_end), []);
+    assert_eq!(then(server_end, call(FIRST, 2500, 2)), DROPPED_AGAIN);
+}
+
+#[test]
+fn an_end_that_overtakes_is_answered_and_so_is_its_completion() {
+    let server_end = &mut server_end();
+    then(server_end, call(FIRST, 3000, 1));
+    assert_eq!(then(server_end, call(FIRST, 3000, 0)), Action::Place(0..952));
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 1, Flags::CHECKED)]);
+    assert_eq!(then(server_end, call(FIRST, 3000, 2)), Action::Execute(1976..3000));
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL)]);
+}
+
+#[test]
+fn probes_tell_where_a_call_is_and_send_no_data() {
+    let server_end = &mut server_end();
+    let probe = packet(PacketKind::Probe, FIRST);
+    assert_eq!(then(server_end, probe), Action::Nothing);
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::NONE)]);
+    then(server_end, call(FIRST, 3000, 1));
+    then(server_end, probe);
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 1, Flags::NONE)]);
+    then(server_end, call(FIRST, 3000, 2));
+    then(server_end, call(FIRST, 3000, 0));
+    then(server_end, probe);
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL)]);
+    server_end.complete(result(9));
+    sent(server_end);
+    then(server_end, probe);
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL.with(Flags::REPLIED))]);
+    // The client has waited, and nothing came.
+    let nothing = Header { flags: Flags::REPORT, ..packet(PacketKind::HaveResult, FIRST) };
+    then(server_end, nothing);
+    assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::RESENT.with(Flags::REPORT))]);
+    let all = Header { flags: Flags::ALL, ..packet(PacketKind::HaveResult, FIRST) };
+    assert!(receive(server_end, all).release);
+    assert_eq!(then(server_end, probe), DROPPED_LATE);
+}
+
+#[test]
+fn missing_pieces_of_a_result_are_sent_again() {
+    let server_end = &mut server_end();
+    then(server_end, call(FIRST, 0, 0));
+    server_end.complete(result(3000));
+    let fragments: Vec<_> = sent(server_end).iter().map(|one| one.1).collect();
+    assert_eq!(fragments, [1, 2, 0]);
+    let bitmap = [0b10];
+    let have = Header {
+        flags: Flags::CHECKED,
+        fragment: 1,
+        echo: 3,
+        check: checksum(&bitmap),
+        ..packet(PacketKind::HaveResult, FIRST)
+    };
+    server_end.handle(NOW, &NoFlow, &Header { check: 1, ..have }, &bitmap);
+    assert_eq!(sent(server_end), []);
+    server_end.handle(NOW, &NoFlow, &have, &bitmap);
+    assert_eq!(sent(server_end), [(PacketKind::Result, 2, Flags::RESENT.with(Flags::REPORT))]);
+}
+
+#[test]
+fn a_call_given_up_never_begins_afterwards() {
+    let server_end = &mut server_end();
+    assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST)), Action::Nothing);
+    assert_eq!(sent(server_end), [(PacketKind::Released, 0, Flags::NONE)]);
+    assert_eq!(then(server_end, call(FIRST, 0, 0)), DROPPED_LATE);
+    then(server_end, call(FIRST + 1, 5000, 1));
+    assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 1)), Action::Discard);
+    assert_eq!(then(server_end, call(FIRST + 1, 5000, 1)), DROPPED_LATE);
+    // While it runs it is let go of at its end.
+    sent(server_end);
+    then(server_end, call(FIRST + 2, 0, 0));
+    assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 2)), Action::Nothing);
+    assert!(server_end.is_cancelled());
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL)]);
+    assert_eq!(server_end.complete(result(9)), Retain::Drop);
+    assert_eq!(sent(server_end), [(PacketKind::Released, 0, Flags::NONE)]);
+    // A late one of an older call does nothing.
+    then(server_end, call(FIRST + 3, 0, 0));
+    assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 2)), DROPPED_LATE);
+    assert!(!server_end.is_cancelled());
+}
+
+#[test]
+fn smaller_pieces_begin_a_call_again_and_larger_ones_come_too_late() {
+    let server_end = &mut server_end();
+    then(server_end, call(FIRST, 3000, 1));
+    let small = Header { piece: PIECE_MIN, ..call(FIRST, 3000, 1) };
+    assert_eq!(then(server_end, small), Action::Begin(440..952));
+    assert_eq!(then(server_end, call(FIRST, 3000, 2)), DROPPED_LATE);
+    for fragment in 2..6 {
+        let range = small.fragments().range(fragment);
+        assert_eq!(then(server_end, Header { fragment, ..small }), Action::Place(range));
+    }
+    assert_eq!(then(server_end, Header { fragment: 0, ..small }), Action::Execute(0..440));
+    // The result is cut as the client asked last.
+    server_end.complete(result(1000));
+    let mut out = [0; CONTROL_BYTES_MAX];
+    assert_eq!(
+        server_end.poll_send(NOW, &NoFlow, &mut out).map(|send| send.range),
+        Some(488..1000)
+    );
+    // A probe says it too.
+    let server_end = &mut self::server_end();
+    then(server_end, call(FIRST, 3000, 1));
+    let probe = Header { piece: PIECE_MIN, ..packet(PacketKind::Probe, FIRST) };
+    assert_eq!(then(server_end, probe), Action::Discard);
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::NONE)]);
+    assert_eq!(then(server_end, small), Action::Begin(440..952));
+}
+
+#[test]
+fn a_refusal_instead_of_running_uses_the_number_up() {
+    let server_end = &mut server_end();
+    then(server_end, call(FIRST, 3000, 1));
+    assert_eq!(server_end.complete(result(0)), Retain::Keep);
+    assert_eq!(then(server_end, call(FIRST, 3000, 0)), DROPPED_AGAIN);
+    assert_eq!(server_end.phase(), RecordPhase::Replied);
+}
+
+#[test]
+fn a_new_call_waits_for_the_end_of_the_one_before() {
+    let server_end = &mut server_end();
+    then(server_end, call(FIRST, 0, 0));
+    assert_eq!(then(server_end, call(FIRST + 1, 0, 0)), DROPPED_LATE);
+    assert_eq!(then(server_end, packet(PacketKind::Cancel, FIRST + 1)), DROPPED_LATE);
+    assert_eq!(server_end.phase(), RecordPhase::Running);
+}
+
+#[test]
+fn a_place_that_forgets_a_result_is_of_another_generation() {
+    let mut server_end = server_end();
+    let stranger =
+        Header { handle: Handle { place: 4, secret: [9; 12] }, ..packet(PacketKind::Probe, 1) };
+    assert!(!server_end.accepts(&stranger, PEER));
+    let generation = |server_end: &ServerEnd| {
+        let refusal = server_end.refusal_of(&stranger, 77).expect("a refusal");
+        assert_eq!((refusal.table(), refusal.flags), (77, Flags::NONE));
+        assert_eq!(refusal.generation(), server_end.granted_handle().generation);
+        refusal.generation()
+    };
+    assert_eq!(generation(&server_end), 0);
+    // An idle record, or one whose call never ran, is forgotten without a trace.
+    then(&mut server_end, call(FIRST, 3000, 1));
+    server_end.forget();
+    assert_eq!(generation(&server_end), 0);
+    let terms = ServerTerms { piece: 1024, credits: 64, credits_here: 32, bytes_max: 1 << 20 };
+    let occupied = |server_end: &mut ServerEnd| server_end.assign(NOW, SECRET, PEER, &terms);
+    // So is one whose client has the result, gave the call up, or said goodbye.
+    let all = Header { flags: Flags::ALL, ..packet(PacketKind::HaveResult, FIRST) };
+    for over in [all, packet(PacketKind::Cancel, FIRST), packet(PacketKind::Bye, FIRST)] {
+        occupied(&mut server_end);
+        then(&mut server_end, call(FIRST, 0, 0));
+        server_end.complete(result(0));
+        then(&mut server_end, over);
+        server_end.forget();
+        assert_eq!(generation(&server_end), 0);
+    }
+    // One whose client perhaps waits is not.
+    occupied(&mut server_end);
+    then(&mut server_end, call(FIRST, 0, 0));
+    server_end.complete(result(0));
+    server_end.forget();
+    assert_eq!(generation(&server_end), 1);
+    // A place remembers that when it is another's.
+    occupied(&mut server_end);
+    assert_eq!(server_end.granted_handle().generation, 1);
+    server_end.forget();
+    assert_eq!(generation(&server_end), 1);
+}
+
+#[test]
+fn from_elsewhere_a_handle_is_refused_and_the_refusal_says_why() {
+    let server_end = server_end();
+    let probe = packet(PacketKind::Probe, FIRST);
+    assert!(!server_end.accepts(&probe, PEER + 1));
+    assert_eq!(
+        server_end.refusal_of(&probe, 77).map(|refusal| refusal.flags),
+        Some(Flags::ELSEWHERE)
+    );
+    for kind in [
+        PacketKind::Bye,
+        PacketKind::Result,
+        PacketKind::Released,
+        PacketKind::Refused,
+        PacketKind::HaveCall,
+        PacketKind::Ask,
+    ] {
+        assert_eq!(server_end.refusal_of(&packet(kind, FIRST), 77), None);
+    }
+}
+
+#[test]
+fn goodbye_ends_the_record_whichever_number_it_has() {
+    for sequence in [FIRST.wrapping_sub(1), FIRST, FIRST + 1] {
+        let server_end = &mut server_end();
+        then(server_end, call(FIRST, 0, 0));
+        server_end.complete(result(0));
+        sent(server_end);
+        let effect = receive(server_end, packet(PacketKind::Bye, sequence));
+        assert_eq!(effect, Effect { release: true, action: Action::Forget });
+        server_end.forget();
+        assert!(!server_end.accepts(&packet(PacketKind::Call, FIRST + 1), PEER));
+    }
+}
+
+#[test]
+fn goodbye_cancels_what_runs_and_the_record_is_forgotten_at_its_end() {
+    for given_up in [false, true] {
+        let server_end = &mut server_end();
+        then(server_end, call(FIRST, 0, 0));
+        if given_up {
+            then(server_end, packet(PacketKind::Cancel, FIRST));
+            sent(server_end);
+        }
+        assert_eq!(then(server_end, packet(PacketKind::Bye, FIRST)), Action::Nothing);
+        assert!(server_end.is_call_cancelled(FIRST));
+        assert_eq!(then(server_end, packet(PacketKind::Probe, FIRST)), DROPPED_LATE);
+        assert_eq!(then(server_end, call(FIRST + 1, 0, 0)), DROPPED_LATE);
+        assert_eq!(server_end.check_caller(NOW.after(100 * SECOND)), None);
+        assert_eq!(server_end.complete(result(9)), Retain::Forget);
+        assert_eq!(sent(server_end), []);
+        assert_eq!(server_end.phase(), RecordPhase::Idle);
+    }
+}
+
+/// An answer to what the record sent last.
+fn answer(server_end: &ServerEnd) -> Header {
+    Header { echo: server_end.serial, ..packet(PacketKind::Probe, FIRST) }
+}
+
+/// Looks after a caller whenever it is due, until that time, and returns when it was asked, in
+/// milliseconds.
+fn asked_until(server_end: &mut ServerEnd, now: &mut Moment, end: Moment) -> Vec<u64> {
+    let mut asked = Vec::new();
+    while let Some(due) = server_end.check_caller(*now) {
+        let questions = sent(server_end);
+        assert!(
+            questions.iter().all(|one| *one == (PacketKind::Ask, 0, Flags::ALL)),
+            "{questions:?}"
+        );
+        asked.extend(questions.iter().map(|_| now.since(NOW) / MILLISECOND));
+        if due > end {
+            break;
+        }
+        *now = due;
+    }
+    asked
+}
+
+#[test]
+fn a_silent_caller_is_asked_and_then_taken_for_gone() {
+    let (server_end, mut now) = (&mut server_end(), NOW);
+    assert_eq!(server_end.check_caller(now), None);
+    then(server_end, call(FIRST, 0, 0));
+    let asked = asked_until(server_end, &mut now, NOW.after(100 * SECOND));
+    assert_eq!(asked, [500, 800, 1100, 1400, 1700]);
+    assert_eq!(now.since(NOW), 2500 * MILLISECOND);
+    assert!(server_end.is_call_cancelled(FIRST) && !server_end.is_call_cancelled(FIRST + 1));
+    // It was only halted: it asks, is answered, and gets the result. The call stays cancelled.
+    server_end.handle(now, &NoFlow, &packet(PacketKind::Probe, FIRST), &[]);
+    assert_eq!(sent(server_end), [(PacketKind::HaveCall, 0, Flags::ALL)]);
+    assert!(server_end.is_cancelled());
+    assert_eq!(server_end.complete(result(10)), Retain::Keep);
+    assert_eq!(sent(server_end), [(PacketKind::Result, 0, Flags::NONE)]);
+    assert!(!server_end.is_cancelled());
+    // The next call is a new one.
+    server_end.handle(now, &NoFlow, &call(FIRST + 1, 0, 0), &[]);
+    assert!(!server_end.is_cancelled());
+    assert!(server_end.check_caller(now).is_some());
+}
+
+#[test]
+fn a_caller_that_is_heard_of_is_not_asked() {
+    let (server_end, mut now) = (&mut server_end(), NOW);
+    then(server_end, call(FIRST, 0, 0));
+    for _ in 0..100 {
+        let then = now.after(440 * MILLISECOND);
+        assert_eq!(asked_until(server_end, &mut now, then), [0; 0]);
+        now = then;
+        server_end.handle(now, &NoFlow, &packet(PacketKind::Probe, FIRST), &[]);
+        sent(server_end);
+    }
+}
+
+#[test]
+fn a_caller_that_only_answers_is_asked_once_a_second_and_its_death_is_seen_in_time() {
+    let (server_end, mut now) = (&mut server_end(), NOW);
+    then(server_end, call(FIRST, 0, 0));
+    let mut questions = 0;
+    while now < NOW.after(60 * SECOND) {
+        let due = server_end.check_caller(now).expect("it runs");
+        if sent(server_end) == [(PacketKind::Ask, 0, Flags::ALL)] {
+            questions += 1;
+            let answer = answer(server_end);
+            server_end.handle(now, &NoFlow, &answer, &[]);
+            sent(server_end);
+        } else {
+            now = due;
+        }
+    }
+    assert!((60..=61).contains(&questions), "{questions}");
+    let silent = now;
+    while let Some(due) = server_end.check_caller(now) {
+        now = due;
+    }
+    assert!(now.since(silent) <= 2500 * MILLISECOND, "{}", now.since(silent));
+    assert!(server_end.is_cancelled());
+}
+
+/// Its answers come in the order of the questions, each 1.9 seconds after its question.
+#[test]
+fn a_caller_far_away_is_not_taken_for_gone() {
+    const ROUND_TRIP: u64 = 1900 * MILLISECOND;
+    let (server_end, mut now) = (&mut server_end(), NOW);
+    then(server_end, call(FIRST, 0, 0));
+    let mut answers = std::collections::VecDeque::new();
+    while now < NOW.after(60 * SECOND) {
+        let due = server_end.check_caller(now).expect("it is not taken for gone");
+        let questions = sent(server_end);
+        answers.extend(questions.iter().map(|_| (now.after(ROUND_TRIP), answer(server_end))));
+        now = due;
+        if answers.front().is_some_and(|(at, _)| *at <= due) {
+            let (at, answer) = answers.pop_front().expect("there is one");
+            now = at;
+            server_end.handle(now, &NoFlow, &answer, &[]);
+            sent(server_end);
+        }
+    }
+    assert!(!server_end.is_cancelled());
+}
+
+/// A probe that left the caller before the question reached it tells nothing of the round trip: the
+/// caller is still asked after half a second, and not after one.
+#[test]
+fn packet_from_before_a_question_does_not_make_the_caller_a_quick_one() {
+    for (answers, next) in [(true, SECOND), (false, 500 * MILLISECOND)] {
+        let (server_end, mut now) = (&mut server_end(), NOW);
+        then(server_end, call(FIRST, 0, 0));
+        now = now.after(500 * MILLISECOND);
+        let early = packet(PacketKind::Probe, FIRST);
+        server_end.check_caller(now);
+        assert_eq!(sent(server_end), [(PacketKind::Ask, 0, Flags::ALL)]);
+        let probe = if answers { answer(server_end) } else { early };
+        server_end.handle(now, &NoFlow, &probe, &[]);
+        sent(server_end);
+        assert_eq!(server_end.check_caller(now), Some(now.after(next)), "answers: {answers}");
+    }
+}
+
+/// A server that was halted finds that nothing was heard for long, and what came meanwhile still to
+/// be read.
+#[test]
+fn a_server_that_was_halted_judges_nobody_before_it_has_asked() {
+    let (server_end, mut now) = (&mut server_end(), NOW);
+    then(server_end, call(FIRST, 0, 0));
+    now = now.after(100 * SECOND);
+    let due = server_end.check_caller(now).expect("it asks");
+    assert!(due > now && !server_end.is_cancelled());
+    server_end.handle(now, &NoFlow, &packet(PacketKind::Probe, FIRST), &[]);
+    assert!(server_end.check_caller(now).is_some() && !server_end.is_cancelled());
+}
