@@ -1,4 +1,4 @@
-//! Syntax to model: what an interface is, and every reason why a trait is none.
+//! Syntax to model: an interface, or all errors in its trait.
 
 use proc_macro2::Ident;
 use syn::ext::IdentExt as _;
@@ -10,7 +10,7 @@ use syn::{
 
 use crate::parse::{self, Arguments, Errors};
 
-/// An interface, ready to be written out.
+/// An interface, from which stubs are generated.
 pub(crate) struct Interface {
     pub(crate) visibility: Visibility,
     pub(crate) ident: Ident,
@@ -20,13 +20,15 @@ pub(crate) struct Interface {
     pub(crate) methods: Vec<Method>,
 }
 
-/// A method; its position is its number.
+/// A method; its position in the trait is the number of its procedure.
 pub(crate) struct Method {
     pub(crate) ident: Ident,
     pub(crate) docs: String,
     pub(crate) idempotent: bool,
     pub(crate) parameters: Vec<Parameter>,
     pub(crate) returns: Type,
+    /// The return type as the stubs name it.
+    pub(crate) outcome: Type,
 }
 
 /// A parameter.
@@ -35,12 +37,12 @@ pub(crate) struct Parameter {
     /// The whole type, as written.
     pub(crate) written: Type,
     pub(crate) form: Form,
-    /// The type of the value, or of an element of the buffer.
+    /// The type of the value, or of an element of the buffer, as the stubs name it.
     pub(crate) ty: Type,
     pub(crate) max_len: Option<Expr>,
 }
 
-/// How a parameter is written, which says how it travels.
+/// How the type of a parameter is written; this determines its direction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     /// `T`
@@ -62,18 +64,18 @@ pub(crate) enum Form {
 }
 
 impl Form {
-    /// Whether it is a buffer, whose length may be bounded.
+    /// Whether the parameter is a buffer, whose length can be bounded.
     pub(crate) const fn is_buffer(self) -> bool {
         !matches!(self, Self::Value | Self::Borrowed | Self::InOut)
     }
 
-    /// Whether it travels both ways.
+    /// Whether the parameter is sent in both directions.
     pub(crate) const fn is_in_out(self) -> bool {
         matches!(self, Self::InOut | Self::InOutSlice)
     }
 }
 
-/// The client has methods of these names itself, or gets them from `Clone` and `Debug`.
+/// Names of the client's own methods, and of methods that it gets from `Clone` and `Debug`.
 const TAKEN: &[&str] = &[
     "bind",
     "bind_with",
@@ -87,10 +89,10 @@ const TAKEN: &[&str] = &[
     "fmt",
 ];
 
-/// Letters of a name, as for exports.
+/// Bytes of an interface's name, as of an export's.
 const NAME_BYTES_MAX: usize = 64;
 
-/// Checks the trait, and takes from it the attributes that mean something to us alone.
+/// Checks the trait, and removes the attributes from it that only this crate understands.
 pub(crate) fn interface(
     arguments: Arguments,
     item: &mut ItemTrait,
@@ -107,15 +109,16 @@ pub(crate) fn interface(
     let mut methods: Vec<Method> = Vec::new();
     for one in &mut item.items {
         let TraitItem::Fn(function) = one else {
-            item_that_is_no_method(one, &mut errors);
+            report_item(one, &mut errors);
             continue;
         };
         let ident = &function.sig.ident;
         if methods.iter().any(|method| method.ident == *ident) {
-            errors.at(ident, format!("a second method `{ident}`: rename one of them"));
+            errors.at(ident, format!("duplicate method `{ident}`: rename one of them"));
         }
         methods.push(method(function, arguments.max_len.as_ref(), &mut errors));
     }
+    foreign_errors(&methods, &mut errors);
     errors.or(Interface {
         visibility: item.vis.clone(),
         ident: item.ident.clone(),
@@ -130,7 +133,7 @@ fn interface_name(name: &syn::LitStr, errors: &mut Errors) {
     let text = name.value();
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if text.is_empty() || text.len() > NAME_BYTES_MAX || !text.chars().all(allowed) {
-        errors.at(name, "no valid name: use 1 to 64 letters, digits, `-`, `_` or `.`");
+        errors.at(name, "invalid name: use 1 to 64 letters, digits, `-`, `_` or `.`");
     }
 }
 
@@ -139,12 +142,12 @@ fn trait_head(item: &ItemTrait, errors: &mut Errors) {
         errors.at(auto, "an interface cannot be an auto trait: remove `auto`");
     }
     if let Some(token) = &item.unsafety {
-        errors.at(token, "an interface cannot be unsafe, for no caller can vouch across a binding: remove `unsafe`");
+        errors.at(token, "an interface cannot be unsafe, because no caller can guarantee anything across a binding: remove `unsafe`");
     }
     if !item.generics.params.is_empty() {
         errors.at(
             &item.generics.params,
-            "an interface cannot be generic, for its types must be known to both sides: write one trait per type",
+            "an interface cannot be generic, because both sides must know its types: write one trait per type",
         );
     }
     if let Some(clause) = &item.generics.where_clause {
@@ -162,13 +165,13 @@ fn trait_head(item: &ItemTrait, errors: &mut Errors) {
         if !allowed {
             errors.at(
                 bound,
-                "an interface can have no supertraits but `Send`, `Sync` and `'static`, for its client implements nothing else: move the methods into this trait",
+                "the only supertraits of an interface are `Send`, `Sync` and `'static`, because its client implements no others: move the methods into this trait",
             );
         }
     }
 }
 
-fn item_that_is_no_method(item: &TraitItem, errors: &mut Errors) {
+fn report_item(item: &TraitItem, errors: &mut Errors) {
     let text = match item {
         TraitItem::Type(_) => {
             "an interface cannot have associated types: name the type in the methods"
@@ -177,21 +180,21 @@ fn item_that_is_no_method(item: &TraitItem, errors: &mut Errors) {
             "an interface cannot have associated constants: write a method that returns it"
         }
         TraitItem::Macro(_) => {
-            "an interface cannot have its methods from a macro: write them out, for their order is their number"
+            "the methods of an interface cannot come from a macro, because their order gives their numbers: write them out"
         }
-        _ => "not a method: an interface consists of methods `fn name(&self, ...) -> Result<...>;`",
+        _ => "expected a method: an interface consists of methods `fn name(&self, ...) -> Result<...>;`",
     };
     errors.at(item, text);
 }
 
-/// What is present on some builds only cannot be part of what both sides agree on.
-fn conditional(attributes: &[Attribute], cure: &str, errors: &mut Errors) {
+/// Reports conditional compilation: client and server would have different interfaces.
+fn conditional(attributes: &[Attribute], advice: &str, errors: &mut Errors) {
     for attribute in attributes {
         if attribute.path().is_ident("cfg") || attribute.path().is_ident("cfg_attr") {
             errors.at(
                 attribute,
                 format!(
-                    "an interface must be the same in every build of client and server: {cure}"
+                    "an interface must be the same in every build of client and server: {advice}"
                 ),
             );
         }
@@ -201,12 +204,12 @@ fn conditional(attributes: &[Attribute], cure: &str, errors: &mut Errors) {
 fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Errors) -> Method {
     conditional(&function.attrs, "remove the condition, or write two traits", errors);
     for attribute in parse::take(&mut function.attrs, "max_len") {
-        errors.at(attribute, "`#[max_len(N)]` goes before a buffer parameter");
+        errors.at(attribute, "misplaced `#[max_len(N)]`: write it before a buffer parameter");
     }
     let idempotent = parse::take(&mut function.attrs, "idempotent");
     for attribute in &idempotent {
         if attribute.meta.require_path_only().is_err() {
-            errors.at(attribute, "write `#[idempotent]`; it takes nothing");
+            errors.at(attribute, "`#[idempotent]` takes no arguments: write `#[idempotent]`");
         }
     }
     signature(function, errors);
@@ -219,7 +222,7 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
         other => {
             errors.at(
                 &function.sig.ident,
-                "a method of an interface takes `&self` first: the object that is called",
+                "missing receiver: the first parameter of a method of an interface is `&self`",
             );
             other
         }
@@ -235,16 +238,18 @@ fn method(function: &mut TraitItemFn, max_len: Option<&Expr>, errors: &mut Error
         errors.at(
             attribute,
             format!(
-                "a second run would begin with what the first left in `{}`: an idempotent method takes no in-out parameters; use an in and an `Out`",
+                "an idempotent method cannot have the in-out parameter `{}`, because a second run would start from the result of the first: use an in parameter and an `Out`",
                 both_ways.ident
             ),
         );
     }
+    let returns = returns(function, errors);
     Method {
         docs: parse::docs(&function.attrs),
         idempotent: !idempotent.is_empty(),
         parameters,
-        returns: returns(function, errors),
+        outcome: returns.clone(),
+        returns,
         ident: function.sig.ident.clone(),
     }
 }
@@ -254,32 +259,32 @@ fn signature(function: &TraitItemFn, errors: &mut Errors) {
     if TAKEN.iter().any(|name| sig.ident == name) {
         errors.at(
             &sig.ident,
-            format!("the client has a method `{}` of its own: choose another name", sig.ident),
+            format!("the generated client already has a method `{}`: choose another name", sig.ident),
         );
     }
     if let Some(token) = &sig.constness {
-        errors.at(token, "a remote call does not happen when compiling: remove `const`");
+        errors.at(token, "a remote call cannot be evaluated at compile time: remove `const`");
     }
     if let Some(token) = &sig.asyncness {
         errors.at(
             token,
-            "methods of an interface are not `async`: remove it; the caller's thread waits",
+            "a method of an interface cannot be `async`, because the calling thread waits: remove `async`",
         );
     }
     match &sig.safety {
         Safety::Unsafe(token) => {
-            errors.at(token, "no caller can vouch across a binding: remove `unsafe`");
+            errors.at(token, "a method of an interface cannot be unsafe, because no caller can guarantee anything across a binding: remove `unsafe`");
         }
-        Safety::Safe(token) => errors.at(token, "remove `safe`: every method of an interface is"),
+        Safety::Safe(token) => errors.at(token, "every method of an interface is safe: remove `safe`"),
         _ => {}
     }
     if let Some(abi) = &sig.abi {
-        errors.at(abi, "methods of an interface have Rust's calling convention: remove `extern`");
+        errors.at(abi, "a method of an interface has the calling convention of Rust: remove `extern`");
     }
     if !sig.generics.params.is_empty() {
         errors.at(
             &sig.generics.params,
-            "a method of an interface cannot be generic, for its types must be known to both sides: name the types, and leave lifetimes out",
+            "a method of an interface cannot be generic, because both sides must know its types: name the types, and leave lifetimes out",
         );
     }
     if let Some(clause) = &sig.generics.where_clause {
@@ -288,13 +293,13 @@ fn signature(function: &TraitItemFn, errors: &mut Errors) {
     if let Some(variadic) = &sig.variadic {
         errors.at(
             variadic,
-            "the parameters must be known to both sides: take a `&[T]` instead of `...`",
+            "a method of an interface cannot be variadic, because both sides must know its parameters: take a `&[T]` instead of `...`",
         );
     }
     if let Some(body) = &function.default {
         errors.at(
             body,
-            "a method of an interface has no body, for the client calls the server's: write `;`, and move the code into a function beside the trait",
+            "a method of an interface cannot have a body, because the client calls the method of the server: write `;`, and move the code into a function outside of the trait",
         );
     }
 }
@@ -305,15 +310,15 @@ fn receiver(receiver: &Receiver, errors: &mut Errors) {
     if !plain || receiver.mutability.is_some() {
         errors.at(
             receiver,
-            "a method of an interface takes `&self`, for many callers share the object: keep what changes in a lock or an atomic",
+            "a method of an interface takes `&self`, because many callers share the object: keep mutable state in a lock or an atomic",
         );
     }
 }
 
 fn returns(function: &TraitItemFn, errors: &mut Errors) -> Type {
-    const CURE: &str = "a remote call can fail: return `peregrine::Result<T>`, or `Result<T, E>` where `E: From<CallError>`";
+    const ADVICE: &str = "every remote call can fail: return `peregrine::Result<T>`, or `Result<T, E>` where `E: From<CallError>`";
     let ReturnType::Type(_, returns) = &function.sig.output else {
-        errors.at(&function.sig.ident, CURE);
+        errors.at(&function.sig.ident, ADVICE);
         return Type::Verbatim(proc_macro2::TokenStream::new());
     };
     match bare(returns) {
@@ -322,11 +327,68 @@ fn returns(function: &TraitItemFn, errors: &mut Errors) -> Type {
             let before = errors.count();
             value_type(other, Place::Result, errors);
             if errors.count() == before {
-                errors.at(other, CURE);
+                errors.at(other, ADVICE);
             }
         }
     }
     (**returns).clone()
+}
+
+/// Reports the errors of the standard library that a method cannot fail with, each once.
+///
+/// The trait bounds of the stubs would report them too, but for each method, and with the advice to
+/// implement a trait that only the standard library can implement for them.
+fn foreign_errors(methods: &[Method], errors: &mut Errors) {
+    let mut seen = Vec::new();
+    for method in methods {
+        let Some((error, name)) = foreign_error(&method.returns) else { continue };
+        if seen.contains(&name) {
+            continue;
+        }
+        seen.push(name);
+        errors.at(
+            error,
+            format!(
+                "a method of an interface cannot fail with `{name}`, which cannot hold a failed call: wrap it in an enum of your own
+
+#[derive(Debug, peregrine::Value)]
+enum Error {{
+    Refused(String), // such as the text of a `{name}`
+    Call(peregrine::CallError),
+}}
+
+impl From<peregrine::CallError> for Error {{
+    fn from(error: peregrine::CallError) -> Self {{
+        Self::Call(error)
+    }}
+}}"
+            ),
+        );
+    }
+}
+
+/// The error in a `Result`, and its name, if it is one that many programs fail with.
+fn foreign_error(returns: &Type) -> Option<(&Type, &'static str)> {
+    let is = |path: &TypePath, names: [&str; 2]| {
+        let segments: Vec<String> =
+            path.path.segments.iter().map(|one| one.ident.to_string()).collect();
+        names.iter().any(|name| segments.join("::") == *name)
+    };
+    let Type::Path(path) = bare(returns) else { return None };
+    if is(path, ["io::Result", "std::io::Result"]) {
+        return Some((returns, "std::io::Error"));
+    }
+    let PathArguments::AngleBracketed(arguments) = &path.path.segments.last()?.arguments else {
+        return None;
+    };
+    let Some(GenericArgument::Type(error)) = arguments.args.get(1) else { return None };
+    match bare(error) {
+        Type::Path(path) if is(path, ["String", "std::string::String"]) => Some((error, "String")),
+        Type::Path(path) if is(path, ["io::Error", "std::io::Error"]) => {
+            Some((error, "std::io::Error"))
+        }
+        _ => None,
+    }
 }
 
 fn parameter(
@@ -343,7 +405,7 @@ fn parameter(
             Some(one.ident.clone())
         }
         other => {
-            errors.at(other, "a parameter of an interface has a name, for it is described by it: write `name: T`");
+            errors.at(other, "a parameter of an interface needs a name, which is part of the description: write `name: T`");
             None
         }
     };
@@ -353,7 +415,7 @@ fn parameter(
         if !form.is_buffer() {
             errors.at(
                 attribute,
-                "`#[max_len(N)]` bounds a buffer: `&str`, `&[T]`, `&mut [T]`, `Out` or `Lent`; this is one value, remove it",
+                "`#[max_len(N)]` applies only to a buffer (`&str`, `&[T]`, `&mut [T]`, `Out` or `Lent`), and this parameter is a single value: remove it",
             );
             continue;
         }
@@ -363,12 +425,12 @@ fn parameter(
         }
     }
     if let Some(second) = bounds.get(1) {
-        errors.at(second, "`max_len` is given twice: keep one");
+        errors.at(second, "duplicate `max_len`: remove one");
     }
     Some(Parameter { ident: ident?, written: (*typed.ty).clone(), form, ty, max_len })
 }
 
-/// How the parameter travels, and the type of its value or element.
+/// Returns the form of a parameter, and the type of its value or element.
 fn form(written: &Type, errors: &mut Errors) -> Option<(Form, Type)> {
     match bare(written) {
         Type::Reference(reference) => borrowed(reference, errors),
@@ -383,13 +445,13 @@ fn form(written: &Type, errors: &mut Errors) -> Option<(Form, Type)> {
 
 fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Type)> {
     if let Some(lifetime) = &reference.lifetime {
-        errors.at(lifetime, "a parameter is borrowed for the call only: leave the lifetime out");
+        errors.at(lifetime, "a parameter is borrowed for the duration of the call: leave the lifetime out");
     }
     let mutable = reference.mutability.is_some();
     let (form, ty) = match bare(&reference.elem) {
         Type::Path(path) if path.path.is_ident("str") => {
             if mutable {
-                errors.at(reference, "text cannot travel both ways in place: take `&mut String`");
+                errors.at(reference, "a `str` cannot change its length: take `&mut String`");
                 return None;
             }
             return Some((Form::Text, (*reference.elem).clone()));
@@ -397,7 +459,7 @@ fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Typ
         Type::Path(path) if last_is(path, "Out") || last_is(path, "Lent") => {
             errors.at(
                 reference,
-                "take the buffer by value, for it is a reference already: remove the `&`",
+                "`Out` and `Lent` are references already: remove the `&`",
             );
             return None;
         }
@@ -420,28 +482,28 @@ fn buffer(path: &TypePath, form: Form, errors: &mut Errors) -> Option<(Form, Typ
                 GenericArgument::Type(ty) => elements.push(ty),
                 GenericArgument::Lifetime(lifetime) if lifetime.ident == "_" => {}
                 GenericArgument::Lifetime(lifetime) => {
-                    errors.at(lifetime, "a parameter is borrowed for the call only: write `'_`");
+                    errors.at(lifetime, "a parameter is borrowed for the duration of the call: write `'_`");
                 }
-                other => errors.at(other, "expected the type of an element"),
+                other => errors.at(other, "expected the element type"),
             }
         }
     }
     let [element] = elements[..] else {
-        errors.at(path, format!("name the type of the elements: `{}<'_, T>`", last.ident));
+        errors.at(path, format!("missing element type: write `{}<'_, T>`", last.ident));
         return None;
     };
     value_type(element, Place::Parameter, errors);
     Some((form, element.clone()))
 }
 
-/// Where a type stands; the cure for a borrow depends on it.
+/// Where a type is used; the advice for a borrowed type depends on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Parameter,
     Result,
 }
 
-/// Notes what a type that must own its parts cannot have in it.
+/// Reports the parts of a type that cannot be sent: a value owns all of its parts.
 fn value_type(ty: &Type, place: Place, errors: &mut Errors) {
     match ty {
         Type::Array(array) => value_type(&array.elem, place, errors),
@@ -452,31 +514,31 @@ fn value_type(ty: &Type, place: Place, errors: &mut Errors) {
         Type::Reference(reference) => errors.at(
             reference,
             match place {
-                Place::Parameter => "a borrow inside a type cannot travel: borrow the whole parameter, and own what is in it (`String`, `Vec<T>`)",
-                Place::Result => "a result cannot borrow: return an owned value (`String`, `Vec<T>`), or take an `Out` parameter",
+                Place::Parameter => "a reference inside a type cannot be sent: borrow the whole parameter, and use owned types within it (`String`, `Vec<T>`)",
+                Place::Result => "a result cannot be a reference: return an owned value (`String`, `Vec<T>`), or take an `Out` parameter",
             },
         ),
         Type::Slice(slice) => errors.at(
             slice,
-            "a slice has no size: write `Vec<T>`, or `&[T]` as the whole parameter",
+            "a slice is unsized: write `Vec<T>`, or `&[T]` as the whole parameter",
         ),
         Type::ImplTrait(_) => errors.at(
             ty,
-            "`impl Trait` cannot travel, for its type must be known to both sides: name the type",
+            "`impl Trait` cannot be sent, because both sides must know the type: name the type",
         ),
         Type::TraitObject(_) => errors.at(
             ty,
-            "`dyn Trait` cannot travel, for its type must be known to both sides: name the type, or an enum of those that may come",
+            "`dyn Trait` cannot be sent, because both sides must know the type: name the type, or an enum of the possible types",
         ),
-        Type::FnPtr(_) => errors.at(ty, "a function cannot travel: its code is on one side only"),
+        Type::FnPtr(_) => errors.at(ty, "a function cannot be sent, because its code exists on one side only"),
         Type::Ptr(_) => errors.at(
             ty,
-            "a raw pointer means nothing on the other side: send the value, or take an `Out` or a `Lent`",
+            "a raw pointer has no meaning on the other side: send the value, or take an `Out` or a `Lent`",
         ),
         Type::Never(_) => errors.at(ty, "`!` has no value to send: write `()`"),
-        Type::Infer(_) => errors.at(ty, "the type must be known to both sides: name it"),
-        Type::Macro(_) => errors.at(ty, "the type must be known to both sides: write it without a macro"),
-        _ => errors.at(ty, "this type cannot travel: name a type that is a `peregrine::Value`"),
+        Type::Infer(_) => errors.at(ty, "both sides must know the type: name it"),
+        Type::Macro(_) => errors.at(ty, "both sides must know the type: write it without a macro"),
+        _ => errors.at(ty, "this type cannot be sent: name a type that implements `peregrine::Value`"),
     }
 }
 
@@ -484,22 +546,22 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
     if let Some(own) = &path.qself {
         value_type(&own.ty, place, errors);
     }
-    for (name, cure) in [("usize", "u64"), ("isize", "i64")] {
+    for (name, fixed) in [("usize", "u64"), ("isize", "i64")] {
         if path.path.is_ident(name) || is_primitive(&path.path, name) {
-            let narrow = cure.replace("64", "32");
+            let narrow = fixed.replace("64", "32");
             errors
-                .at(path, format!("`{name}` differs between machines: use `{cure}` or `{narrow}`"));
+                .at(path, format!("the size of `{name}` differs between machines: use `{fixed}` or `{narrow}`"));
             return;
         }
     }
     if path.path.segments.first().is_some_and(|first| first.ident == "Self") {
-        errors.at(path, "`Self` is another type on each side: name the type");
+        errors.at(path, "`Self` is a different type on each side: name the type");
         return;
     }
     if last_is(path, "Out") || last_is(path, "Lent") {
         errors.at(
             path,
-            "a buffer is a parameter of its own, neither a part of another type nor a result",
+            "`Out` and `Lent` can only be whole parameters, not results or parts of another type",
         );
         return;
     }
@@ -512,20 +574,20 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
                         GenericArgument::Type(ty) => value_type(ty, place, errors),
                         GenericArgument::Lifetime(lifetime) => errors.at(
                             lifetime,
-                            "a type that borrows cannot travel: use one that owns its parts",
+                            "a type with a lifetime cannot be sent: use a type that owns its parts",
                         ),
                         _ => {}
                     }
                 }
             }
             PathArguments::Parenthesized(_) => {
-                errors.at(path, "a function cannot travel: its code is on one side only");
+                errors.at(path, "a function cannot be sent, because its code exists on one side only");
             }
         }
     }
 }
 
-/// `core::primitive::usize` and the like.
+/// Whether a path names a primitive type, as in `core::primitive::usize`.
 fn is_primitive(path: &Path, name: &str) -> bool {
     let mut last = path.segments.iter().rev();
     last.next().is_some_and(|one| one.ident == name)
@@ -536,7 +598,7 @@ fn last_is(path: &TypePath, name: &str) -> bool {
     path.path.segments.last().is_some_and(|last| last.ident == name)
 }
 
-/// The type without the parentheses and invisible groups around it.
+/// Returns the type without parentheses and invisible groups around it.
 fn bare(ty: &Type) -> &Type {
     match ty {
         Type::Paren(paren) => bare(&paren.elem),

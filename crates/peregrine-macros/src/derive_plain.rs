@@ -12,7 +12,7 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
     if !input.generics.params.is_empty() {
         return Err(Error::new_spanned(
             &input.generics.params,
-            "a plain type cannot be generic, for its layout must be known here: name the types of its fields",
+            "a plain type cannot be generic, because its layout must be known here: name the types of its fields",
         ));
     }
     match &input.data {
@@ -20,18 +20,18 @@ pub(crate) fn expand(input: &DeriveInput) -> syn::Result<TokenStream> {
         Data::Enum(data) => of_enum(input, data),
         Data::Union(data) => Err(Error::new_spanned(
             data.union_token,
-            "a union cannot be plain, for nobody knows which of its fields holds: use a struct, or an enum with `#[derive(Value)]`",
+            "a union cannot be plain, because it does not tell which field is valid: use a struct, or an enum with `#[derive(Value)]`",
         )),
     }
 }
 
-/// What stands in `#[repr(...)]`, all of it.
+/// Returns all arguments of `#[repr(...)]`.
 fn representations(input: &DeriveInput) -> syn::Result<Vec<String>> {
     let mut found = Vec::new();
     for attribute in input.attrs.iter().filter(|one| one.path().is_ident("repr")) {
         attribute.parse_nested_meta(|meta| {
             found.extend(meta.path.get_ident().map(Ident::to_string));
-            // `align(16)`, `packed(2)`: the assertions see what they do.
+            // The assertions check the effect of `align(16)` and `packed(2)`.
             if meta.input.peek(syn::token::Paren) {
                 let inner;
                 syn::parenthesized!(inner in meta.input);
@@ -54,7 +54,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
     if !representations(input)?.iter().any(|one| one == "C" || one == "transparent") {
         return Err(Error::new_spanned(
             ident,
-            "a plain struct needs a layout that is the same everywhere: add `#[repr(C)]`, or `#[repr(transparent)]` if it has one field",
+            "a plain struct needs a defined layout: add `#[repr(C)]`, or `#[repr(transparent)]` if it has one field",
         ));
     }
     let fields: Vec<_> = fields
@@ -65,7 +65,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
     if fields.is_empty() {
         return Err(Error::new_spanned(
             ident,
-            "a plain type has at least one byte: derive `Value` instead",
+            "a plain type cannot be empty: derive `Value` instead",
         ));
     }
     let proof = layout_proof(ident, &fields);
@@ -122,7 +122,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
 
             #[inline]
             fn swap(bytes: &mut [u8]) {
-                // As an array, so that no border below need be looked at.
+                // As an array, so that the compiler removes the bounds checks below.
                 let bytes = bytes.first_chunk_mut::<{ ::core::mem::size_of::<#ident>() }>();
                 let ::core::option::Option::Some(bytes) = bytes else { return };
                 #(#swap)*
@@ -133,7 +133,7 @@ fn of_struct(input: &DeriveInput, fields: &Fields) -> syn::Result<TokenStream> {
     })
 }
 
-/// Fields are plain and follow each other without a gap, from the first byte to the last.
+/// Generates assertions that all fields are plain, and that there is no padding.
 fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
     let plain = fields
         .iter()
@@ -144,7 +144,7 @@ fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
             return TokenStream::new();
         };
         let text = format!(
-            "padding before field `{name}` of `{ident}` would carry whatever memory held: order \
+            "padding before field `{name}` of `{ident}` would send uninitialized memory: order \
              the fields by size, or fill the gap with a `[u8; N]` field"
         );
         quote_spanned! {generated_at(next.span())=>
@@ -157,8 +157,8 @@ fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
     });
     let end = fields.last().map(|PlainField { member, name, ty }| {
         let text = format!(
-            "padding behind the last field `{name}` of `{ident}` would carry whatever memory \
-             held: order the fields by size, or fill the gap with a `[u8; N]` field"
+            "padding after the last field `{name}` of `{ident}` would send uninitialized memory: \
+             order the fields by size, or fill the gap with a `[u8; N]` field"
         );
         quote_spanned! {generated_at(ty.span())=>
             const _: () = ::core::assert!(
@@ -168,8 +168,8 @@ fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
             );
         }
     });
-    let empty = format!("`{ident}` has no bytes: derive `Value` instead");
-    let aligned = format!("`{ident}` is aligned to more than 16 bytes, more than a message is");
+    let empty = format!("`{ident}` is empty: derive `Value` instead");
+    let aligned = format!("the alignment of `{ident}` is more than 16 bytes, the alignment of messages");
     quote_spanned! {generated_at(ident.span())=>
         const _: () = {
             const fn __plain<__T: ::peregrine::__rt::Plain>() {}
@@ -188,17 +188,17 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
     if let Some(variant) = data.variants.iter().find(|one| !one.fields.is_empty()) {
         return Err(Error::new_spanned(
             variant,
-            "a plain enum has no payload: derive `Value` instead",
+            "the variants of a plain enum cannot have fields: derive `Value` instead",
         ));
     }
     if data.variants.is_empty() {
-        return Err(Error::new_spanned(ident, "an enum without variants has no value to send"));
+        return Err(Error::new_spanned(ident, "an enum without variants has no values: add a variant"));
     }
     let found = representations(input)?;
     let Some(repr) = found.iter().find(|one| INTEGERS.contains(&one.as_str())) else {
         return Err(Error::new_spanned(
             ident,
-            "a plain enum needs an integer that is the same everywhere: add `#[repr(u8)]`, or `u16`, `u32`, `u64`, `i8`, `i16`, `i32`, `i64`",
+            "a plain enum needs a defined integer type: add `#[repr(u8)]`, or `u16`, `u32`, `u64`, `i8`, `i16`, `i32`, `i64`",
         ));
     };
     let tag = format_ident!("{}", repr.to_uppercase());
@@ -237,7 +237,7 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
     })
 }
 
-/// A plain type is a value that describes itself by its body.
+/// Implements `Value` for a plain type.
 fn value(ident: &Ident, body: &TokenStream) -> TokenStream {
     let name = ident.unraw().to_string();
     quote! {

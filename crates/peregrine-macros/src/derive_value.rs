@@ -1,4 +1,4 @@
-//! `#[derive(Value)]`: fields one after the other; before them, for an enum, the variant's number.
+//! `#[derive(Value)]`: the fields one after the other; for an enum, after the number of the variant.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -14,13 +14,13 @@ pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
     let Codec { encode, decode, body } = match &input.data {
         Data::Struct(data) => of_struct(&data.fields),
         Data::Enum(data) if data.variants.is_empty() => {
-            return Err(Error::new_spanned(ident, "an enum without variants has no value to send"));
+            return Err(Error::new_spanned(ident, "an enum without variants has no values: add a variant"));
         }
         Data::Enum(data) => of_enum(data),
         Data::Union(data) => {
             return Err(Error::new_spanned(
                 data.union_token,
-                "a union cannot travel, for nobody knows which of its fields holds: use an enum",
+                "a union cannot be sent, because it does not tell which field is valid: use an enum",
             ));
         }
     };
@@ -54,7 +54,7 @@ pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
     })
 }
 
-/// Every type parameter must be a value; nothing may be borrowed.
+/// Requires every type parameter to be a value, and reports lifetimes.
 fn bound_parameters(generics: &mut Generics) -> syn::Result<()> {
     for parameter in &mut generics.params {
         match parameter {
@@ -62,7 +62,7 @@ fn bound_parameters(generics: &mut Generics) -> syn::Result<()> {
             GenericParam::Lifetime(lifetime) => {
                 return Err(Error::new_spanned(
                     lifetime,
-                    "a value owns its parts, for its receiver has nobody to borrow from: use `String`, `Vec<T>` or `Box<T>`",
+                    "a value cannot borrow, because its receiver owns it: use `String`, `Vec<T>` or `Box<T>`",
                 ));
             }
             GenericParam::Const(_) => {}
@@ -125,7 +125,7 @@ fn of_enum(data: &syn::DataEnum) -> Codec {
     }
 }
 
-/// The fields of a struct or a variant, in each of the ways they are written.
+/// The fields of a struct or a variant, in each form that the code needs.
 struct Parts {
     pattern: TokenStream,
     encode: TokenStream,

@@ -1,16 +1,16 @@
-//! Model to code: the client that implements the trait, the server that answers with an object.
+//! Model to code: a client that implements the trait, and a server that calls an object.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens as _, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt as _;
 use syn::spanned::Spanned as _;
-use syn::{Expr, ItemTrait, TypeParamBound};
+use syn::{Expr, ItemTrait, Type, TypeParamBound};
 
 use crate::check::{self, Form, Interface, Method, Parameter};
-use crate::generated_at;
 use crate::parse::{self, Errors};
+use crate::types;
 
-/// The trait with its stubs; or the trait with what is wrong with it.
+/// Returns the trait and its stubs, or the trait and its errors.
 pub(crate) fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     let mut errors = Errors::default();
     let arguments = parse::arguments(arguments, &mut errors);
@@ -22,7 +22,10 @@ pub(crate) fn interface(arguments: TokenStream, item: TokenStream) -> TokenStrea
         }
     };
     match check::interface(arguments, &mut item_trait, errors) {
-        Ok(model) => stubs(&item_trait, &model),
+        Ok(mut model) => {
+            types::name(&mut model);
+            stubs(&item_trait, &model)
+        }
         Err(error) => {
             let error = error.into_compile_error();
             quote!(#error #item_trait)
@@ -41,8 +44,8 @@ fn stubs(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     quote!(#item_trait #client #server #shared)
 }
 
-/// What refers to an object that implements the trait does so too: an object that is shared can be
-/// served as it is.
+/// Implements the trait for `Arc`, `Box` and `&` of an object that implements it, so that a shared
+/// object can be served.
 fn shared(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     let ident = &model.ident;
     let methods: TokenStream = model.methods.iter().map(forwarded).collect();
@@ -67,12 +70,12 @@ fn shared(item_trait: &ItemTrait, model: &Interface) -> TokenStream {
     }
 }
 
-/// A method that calls that of what `self` refers to.
+/// Generates a method that calls the same method of the object behind `self`.
 fn forwarded(method: &Method) -> TokenStream {
     let Method { ident, returns, parameters, .. } = method;
     let names: Vec<_> = parameters.iter().map(|parameter| &parameter.ident).collect();
     let types = parameters.iter().map(|parameter| &parameter.written);
-    // What is wrong with a type is said where it is written, and once.
+    // An error of a type is reported once, in the trait.
     let mut called = ident.clone();
     called.set_span(Span::call_site());
     quote! {
@@ -92,8 +95,8 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
     let Names { client, server } = names;
     let description = description(model, client);
     let what = format!(
-        "A client of [`{ident}`]: implements it by calling a server. Cheap to clone; any number \
-         of threads call through one."
+        "A client of [`{ident}`], which implements the trait by calling a server. It is cheap to clone, \
+         and any number of threads can share one."
     );
     let methods =
         (0u32..).zip(&model.methods).map(|(number, method)| client_method(number, method));
@@ -107,13 +110,13 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
 
         #[allow(dead_code)]
         impl #client {
-            /// What is served: the description that both sides compare.
+            /// The description of the interface, which client and server compare.
             #visibility const INTERFACE: &'static ::peregrine::__rt::Interface = #description;
 
-            /// Binds to the export of this name or address.
+            /// Binds to the export at a name or address.
             ///
             /// # Errors
-            /// If nobody exports it here, or what is exported is another interface.
+            /// If there is no such export, or it has another interface.
             #visibility fn bind(
                 address: &str,
             ) -> ::core::result::Result<Self, ::peregrine::__rt::CallError> {
@@ -132,7 +135,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 ::core::result::Result::Ok(Self { binding })
             }
 
-            /// Makes the same calls through the same stubs, inside this process: for tests.
+            /// Returns a client that calls an object of this process through the same stubs, for tests.
             ///
             /// # Panics
             /// If there is no memory for its A-stacks.
@@ -160,7 +163,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 }
             }
 
-            /// The same client, whose calls each wait no longer than `limit` from their beginning.
+            /// Returns a client whose calls take at most `limit`.
             #[must_use]
             #visibility fn with_timeout(&self, limit: ::core::time::Duration) -> Self {
                 let limit = ::peregrine::__rt::Limit::Within(limit);
@@ -169,7 +172,7 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 }
             }
 
-            /// The same client, whose calls wait until `moment` and no longer.
+            /// Returns a client whose calls end at the deadline `moment`.
             #[must_use]
             #visibility fn with_deadline(&self, moment: ::std::time::Instant) -> Self {
                 let limit = ::peregrine::__rt::Limit::Until(moment);
@@ -178,12 +181,12 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
                 }
             }
 
-            /// The binding that the calls go through.
+            /// Returns the binding of the client.
             #visibility fn binding(&self) -> &::peregrine::__rt::Binding {
                 &self.binding
             }
 
-            /// Whether the server's session still stands, as far as is known without asking.
+            /// Whether the connection to the server is open, as far as known without a call.
             #visibility fn is_alive(&self) -> bool {
                 self.binding.is_alive()
             }
@@ -196,17 +199,17 @@ fn client(model: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// The interface as constant data.
+/// Generates the description of the interface, as constant data.
 fn description(model: &Interface, client: &Ident) -> TokenStream {
     let Interface { name, version, docs, methods, .. } = model;
     let procedures = methods.iter().map(|method| {
-        let Method { ident, docs, idempotent, parameters, returns } = method;
+        let Method { ident, docs, idempotent, parameters, outcome, .. } = method;
         let name = ident.unraw().to_string();
         let parameters = parameters.iter().map(described_parameter);
-        let at = generated_at(returns.span());
-        let outcome = quote_spanned!(at=> <#returns as ::peregrine::__rt::Outcome>);
-        let result = quote_spanned!(at=> <#outcome::Ok as ::peregrine::__rt::Value>::TYPE);
-        let error = quote_spanned!(at=> <#outcome::Err as ::peregrine::__rt::Value>::TYPE);
+        let at = outcome.span();
+        let outcome = quote_spanned!(at=> <#outcome as ::peregrine::__rt::Outcome>);
+        let result = quote_spanned!(at=> #outcome::OK_TYPE);
+        let error = quote_spanned!(at=> #outcome::ERR_TYPE);
         quote! {
             ::peregrine::__rt::Procedure {
                 name: #name,
@@ -249,7 +252,7 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
     let ty = match parameter.form {
         Form::Text => quote!(::peregrine::__rt::Type::Text),
         _ => {
-            quote_spanned!(generated_at(ty.span())=> <#ty as ::peregrine::__rt::Value>::TYPE)
+            quote_spanned!(ty.span()=> <#ty as ::peregrine::__rt::Value>::TYPE)
         }
     };
     let max_len = match &parameter.max_len {
@@ -272,7 +275,7 @@ fn described_parameter(parameter: &Parameter) -> TokenStream {
     }
 }
 
-/// The bound as stubs take it.
+/// Generates the bound of a buffer as an argument of the runtime.
 fn limit(max_len: Option<&Expr>) -> TokenStream {
     match max_len {
         Some(max_len) => quote! {
@@ -285,7 +288,7 @@ fn limit(max_len: Option<&Expr>) -> TokenStream {
     }
 }
 
-/// What a parameter adds to the client's stub.
+/// The code of a parameter in the client stub.
 #[derive(Default)]
 struct Sent {
     marshal: TokenStream,
@@ -345,7 +348,7 @@ impl Sent {
 }
 
 fn client_method(number: u32, method: &Method) -> TokenStream {
-    let Method { ident, returns, .. } = method;
+    let Method { ident, returns, outcome, .. } = method;
     let parameters = method.parameters.iter().map(|one| {
         let Parameter { ident, written, .. } = one;
         let mutable = (one.form == Form::Out).then(|| quote!(mut));
@@ -358,10 +361,11 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     let (ins, lent) = (sent.iter().map(|one| &one.ins), sent.iter().map(|one| &one.lent));
     let outs = sent.iter().map(|one| &one.outs);
     let (take, assign) = (sent.iter().map(|one| &one.take), sent.iter().map(|one| &one.assign));
-    // In-out values are assigned together, once all of them were readable.
+    let as_result = as_result(outcome);
+    // In-out values are assigned only after all of them were read.
     let finish = if method.parameters.iter().any(|one| one.form.is_in_out()) {
         quote! {
-            if ::peregrine::__rt::Outcome::as_result(&__result).is_ok() {
+            if #as_result.is_ok() {
                 #(#take)*
                 __returned.finish()?;
                 #(#assign)*
@@ -372,13 +376,13 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
     } else {
         quote!(__returned.finish()?;)
     };
-    // The same for each representation, and borrowing only: it may be run again.
+    // The closure only borrows, because the call may be repeated.
     let body = quote! {
         |__stub| {
             #head_only
             #(#marshal)*
             let mut __returned = __stub.transport(&[#(#ins)*], &[#(#lent)*], &mut [#(#outs)*])?;
-            let __result = __returned.result::<#returns>()?;
+            let __result = __returned.result::<#outcome>()?;
             #finish
             ::core::result::Result::Ok(__result)
         }
@@ -387,18 +391,25 @@ fn client_method(number: u32, method: &Method) -> TokenStream {
         #[inline]
         fn #ident(&self, #(#parameters),*) -> #returns {
             if ::peregrine::__rt::is_native(&self.binding) {
-                ::peregrine::__rt::call(&self.binding, #number, #body)
+                ::peregrine::__rt::call::<#outcome>(&self.binding, #number, #body)
             } else {
-                ::peregrine::__rt::call_swapped(&self.binding, #number, #body)
+                ::peregrine::__rt::call_swapped::<#outcome>(&self.binding, #number, #body)
             }
         }
+    }
+}
+
+/// Generates the result of a method as a plain `Result`.
+fn as_result(outcome: &Type) -> TokenStream {
+    quote_spanned! {outcome.span()=>
+        <#outcome as ::peregrine::__rt::Outcome>::as_result(&__result)
     }
 }
 
 fn server(model: &Interface, names: &Names) -> TokenStream {
     let Interface { visibility, ident, .. } = model;
     let Names { client, server } = names;
-    let what = format!("Answers calls of [`{ident}`] with an object of this process.");
+    let what = format!("A server of [`{ident}`], which answers calls with an object of this process.");
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, ident));
     quote! {
@@ -414,7 +425,7 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
         where
             __Object: #ident + ::core::marker::Send + ::core::marker::Sync + 'static,
         {
-            /// Answers with `object`, which many callers use at the same time.
+            /// Returns a server that calls `object` from many threads at the same time.
             #visibility fn new(object: __Object) -> Self {
                 Self { object }
             }
@@ -446,22 +457,25 @@ fn server(model: &Interface, names: &Names) -> TokenStream {
     }
 }
 
-/// What a parameter adds to the server's stub.
+/// The code of a parameter in the server stub.
 #[derive(Default)]
 struct Received {
     take: TokenStream,
     pass: TokenStream,
-    /// Notes or copies what goes back as a block.
+    /// Records or copies the block that goes back.
     block: TokenStream,
-    /// Appends to the head what goes back there.
+    /// Appends the value that goes back to the head.
     head: TokenStream,
 }
 
 impl Received {
-    /// `out` counts the blocks of the reply.
+    /// Generates the code; `out` counts the blocks of the reply.
     fn new(parameter: &Parameter, out: &mut usize) -> Self {
         let Parameter { ident, ty, .. } = parameter;
         let own = format_ident!("__arg_{}", ident);
+        // The same variable, at the place where the compiler reports the type.
+        let mut here = own.clone();
+        here.set_span(own.span().located_at(ty.span()));
         let limit = limit(parameter.max_len.as_ref());
         let index = *out;
         let none = Self::default();
@@ -509,7 +523,9 @@ impl Received {
             Form::InOut => Self {
                 take: quote!(let mut #own = __request.value::<#ty>()?;),
                 pass: quote!(&mut #own),
-                head: quote!(::peregrine::__rt::Value::encode(&#own, __head)?;),
+                head: quote_spanned! {ty.span()=>
+                    <#ty as ::peregrine::__rt::Value>::encode(&#here, __head)?;
+                },
                 ..none
             },
             Form::InOutSlice => {
@@ -517,8 +533,10 @@ impl Received {
                 Self {
                     take: quote!(let mut #own = __request.in_out::<#ty>(__reply, #limit)?;),
                     pass: quote!(&mut #own),
-                    block: quote!(__reply.in_out(#index, &#own)?;),
-                    head: quote!(#own.encode(__head)?;),
+                    block: quote_spanned!(ty.span()=> __reply.in_out::<#ty>(#index, &#here)?;),
+                    head: quote_spanned! {ty.span()=>
+                        <::peregrine::__rt::InOut<'_, '_, #ty>>::encode(&#here, __head)?;
+                    },
                 }
             }
         }
@@ -526,7 +544,8 @@ impl Received {
 }
 
 fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
-    let Method { ident, returns, .. } = method;
+    let Method { ident, outcome, .. } = method;
+    let as_result = as_result(outcome);
     let mut outs = 0;
     let received: Vec<_> =
         method.parameters.iter().map(|one| Received::new(one, &mut outs)).collect();
@@ -540,20 +559,23 @@ fn server_arm(number: u32, method: &Method, interface: &Ident) -> TokenStream {
     } else {
         quote!(|__head| { #heads ::core::result::Result::Ok(()) })
     };
+    let at = outcome.span();
+    let ok = quote_spanned!(at=> __reply.ok(__value, #more));
+    let err = quote_spanned!(at=> __reply.err(__error));
     quote! {
         #number => {
             #expect
             #(#take)*
             __request.finish()?;
             #head_only
-            let __result: #returns =
+            let __result: #outcome =
                 <__Object as #interface>::#ident(&self.object, #(#pass),*);
-            match ::peregrine::__rt::Outcome::as_result(&__result) {
+            match #as_result {
                 ::core::result::Result::Ok(__value) => {
                     #(#blocks)*
-                    __reply.ok(__value, #more)
+                    #ok
                 }
-                ::core::result::Result::Err(__error) => __reply.err(__error),
+                ::core::result::Result::Err(__error) => #err,
             }
         }
     }

@@ -1,26 +1,27 @@
 //! The `#[interface]` attribute and the derives of Peregrine; use them through `peregrine`.
 //!
-//! Tokens go through three rooms: `parse` reads them, `check` makes a model of them or says
-//! everything that is wrong at once, `expand` writes the model out as stubs. What tokens cannot
-//! show (whether a type is a value) is left to trait bounds, checked where the type stands.
+//! `parse` turns tokens into syntax. `check` turns syntax into a model, or reports all errors at once.
+//! `expand` writes the stubs of the model. Tokens do not show whether a type is a value: trait bounds
+//! check this, and `types` has the compiler report each wrong type once, where it is written.
 
 mod check;
 mod derive_plain;
 mod derive_value;
 mod expand;
 mod parse;
+mod types;
 
 use proc_macro::TokenStream;
 
-/// Makes a trait an interface that can be called from another domain.
+/// Makes a trait an interface that other processes and machines can call.
 ///
 /// For `trait Files` it adds `FilesClient`, which implements `Files` by calling a server, and
 /// `FilesServer<T>`, which answers calls with an object of type `T: Files`.
 ///
-/// Every method takes `&self` and returns a `Result` whose error is `From<CallError>`. The type
-/// of a parameter says in which direction it travels:
+/// Every method takes `&self` and returns a `Result` whose error implements `From<CallError>`. The
+/// type of a parameter determines its direction:
 ///
-/// | written | travels |
+/// | type | direction |
 /// |---|---|
 /// | `T`, `&T` | with the call, a value |
 /// | `&str`, `&[T]` | with the call, a buffer |
@@ -30,43 +31,45 @@ use proc_macro::TokenStream;
 ///
 /// Arguments of the attribute, all optional:
 ///
-/// - `name = "..."`: what the interface is called in its identity, instead of the trait's name.
-/// - `version = N`: a number that is part of its identity; 0 unless given.
-/// - `max_len = N`: the bound of every buffer that has none of its own.
+/// - `name = "..."`: the name of the interface, which is part of its identity. The default is the
+///   name of the trait.
+/// - `version = N`: a number that is part of the identity. The default is 0.
+/// - `max_len = N`: the bound of every buffer without a `#[max_len]` attribute.
 ///
 /// Attributes within the trait:
 ///
-/// - `#[max_len(N)]` on a buffer: the largest number of elements (bytes, for `&str`), a constant
-///   expression of type `u32`. More is refused before the procedure runs, and bounded buffers
-///   get A-stacks that are large enough.
-/// - `#[idempotent]` on a method: it may safely run twice.
+/// - `#[max_len(N)]` on a buffer: the maximum number of elements (bytes, for `&str`), a constant
+///   expression of type `u32`. A longer buffer is refused before the procedure runs. The A-stacks of
+///   a binding are large enough for all bounded buffers.
+/// - `#[idempotent]` on a method: the method may safely run twice.
 #[proc_macro_attribute]
 pub fn interface(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::interface(arguments.into(), item.into()).into()
 }
 
-/// Makes a type of fixed layout a value that is copied as it lies in memory.
+/// Makes a type of fixed layout a value, which is copied byte by byte.
 ///
-/// For structs with `#[repr(C)]` or `#[repr(transparent)]` whose fields are plain, and for
-/// enumerations without payload that say their integer, such as `#[repr(u8)]`. The type must be
-/// `Copy`. Padding, which would carry whatever memory held, is refused when compiling.
+/// Works for structs with `#[repr(C)]` or `#[repr(transparent)]` whose fields are plain, and for
+/// enums without fields that name their integer type, such as `#[repr(u8)]`. The type must be `Copy`.
+/// Padding is a compile error, because it would send uninitialized memory.
 #[proc_macro_derive(Plain)]
 pub fn derive_plain(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(|input| derive_plain::expand(&input));
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// Makes a struct or an enumeration of values a value: its fields, one after the other.
+/// Makes a struct or an enum of values a value: its fields are sent one after the other.
 ///
-/// Type parameters must be values too. Types may be recursive through `Box`, `Vec` or `Option`.
+/// Type parameters must be values too. A type may be recursive through `Box`, `Vec` or `Option`.
 #[proc_macro_derive(Value)]
 pub fn derive_value(item: TokenStream) -> TokenStream {
     let expanded = syn::parse(item).and_then(derive_value::expand);
     expanded.unwrap_or_else(syn::Error::into_compile_error).into()
 }
 
-/// The span of code that is ours, shown at a type of the user's: where the compiler shall say that
-/// the type is no value, while names resolve and lints hold as in generated code.
+/// Returns a span for generated code that the compiler shows at a type of the user.
+///
+/// Errors point at the type, while names resolve and lints apply as in generated code.
 fn generated_at(span: proc_macro2::Span) -> proc_macro2::Span {
     proc_macro2::Span::call_site().located_at(span)
 }

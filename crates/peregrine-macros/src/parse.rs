@@ -1,4 +1,4 @@
-//! Tokens to syntax: the attribute's arguments, the item below it, the attributes within.
+//! Tokens to syntax: the arguments of the attribute, the trait, and the attributes within it.
 
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt as _;
@@ -6,7 +6,7 @@ use syn::parse::{ParseStream, Parser as _};
 use syn::punctuated::Punctuated;
 use syn::{Attribute, Error, Expr, ExprLit, Item, ItemTrait, Lit, LitStr, Meta, Token};
 
-/// What stands in `#[interface(...)]`.
+/// The arguments of `#[interface(...)]`.
 #[derive(Default)]
 pub(crate) struct Arguments {
     pub(crate) name: Option<LitStr>,
@@ -14,7 +14,7 @@ pub(crate) struct Arguments {
     pub(crate) max_len: Option<Expr>,
 }
 
-/// Reads the arguments; those that are wrong are noted and left out.
+/// Reads the arguments; reports wrong ones and skips them.
 pub(crate) fn arguments(tokens: TokenStream, errors: &mut Errors) -> Arguments {
     let mut arguments = Arguments::default();
     let parser = Punctuated::<Argument, Token![,]>::parse_terminated;
@@ -64,7 +64,7 @@ fn argument(one: Argument, arguments: &mut Arguments, errors: &mut Errors) {
         }
     };
     if twice {
-        errors.at(&name, format!("`{name}` is given twice: keep one"));
+        errors.at(&name, format!("duplicate argument `{name}`: remove one"));
     }
 }
 
@@ -82,18 +82,18 @@ fn number(value: Option<&Expr>) -> Option<u32> {
     }
 }
 
-/// The trait below the attribute.
+/// Reads the trait that the attribute is on.
 pub(crate) fn item_trait(tokens: TokenStream) -> syn::Result<ItemTrait> {
     match syn::parse2(tokens)? {
         Item::Trait(item) => Ok(item),
         other => Err(Error::new_spanned(
             other,
-            "`#[interface]` goes on a trait: its methods are the procedures",
+            "expected a trait: `#[interface]` makes the methods of a trait procedures",
         )),
     }
 }
 
-/// What the doc comments say, without the space that usually begins a line.
+/// Returns the text of the doc comments, without the space at the start of each line.
 pub(crate) fn docs(attributes: &[Attribute]) -> String {
     let lines = attributes.iter().filter_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("doc") => string(Some(&pair.value)),
@@ -106,12 +106,12 @@ pub(crate) fn docs(attributes: &[Attribute]) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Takes the attributes of this name out of the list.
+/// Removes the attributes of this name from the list, and returns them.
 pub(crate) fn take(attributes: &mut Vec<Attribute>, name: &str) -> Vec<Attribute> {
     attributes.extract_if(.., |attribute| attribute.path().is_ident(name)).collect()
 }
 
-/// The bound in `#[max_len(N)]`.
+/// Returns the bound in `#[max_len(N)]`.
 pub(crate) fn max_len(attribute: &Attribute) -> syn::Result<Expr> {
     match &attribute.meta {
         Meta::List(list) => list.parse_args(),
@@ -122,7 +122,7 @@ pub(crate) fn max_len(attribute: &Attribute) -> syn::Result<Expr> {
     }
 }
 
-/// Everything that is wrong, told at once.
+/// All errors found, which are reported together.
 #[derive(Default)]
 pub(crate) struct Errors(Option<Error>);
 
@@ -138,7 +138,7 @@ impl Errors {
         }
     }
 
-    /// How many there are so far.
+    /// Returns the number of errors so far.
     pub(crate) fn count(&self) -> usize {
         self.0.iter().flatten().count()
     }

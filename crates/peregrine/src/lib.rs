@@ -177,13 +177,15 @@ pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 #[doc(hidden)]
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
-    pub use crate::call::{Limit, Refusal, Reply, Request, Serve, Served};
+    pub use crate::call::{InOut, Limit, Refusal, Reply, Request, Serve, Served};
     pub use crate::error::CallError;
     pub use crate::interface::{
         Body, Digest, Direction, Field, Interface, InterfaceRef, Named, Parameter, Procedure,
         Shape, Type, Variant,
     };
-    pub use crate::stub::{Outcome, Stub, assign, call, call_swapped, is_native};
+    pub use crate::stub::{
+        Outcome, Stub, Travels, TravelsAsBlock, assign, call, call_swapped, is_native,
+    };
     pub use crate::value::{
         Invalid, Overflow, Plain, Reader, Representation, Value, Writer, common_unit,
     };

@@ -93,13 +93,16 @@ pub struct InOut<'a, 'r, T> {
     pub(super) block: Departing<'r>,
 }
 
-impl<T: Value> InOut<'_, '_, T> {
+impl<T> InOut<'_, '_, T> {
     /// Appends structured values to the head. Plain values are sent back as a block.
     ///
     /// # Errors
     /// Fails if there is no room.
     #[inline]
-    pub fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow> {
+    pub fn encode(&self, head: &mut Writer<'_>) -> Result<(), Overflow>
+    where
+        T: Value,
+    {
         if T::PLAIN {
             return Ok(());
         }

@@ -8,41 +8,80 @@ use std::sync::Arc;
 use crate::binding::{Binding, Bound};
 use crate::call::{self, Answer, Call, FrameGuard, Limit};
 use crate::error::{CallError, Executed, Kind, Phase};
+use crate::interface::Type;
 use crate::value::{
     Block, Invalid, Lent, Native, Out, OutBlock, Overflow, Plain, Reader, Representation, Swap,
     Swapped, Value, Window, Writer,
 };
 
-/// An error that can hold a failed call: whatever is `From<CallError>`.
+/// A type that a method takes or returns: any [`Value`].
+///
+/// Generated code names each type by [`Is`](Self::Is), always in the same way and at the same place.
+/// The compiler reports a type that is no value once, since all further reports are the same.
+pub trait Travels {
+    /// The type itself.
+    type Is: Value;
+}
+
+impl<T: Value> Travels for T {
+    type Is = T;
+}
+
+/// As [`Travels`], for the elements of an [`Out`] or a [`Lent`].
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not plain: it cannot be copied as one block",
+    label = "needs a fixed layout without padding or pointers",
+    note = "derive `peregrine::Plain` on it, or use `Vec<{Self}>` by value instead of a buffer"
+)]
+pub trait TravelsAsBlock {
+    /// The type itself.
+    type Is: Plain + Value;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Plain + Value> TravelsAsBlock for T {
+    type Is = T;
+}
+
+/// The error of a method: a value that can hold a failed call.
 #[diagnostic::on_unimplemented(
     message = "a method of an interface cannot fail with `{Self}`",
     label = "cannot hold a failed call",
-    note = "a remote call can fail: return `peregrine::Result<T>`, or implement `From<peregrine::CallError>` for `{Self}`"
+    note = "every remote call can fail: the error of a method is a `peregrine::Value` that is `From<peregrine::CallError>`",
+    note = "return `peregrine::Result<T>`, or derive `peregrine::Value` for `{Self}` and implement `From<peregrine::CallError>`",
+    note = "an error of another crate can be neither: wrap it in an enum of your own"
 )]
-pub trait Failure: From<CallError> {}
+pub trait Failure: Value + From<CallError> {}
 
 #[diagnostic::do_not_recommend]
-impl<E: From<CallError>> Failure for E {}
+impl<E: Value + From<CallError>> Failure for E {}
 
 /// The result type of a method of an interface.
 #[diagnostic::on_unimplemented(
     message = "a method of an interface cannot return `{Self}`",
     label = "must be a `Result` whose error is `From<CallError>`",
-    note = "a remote call can fail: return `peregrine::Result<T>`, or `Result<T, E>` where `E: Value + From<peregrine::CallError>`",
-    note = "`T` and `E` must be values: derive `peregrine::Plain` or `peregrine::Value` on your own types"
+    note = "every remote call can fail: return `peregrine::Result<T>`, or `Result<T, E>` where `E: Value + From<peregrine::CallError>`",
+    note = "`T` and `E` must be values: derive `peregrine::Plain` or `peregrine::Value` on types of your own"
 )]
 pub trait Outcome: Sized {
+    /// The type itself, as of [`Travels`].
+    type Is: Outcome<Ok = Self::Ok, Err = Self::Err>;
     /// What `Ok` carries.
     type Ok: Value;
     /// What `Err` carries.
-    type Err: Value + Failure;
+    type Err: Failure;
+    /// How the interface describes what `Ok` carries.
+    const OK_TYPE: Type = Self::Ok::TYPE;
+    /// How the interface describes what `Err` carries.
+    const ERR_TYPE: Type = Self::Err::TYPE;
     /// From the plain result.
     fn from_result(result: Result<Self::Ok, Self::Err>) -> Self;
     /// As the plain result.
     fn as_result(&self) -> Result<&Self::Ok, &Self::Err>;
 }
 
-impl<T: Value, E: Value + Failure> Outcome for Result<T, E> {
+impl<T: Value, E: Failure> Outcome for Result<T, E> {
+    type Is = Self;
     type Ok = T;
     type Err = E;
     #[inline]

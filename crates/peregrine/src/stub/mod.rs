@@ -3,7 +3,10 @@
 mod compiled;
 mod interpreted;
 
-pub use compiled::{Failure, Outcome, Returned, Stub, assign, call, call_swapped, is_native};
+pub use compiled::{
+    Failure, Outcome, Returned, Stub, Travels, TravelsAsBlock, assign, call, call_swapped,
+    is_native,
+};
 pub(crate) use compiled::{ask, ping};
 #[cfg(all(test, feature = "json"))]
 pub(crate) use interpreted::made_up;

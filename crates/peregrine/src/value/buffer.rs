@@ -46,7 +46,7 @@ const FILE_BYTES: usize = 256 << 10;
 /// assert_eq!(buffer[..3], [2, 3, 5]);
 /// ```
 #[derive(Debug)]
-pub struct Out<'a, T: Plain> {
+pub struct Out<'a, T> {
     place: Place<'a, T>,
     filled: Count<'a>,
 }
@@ -531,7 +531,7 @@ pub(super) fn fill_vec<T: Plain>(
 /// assert_eq!(two, [2.0, 4.0]);
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Lent<'a, T: Plain> {
+pub struct Lent<'a, T> {
     bytes: Arriving<'a>,
     values: PhantomData<&'a [T]>,
 }

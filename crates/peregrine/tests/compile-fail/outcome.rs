@@ -1,8 +1,13 @@
-//! A result whose error cannot be a failed call.
+//! Errors of the standard library, which cannot hold a failed call: one report for each.
+
+use std::io;
 
 #[peregrine::interface]
 trait Outcomes {
-    fn no_call_error(&self) -> Result<u32, String>;
+    fn text(&self) -> Result<u32, String>;
+    fn text_again(&self, a: u8) -> Result<u8, String>;
+    fn input(&self) -> io::Result<u32>;
+    fn input_again(&self) -> Result<u32, std::io::Error>;
 }
 
 fn main() {}

@@ -1,10 +1,14 @@
-//! A buffer of elements that are not plain.
+//! Buffers of elements that are not plain: one report for each type.
 
-use peregrine::Out;
+use peregrine::{Lent, Out};
+
+struct Own;
 
 #[peregrine::interface]
 trait Bounds {
     fn call(&self, into: Out<'_, String>) -> peregrine::Result<()>;
+    fn call_again(&self, into: Out<'_, String>, from: Lent<'_, String>) -> peregrine::Result<()>;
+    fn own(&self, from: Lent<'_, Own>) -> peregrine::Result<()>;
 }
 
 fn main() {}
