@@ -358,11 +358,24 @@ impl FromStr for Address {
     }
 }
 
+/// The advice for an invalid endpoint.
+const ENDPOINT: &str = "write HOST:PORT, such as 127.0.0.1:7000, with tcp:, udp: or eth: in front to \
+     listen over one of them only";
+
 impl FromStr for Endpoint {
     type Err = CallError;
 
     fn from_str(written: &str) -> Result<Self, CallError> {
+        Self::parse(written).map_err(|error| error.in_phase(Phase::Export).with_advice(ENDPOINT))
+    }
+}
+
+impl Endpoint {
+    fn parse(written: &str) -> Result<Self, CallError> {
         let mut cursor = Cursor::new(written);
+        if written.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(cursor.expected("`HOST:PORT`"));
+        }
         let endpoint = match cursor.scheme() {
             Some(PathKind::Tcp) => Self::Tcp(cursor.place()?),
             Some(PathKind::Udp) => Self::Udp(cursor.place()?),

@@ -95,7 +95,7 @@ kinds! {
     NameTaken = 2, "the name is taken",
         "stop the other server or export under another name";
     /// The name, address or option has no meaning.
-    BadName = 3, "no valid name",
+    BadName = 3, "invalid name, address or option",
         "write NAME, NAME@HOST or NAME@HOST:PORT, with local:, eth:, udp: or tcp: in front to ask for one path; a name has 1 to 64 letters, digits, '-', '_' or '.' and does not begin with a dot";
     /// The server does not serve this user.
     Denied = 4, "permission denied",
@@ -116,11 +116,11 @@ kinds! {
     NoSuchProcedure = 9, "no such procedure",
         "build client and server from the same trait";
     /// The server could not read the arguments.
-    BadArguments = 10, "the arguments are not readable",
+    BadArguments = 10, "the arguments are not valid",
         "this is a fault of the client's program or of Peregrine: please report it";
     /// The message does not fit the A-stack.
     TooLarge = 11, "the message is too large",
-        "declare #[max_len] on the parameter, or bind with a larger message size";
+        "declare #[max_len] on the parameter, or raise both BindOptions::message_bytes and ExportOptions::message_bytes_max";
     /// All threads of the server are busy and its queue is full.
     Overloaded = 12, "the server is overloaded",
         "try again later with a growing pause, or give the server more threads";
@@ -177,8 +177,27 @@ struct Inner {
     address: String,
     procedure: Cow<'static, str>,
     detail: String,
+    /// Replaces the advice of the kind, if set.
+    advice: Option<&'static str>,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
+
+/// The advice for a result that is too large. A result cannot declare a size.
+const RESULT_TOO_LARGE: &str = "return a smaller or less deeply nested result, or raise both \
+     BindOptions::message_bytes and ExportOptions::message_bytes_max";
+
+/// The advice for a failed connection.
+pub(crate) const NO_CONNECTION: &str = "check that the server runs and listens there, and that \
+     firewalls let connections to that port through";
+
+/// The advice for datagrams that are not answered.
+pub(crate) const NO_DATAGRAMS: &str = "check that the server runs and listens there, and that \
+     firewalls let UDP to that port and the answers from it through; tcp: may work where UDP is \
+     filtered";
+
+/// The advice for a process that may not use raw Ethernet.
+pub(crate) const NO_RAW_ETHERNET: &str = "give the program CAP_NET_RAW, for example by \
+     `setcap cap_net_raw+ep PROGRAM`, or use udp: in place of eth:";
 
 impl CallError {
     /// An error that says whether the call ran; [`Phase::Call`] until told otherwise.
@@ -191,6 +210,7 @@ impl CallError {
             address: String::new(),
             procedure: Cow::Borrowed(""),
             detail: detail.into(),
+            advice: None,
             source: None,
         }))
     }
@@ -230,6 +250,23 @@ impl CallError {
     /// The same of a call of which an earlier attempt may have run.
     pub(crate) fn may_have_executed(mut self) -> Self {
         self.0.executed = Executed::Maybe;
+        self
+    }
+
+    /// Replaces the advice of the error's kind.
+    pub(crate) fn with_advice(mut self, advice: &'static str) -> Self {
+        self.0.advice = Some(advice);
+        self
+    }
+
+    /// Replaces the advice if the operating system denied the operation.
+    pub(crate) fn denied_means(self, advice: &'static str) -> Self {
+        if self.kind() == Kind::Denied { self.with_advice(advice) } else { self }
+    }
+
+    /// Takes over the advice of another error.
+    pub(crate) fn advised_like(mut self, other: &Self) -> Self {
+        self.0.advice = other.0.advice;
         self
     }
 
@@ -282,7 +319,11 @@ impl CallError {
 
     /// What to do about it.
     pub fn advice(&self) -> &'static str {
-        self.0.kind.advice()
+        match (self.0.advice, self.0.kind, self.0.executed) {
+            (Some(advice), ..) => advice,
+            (None, Kind::TooLarge, Executed::Maybe) => RESULT_TOO_LARGE,
+            (None, kind, _) => kind.advice(),
+        }
     }
 
     /// The error and its causes in one line, without advice: what crosses a binding as text.

@@ -10,7 +10,7 @@ use super::{BindOptions, Binding, compare};
 use crate::address::{Address, Place};
 use crate::call::{Limit, PathKind};
 use crate::directory::{Directory, Hosts};
-use crate::error::{CallError, Kind, Phase};
+use crate::error::{CallError, Kind, NO_DATAGRAMS, Phase};
 use crate::interface::{Description, Digest, InterfaceRef};
 use crate::limits;
 use crate::path::bind::{BoundPath, Connect, Inquiry, Target, Wanted, until, violated};
@@ -110,6 +110,7 @@ fn try_all(
 ) -> Result<Bound, CallError> {
     let address: Address = address.parse()?;
     let (targets, no_more) = targets(&address, options);
+    let searched = searched(&address, &targets, &no_more);
     let attempts = attempts(&address, &targets, &no_more.cause(), explanation);
     // A directory that could not be asked explains the failure. One that does not know the name
     // explains it only if there is nothing to try.
@@ -164,7 +165,7 @@ fn try_all(
     }
     let failure = failure.unwrap_or_else(no_other_machine);
     Err(match attempts.len() {
-        0 | 1 => failure,
+        0 | 1 => with_searched(failure, searched),
         _ => all_failed(&failure, explanation),
     })
 }
@@ -185,7 +186,7 @@ impl From<CallError> for Failed {
 #[cold]
 fn unanswered(place: &Place) -> Failed {
     let text = format!("{place} does not answer");
-    CallError::not_executed(Kind::TimedOut, Phase::Bind, text).into()
+    CallError::not_executed(Kind::TimedOut, Phase::Bind, text).with_advice(NO_DATAGRAMS).into()
 }
 
 fn reason_of(error: &CallError) -> String {
@@ -223,11 +224,30 @@ fn all_failed(furthest: &CallError, explanation: &Explanation) -> CallError {
     }
     let text: Vec<_> = reasons.iter().map(|(paths, reason)| format!("{paths}: {reason}")).collect();
     CallError::not_executed(furthest.kind(), furthest.phase(), text.join("; "))
+        .advised_like(furthest)
 }
 
 #[cold]
 fn no_other_machine() -> CallError {
     CallError::not_executed(Kind::NotFound, Phase::Resolve, "no hosts file names another machine")
+}
+
+/// Returns where else than on this machine an unknown name was searched.
+fn searched(address: &Address, targets: &[Address], no_more: &CallError) -> Option<String> {
+    let asked = address.place().is_none() && address.path() != Some(PathKind::Local);
+    let unknown = targets.len() == 1 && no_more.kind() == Kind::NotFound;
+    (asked && unknown).then(|| no_more.cause())
+}
+
+/// Adds to the error of an unknown name where else it was searched.
+fn with_searched(error: CallError, searched: Option<String>) -> CallError {
+    match searched {
+        Some(searched) if error.kind() == Kind::NotFound && error.detail() != searched => {
+            let text = format!("{}, {searched}", error.detail());
+            CallError::not_executed(Kind::NotFound, error.phase(), text).advised_like(&error)
+        }
+        _ => error,
+    }
 }
 
 /// Returns the addresses at which the export may be, and why there are no more.
@@ -359,6 +379,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     let parsed: Address = address.parse()?;
     let options = BindOptions::default();
     let (targets, no_more) = targets(&parsed, &options);
+    let searched = searched(&parsed, &targets, &no_more);
     let mut attempts = attempts(&parsed, &targets, &no_more.cause(), &mut excluded(address));
     // For one question, TCP answers sooner than the search for a faster path.
     attempts.sort_by_key(|attempt| match attempt.connect.kind() {
@@ -385,5 +406,5 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
             }
         }
     }
-    Err(failure.unwrap_or_else(no_other_machine))
+    Err(with_searched(failure.unwrap_or_else(no_other_machine), searched))
 }

@@ -39,6 +39,9 @@ pub(crate) struct Extensions {
     length: usize,
 }
 
+/// The advice for calls that nest too deeply. No option raises the limit.
+const TOO_NESTED: &str = "let procedures call each other less deeply";
+
 impl Extensions {
     /// Makes the extensions of a call that is sent now: the chain, if a procedure that was called by
     /// the process `inside` makes it, and the time until the deadline, if there is one.
@@ -69,7 +72,8 @@ impl Extensions {
             let links = before.len() + 1;
             if links > limits::CHAIN_MAX {
                 let text = format!("more than {} nested calls", limits::CHAIN_MAX);
-                return Err(CallError::not_executed(Kind::Exhausted, Phase::Marshal, text));
+                let error = CallError::not_executed(Kind::Exhausted, Phase::Marshal, text);
+                return Err(error.with_advice(TOO_NESTED));
             }
             self.begin(CHAIN, links * LINK_BYTES);
             for word in before.iter().chain([&own]).flatten() {

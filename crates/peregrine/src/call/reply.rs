@@ -59,6 +59,11 @@ impl<'a> Reply<'a> {
         self.head.space().prefetch_write();
     }
 
+    /// Returns how many bytes a result may have.
+    pub(super) fn bytes(&self) -> usize {
+        self.head.space().window().len()
+    }
+
     /// Returns the next out block, of `capacity` bytes, or `None` if there is no room.
     #[doc(hidden)]
     #[inline]
@@ -191,7 +196,14 @@ impl<'a> Reply<'a> {
         written.map_err(|overflow| Refusal {
             kind: Kind::TooLarge,
             executed: Executed::Maybe,
-            text: format!("the procedure ran, but its result does not fit: {overflow}"),
+            text: match overflow {
+                Overflow::Full => format!(
+                    "the procedure ran, but its result does not fit: the values do not fit the \
+                     message, which has room for {} bytes",
+                    self.head.space().len()
+                ),
+                _ => format!("the procedure ran, but its result does not fit: {overflow}"),
+            },
         })?;
         (self.head_at, self.head_bytes) = (self.next, self.head.len());
         Ok(())
@@ -260,7 +272,7 @@ mod tests {
         for (bytes, left) in [(512, 63), (512, 0), (500, 0)] {
             let refusal = put_after_a_block(bytes, left).unwrap_err();
             assert_eq!((refusal.kind, refusal.executed), (Kind::TooLarge, Executed::Maybe));
-            assert!(refusal.text.ends_with("the values do not fit the message"), "{refusal:?}");
+            assert!(refusal.text.contains("the values do not fit the message"), "{refusal:?}");
         }
     }
 
@@ -272,7 +284,7 @@ mod tests {
             reply.expect(outs);
             reply.head(Answer::Ok, |head| deep(head, DEPTH_MAX)).unwrap();
             let refusal = reply.head(Answer::Ok, |head| deep(head, DEPTH_MAX + 1)).unwrap_err();
-            assert!(refusal.text.ends_with("structures nested too deeply"), "{refusal:?}");
+            assert!(refusal.text.contains("structures nested too deeply"), "{refusal:?}");
         }
     }
 }

@@ -236,7 +236,7 @@ impl<'a> Request<'a> {
     ) -> Result<Out<'f, T>, Refusal> {
         let capacity = self.head.count()?;
         let bytes = capacity.checked_mul(size_of::<T>()).ok_or(Invalid::TooLong)?;
-        let block = reply.block(bytes).ok_or_else(no_room)?;
+        let block = reply.block(bytes).ok_or_else(|| no_room(bytes, reply))?;
         // A buffer that is larger than the interface allows is no error. The rest is not used.
         let usable = bytes.min(max_len.saturating_mul(size_of::<T>()));
         let block = block.beginning(usable).ok_or(Invalid::TooLong)?;
@@ -256,7 +256,7 @@ impl<'a> Request<'a> {
     ) -> Result<InOut<'a, 'r, T>, Refusal> {
         let values = self.slice(max_len)?;
         let bytes = if T::PLAIN { size_of_val(&*values) } else { 0 };
-        let block = reply.block(bytes).ok_or_else(no_room)?;
+        let block = reply.block(bytes).ok_or_else(|| no_room(bytes, reply))?;
         Ok(InOut { values, block })
     }
 
@@ -295,7 +295,7 @@ impl Refusal {
     /// The procedure ran, and a call that it made failed.
     #[cold]
     pub(crate) fn relayed(error: &CallError) -> Self {
-        Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.chain() }
+        Self { kind: Kind::Relayed, executed: Executed::Maybe, text: error.relayed_text() }
     }
 
     /// The procedure ran, but what it returned cannot be sent.
@@ -304,10 +304,10 @@ impl Refusal {
         Self { kind: Kind::BadResult, executed: Executed::Maybe, text }
     }
 
-    /// The buffers of the result do not fit.
+    /// The reply has no room for a buffer of `bytes` bytes.
     #[cold]
-    pub(crate) fn no_room() -> Self {
-        no_room()
+    pub(crate) fn no_room(bytes: usize, reply: &Reply<'_>) -> Self {
+        no_room(bytes, reply)
     }
 
     /// There is no memory or thread for the call.
@@ -330,6 +330,10 @@ impl Refusal {
 }
 
 #[cold]
-fn no_room() -> Refusal {
-    Refusal::new(Kind::TooLarge, "the buffers of the result do not fit the A-stack")
+fn no_room(bytes: usize, reply: &Reply<'_>) -> Refusal {
+    let text = format!(
+        "a buffer for the result has {bytes} bytes, and a result has room for {}",
+        reply.bytes()
+    );
+    Refusal::new(Kind::TooLarge, text)
 }

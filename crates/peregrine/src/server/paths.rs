@@ -8,7 +8,7 @@ use crate::address::Endpoint;
 use crate::binding::EthernetDevice;
 use crate::device::tcp::Listener;
 use crate::device::udp::Udp;
-use crate::error::{CallError, Kind, Phase};
+use crate::error::{CallError, Kind, NO_RAW_ETHERNET, Phase};
 use crate::path::datagram::Datagrams;
 use crate::path::local::Sessions;
 use crate::path::stream::{ConnectionTerms, Connections};
@@ -57,7 +57,9 @@ impl Paths {
         };
         let link = |to, is_asked| {
             let opened = self.datagrams.open_link(to, EthernetDevice::by(ethernet, is_asked));
-            Ok(Endpoint::Ethernet(opened.map_err(failed("eth", to))?.into()))
+            let opened = opened.map_err(failed("eth", to));
+            let opened = opened.map_err(|error| error.denied_means(NO_RAW_ETHERNET));
+            Ok(Endpoint::Ethernet(opened?.into()))
         };
         match listening {
             Listening::Tcp(listener) => {
@@ -89,6 +91,10 @@ pub(super) enum Listening {
     Datagrams(SocketAddr),
 }
 
+/// The advice for an endpoint that other machines can reach.
+const BEYOND: &str = "listen at an address of this machine alone, such as 127.0.0.1, or call \
+     Server::listen_beyond_this_machine";
+
 /// Listens at an endpoint: on every address that its host has.
 pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>, CallError> {
     let failed = |error: io::Error| {
@@ -103,7 +109,8 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
             "`{endpoint}` leads beyond this machine ({wide}), where anybody may call and listen: \
              say so with `listen_beyond_this_machine`"
         );
-        return Err(CallError::not_executed(Kind::Denied, Phase::Export, text));
+        let error = CallError::not_executed(Kind::Denied, Phase::Export, text);
+        return Err(error.with_advice(BEYOND));
     }
     let mut all = Vec::new();
     for address in addresses {

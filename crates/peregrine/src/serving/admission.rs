@@ -187,8 +187,8 @@ impl Admission {
     fn overloaded(&self, waiting: usize) -> Refusal {
         let (running, most) = (self.running(), self.running_max);
         let text = format!(
-            "{running} procedures run and {waiting} calls wait: `Server::threads` is {most}, and \
-             `Server::queue` is {}",
+            "{running} threads run procedures, {waiting} calls wait: `Server::threads` is {most}, \
+             and `Server::queue` is {}",
             self.waiting_max
         );
         Refusal::new(Kind::Overloaded, text)
@@ -304,7 +304,9 @@ mod tests {
             }
             let refusal = admission.begin(false, &mut || Ok(())).unwrap_err();
             assert_eq!((refusal.kind, refusal.executed), (Kind::Overloaded, Executed::No));
-            for said in ["1 procedures run", "1 calls wait", "Server::threads", "Server::queue"] {
+            for said in
+                ["1 threads run procedures", "1 calls wait", "Server::threads", "Server::queue"]
+            {
                 assert!(refusal.text.contains(said), "{}", refusal.text);
             }
             admission.end();

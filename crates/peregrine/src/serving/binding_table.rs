@@ -75,9 +75,9 @@ impl BindingRow {
         self.standing.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Why a call is not run.
+    /// Returns why a call with a message of `bytes` bytes is refused.
     #[cold]
-    pub(crate) fn refusal(row: Option<&Self>) -> Refusal {
+    pub(crate) fn refusal(row: Option<&Self>, bytes: u32) -> Refusal {
         match row {
             None => Refusal::new(Kind::Withdrawn, "there is no such binding"),
             Some(row) if row.is_revoked() => {
@@ -85,7 +85,11 @@ impl BindingRow {
                 Refusal::new(Kind::Withdrawn, text)
             }
             Some(row) => {
-                let text = format!("a message may have at most {} bytes", row.message_bytes);
+                let text = format!(
+                    "the message has {bytes} bytes, and the server accepts at most {} \
+                     (`ExportOptions::message_bytes_max`)",
+                    row.message_bytes
+                );
                 Refusal::new(Kind::TooLarge, text)
             }
         }

@@ -73,7 +73,7 @@ impl Serving {
     ) -> Result<Guard<'a>, Refusal> {
         let Begins { number, bytes, extensions, waited, is_given_up } = call;
         if !row.admits(bytes) {
-            return Err(self.refuse(row, BindingRow::refusal(Some(row))));
+            return Err(self.refuse(row, BindingRow::refusal(Some(row), bytes)));
         }
         if self.caller.as_ref().is_none_or(|caller| !Arc::ptr_eq(caller, &row.caller)) {
             self.turn_to(row, calls);

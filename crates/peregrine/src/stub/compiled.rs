@@ -180,7 +180,7 @@ fn attempt<O, R: Representation>(
         return Err(forked());
     }
     let Some(frame) = bound.frames.take(|| limit.deadline(), is_released, bound.short) else {
-        return Err(no_frame());
+        return Err(no_frame(bound));
     };
     let head = Writer::represented(frame.call_space());
     let mut stub = Stub { bound, limit, frame, head, procedure: number };
@@ -258,20 +258,39 @@ fn forked() -> CallError {
     CallError::not_executed(Kind::Forked, Phase::Marshal, detail)
 }
 
+/// The advice for values that nest too deeply. No option raises the limit.
+const TOO_DEEP: &str = "send values that nest less deeply, such as the nodes of a list in a `Vec`";
+
+/// The advice for more elements than a parameter allows.
+const TOO_LONG: &str =
+    "pass fewer elements, or raise #[max_len] of the parameter in client and server";
+
+/// The advice if all A-stacks are in use.
+const NO_FRAME: &str = "allow more time, fewer calls at a time, or more A-stacks";
+
 #[cold]
-fn no_frame() -> CallError {
-    CallError::not_executed(Kind::TimedOut, Phase::Marshal, "no A-stack became free in time")
+fn no_frame(bound: &Bound) -> CallError {
+    let (used, all) = (bound.frames.active(), bound.frames.layout().count);
+    let text = format!(
+        "no A-stack became free in time: {used} calls are in flight, of {all} that client and server \
+         have room for (`BindOptions::astacks`, `ExportOptions::astacks_max`)"
+    );
+    CallError::not_executed(Kind::TimedOut, Phase::Marshal, text).with_advice(NO_FRAME)
 }
 
 #[cold]
 pub(super) fn does_not_fit(overflow: Overflow) -> CallError {
-    CallError::not_executed(Kind::TooLarge, Phase::Marshal, overflow.to_string())
+    let error = CallError::not_executed(Kind::TooLarge, Phase::Marshal, overflow.to_string());
+    match overflow {
+        Overflow::TooDeep => error.with_advice(TOO_DEEP),
+        _ => error,
+    }
 }
 
 #[cold]
 fn too_long(length: usize, max_len: usize) -> CallError {
     let detail = format!("{length} elements where the interface allows {max_len}");
-    CallError::not_executed(Kind::TooLarge, Phase::Marshal, detail)
+    CallError::not_executed(Kind::TooLarge, Phase::Marshal, detail).with_advice(TOO_LONG)
 }
 
 /// How blocks of `T` are turned in a representation.

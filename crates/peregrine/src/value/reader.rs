@@ -36,7 +36,7 @@ impl core::fmt::Display for Invalid {
             Self::Utf8 => "text that is not UTF-8",
             Self::Block => "a buffer of the wrong length or alignment",
             Self::TooLong => "more elements than the interface allows",
-            Self::TooDeep => "structures nested too deeply",
+            Self::TooDeep => return super::writer::too_deep(f),
             Self::Stopped => {
                 "the sender stopped in the middle of the message, or sent it too slowly"
             }

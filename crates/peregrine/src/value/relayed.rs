@@ -6,11 +6,21 @@ use crate::interface::{Body, Field, Named, Type};
 use crate::limits;
 
 impl CallError {
-    /// Returns the text that is sent.
+    /// Returns the text that is sent. For an error that was relayed before, this is the text of the first
+    /// server and the number of servers that relayed it.
     pub(crate) fn relayed_text(&self) -> String {
-        let mut chain = self.chain();
-        chain.truncate(chain.floor_char_boundary(limits::TEXT_BYTES_MAX));
-        chain
+        const BY: &str = " (relayed by ";
+        const END: &str = " servers)";
+        let (mut text, end) = if self.kind() == Kind::Relayed {
+            let counted = self.detail().strip_suffix(END).and_then(|text| text.rsplit_once(BY));
+            let counted = counted.and_then(|(text, count)| Some((text, count.parse().ok()?)));
+            let (text, count): (&str, u32) = counted.unwrap_or((self.detail(), 1));
+            (text.to_owned(), format!("{BY}{}{END}", count.saturating_add(1)))
+        } else {
+            (self.chain(), String::new())
+        };
+        text.truncate(text.floor_char_boundary(limits::TEXT_BYTES_MAX - end.len()));
+        text + &end
     }
 }
 

@@ -22,9 +22,18 @@ impl core::fmt::Display for Overflow {
         f.write_str(match self {
             Self::Full => "the values do not fit the message",
             Self::TooLong => "more elements than the interface allows",
-            Self::TooDeep => "structures nested too deeply",
+            Self::TooDeep => return too_deep(f),
         })
     }
+}
+
+/// Writes that structures nest too deeply, and the limit.
+pub(super) fn too_deep(f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+    let most = crate::limits::DEPTH_MAX;
+    write!(
+        f,
+        "structures nested too deeply: at most {most} levels of `Vec`, `Option`, `Result` and `Box`"
+    )
 }
 
 impl std::error::Error for Overflow {}

@@ -14,7 +14,7 @@ use crate::address::{Address, Place};
 use crate::call::{CallPath, OnExhausted, PathKind, Wait, block_cost, frames_that_fit};
 use crate::device::udp::Udp;
 use crate::device::{LinkPort, Route};
-use crate::error::{CallError, Kind, NO_THREAD, Phase};
+use crate::error::{CallError, Kind, NO_RAW_ETHERNET, NO_THREAD, Phase};
 use crate::interface::Digest;
 use crate::keeper::{Keeper, Next, Watch};
 use crate::limits;
@@ -304,7 +304,7 @@ fn link_to(
     let by = EthernetDevice::by(options.ethernet, asked);
     let link_port = LinkPort::at(&interface, by, None).map_err(|error| {
         let what = format!("speaking raw Ethernet at `{}`", interface.name);
-        CallError::system(Phase::Bind, what, error)
+        CallError::system(Phase::Bind, what, error).denied_means(NO_RAW_ETHERNET)
     })?;
     Ok((to, Route::Link(Arc::clone(&link_port), node), link_port))
 }

@@ -692,7 +692,9 @@ impl ServerSocket {
     fn describe(&self, work: &Work, frame: &mut ResultFrame) -> Result<Shape, Refusal> {
         let row = &work.row;
         let description = self.host.describe(row).filter(|_| row.admits(work.body()));
-        let Some(description) = description else { return Err(BindingRow::refusal(Some(row))) };
+        let Some(description) = description else {
+            return Err(BindingRow::refusal(Some(row), work.body()));
+        };
         let bytes = description_to_bytes(&description);
         let put = frame.reply(row.message_bytes).write(0, &bytes);
         put.ok_or_else(|| Refusal::exhausted("the description is too long"))?;

@@ -170,7 +170,13 @@ impl ClientRegion {
     pub(super) fn no_reply(&self, index: u32, id: u32, end: WaitEnd) -> CallError {
         if end == WaitEnd::Late && self.session.is_alive() {
             self.given_up_word(index).store(id, Ordering::Relaxed);
-            return CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered");
+            let text = if self.was_taken(index, id) {
+                "the server has not answered"
+            } else {
+                "no thread of the server has taken the call: all of them may run procedures \
+                 (`Server::threads`)"
+            };
+            return CallError::new(Kind::TimedOut, Executed::Maybe, text);
         }
         // If the session is alive, the wait ended because a word has a value that neither side writes.
         self.session.mark_corrupted();

@@ -86,7 +86,7 @@ impl ServerRegion {
             rows.get(self.number, header.binding, || self.bindings().get(header.binding))
         else {
             serving.counting.refused(None);
-            self.post_refusal(astack, id, &BindingRow::refusal(None));
+            self.post_refusal(astack, id, &BindingRow::refusal(None, 0));
             return header.cpu;
         };
         let mut extensions = Window::empty();

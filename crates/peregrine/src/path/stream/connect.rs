@@ -13,7 +13,7 @@ use super::{Connection, Grant, StreamPath, ask_alone};
 use crate::address::{Address, Place};
 use crate::call::{Call, CallPath, PathKind, Returned, Wait, block_cost, frames_that_fit};
 use crate::device::tcp::Stream;
-use crate::error::{CallError, Executed, Kind, NO_THREAD, Phase};
+use crate::error::{CallError, Executed, Kind, NO_CONNECTION, NO_THREAD, Phase};
 use crate::keeper::{Keeper, Next, Watch, Watched};
 use crate::limits;
 use crate::path::bind::{
@@ -175,7 +175,7 @@ fn connect(place: &Place, congestion: Option<&str>, until: Instant) -> Result<St
         _ => Kind::Unreachable,
     };
     let text = format!("connecting to {address}");
-    Err(CallError::not_executed(kind, Phase::Bind, text).because(error))
+    Err(CallError::not_executed(kind, Phase::Bind, text).because(error).with_advice(NO_CONNECTION))
 }
 
 #[cold]

@@ -319,7 +319,7 @@ impl Incoming {
                     return None;
                 }
                 worker.serving.counting.refused(row.map(|row| &row.tally));
-                let refusal = BindingRow::refusal(row);
+                let refusal = BindingRow::refusal(row, header.body);
                 // What was withdrawn is not kept alive by those who ask for it.
                 worker.rows.forget_last();
                 Some(Some(refusal))

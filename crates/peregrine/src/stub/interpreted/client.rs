@@ -217,9 +217,16 @@ impl GenericClient {
     }
 }
 
+/// The program has passed arguments that the interface does not declare.
+#[cold]
+fn wrong_arguments(text: String) -> CallError {
+    const ADVICE: &str = "pass what the interface declares: `peregrine describe` prints it";
+    CallError::not_executed(Kind::BadArguments, Phase::Marshal, text).with_advice(ADVICE)
+}
+
 #[cold]
 fn unfit(unfit: &Unfit) -> CallError {
-    CallError::not_executed(Kind::BadArguments, Phase::Marshal, unfit.to_string())
+    wrong_arguments(unfit.to_string())
 }
 
 #[cold]
@@ -425,7 +432,7 @@ fn wrong_count(routine: &Routine, given: usize) -> CallError {
     let names: Vec<_> = routine.parameters.iter().map(|step| &*step.name).collect();
     let count = names.len();
     let text = format!("expected {count} arguments ({}), got {given}", names.join(", "));
-    CallError::not_executed(Kind::BadArguments, Phase::Marshal, text)
+    wrong_arguments(text)
 }
 
 fn value_of<'v>(step: &Step, argument: &'v Argument<'_>) -> Result<&'v Dynamic, CallError> {

@@ -190,7 +190,7 @@ impl Serve for GenericServer {
                     program.take_all(one, count, &mut head, &mut value, 0)?;
                     blocks.copied(0)?;
                     if step.direction == Direction::InOut {
-                        let block = reply.block(0).ok_or_else(no_room)?;
+                        let block = reply.block(0).ok_or_else(|| Refusal::no_room(0, reply))?;
                         spaces.push((Some(block), 0));
                         counters.next();
                     }
@@ -206,7 +206,8 @@ impl Serve for GenericServer {
                             continue;
                         }
                         Direction::Out => {
-                            let block = reply.block(bytes).ok_or_else(no_room)?;
+                            let block =
+                                reply.block(bytes).ok_or_else(|| Refusal::no_room(bytes, reply))?;
                             // More room than the interface allows to fill is of no use.
                             let usable = bytes.min(step.max_len.saturating_mul(size));
                             let usable = block.beginning(usable).ok_or(Invalid::TooLong)?;
@@ -221,7 +222,8 @@ impl Serve for GenericServer {
                     program.check_all(op, size, block).map_err(|_| Invalid::Bits)?;
                     let value = Dynamic::Plain(block.to_vec());
                     if step.direction == Direction::InOut {
-                        let block = reply.block(bytes).ok_or_else(no_room)?;
+                        let block =
+                            reply.block(bytes).ok_or_else(|| Refusal::no_room(bytes, reply))?;
                         spaces.push((Some(block), bytes));
                         counters.next();
                     }
@@ -390,9 +392,4 @@ fn put_head(
 #[cold]
 fn wrong(unfit: &Unfit) -> Refusal {
     Refusal::bad_result(format!("the procedure returned what its interface has not: {unfit}"))
-}
-
-#[cold]
-fn no_room() -> Refusal {
-    Refusal::no_room()
 }

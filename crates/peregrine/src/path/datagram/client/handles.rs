@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::association::connected;
 use crate::device::{LinkAddress, Route, Socket, SocketUse, Until, wait_for_any};
-use crate::error::{CallError, Kind, Phase};
+use crate::error::{CallError, Kind, NO_DATAGRAMS, NO_RAW_ETHERNET, Phase};
 use crate::path::bind::STAGGER;
 use crate::path::datagram::peer::{BUFFER_BYTES, PeerFlow, credits, moment};
 use crate::protocol::exchange::bind::{
@@ -43,6 +43,9 @@ fn no_socket(to: &Route, error: io::Error) -> CallError {
         | ErrorKind::AddrNotAvailable => {
             let text = format!("there is no route to {to}");
             CallError::not_executed(Kind::Unreachable, Phase::Bind, text).because(error)
+        }
+        _ if matches!(to, Route::Link(..)) => {
+            failed("making a socket", error).denied_means(NO_RAW_ETHERNET)
         }
         _ => failed("making a socket", error),
     }
@@ -384,5 +387,7 @@ fn silent(to: &Route, refused: u32) -> CallError {
         let text = format!("nobody listens at {to}");
         return CallError::not_executed(Kind::Unreachable, Phase::Bind, text);
     }
-    CallError::not_executed(Kind::TimedOut, Phase::Bind, format!("{to} does not answer"))
+    let error =
+        CallError::not_executed(Kind::TimedOut, Phase::Bind, format!("{to} does not answer"));
+    error.with_advice(NO_DATAGRAMS)
 }
