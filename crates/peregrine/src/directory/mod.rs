@@ -173,14 +173,36 @@ fn publish_in(dir: &Path, name: &str, audience: Audience) -> Result<Published, C
     Ok(Published { socket, path, lock, lock_path, pid, withdrawn })
 }
 
-/// Opens a runtime directory that was made for private exports, so that other users can reach a
-/// public one.
+/// Opens a runtime directory that was made for private exports, so that other users can reach a public
+/// export. Also opens the directories above it that were made at the same time.
 ///
 /// # Errors
-/// If the directory is closed to other users and this process must not change that: it belongs to
+/// If a directory is closed to other users and this process must not change that: it belongs to
 /// another user, or holds files that are not Peregrine's and may be private.
 fn open_to_others(dir: &Path) -> Result<(), CallError> {
+    let whole = fs::canonicalize(dir).map_err(|error| {
+        CallError::system(Phase::Export, format!("looking at {}", dir.display()), error)
+    })?;
+    open_one_to_others(&whole, 0o755, &leftovers::is_ours)?;
+    let mut below = &*whole;
+    while let Some(above) = below.parent() {
+        // Other users may pass through it, and need not see what it holds.
+        open_one_to_others(above, 0o711, &|file| file.path() == below)?;
+        below = above;
+    }
+    Ok(())
+}
+
+/// Sets the mode of a directory to `open` if it is closed to all other users. `is_known` returns whether
+/// other users may reach a file in it.
+fn open_one_to_others(
+    dir: &Path,
+    open: u32,
+    is_known: &dyn Fn(&fs::DirEntry) -> bool,
+) -> Result<(), CallError> {
     const OTHERS: u32 = 0o077;
+    const ADVICE: &str = "open the directory that the text names, or set PEREGRINE_DIR to another \
+                          one for the server and its clients";
     let failed = |error| {
         let what = format!("looking at {}", dir.display());
         CallError::system(Phase::Export, what, error)
@@ -195,19 +217,20 @@ fn open_to_others(dir: &Path) -> Result<(), CallError> {
         let dir = dir.display();
         let text = format!(
             "other users cannot reach a public export: the directory {dir} has mode {mode:o}, and \
-             {why}; run `chmod 755 {dir}`, or set PEREGRINE_DIR to another directory"
+             {why}; run `chmod {open:o} {dir}`, or set PEREGRINE_DIR to another directory"
         );
-        Err(CallError::not_executed(Kind::Denied, Phase::Export, text))
+        let error = CallError::not_executed(Kind::Denied, Phase::Export, text);
+        Err(error.with_advice(ADVICE))
     };
     if about.uid() != rustix::process::geteuid().as_raw() {
         return refused("it belongs to another user");
     }
     for file in fs::read_dir(dir).map_err(failed)? {
-        if !leftovers::is_ours(&file.map_err(failed)?) {
+        if !is_known(&file.map_err(failed)?) {
             return refused("it holds files that are not Peregrine's");
         }
     }
-    fs::set_permissions(dir, fs::Permissions::from_mode(0o755)).map_err(|error| {
+    fs::set_permissions(dir, fs::Permissions::from_mode(open)).map_err(|error| {
         let what = format!("opening {} to other users", dir.display());
         CallError::system(Phase::Export, what, error)
     })
@@ -410,6 +433,31 @@ mod tests {
         fs::set_permissions(&home, fs::Permissions::from_mode(0o750)).unwrap();
         let _public = publish_in(&home, "public", Audience::Public).unwrap();
         assert_eq!(mode(&home), 0o750);
+    }
+
+    #[test]
+    fn public_export_opens_the_directories_that_were_made_with_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let (app, run) = (dir.path().join("app"), dir.path().join("app/run"));
+        let _private = publish_in(&run, "private", Audience::Private).unwrap();
+        assert_eq!((mode(&app), mode(&run)), (0o700, 0o700));
+        let _public = publish_in(&run, "public", Audience::Public).unwrap();
+        assert_eq!((mode(&app), mode(&run)), (0o711, 0o755));
+        // A directory with other files in it stays closed, and the export fails.
+        let (home, run) = (dir.path().join("home"), dir.path().join("home/run"));
+        let _private = publish_in(&run, "private", Audience::Private).unwrap();
+        fs::write(home.join("diary"), "private").unwrap();
+        let error = publish_in(&run, "public", Audience::Public).unwrap_err();
+        assert_eq!((error.kind(), mode(&home)), (Kind::Denied, 0o700));
+        let advised = format!("run `chmod 711 {}`", home.display());
+        assert!(error.to_string().contains(&advised), "{error}");
+        assert!(!error.to_string().contains("run as the server's user"), "{error}");
+        assert!(!run.join("public").exists());
+        // As the text advises.
+        fs::set_permissions(&home, fs::Permissions::from_mode(0o711)).unwrap();
+        let _public = publish_in(&run, "public", Audience::Public).unwrap();
     }
 
     #[test]
