@@ -2,6 +2,7 @@
 
 use core::cell::{Cell, RefCell};
 use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
@@ -57,6 +58,8 @@ pub(crate) struct CallerInfo {
     pub(crate) from: Option<SocketAddr>,
     /// The caller's hardware address, for calls over raw Ethernet.
     pub(crate) hardware: Option<[u8; 6]>,
+    /// Whether the called server is stopping. `None` for calls within one process.
+    pub(crate) stopping: Option<Arc<AtomicBool>>,
 }
 
 impl CallerInfo {
@@ -176,6 +179,37 @@ impl Caller {
     pub fn is_cancelled(&self) -> bool {
         self.remaining().is_some_and(|left| left.is_zero())
             || self.call.as_ref().is_some_and(|(calls, call)| calls.is_given_up(*call))
+    }
+
+    /// Returns whether the server that runs the procedure is stopping. A server that is stopping begins
+    /// no new calls, and waits for running procedures until the limit that it was
+    /// [given](crate::Server::drain_on_signals). Returns false for calls within one process.
+    ///
+    /// A procedure that runs for long or waits for an event can ask from any thread, and return early.
+    /// Its caller still receives the result.
+    ///
+    /// ```
+    /// # use peregrine::interface;
+    /// #[interface]
+    /// trait Jobs { fn next(&self) -> peregrine::Result<Option<u32>>; }
+    ///
+    /// struct Queue;
+    /// impl Jobs for Queue {
+    ///     fn next(&self) -> peregrine::Result<Option<u32>> {
+    ///         let caller = peregrine::caller().expect("a procedure has a caller");
+    ///         while !caller.is_stopping() && !caller.is_cancelled() {
+    ///             // Waits for a job for a short time.
+    ///             # return Ok(Some(7));
+    ///         }
+    ///         Ok(None)
+    ///     }
+    /// }
+    /// # assert_eq!(JobsClient::in_process(Queue).next()?, Some(7));
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub fn is_stopping(&self) -> bool {
+        let stopping = self.info.stopping.as_ref();
+        stopping.is_some_and(|stopping| stopping.load(Ordering::Relaxed))
     }
 
     /// Returns the name under which the procedure was called. It is empty for calls within a process.

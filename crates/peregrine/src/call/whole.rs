@@ -495,6 +495,7 @@ fn info(path: PathKind, process: u32) -> Arc<CallerInfo> {
         group: 6,
         from: Some(([127, 0, 0, 1], 7).into()),
         hardware: Some([1, 2, 3, 4, 5, 6]),
+        stopping: None,
     })
 }
 
@@ -514,8 +515,7 @@ fn a_procedure_is_told_who_called() {
         (Some(([127, 0, 0, 1], 7).into()), Some([1, 2, 3, 4, 5, 6]))
     );
     assert_eq!((one.path(), one.chain(), one.remaining()), (PathKind::Local, vec![77], None));
-    assert_eq!(inside(), Some(77));
-    assert!(!one.is_cancelled());
+    assert_eq!((inside(), one.is_cancelled()), (Some(77), false));
     given_up.1.store(true, Ordering::Relaxed);
     assert!(one.is_cancelled());
     // Another call of the same caller is not.

@@ -40,6 +40,7 @@ impl InProcess {
             group: rustix::process::getegid().as_raw(),
             from: None,
             hardware: None,
+            stopping: None,
         };
         Self { serve, caller: Arc::new(caller) }
     }

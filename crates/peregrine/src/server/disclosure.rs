@@ -15,8 +15,7 @@ use crate::serving::export::{Export, ExportOptions};
 pub(super) fn server_export(core: &Arc<ServerCore>) -> Arc<Export> {
     let serve = Arc::new(ServerInfoServer::new(OfServer(Arc::downgrade(core))));
     let (name, options) = (SERVER_NAME.to_owned(), ExportOptions::default());
-    let (listens, page) = (Arc::clone(&core.listens), core.page());
-    Export::new(name, Export::OF_SERVER, serve, options, listens, &page)
+    Export::new(name, Export::OF_SERVER, serve, options, core)
 }
 
 /// A server as its own export sees it. The export does not keep the server alive.

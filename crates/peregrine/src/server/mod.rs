@@ -7,6 +7,7 @@ mod tests;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use self::disclosure::server_export;
@@ -47,7 +48,8 @@ const STOP: Duration = Duration::from_secs(5);
 pub struct Server {
     exports: Vec<(String, Arc<dyn Serve>, ExportOptions, Published)>,
     threads: Threads,
-    signals: bool,
+    /// How long a signal lets procedures run on. `None` if signals do not stop the server.
+    signals: Option<Duration>,
     listeners: Vec<Listening>,
     connections: ConnectionTerms,
     ethernet: Option<EthernetDevice>,
@@ -72,7 +74,7 @@ impl Server {
                 waiting_max: limits::QUEUE_MAX,
                 wait: Wait::Adaptive,
             },
-            signals: false,
+            signals: None,
             listeners: Vec::new(),
             connections: ConnectionTerms {
                 congestion: None,
@@ -275,8 +277,27 @@ impl Server {
 
     /// Stops in good order on SIGINT and SIGTERM; otherwise they end the process at once. A second
     /// signal ends the wait for procedures that still run, as if the time for them had passed.
-    pub const fn stop_on_signals(mut self) -> Self {
-        self.signals = true;
+    ///
+    /// Running procedures have five seconds to return. [`Server::drain_on_signals`] sets another limit.
+    pub const fn stop_on_signals(self) -> Self {
+        self.drain_on_signals(STOP)
+    }
+
+    /// Like [`Server::stop_on_signals`], with a limit for running procedures. They can ask
+    /// [`Caller::is_stopping`](crate::Caller::is_stopping) whether the server stops.
+    ///
+    /// ```no_run
+    /// # use core::time::Duration;
+    /// # use peregrine::{interface, Server};
+    /// # #[interface] trait Echo { fn echo(&self, x: u32) -> peregrine::Result<u32>; }
+    /// # struct Same;
+    /// # impl Echo for Same { fn echo(&self, x: u32) -> peregrine::Result<u32> { Ok(x) } }
+    /// let server = Server::new().export("echo", EchoServer::new(Same))?;
+    /// server.drain_on_signals(Duration::from_secs(60)).run()?;
+    /// # Ok::<(), peregrine::CallError>(())
+    /// ```
+    pub const fn drain_on_signals(mut self, limit: Duration) -> Self {
+        self.signals = Some(limit);
         self
     }
 
@@ -305,11 +326,11 @@ impl Server {
         let keeper = Keeper::of_process().map_err(failed(NO_THREAD))?;
         let stop = Arc::new(Stop::default());
         let signals = match self.signals {
-            true => Signals::new(Arc::clone(&stop))
+            Some(_) => Signals::new(Arc::clone(&stop))
                 .and_then(|signals| keeper.watch(Arc::new(signals)))
                 .map(Some)
                 .map_err(failed("cannot watch for signals"))?,
-            false => None,
+            None => None,
         };
         let page = Page::new().map_err(failed("no memory for counters"))?;
         let faults = self.faults.unwrap_or_default();
@@ -318,8 +339,7 @@ impl Server {
         let mut published = Vec::new();
         let mut exports = Vec::new();
         for (number, (name, serve, options, place)) in (0..).zip(self.exports) {
-            let (listens, page) = (Arc::clone(&core.listens), core.page());
-            exports.push(Export::new(name, number, serve, options, listens, &page));
+            exports.push(Export::new(name, number, serve, options, &core));
             published.push(place);
         }
         let named = exports.clone();
@@ -333,7 +353,8 @@ impl Server {
         core.teller.measure(all.iter().map(Arc::downgrade));
         let (addresses, pid) = (Vec::new(), std::process::id());
         // From here on, dropping `running` closes what is open already.
-        let mut running = Running { stop, core, paths, all, addresses, signals, pid };
+        let drain = self.signals.unwrap_or(STOP);
+        let mut running = Running { stop, drain, core, paths, all, addresses, signals, pid };
         for listening in self.listeners {
             let endpoint = running.paths.open(listening, self.ethernet)?;
             running.addresses.push(endpoint);
@@ -357,6 +378,8 @@ const fn audience(options: &ExportOptions) -> Audience {
 #[must_use = "the server stops when this is dropped"]
 pub struct Running {
     stop: Arc<Stop>,
+    /// How long a signal lets procedures run on.
+    drain: Duration,
     core: Arc<ServerCore>,
     paths: Paths,
     all: Vec<Arc<dyn ServerPath>>,
@@ -373,8 +396,9 @@ impl Running {
     }
 
     /// Waits until the server is told to stop, then stops it.
-    pub fn wait(self) {
-        self.stop.wait();
+    pub fn wait(mut self) {
+        let limit = if self.stop.wait() { self.drain } else { STOP };
+        self.end(limit);
     }
 
     /// Stops the server: new calls are refused as not executed, running ones may finish within
@@ -422,6 +446,7 @@ impl Running {
         if self.pid != std::process::id() || core::mem::replace(&mut self.pid, 0) == 0 {
             return true;
         }
+        self.core.stopping.store(true, Ordering::Relaxed);
         self.core.exports.lock().iter().for_each(|export| export.close());
         self.all.iter().for_each(|path| path.close());
         let exports = core::mem::take(&mut *self.core.exports.lock());

@@ -255,6 +255,7 @@ mod tests {
             group: 0,
             from: None,
             hardware: None,
+            stopping: None,
         };
         Arc::new(BindingRow::new(
             0,

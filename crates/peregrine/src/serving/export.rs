@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use super::ServerCore;
 use super::binding_table::BindingRow;
 use crate::call::{CallerInfo, Serve};
-use crate::counters::{ExportTold, Page, Tally};
+use crate::counters::{ExportTold, Tally};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::limits;
@@ -100,6 +101,8 @@ pub(crate) struct Export {
     options: ExportOptions,
     /// The addresses at which the server listens, once it does.
     listens: Arc<OnceLock<Vec<String>>>,
+    /// Whether the server is stopping.
+    stopping: Arc<AtomicBool>,
     since: Instant,
     /// No client may connect or bind any more.
     closed: AtomicBool,
@@ -119,16 +122,16 @@ impl Export {
         number: u64,
         serve: Arc<dyn Serve>,
         options: ExportOptions,
-        listens: Arc<OnceLock<Vec<String>>>,
-        page: &Arc<Page>,
+        core: &ServerCore,
     ) -> Arc<Self> {
-        let told = ExportTold::new(page, &name, &serve.interface());
+        let told = ExportTold::new(&core.page(), &name, &serve.interface());
         Arc::new(Self {
             name,
             number,
             serve,
             options,
-            listens,
+            listens: Arc::clone(&core.listens),
+            stopping: Arc::clone(&core.stopping),
             since: Instant::now(),
             closed: AtomicBool::new(false),
             bindings: Arc::default(),
@@ -151,7 +154,8 @@ impl Export {
     /// `tally` counts its calls.
     pub(crate) fn bind(&self, caller: CallerInfo, bytes: usize, tally: Tally) -> Arc<BindingRow> {
         let (serve, bindings) = (Arc::clone(&self.serve), Arc::clone(&self.bindings));
-        let caller = Arc::new(caller);
+        let stopping = Some(Arc::clone(&self.stopping));
+        let caller = Arc::new(CallerInfo { stopping, ..caller });
         Arc::new(BindingRow::new(self.number, serve, caller, bytes, bindings, tally))
     }
 

@@ -13,6 +13,7 @@ pub(crate) mod procedure;
 pub(crate) mod stop;
 
 use std::io;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use self::admission::Admission;
@@ -45,6 +46,8 @@ pub(crate) struct ServerCore {
     pub(crate) teller: Teller,
     /// The addresses at which the server listens, once it does.
     pub(crate) listens: Arc<OnceLock<Vec<String>>>,
+    /// Whether the server is stopping.
+    pub(crate) stopping: Arc<AtomicBool>,
     /// Differs between two servers that listened at the same address one after the other.
     pub(crate) epoch: u64,
 }
@@ -68,6 +71,7 @@ impl ServerCore {
             keeper,
             teller: Teller::new(page, disclosure),
             listens: Arc::default(),
+            stopping: Arc::default(),
             epoch: u64::from_le_bytes(sys::random()?),
         })
     }

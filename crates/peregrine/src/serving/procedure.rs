@@ -252,6 +252,7 @@ mod tests {
                 group: 9,
                 from: None,
                 hardware: None,
+                stopping: None,
             };
             let told = ExportTold::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
             let tally: Tally = told.tally_of(&Visitor::of(&caller));

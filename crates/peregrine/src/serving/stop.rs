@@ -61,11 +61,13 @@ impl Stop {
         self.told().signals >= 2
     }
 
-    pub(crate) fn wait(&self) {
+    /// Waits until the server is told to stop. Returns whether a signal was the reason.
+    pub(crate) fn wait(&self) -> bool {
         let mut told = self.told();
         while !told.stops {
             told = self.changed.wait(told);
         }
+        told.signals > 0
     }
 }
 

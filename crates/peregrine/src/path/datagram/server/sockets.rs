@@ -217,6 +217,7 @@ impl ExportHost for Offers {
             group: CallerInfo::NOBODY,
             from: from.ip(),
             hardware: from.link().map(|(hardware, _)| hardware),
+            stopping: None,
         };
         let tally = export.told.tally_of(&Visitor::of(&caller));
         Ok(export.bind(caller, bytes, tally))

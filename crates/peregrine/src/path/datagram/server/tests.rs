@@ -44,6 +44,7 @@ impl ExportHost for Nothing {
             group: 0,
             from: from.ip(),
             hardware: None,
+            stopping: None,
         };
         let row = BindingRow::new(
             0,

@@ -450,6 +450,7 @@ impl Session {
             group: self.peer.gid,
             from: None,
             hardware: None,
+            stopping: None,
         };
         let row = |session: &SessionTold| {
             export.bind(caller, export.message_bytes_max(), export.told.tally(session.number()))

@@ -418,6 +418,7 @@ impl Host for Visit<'_> {
             group: CallerInfo::NOBODY,
             from: Some(self.0.from),
             hardware: None,
+            stopping: None,
         };
         let tally = export.told.tally(self.0.told.number());
         let row = export.bind(caller, bytes, tally);
