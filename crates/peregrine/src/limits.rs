@@ -106,6 +106,9 @@ pub const ASTACKS: u32 = 8;
 /// touched costs nothing.
 pub const ASTACKS_SPARSE: u32 = 64;
 
+/// The fewest A-stacks of a session whose process has no address space for more.
+pub const ASTACKS_SPARING: u32 = 4;
+
 /// The most A-stacks that a binding may ask for.
 pub const ASTACKS_MAX: u32 = 1024;
 

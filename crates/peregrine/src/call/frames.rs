@@ -38,7 +38,8 @@ pub struct FrameLayout {
 /// The frames of one session, for any number of threads and bindings.
 ///
 /// All of them have memory addresses from the beginning; only some are *active*, which means in use.
-/// Unused memory has no pages, so a frame that is not active costs 128 bytes here.
+/// Unused memory has no pages. Beyond the first 64 frames, a frame that was never active has no state
+/// here either.
 ///
 /// ```
 /// use peregrine::OnExhausted;
@@ -80,6 +81,28 @@ pub(crate) fn frames_that_fit(count: u32, message_bytes: usize) -> u32 {
 /// The longest interval, while callers wait, between checks for frames that are released silently.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
+/// Maps private memory for `count` frames of `stride` bytes each. Maps fewer frames if the process has
+/// too little address space. Returns the memory and the number of frames.
+///
+/// # Errors
+/// Fails if there is no memory for [`limits::ASTACKS_SPARING`] frames either.
+pub(crate) fn sparse_memory(stride: usize, mut count: u32) -> io::Result<(Memory, u32)> {
+    loop {
+        match Memory::private(stride.saturating_mul(count as usize)) {
+            Ok(memory) => return Ok((memory, count)),
+            Err(error) if count <= limits::ASTACKS_SPARING || !is_short(&error) => {
+                return Err(error);
+            }
+            Err(_) => count = (count / 2).max(limits::ASTACKS_SPARING),
+        }
+    }
+}
+
+/// Returns whether the process has no address space left, or the kernel refuses to promise the memory.
+pub(crate) fn is_short(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ENOMEM)
+}
+
 /// Returns a small number for this thread, by which it finds its last frame again.
 #[inline]
 fn thread_index() -> u32 {
@@ -95,7 +118,8 @@ fn thread_index() -> u32 {
 
 impl Frames {
     /// Makes `count` frames in private memory, each for a call and a reply of at most `bytes` bytes. The
-    /// first `active` frames, and at least one, are active.
+    /// first `active` frames, and at least one, are active. There are fewer frames if the process has too
+    /// little address space.
     ///
     /// # Errors
     /// Fails if the kernel has no memory left.
@@ -105,7 +129,7 @@ impl Frames {
     pub fn private(count: u32, active: u32, bytes: usize) -> io::Result<Self> {
         let bytes = align_up(bytes);
         let stride = 2 * bytes;
-        let memory = Memory::private(stride * count as usize)?;
+        let (memory, count) = sparse_memory(stride, count)?;
         let layout = FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
         Ok(Self::new(Arc::new(memory), layout, active))
     }
@@ -119,8 +143,8 @@ impl Frames {
         let last = layout.first + layout.stride * (layout.count as usize - 1);
         let end = last + layout.call_at.max(layout.reply_at) + layout.bytes;
         assert!(end <= memory.len(), "frames of {end} bytes in {} bytes", memory.len());
-        let starts = (0..layout.count as usize).map(|index| layout.first + layout.stride * index);
-        let pool = FramePool::new(starts, active.clamp(1, layout.count));
+        let start = move |index| layout.first + layout.stride * index as usize;
+        let pool = FramePool::new(layout.count, start, active.clamp(1, layout.count));
         Self { memory, layout, pool, look_every: LOOK_EVERY }
     }
 

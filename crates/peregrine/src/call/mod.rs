@@ -11,6 +11,7 @@ pub(crate) mod chain;
 mod exported;
 pub(crate) mod extensions;
 mod frames;
+mod growing;
 mod pool;
 mod reply;
 mod request;
@@ -24,6 +25,8 @@ pub(crate) use caller::{
 pub(crate) use exported::Exported;
 pub(crate) use frames::frames_that_fit;
 pub use frames::{FrameGuard, FrameLayout, Frames};
+pub(crate) use frames::{is_short, sparse_memory};
+pub(crate) use growing::Growing;
 pub use reply::Reply;
 pub use request::{InOut, RawRequest, Refusal, Request, Slice};
 pub use serve::{Answer, EStack, Incoming, Ran, Serve, Served, execute};

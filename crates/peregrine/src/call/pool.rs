@@ -148,10 +148,14 @@ pub(super) struct WaitPolicy<'a> {
 }
 
 impl<M: Machine> FramePool<M> {
-    /// Makes a frame for each start offset. The first `active` frames are active.
-    pub(super) fn new(starts: impl Iterator<Item = usize>, active: u32) -> Self {
+    /// Makes `count` frames. `start` returns the offset of a frame. The first `active` frames are active.
+    pub(super) fn new(
+        count: u32,
+        start: impl Fn(u32) -> usize + Send + Sync + 'static,
+        active: u32,
+    ) -> Self {
         let queue = Apart { inner: Queue::new(active), looked: M::Word::new(M::clock()) };
-        Self { slots: Slots::new(starts, active), queue: Box::new(queue) }
+        Self { slots: Slots::new(count, start, active), queue: Box::new(queue) }
     }
 
     /// Returns the offset of a frame.
@@ -448,8 +452,8 @@ mod tests {
     #[repr(align(128))]
     struct Apart<T>(T);
 
-    fn pool(count: usize, active: u32) -> FramePool {
-        FramePool::new((0..count).map(|index| 64 * index), active)
+    fn pool(count: u32, active: u32) -> FramePool {
+        FramePool::new(count, |index| 64 * index as usize, active)
     }
 
     /// A caller that gets frames only when they are handed over.

@@ -82,15 +82,18 @@ fn check(file: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
 }
 
 impl Memory {
-    /// Maps `bytes` bytes of private zeroed memory. Pages are allocated when first touched.
+    /// Maps `bytes` bytes of private zeroed memory. Pages are allocated when first touched. Memory that was
+    /// never touched does not count against the limit of memory that the kernel may promise
+    /// (`MAP_NORESERVE`).
     ///
     /// # Errors
     /// Fails if the kernel has no memory left.
     pub fn private(bytes: usize) -> io::Result<Self> {
         let bytes = bytes.max(1);
         let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping replaces nothing.
-        let base = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
+        let base = unsafe { mmap_anonymous(ptr::null_mut(), bytes, protection, flags) };
         Self::mapped(base?, bytes, false)
     }
 
@@ -138,6 +141,19 @@ impl Memory {
     pub fn received(file: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         check(file, bytes)?;
         Self::map(file, bytes)
+    }
+
+    /// Like [`received`](Self::received), for a file of `all` bytes, but maps only the first `bytes`.
+    ///
+    /// # Errors
+    /// Fails like [`received`](Self::received).
+    pub(crate) fn received_part(
+        file: BorrowedFd<'_>,
+        all: usize,
+        bytes: usize,
+    ) -> io::Result<Self> {
+        check(file, all)?;
+        Self::map(file, bytes.min(all))
     }
 
     /// Maps the first `bytes` bytes of a file, for which blocks of the file system are allocated now:

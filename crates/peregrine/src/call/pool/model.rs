@@ -93,7 +93,10 @@ struct Frames {
 impl Frames {
     fn new(count: usize, active: u32) -> Arc<Self> {
         let counts = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Arc::new(Self { pool: FramePool::new(0..count, active), counts })
+        Arc::new(Self {
+            pool: FramePool::new(count as u32, |index| index as usize, active),
+            counts,
+        })
     }
 
     fn take(&self, hint: u32, left: &dyn Fn() -> Duration) -> Option<u32> {

@@ -1,6 +1,7 @@
 //! `Slots`: the state of each frame, and the number of frames that callers may take.
 
 use super::{Machine, Word};
+use crate::call::Growing;
 
 pub(super) const FREE: u32 = 0;
 pub(super) const TAKEN: u32 = 1;
@@ -24,13 +25,17 @@ pub(super) struct Slots<M: Machine> {
     /// The number of frames that are active; the others are `INACTIVE`. Changed under the queue's lock,
     /// read without it.
     pub(super) active: M::Word,
-    slots: Box<[Slot<M::Word>]>,
+    slots: Growing<Slot<M::Word>>,
 }
 
 impl<M: Machine> Slots<M> {
-    pub(super) fn new(starts: impl Iterator<Item = usize>, active: u32) -> Self {
-        let state = |index| M::Word::new(if index < active { FREE } else { INACTIVE });
-        let slots = (0..).zip(starts).map(|(i, start)| Slot { state: state(i), start }).collect();
+    pub(super) fn new(
+        count: u32,
+        start: impl Fn(u32) -> usize + Send + Sync + 'static,
+        active: u32,
+    ) -> Self {
+        let state = move |index| M::Word::new(if index < active { FREE } else { INACTIVE });
+        let slots = Growing::new(count, move |i| Slot { state: state(i), start: start(i) });
         Self { open: M::Word::new(active), active: M::Word::new(active), slots }
     }
 

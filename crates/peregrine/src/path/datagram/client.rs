@@ -26,7 +26,7 @@ use super::peer::moment;
 use super::wire::message::{Message, PARTS_MAX, Parts};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{Extensions, no_time_left};
-use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
+use crate::call::{Answer, Call, CallPath, Growing, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::protocol::exchange::bind::{BindRequest, GrantedHandle};
@@ -74,7 +74,7 @@ pub(crate) enum BoundOver {
 /// A binding's way to its export.
 pub(crate) struct DatagramPath<R: Renew> {
     association: Arc<Association>,
-    activities: Box<[OnceLock<Arc<Mutex<Activity>>>]>,
+    activities: Growing<OnceLock<Arc<Mutex<Activity>>>>,
     /// Handles that were bound over the shared socket and that no caller has yet.
     spare: Mutex<Vec<GrantedHandle>>,
     /// When the server granted the first of its handles.
@@ -108,7 +108,7 @@ impl<R: Renew> DatagramPath<R> {
     ) -> Self {
         let count = association.frames.layout().count;
         let path = Self {
-            activities: (0..count).map(|_| OnceLock::new()).collect(),
+            activities: Growing::new(count, |_| OnceLock::new()),
             association,
             spare: Mutex::ranked(Rank::Handles, Vec::new()),
             bound: moment(),

@@ -394,9 +394,11 @@ fn join(
     })?;
     let file = received.files.pop().filter(|_| received.files.is_empty());
     let file = file.ok_or_else(|| violated("the server sent no shared memory with its answer"))?;
-    let memory = Memory::received(file.as_fd(), layout.region_bytes())
-        .map_err(|error| unusable_memory("the server's region", error))?;
-    let active = options.astacks.min(count);
+    let all = layout.region_bytes();
+    let map = |part: RegionLayout| Memory::received_part(file.as_fd(), all, part.region_bytes());
+    let (layout, memory) =
+        layout.mapped(map).map_err(|error| unusable_memory("the server's region", error))?;
+    let active = options.astacks.min(layout.count);
     let region =
         ClientRegion::new(memory, layout, session, active).map_err(system("mapping the region"))?;
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;

@@ -14,7 +14,7 @@ use super::region::RegionLayout;
 use super::region::chunks::StoreMode;
 use super::region::slots::NextSlot;
 use super::region::word::{self, Look, posted};
-use crate::call::Frames;
+use crate::call::{Frames, Growing};
 use crate::error::{CallError, Executed, Kind};
 use crate::limits;
 use crate::sys::{self, Memory};
@@ -24,7 +24,7 @@ use crate::sys::{self, Memory};
 pub(crate) struct ClientRegion {
     pub(super) memory: Arc<Memory>,
     layout: RegionLayout,
-    pub(super) astacks: Box<[ClientAstack]>,
+    pub(super) astacks: Growing<ClientAstack>,
     pub(crate) session: Session,
     pub(crate) frames: Arc<Frames>,
     /// Whether memory was used that is to be given back when it becomes idle.
@@ -69,7 +69,7 @@ impl ClientRegion {
         }
         let memory = Arc::new(memory);
         let frames = Arc::new(Frames::new(Arc::clone(&memory), layout.frames(), active));
-        let astack = |index| ClientAstack {
+        let astack = move |index| ClientAstack {
             call_at: layout.call_word(index),
             reply_at: layout.reply_word(index),
             sequence: AtomicU32::new(0),
@@ -81,7 +81,7 @@ impl ClientRegion {
             next_reply: NextSlot::default(),
             store_mode: StoreMode::default(),
         };
-        let astacks = (0..layout.count).map(astack).collect();
+        let astacks = Growing::new(layout.count, astack);
         Ok(Self { memory, layout, astacks, session, frames, untidy: AtomicBool::new(false) })
     }
 

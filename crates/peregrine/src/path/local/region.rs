@@ -31,8 +31,10 @@ pub(crate) mod header;
 pub(crate) mod slots;
 pub(crate) mod word;
 
+use std::io;
+
 use self::slots::ROTATION_BYTES;
-use crate::call::{FrameLayout, frames_that_fit};
+use crate::call::{FrameLayout, frames_that_fit, is_short};
 use crate::limits;
 
 /// Bytes of the header of a call or a reply, including its word.
@@ -70,6 +72,23 @@ impl RegionLayout {
     /// Returns the layout with `count` A-stacks, or fewer if the limits do not allow as many.
     pub(crate) fn at_most(count: u32, bytes: usize) -> Option<Self> {
         Self::checked(frames_that_fit(count, bytes), bytes)
+    }
+
+    /// Maps the memory of the layout with `map`. Tries fewer A-stacks if the process has too little address
+    /// space. The offsets of the remaining ones stay the same.
+    pub(crate) fn mapped<T>(
+        mut self,
+        map: impl Fn(Self) -> io::Result<T>,
+    ) -> io::Result<(Self, T)> {
+        loop {
+            match map(self) {
+                Ok(mapped) => return Ok((self, mapped)),
+                Err(error) if self.count <= limits::ASTACKS_SPARING || !is_short(&error) => {
+                    return Err(error);
+                }
+                Err(_) => self.count = (self.count / 2).max(limits::ASTACKS_SPARING),
+            }
+        }
     }
 
     const fn stride(self) -> usize {

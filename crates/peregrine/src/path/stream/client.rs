@@ -23,13 +23,13 @@ use self::silence::{LOOK, Vigil};
 use self::slot::{ASLEEP, CAPTURED, DONE, IDLE, INDEX_BITS, POKED, SENDING, Slot, WAITING};
 use super::sending::Sending;
 use super::turn::Turn;
-use crate::call::{FrameLayout, Frames, OnExhausted, Wait, block_cost};
+use crate::call::{FrameLayout, Frames, Growing, OnExhausted, Wait, block_cost, sparse_memory};
 use crate::device::tcp::{For, Stream};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};
 use crate::sync::{Mutex, MutexGuard, Rank};
-use crate::sys::{self, Memory};
+use crate::sys;
 use crate::value::{Space, Window, align_up};
 
 /// Bytes that are received with a header, in the hope that they belong to it.
@@ -51,7 +51,7 @@ pub(crate) struct Grant {
 pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
-    slots: Box<[Slot]>,
+    slots: Growing<Slot>,
     /// What has been received; who has the lock has the receive turn.
     input: Mutex<Input>,
     output: Turn,
@@ -97,8 +97,8 @@ impl Connection {
         // Who waits for longer looks whether there still is a server.
         stream.patience(LOOK)?;
         let bytes = align_up(grant.bytes);
-        let (count, stride) = (grant.count.clamp(1, limits::ASTACKS_MAX), 2 * bytes);
-        let memory = Memory::private(stride * count as usize)?;
+        let stride = 2 * bytes;
+        let (memory, count) = sparse_memory(stride, grant.count.clamp(1, limits::ASTACKS_MAX))?;
         let layout = FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
         let slot = |_| Slot {
             word: AtomicU32::new(IDLE),
@@ -110,7 +110,7 @@ impl Connection {
         Ok(Self {
             stream,
             frames: Arc::new(Frames::new(Arc::new(memory), layout, active)),
-            slots: (0..count).map(slot).collect(),
+            slots: Growing::new(count, slot),
             input: Mutex::ranked(Rank::Receive, Input::new()),
             output: Turn::default(),
             unsaid: AtomicBool::new(false),
@@ -225,7 +225,7 @@ impl Connection {
         while self.unsaid.load(Ordering::SeqCst) && !self.has_ended() {
             let Some(_turn) = self.output.try_take() else { return };
             self.unsaid.store(false, Ordering::SeqCst);
-            for slot in &self.slots {
+            for slot in self.slots.iter() {
                 let number = slot.number.load(Ordering::Acquire);
                 if !slot.unsaid.swap(false, Ordering::AcqRel) {
                     continue;
@@ -298,7 +298,7 @@ impl Connection {
         self.ended.store(true, Ordering::SeqCst);
         // Who receives comes back.
         self.stream.end();
-        for slot in &self.slots {
+        for slot in self.slots.iter() {
             // SYNC: end. Who goes to sleep says so first and then looks whether it has ended.
             fence(Ordering::SeqCst);
             if slot.moves(ASLEEP, WAITING) {
@@ -384,7 +384,7 @@ impl Connection {
 
     #[cold]
     fn poke(&self) {
-        for slot in &self.slots[..self.slots.len().min(self.frames.active() as usize)] {
+        for slot in self.slots.iter().take(self.frames.active() as usize) {
             if slot.moves(WAITING, POKED) {
                 return;
             }

@@ -16,7 +16,7 @@ use std::time::Instant;
 use super::activity::{Activity, CallSocket, deliver_now};
 use super::handles::{Granted, bind_over, say_goodbye};
 use super::shared_socket::SharedSocket;
-use crate::call::{FrameLayout, Frames};
+use crate::call::{FrameLayout, Frames, Growing, sparse_memory};
 use crate::device::udp::Udp;
 use crate::device::{Route, Socket, SocketUse, Until};
 use crate::error::{CallError, Kind, Phase};
@@ -27,7 +27,6 @@ use crate::protocol::exchange::client_end::ClientTerms;
 use crate::protocol::exchange::header::{CONTROL_BYTES_MAX, HEADER_BYTES};
 use crate::protocol::exchange::time::Moment;
 use crate::sync::{Mutex, Rank};
-use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
 
 /// How long an acknowledgement may be owed.
@@ -54,11 +53,11 @@ pub(crate) struct Association {
     round_trip: u64,
     pub(crate) frames: Arc<Frames>,
     flow: Arc<PeerFlow>,
-    call_sockets: Box<[OnceLock<CallSocket>]>,
-    captured: Arc<[Mutex<Option<CapturedCall>>]>,
+    call_sockets: Growing<OnceLock<CallSocket>>,
+    captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
     /// For how many milliseconds callers of each frame have bound over its way without an answer, since
     /// something was heard over it. Only the holder of the frame changes it.
-    silences: Box<[AtomicU32]>,
+    silences: Growing<AtomicU32>,
     /// How many frames have a socket of their own.
     sockets: AtomicU32,
     /// The socket of the others.
@@ -125,12 +124,12 @@ impl Association {
     ) -> io::Result<Self> {
         let bytes = align_up(bytes);
         let half = (HEADER_BYTES + bytes).next_multiple_of(HEADER_BYTES);
-        let (count, stride) = (count.clamp(1, limits::ASTACKS_MAX), 2 * half);
-        let memory = Memory::private(stride * count as usize)?;
+        let stride = 2 * half;
+        let (memory, count) = sparse_memory(stride, count.clamp(1, limits::ASTACKS_MAX))?;
         let (call_at, reply_at) = (HEADER_BYTES, half + HEADER_BYTES);
         let layout = FrameLayout { count, first: 0, stride, call_at, reply_at, bytes };
         let frames = Arc::new(Frames::new(Arc::new(memory), layout, active));
-        let captured = (0..count).map(|_| Mutex::default()).collect();
+        let captured = Arc::new(Growing::new(count, |_| Mutex::default()));
         Ok(Self::of_frames(
             to,
             (granted.grant.incarnation, granted.round_trip_ns),
@@ -149,14 +148,15 @@ impl Association {
         to: Route,
         (incarnation, round_trip): (u64, u64),
         frames: Arc<Frames>,
-        captured: Arc<[Mutex<Option<CapturedCall>>]>,
+        captured: Arc<Growing<Mutex<Option<CapturedCall>>>>,
     ) -> Self {
+        let count = frames.layout().count;
         Self {
             to,
             incarnation,
             round_trip,
-            call_sockets: (0..frames.layout().count).map(|_| OnceLock::new()).collect(),
-            silences: (0..frames.layout().count).map(|_| AtomicU32::new(0)).collect(),
+            call_sockets: Growing::new(count, |_| OnceLock::new()),
+            silences: Growing::new(count, |_| AtomicU32::new(0)),
             frames,
             flow: PeerFlow::new(),
             captured,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::arrival::{StallPermits, Stalls};
 use super::assignment::{self, Assignment, AssignmentWord, RingAction};
+use crate::call::Growing;
 use crate::limits;
 use crate::path::local::region::RegionLayout;
 use crate::path::local::region::chunks::StoreMode;
@@ -33,7 +34,7 @@ pub(crate) struct ServerRegion {
     user: User,
     pub(super) memory: Memory,
     pub(super) layout: RegionLayout,
-    pub(super) astacks: Box<[ServerAstack]>,
+    pub(super) astacks: Growing<ServerAstack>,
     bindings: Mutex<BindingTable>,
     /// Whether the session has ended.
     pub(super) closed: AtomicBool,
@@ -67,7 +68,7 @@ impl ServerRegion {
     ) -> io::Result<(Self, OwnedFd)> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let (memory, file) = Memory::shared(layout.region_bytes())?;
-        let astack = |index| ServerAstack {
+        let astack = move |index| ServerAstack {
             call_at: layout.call_word(index),
             reply_at: layout.reply_word(index),
             taken_at: layout.taken_word(index),
@@ -81,7 +82,7 @@ impl ServerRegion {
             user,
             memory,
             layout,
-            astacks: (0..layout.count).map(astack).collect(),
+            astacks: Growing::new(layout.count, astack),
             bindings: Mutex::ranked(Rank::BindingTable, BindingTable::default()),
             closed: AtomicBool::new(false),
             stalls: Stalls::new(permits),

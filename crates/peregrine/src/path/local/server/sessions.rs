@@ -502,8 +502,8 @@ impl Session {
         }
         let process = Process::open(self.peer.pid).map_err(exhausted("watching the client"))?;
         let whose = if is_other(&self.peer) { User::Other(user) } else { User::Own };
-        let (region, file) = ServerRegion::new(whose, layout, Arc::clone(&self.all.waits))
-            .map_err(exhausted("the region"))?;
+        let new = |layout| ServerRegion::new(whose, layout, Arc::clone(&self.all.waits));
+        let (layout, (region, file)) = layout.mapped(new).map_err(exhausted("the region"))?;
         let session = sys::random().map_err(exhausted("a token"))?;
         let region = Arc::new(region);
         // Nobody else binds with this one: it is the keeper that runs this.
