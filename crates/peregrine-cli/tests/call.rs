@@ -215,7 +215,7 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         assert_eq!(out["into"], json!({ "file": "tmp/thin", "bytes": 3 }));
         assert_eq!(fs::read(place.path("tmp/thin")).unwrap(), [1, 3, 0]);
         // More than a message has unless one asks for it.
-        let large = vec![7u8; 3 << 20];
+        let large = vec![7u8; 17 << 20];
         fs::write(place.path("tmp/large"), &large).unwrap();
         let (code, said) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
         assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");

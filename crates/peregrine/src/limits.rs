@@ -8,14 +8,14 @@
 //! | [`NAME_BYTES_MAX`] | 64 | refused when exporting or binding |
 //! | [`HOSTS_BYTES_MAX`], [`OFFERS_MAX`] | 1 MiB, 64 | a hosts file is refused, and so is a name with more addresses in it |
 //! | [`MESSAGE_BYTES_MAX`] | 1 GiB | refused at bind: the A-stack would be too large |
-//! | [`MESSAGE_BYTES`] | 1 MiB | `TooLarge`, not executed: declare `max_len`, or ask for more on both sides |
+//! | [`MESSAGE_BYTES`] | 16 MiB | `TooLarge`, not executed: declare `max_len`, or ask for more on both sides |
 //! | [`ESTACK_BYTES_KEPT`] | 1 MiB | larger memory for arguments is given back after use |
 //! | [`ASTACK_BYTES_KEPT`] | 64 KiB each way | what a larger message touched is given back when idle for two seconds |
-//! | [`ASTACKS`] / [`ASTACKS_SPARSE`] / [`ASTACKS_MAX`] | 8 / 64 / 1024 | the caller waits until an A-stack is given back |
+//! | [`ASTACKS`] / [`ASTACKS_SPARSE`] / [`ASTACKS_MAX`] | 8 / 256 / 1024 | further ones come into use, up to the second number; then the caller waits until an A-stack is released |
 //! | [`REGION_BYTES_MAX`] | 8 GiB | refused at bind |
-//! | [`ASTACKS_OF_OTHERS`] | 16 | a session of another user than the server's has no more, unless the export says so |
-//! | [`REGION_BYTES_PER_USER`] | 32 GiB | the same, together: `Exhausted` at bind |
-//! | [`WORKERS_MAX`] | 64 | a call rings and is queued |
+//! | [`ASTACKS_OF_OTHERS`] | 64 | a session of another user than the server's has no more, unless the export says so |
+//! | [`REGION_BYTES_PER_USER`] | 32 GiB | the same, together: sessions get fewer and smaller A-stacks, then `Exhausted` at bind |
+//! | [`WORKERS_MAX`] | 256 | a call rings and is queued |
 //! | [`REPLACED_MAX`] | 64 | calls wait: procedures whose callers have given them up are replaced by no more threads than that |
 //! | [`QUEUE_MAX`] | 1024 | `Overloaded`, not executed |
 //! | [`SESSIONS_MAX`] / [`SESSIONS_PER_USER`] | 4096 / 2048 | `Exhausted` at bind |
@@ -87,8 +87,16 @@ pub const HOSTS_BYTES_MAX: usize = 1 << 20;
 pub const OFFERS_MAX: usize = 64;
 
 /// Bytes that a message may have each way, unless the interface declares that it needs more, or
-/// both sides ask for it with `message_bytes` and `message_bytes_max`.
-pub const MESSAGE_BYTES: usize = 1 << 20;
+/// both sides ask for it with `message_bytes` and `message_bytes_max`. Either side may lower it.
+///
+/// Memory for a message is allocated when it is first touched, so this size does not make idle sessions
+/// more expensive.
+pub const MESSAGE_BYTES: usize = 16 << 20;
+
+/// Bytes that a client requests when it binds, unless its interface needs more or its options say less.
+/// Every server grants this size, and may grant up to [`MESSAGE_BYTES`]. If memory is short, the A-stacks
+/// of a session have this size.
+pub const MESSAGE_BYTES_ASKED: usize = 1 << 20;
 
 /// Bytes of private argument memory that a thread keeps from call to call.
 pub const ESTACK_BYTES_KEPT: usize = 1 << 20;
@@ -99,12 +107,13 @@ pub const ASTACK_BYTES_KEPT: usize = 64 << 10;
 /// Bytes that an A-stack may offer each way.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
 
-/// A-stacks of a session: calls in flight between two processes before callers wait.
+/// A-stacks of a session that stay in use while it is idle.
 pub const ASTACKS: u32 = 8;
 
-/// A-stacks that a session has room for, unless a binding asks for more: memory that was never
-/// touched costs nothing.
-pub const ASTACKS_SPARSE: u32 = 64;
+/// A-stacks that a session has room for, unless a binding asks for more. This is also the number of calls
+/// in flight between two processes before callers wait. With messages of 16 MiB, 227 A-stacks fit
+/// [`REGION_BYTES_MAX`]. Memory that was never touched costs nothing.
+pub const ASTACKS_SPARSE: u32 = 256;
 
 /// The fewest A-stacks of a session whose process has no address space for more.
 pub const ASTACKS_SPARING: u32 = 4;
@@ -121,17 +130,21 @@ pub const REGION_BYTES_MAX: usize = 8 << 30;
 ///
 /// Memory that the server is first to touch counts as the server's, though a client steers what it
 /// touches.
-pub const ASTACKS_OF_OTHERS: u32 = 16;
+pub const ASTACKS_OF_OTHERS: u32 = 64;
 
 /// Bytes of all regions of one such user with a server: some 300 sessions, unless their exports have
-/// large messages. Most of it is never touched.
+/// large messages. Most of this memory is never touched. The less is left, the fewer and smaller
+/// A-stacks a new session gets.
 pub const REGION_BYTES_PER_USER: usize = 32 << 30;
 
 /// Bytes that an A-stack offers each way at least: any refusal with its text fits.
 pub const MESSAGE_BYTES_MIN: usize = 4096;
 
 /// Threads of a server that run procedures.
-pub const WORKERS_MAX: usize = 64;
+pub const WORKERS_MAX: usize = 256;
+
+/// Threads of a server that wait for calls on connections, in addition to those that run procedures.
+pub const READERS_MAX: usize = 64;
 
 /// Threads beyond a pool's bound that replace those whose calls were given up by their callers: of
 /// calls of this machine, of calls over TCP, and of calls at each datagram socket.

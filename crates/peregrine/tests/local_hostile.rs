@@ -246,7 +246,7 @@ fn no_call_waits_for_ever_in_memory_that_others_write_over() {
 /// takes: the server reads nothing of what its client never wrote, for that would give it memory.
 #[test]
 fn lengths_that_contradict_each_other_fetch_nothing() {
-    const LARGE: u32 = 1 << 20;
+    const LARGE: u32 = limits::MESSAGE_BYTES as u32;
     let directory = tempfile::tempdir().unwrap();
     let server = Part::start("child", "server", directory.path());
     let mut session = Session::new(directory.path(), "vault", 64).expect("a session");

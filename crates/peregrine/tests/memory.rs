@@ -151,7 +151,7 @@ fn shared_memory_stays_out_of_core_dumps() {
 fn confined(address: &str, path: &str) {
     println!("\nready");
     // In shared memory each half of a frame has room beside its largest message.
-    let frames: u64 = if path == "Local" { 390 << 20 } else { 128 << 20 };
+    let frames: u64 = if path == "Local" { 144 << 20 } else { 128 << 20 };
     let used = || {
         let text = std::fs::read_to_string("/proc/self/statm").unwrap();
         text.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096

@@ -32,8 +32,8 @@ impl Which for Number {
 
 #[interface]
 trait Large {
-    /// More than the A-stacks hold that suffice for most.
-    fn take(&self, #[max_len(3 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
+    /// More than the A-stacks hold by default.
+    fn take(&self, #[max_len(18 << 20)] bytes: &[u8]) -> peregrine::Result<u64>;
 }
 
 struct Length;
@@ -216,18 +216,18 @@ fn an_interface_that_needs_more_gets_a_session_of_its_own() {
     let directory = support::own_directory();
     let server = start("server", directory.path());
     let open = Open::begin(server.id(), directory.path());
-    let bytes = vec![1; 3 << 20];
+    let bytes = vec![1; 18 << 20];
     let small = WhichClient::bind("one").unwrap();
     open.sessions(1);
     let large = LargeClient::bind("large").unwrap();
     open.sessions(2);
-    assert_eq!(large.take(&bytes).unwrap(), 3 << 20);
+    assert_eq!(large.take(&bytes).unwrap(), 18 << 20);
     assert_eq!(small.ask(1).unwrap(), (1, 1));
     // Who comes later finds room in one of the two.
     let more = (WhichClient::bind("two").unwrap(), LargeClient::bind("large").unwrap());
     open.sessions(2);
     assert_eq!(more.0.ask(2).unwrap(), (2, 2));
-    assert_eq!(more.1.take(&bytes[1..]).unwrap(), (3 << 20) - 1);
+    assert_eq!(more.1.take(&bytes[1..]).unwrap(), (18 << 20) - 1);
     drop((small, more.0));
     drop((large, more.1));
     open.sessions(0);
@@ -236,7 +236,7 @@ fn an_interface_that_needs_more_gets_a_session_of_its_own() {
     let large = LargeClient::bind("large").unwrap();
     let small = WhichClient::bind("one").unwrap();
     open.sessions(1);
-    assert_eq!((large.take(&bytes).unwrap(), small.ask(3).unwrap()), (3 << 20, (1, 3)));
+    assert_eq!((large.take(&bytes).unwrap(), small.ask(3).unwrap()), (18 << 20, (1, 3)));
     drop(large);
     assert_eq!(small.ask(4).unwrap(), (1, 4));
     open.sessions(1);

@@ -17,7 +17,7 @@ use crate::args::Call;
 use crate::output::{During as _, Failure, near, near_files};
 
 /// Room for what comes back, in bytes, of all buffers whose size nothing says.
-const ROOM_BYTES: usize = limits::MESSAGE_BYTES / 4 * 3;
+const ROOM_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
 /// Bytes that every message has beside its arguments, as `Described::message_bytes` counts them.
 const HEAD_BYTES: usize = 64;
 /// Bytes that an argument takes at most beside its own, for its length and its alignment.

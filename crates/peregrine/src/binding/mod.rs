@@ -140,7 +140,8 @@ impl Binding {
     ) -> Result<Self, CallError> {
         let options = options.clone().rebind(Rebind::Never);
         let home = Home::new(explanation.address(), interface.clone(), None, &options);
-        let bound = Bound::new(path, None, interface, explanation, options.short)?;
+        let short = options.on_exhausted_or_default();
+        let bound = Bound::new(path, None, interface, explanation, short)?;
         Ok(Self { bound: Arc::new(bound), home: Arc::new(home), limit: options.limit })
     }
 
@@ -241,13 +242,20 @@ impl fmt::Debug for Binding {
 }
 
 impl CallError {
+    /// The message of a call is larger than `own`, the largest that the client sends, or than `server`, the
+    /// largest that the server accepts. `server` is `None` for calls within one process.
     #[cold]
-    pub(crate) fn too_large() -> Self {
-        Self::not_executed(
-            Kind::TooLarge,
-            Phase::Marshal,
-            "the arguments and results do not fit the binding's messages",
-        )
+    pub(crate) fn too_large(bytes: usize, own: usize, server: Option<usize>) -> Self {
+        let mut text = format!(
+            "the message has {bytes} bytes, and the client sends at most {own} \
+             (`BindOptions::message_bytes`)"
+        );
+        if let Some(server) = server {
+            text.push_str(&format!(
+                ", the server accepts {server} (`ExportOptions::message_bytes_max`)"
+            ));
+        }
+        Self::not_executed(Kind::TooLarge, Phase::Marshal, text)
     }
 
     #[cold]

@@ -66,7 +66,8 @@ impl Home {
     fn bound(&self, selected: Selected) -> Result<Bound, Unbound> {
         let Selected { path, numbers, explanation } = selected;
         let told = explanation.clone();
-        Bound::new(path, numbers, self.interface.clone(), explanation, self.options.short)
+        let short = self.options.on_exhausted_or_default();
+        Bound::new(path, numbers, self.interface.clone(), explanation, short)
             .map_err(|error| Unbound::new(error.at(&self.address), told))
     }
 

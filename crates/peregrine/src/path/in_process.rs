@@ -48,7 +48,10 @@ impl InProcess {
 
 impl CallPath for InProcess {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
-        let layout = call.put(usize::MAX).ok_or_else(CallError::too_large)?;
+        let layout = call.put(usize::MAX).ok_or_else(|| {
+            let own = call.frame.call_space().len();
+            CallError::too_large(call.layout().total, own, None)
+        })?;
         call.head.flush();
         let due = call.limit.deadline();
         let is_late = || due.is_some_and(|due| due <= Instant::now());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::call::{Limit, OnExhausted, Wait, frames_that_fit};
 use crate::device::LinkDevice;
 use crate::directory::Directory;
+use crate::error::{CallError, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::limits;
 
@@ -90,7 +91,7 @@ pub enum Rebind {
 #[must_use]
 pub struct BindOptions {
     pub(crate) astacks: u32,
-    pub(crate) short: OnExhausted,
+    pub(crate) short: Option<OnExhausted>,
     pub(crate) message_bytes: Option<usize>,
     pub(crate) wait: Wait,
     pub(crate) limit: Limit,
@@ -107,7 +108,7 @@ impl Default for BindOptions {
     fn default() -> Self {
         Self {
             astacks: limits::ASTACKS,
-            short: OnExhausted::Wait,
+            short: None,
             message_bytes: None,
             wait: Wait::Adaptive,
             limit: Limit::None,
@@ -126,25 +127,37 @@ impl BindOptions {
     /// Calls in flight at one time, 1 to [`limits::ASTACKS_MAX`]; more callers wait, unless
     /// [`BindOptions::on_exhausted`] says otherwise.
     ///
+    /// Unless set, every calling thread has a call in flight, up to [`limits::ASTACKS_SPARSE`] or the
+    /// number that the server grants.
+    ///
     /// # Panics
     /// If it is out of that range.
     pub const fn astacks(mut self, count: u32) -> Self {
         assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
         self.astacks = count;
+        if self.short.is_none() {
+            self.short = Some(OnExhausted::Wait);
+        }
         self
     }
 
-    /// What a caller does that finds all A-stacks used: it waits for one unless set.
+    /// What a caller does if all A-stacks are in use. By default it takes another one into use. If
+    /// [`BindOptions::astacks`] was set, it waits by default.
     ///
-    /// With [`OnExhausted::More`] there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for as many as
-    /// were asked for with [`BindOptions::astacks`] if that is more, as far as the server grants
-    /// them; beyond that, callers wait.
+    /// With [`OnExhausted::More`] there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for the number
+    /// that [`BindOptions::astacks`] requested if that is larger. The server may grant fewer. If all of
+    /// these are in use, callers wait.
     pub const fn on_exhausted(mut self, short: OnExhausted) -> Self {
-        self.short = short;
+        self.short = Some(short);
         self
     }
 
-    /// Bytes that a message may have, at least; the interface may ask for more.
+    /// The size in bytes that a message may have. The interface may need more. The server must
+    /// [allow](crate::ExportOptions::message_bytes_max) this size.
+    ///
+    /// By default it is [`limits::MESSAGE_BYTES`], or the size that the server allows if that is smaller.
+    /// It is [`limits::MESSAGE_BYTES_ASKED`] if [`BindOptions::astacks`] requests more than
+    /// [`limits::ASTACKS_SPARSE`], because so many A-stacks have no address space for larger messages.
     pub const fn message_bytes(mut self, bytes: usize) -> Self {
         self.message_bytes = Some(bytes);
         self
@@ -223,21 +236,70 @@ impl BindOptions {
         self
     }
 
+    /// Returns what a caller does if all A-stacks are in use. The number of A-stacks is a bound only if
+    /// the program has set it.
+    pub(crate) fn on_exhausted_or_default(&self) -> OnExhausted {
+        self.short.unwrap_or(OnExhausted::More)
+    }
+
     /// How many A-stacks of `bytes` bytes there is room for: those in use, and those that may
     /// come into use.
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
-        match self.short {
+        match self.on_exhausted_or_default() {
             OnExhausted::Wait => self.astacks,
             OnExhausted::More => self.astacks.max(frames_that_fit(limits::ASTACKS_SPARSE, bytes)),
         }
     }
 
-    /// The size of A-stack that an interface needs under these options.
+    /// Returns the size that a message may have, if the server allows it.
     pub(crate) fn message_bytes_for(&self, interface: &InterfaceRef) -> usize {
-        let wanted = self.message_bytes.unwrap_or(limits::MESSAGE_BYTES);
-        wanted
-            .max(interface.message_bytes())
-            .clamp(limits::MESSAGE_BYTES_MIN, limits::MESSAGE_BYTES_MAX)
+        self.message_bytes_or(self.message_bytes_default(), interface)
+    }
+
+    /// Returns the size of message if nothing says otherwise. A number of A-stacks above the default
+    /// leaves address space for smaller messages only.
+    pub(crate) const fn message_bytes_default(&self) -> usize {
+        if self.astacks > limits::ASTACKS_SPARSE {
+            limits::MESSAGE_BYTES_ASKED
+        } else {
+            limits::MESSAGE_BYTES
+        }
+    }
+
+    /// Returns the size that a message must be able to have, because the interface or an option says so.
+    pub(crate) fn message_bytes_needed(&self, interface: &InterfaceRef) -> usize {
+        self.message_bytes_or(limits::MESSAGE_BYTES_MIN, interface)
+    }
+
+    /// Returns the size that the client requests: the size that every server grants, or more if needed.
+    pub(crate) fn message_bytes_asked(&self, interface: &InterfaceRef) -> usize {
+        self.message_bytes_or(limits::MESSAGE_BYTES_ASKED, interface)
+    }
+
+    /// Checks the size of message that a server has granted.
+    ///
+    /// # Errors
+    /// Fails if it is less than the client needs.
+    pub(crate) fn check_granted(
+        &self,
+        interface: &InterfaceRef,
+        granted: usize,
+    ) -> Result<(), CallError> {
+        let needed = self.message_bytes_needed(interface);
+        if granted >= needed {
+            return Ok(());
+        }
+        let text = format!(
+            "the client needs messages of {needed} bytes (`BindOptions::message_bytes` or its \
+             interface), and the server allows {granted} (`ExportOptions::message_bytes_max`)"
+        );
+        Err(CallError::not_executed(Kind::TooLarge, Phase::Bind, text))
+    }
+
+    fn message_bytes_or(&self, unless_set: usize, interface: &InterfaceRef) -> usize {
+        let bytes = self.message_bytes.unwrap_or(unless_set).max(interface.message_bytes());
+        let bytes = bytes.clamp(limits::MESSAGE_BYTES_MIN, limits::MESSAGE_BYTES_MAX);
+        bytes.next_multiple_of(16)
     }
 }
 
@@ -251,7 +313,9 @@ mod tests {
         assert_eq!(options.room_for(4096), 3);
         let more = options.on_exhausted(OnExhausted::More);
         assert_eq!(more.room_for(4096), limits::ASTACKS_SPARSE);
-        assert_eq!(more.clone().astacks(100).room_for(4096), 100);
+        assert_eq!(more.clone().astacks(300).room_for(4096), 300);
+        assert_eq!(more.message_bytes_default(), limits::MESSAGE_BYTES);
+        assert_eq!(more.clone().astacks(300).message_bytes_default(), limits::MESSAGE_BYTES_ASKED);
         // A region has 8 GiB at most; what was asked for is asked for, and refused, as ever.
         assert_eq!(more.clone().astacks(1).room_for(256 << 20), 15);
         assert_eq!(more.astacks(16).room_for(256 << 20), 16);

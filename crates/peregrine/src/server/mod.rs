@@ -232,9 +232,10 @@ impl Server {
         self
     }
 
-    /// Procedures that run at one time: 64 unless set. So many for calls of this machine, and so many
-    /// for calls over networks, for which as many threads again (16 at least) may wait. A user of this
-    /// machine other than the server's own and root leaves a quarter of them to other users.
+    /// The number of procedures that run at the same time: [`limits::WORKERS_MAX`] unless set. It holds
+    /// for calls from this machine and for calls over networks separately. For the latter, as many
+    /// threads again (16 to 64) may wait for calls. A user of this machine other than the server's own and
+    /// root leaves a quarter of the threads to other users.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads.running_max = most.max(1);
         self

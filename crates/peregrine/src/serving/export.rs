@@ -84,8 +84,8 @@ impl ExportOptions {
         self
     }
 
-    /// Bytes that a message may have each way at most; clients that want more are refused. Unless
-    /// set: 1 MiB, or what the interface's bounded parameters need.
+    /// The largest message in bytes, in each direction. Clients that need more are refused. By default it
+    /// is [`limits::MESSAGE_BYTES`], or the size that the interface's bounded parameters need.
     pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = Some(bytes);
         self
@@ -196,11 +196,34 @@ impl Export {
         self.options.astacks_max.unwrap_or(limits::ASTACKS_MAX)
     }
 
-    /// A-stacks of a session with this client.
-    pub(crate) fn astacks_for(&self, peer: &Credentials) -> u32 {
-        let unless_set =
-            if is_other(peer) { limits::ASTACKS_OF_OTHERS } else { limits::ASTACKS_MAX };
-        self.options.astacks_max.unwrap_or(unless_set)
+    /// Returns how many A-stacks a new session with this client gets, and how large a message in each may
+    /// be. `count` and `bytes` are what the client asks for. `left` is what the sessions of its user leave
+    /// of [`limits::REGION_BYTES_PER_USER`].
+    pub(crate) fn room_for(
+        &self,
+        peer: &Credentials,
+        left: usize,
+        (count, bytes): (u32, usize),
+    ) -> (u32, usize) {
+        /// How many sixteenths must be left for a session to get so many A-stacks of this size.
+        const SHARES: [(usize, u32, usize); 4] = [
+            (14, limits::ASTACKS_OF_OTHERS, limits::MESSAGE_BYTES),
+            (8, limits::ASTACKS_OF_OTHERS / 4, limits::MESSAGE_BYTES),
+            (2, limits::ASTACKS_OF_OTHERS / 4, limits::MESSAGE_BYTES_ASKED),
+            (0, limits::ASTACKS_OF_OTHERS / 16, limits::MESSAGE_BYTES_ASKED),
+        ];
+        const SIXTEENTH: usize = limits::REGION_BYTES_PER_USER / 16;
+        let is_left = |share: &(usize, u32, usize)| left >= share.0 * SIXTEENTH;
+        let share = SHARES.into_iter().find(is_left).filter(|_| is_other(peer));
+        let (most, large) = match share {
+            Some((_, count, bytes)) => (count, bytes),
+            None => (limits::ASTACKS_MAX, limits::MESSAGE_BYTES),
+        };
+        let count = count.clamp(1, self.options.astacks_max.unwrap_or(most));
+        // So many A-stacks have no address space for larger messages.
+        let large =
+            if count > limits::ASTACKS_SPARSE { limits::MESSAGE_BYTES_ASKED } else { large };
+        (count, bytes.max(large))
     }
 
     pub(crate) fn description(&self) -> Description {
@@ -230,7 +253,11 @@ impl Export {
         })
     }
 
-    /// Bytes that the messages of a client with this interface may have, if it may bind.
+    /// Returns the size of message that a client with this interface gets: the size that it requests, or
+    /// the size that the export allows if that is smaller.
+    ///
+    /// # Errors
+    /// Fails if the client may not bind.
     pub(crate) fn admitted_bytes(
         &self,
         digest: Option<[u8; 16]>,
@@ -245,12 +272,16 @@ impl Export {
         }
         let (bytes, most) =
             (usize::try_from(bytes).unwrap_or(usize::MAX), self.message_bytes_max());
-        if bytes > most {
-            let text =
-                format!("the client needs messages of {bytes} bytes, and the export allows {most}");
+        // A client requests the default size if no option is set. It may get less.
+        if bytes > most.max(limits::MESSAGE_BYTES) {
+            let text = format!(
+                "the client asks for messages of {bytes} bytes (`BindOptions::message_bytes` or \
+                 its interface), and the server allows {most} \
+                 (`ExportOptions::message_bytes_max`)"
+            );
             return Err((Kind::TooLarge, text));
         }
-        Ok(bytes)
+        Ok(bytes.min(most))
     }
 }
 

@@ -158,7 +158,7 @@ fn sizes(stage: Stage<'_>) {
         assert!(session.region.bytes >= bytes as usize && session.region.bytes.is_multiple_of(16));
     }
     let line = stage.line();
-    for bytes in [(1 << 20) + 1, 1 << 30, 1 << 32, u64::MAX - 7, u64::MAX] {
+    for bytes in [(16 << 20) + 1, 1 << 30, 1 << 32, u64::MAX - 7, u64::MAX] {
         let (answer, files) = line.ask(&bind(u32::MAX, bytes, &[]));
         assert_eq!((word(&answer, 0), word(&answer, 4)), (REFUSED, Kind::TooLarge as u32));
         assert!(files.is_empty());

@@ -241,7 +241,7 @@ fn errors_of_the_procedure(make: Make<'_>) {
     assert_eq!((&buffer[..4], values), (&b"fine"[..], [7; 3]));
 
     // A call that fails becomes the method's own error.
-    let long = "x".repeat(2 << 20);
+    let long = "x".repeat(32 << 20);
     let result = client.fails(false, &long, Out::from(&mut buffer), &mut 1, &mut [], &mut []);
     match result {
         Err(Fault::Call(error)) => {
@@ -300,13 +300,13 @@ fn bounds_hold(make: Make<'_>) {
 /// much for any.
 fn messages_that_do_not_fit(make: Make<'_>) {
     let client = make(Object::default());
-    let long = vec![1u32; 1 << 20];
+    let long = vec![1u32; 1 << 23];
     assert_eq!(refused(client.sum(&long)), Kind::TooLarge);
-    assert_eq!(refused(client.shout(&"x".repeat(4 << 20))), Kind::TooLarge);
-    let mut buffer = vec![0; 1 << 20];
+    assert_eq!(refused(client.shout(&"x".repeat(32 << 20))), Kind::TooLarge);
+    let mut buffer = vec![0; 1 << 24];
     assert_eq!(refused(client.fill(1, Out::from(&mut buffer[..]))), Kind::TooLarge);
     assert_eq!(client.ran().unwrap(), 0);
-    let error = client.repeat(&"x".repeat(1024), 4096).unwrap_err();
+    let error = client.repeat(&"x".repeat(1024), 1 << 15).unwrap_err();
     assert_eq!((error.kind(), error.executed()), (Kind::TooLarge, Executed::Maybe));
     assert_eq!(client.ran().unwrap(), 1);
     client.nothing().unwrap();

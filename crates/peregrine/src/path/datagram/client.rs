@@ -25,7 +25,7 @@ use self::shared_socket::{ReceiveTurn, SharedSocket};
 use super::peer::moment;
 use super::wire::message::{Message, PARTS_MAX, Parts};
 use crate::call::chain::WaitingInside;
-use crate::call::extensions::{Extensions, no_time_left};
+use crate::call::extensions::{BYTES_MAX, Extensions, no_time_left};
 use crate::call::{Answer, Call, CallPath, Growing, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket};
 use crate::error::{CallError, Executed, Kind, Phase};
@@ -216,6 +216,29 @@ impl<R: Renew> DatagramPath<R> {
         client_end
     }
 
+    /// Returns how many bytes the server accepts in the message of a call, without its extensions.
+    pub(crate) const fn call_bytes_max(&self) -> usize {
+        (self.terms.call_bytes_max as usize).saturating_sub(BYTES_MAX)
+    }
+
+    #[cold]
+    fn not_begun(&self, unbegun: BeginError, bytes: u32) -> CallError {
+        match unbegun {
+            BeginError::TooLarge => self.too_large(bytes as usize),
+            // The caller binds a new handle. This error is seen only if that fails.
+            BeginError::Busy | BeginError::Closed => {
+                let text = "the caller's handle is of no use any more";
+                CallError::not_executed(Kind::ServerGone, Phase::Call, text)
+            }
+        }
+    }
+
+    #[cold]
+    fn too_large(&self, bytes: usize) -> CallError {
+        let (own, server) = (self.association.message_bytes(), self.call_bytes_max());
+        CallError::too_large(bytes, own, Some(server))
+    }
+
     /// The caller of a frame.
     fn activity(
         &self,
@@ -337,7 +360,7 @@ impl<R: Renew> DatagramPath<R> {
             activity.client_end.reduce_piece(narrow, moment());
         }
         if let Err(unbegun) = activity.client_end.begin(shape) {
-            return (activity, Err(not_begun(unbegun)));
+            return (activity, Err(self.not_begun(unbegun, shape.total)));
         }
         if let CallSocket::Shared(shared) = call_socket {
             shared.begin(&mut activity);
@@ -419,18 +442,6 @@ impl<R: Renew> DatagramPath<R> {
 }
 
 #[cold]
-fn not_begun(unbegun: BeginError) -> CallError {
-    match unbegun {
-        BeginError::TooLarge => CallError::too_large(),
-        // A new handle is bound then; only its failure is told.
-        BeginError::Busy | BeginError::Closed => {
-            let text = "the caller's handle is of no use any more";
-            CallError::not_executed(Kind::ServerGone, Phase::Call, text)
-        }
-    }
-}
-
-#[cold]
 fn failed(executed: client_end::Executed, why: FailureReason) -> CallError {
     let executed = match executed {
         client_end::Executed::No => Executed::No,
@@ -462,7 +473,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
     fn transport(&self, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let layout = call.layout();
         if layout.total > self.association.message_bytes() {
-            return Err(CallError::too_large());
+            return Err(self.too_large(layout.total));
         }
         if let Some(loss) = self.association.loss() {
             return Err(loss.failure());
@@ -485,7 +496,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
         // then by way of the frame.
         let whole = !call.is_unconverted() || layout.total <= piece || blocks + 2 > PARTS_MAX;
         if whole {
-            call.put(usize::MAX).ok_or_else(CallError::too_large)?;
+            call.put(usize::MAX).ok_or_else(|| self.too_large(layout.total))?;
         }
         call.head.flush();
         let there = if whole { layout.total } else { layout.head };
@@ -500,7 +511,7 @@ impl<R: Renew> CallPath for DatagramPath<R> {
                 fits &= parts.push(block.unconverted().expect("no block is converted"));
             }
             if !fits {
-                return Err(CallError::too_large());
+                return Err(self.too_large(layout.total));
             }
             Message::Parts(parts)
         };

@@ -157,7 +157,7 @@ fn attach(
     options: &BindOptions,
     until: Instant,
 ) -> Result<Attached, CallError> {
-    for joined in known(routes, bytes) {
+    for joined in known(routes, wish.result_bytes_max as usize) {
         let association = &*joined.association;
         let (now, patience) = (Instant::now(), STAGGER.max(association.round_trip() * 4));
         // A new socket is to have its time, too, however little there is.
@@ -357,13 +357,33 @@ fn wish(
     })
 }
 
-/// Binds to a name at a place.
+/// Binds to a name at a place. A server may refuse the size of message that this client requests by
+/// default. Then the client requests the size that every server grants.
 fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
+    let Wanted { interface, options, .. } = *wanted;
+    let message_bytes = options.message_bytes_for(interface);
+    let least = options.message_bytes_asked(interface);
+    match bind_for(over, place, wanted, message_bytes) {
+        Err(error) if error.kind() == Kind::TooLarge && least < message_bytes => {
+            bind_for(over, place, wanted, least)
+        }
+        bound => bound,
+    }
+}
+
+/// Binds for messages of at most so many bytes.
+fn bind_for(
+    over: Over,
+    place: &Place,
+    wanted: &Wanted<'_>,
+    asked: usize,
+) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
-    let bytes = options.message_bytes_for(interface).next_multiple_of(16);
+    // Bindings share an association, so its frames have the size that most bindings need.
+    let bytes = asked.max(options.message_bytes_default());
     // One handle is one record at the server. Who calls from several threads gets more when they do.
     let check = options.payload_check.unwrap_or(over != Over::Udp);
-    let wish = wish(name, digest, bytes, check)?;
+    let wish = wish(name, digest, asked, check)?;
     let addresses = place.resolve()?;
     if options.wait == Wait::Adaptive {
         // Measured before the first call rather than in it.
@@ -373,11 +393,13 @@ fn bind(over: Over, place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, Cal
         Over::Udp => {
             let Attached { joined, path, order } =
                 attach(&over_udp(&addresses), wish, bytes, options, until)?;
+            options.check_granted(interface, path.call_bytes_max())?;
             (Box::new(path), joined, order)
         }
         Over::Ethernet { asked } => {
             let (to, link_port, Attached { joined, path, order }) =
                 attach_over_link(&addresses, asked, wish, bytes, options, until)?;
+            options.check_granted(interface, path.call_bytes_max())?;
             let (link, limit, wait) = (Arc::clone(&joined), options.bind_limit, options.wait);
             let ask_after = options.ask_after;
             let handles = options.astacks.min(HANDLES_ASKED) as u16;

@@ -31,6 +31,8 @@ pub(crate) struct LocalPath {
     /// Whether the server has withdrawn the export.
     pub(crate) revoked: Arc<AtomicBool>,
     pub(crate) message_bytes: usize,
+    /// The largest message in bytes that the client's options allow.
+    pub(crate) own_bytes: usize,
     pub(crate) wait: Wait,
 }
 
@@ -51,10 +53,10 @@ impl CallPath for LocalPath {
         let cpu = astack.client_cpu.load(Ordering::Relaxed);
         let apart = astack.server_cpu.load(Ordering::Relaxed) != cpu;
         let Some(layout) = call.put(if apart { SMALL_BYTES } else { usize::MAX }) else {
-            return if apart { self.transport_large(call) } else { Err(CallError::too_large()) };
+            return if apart { self.transport_large(call) } else { Err(self.too_large(call)) };
         };
         if layout.total > self.message_bytes {
-            return Err(CallError::too_large());
+            return Err(self.too_large(call));
         }
         let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
         if layout.total.max(outs) > SMALL_BYTES || index >= limits::ASTACKS {
@@ -102,6 +104,12 @@ impl CallPath for LocalPath {
 }
 
 impl LocalPath {
+    #[cold]
+    fn too_large(&self, call: &Call<'_, '_, '_>) -> CallError {
+        let server = self.region.message_bytes();
+        CallError::too_large(call.layout().total, self.own_bytes, Some(server))
+    }
+
     /// Posts a call that is in place but for its head and header. Returns the value of its call word.
     #[inline(always)]
     fn post(
@@ -215,7 +223,9 @@ fn extend(
     let extensions = extensions.as_bytes();
     let written = call.head.space().write(align_up(total), extensions);
     // The largest message leaves room for the extensions, wherever it begins: a slot at least.
-    written.map(|()| extensions.len() as u32).ok_or_else(CallError::too_large)
+    written
+        .map(|()| extensions.len() as u32)
+        .ok_or_else(|| CallError::too_large(total, total, None))
 }
 
 /// A caller that waits for the reply to its call.

@@ -329,19 +329,20 @@ pub(crate) fn counters(name: &str, until: Instant) -> Result<(u64, OwnedFd), Cal
 fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let Wanted { interface, digest, options, until, .. } = *wanted;
     let credentials = socket.credentials().map_err(system("asking who serves"))?;
-    let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
+    let message_bytes = options.message_bytes_for(interface);
+    let asked = options.message_bytes_asked(interface);
     let entry = SESSIONS.entry(credentials.pid);
     let mut sessions = hold(&entry, until)?;
     sessions.retain(|session| session.strong_count() > 0);
     let fits = |joined: &Arc<Joined>| {
-        joined.region().session.is_alive() && joined.region().message_bytes() >= message_bytes
+        joined.region().session.is_alive() && joined.region().message_bytes() >= asked
     };
     let known: Vec<Arc<Joined>> = sessions.iter().filter_map(Weak::upgrade).filter(fits).collect();
     known.iter().for_each(|joined| joined.end.bindings().early.clear());
     let request = Request::Bind(Bind {
         digest: digest.map(|digest| digest.0),
         count: options.astacks.max(limits::ASTACKS_SPARSE),
-        bytes: message_bytes as u64,
+        bytes: asked as u64,
         sessions: known.iter().map(|joined| joined.token).take(limits::TOKENS_MAX).collect(),
     });
     // A region may come with the answer, and nothing of the kind after it.
@@ -369,8 +370,9 @@ fn bind_socket(socket: Seqpacket, wanted: &Wanted<'_>) -> Result<BoundPath, Call
     let region = Arc::clone(joined.region());
     let frames = Arc::clone(&region.frames);
     let (binding, wait) = (bound.binding, options.wait);
+    let own_bytes = message_bytes;
     let message_bytes = message_bytes.min(region.message_bytes());
-    let path = LocalPath { region, binding, revoked, message_bytes, wait };
+    let path = LocalPath { region, binding, revoked, message_bytes, own_bytes, wait };
     drop(sessions);
     if options.wait == Wait::Adaptive {
         // Measured before the first call rather than in it.

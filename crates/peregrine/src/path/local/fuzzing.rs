@@ -145,8 +145,14 @@ impl Scripted {
         let session = Session::new(near, Process::open(std::process::id())?);
         let region = Arc::new(ClientRegion::new(mapped, layout, session, 1)?);
         let revoked = Arc::new(AtomicBool::new(false));
-        let path =
-            LocalPath { region, binding: 1, revoked, message_bytes: bytes, wait: Wait::Spin };
+        let path = LocalPath {
+            region,
+            binding: 1,
+            revoked,
+            message_bytes: bytes,
+            own_bytes: bytes,
+            wait: Wait::Spin,
+        };
         let script = Arc::new(Script { memory, layout, _socket: far });
         Ok((Arc::clone(&script), Self { path, script }))
     }

@@ -200,12 +200,31 @@ fn bound(header: &Header, body: &[u8]) -> Result<Bound, CallError> {
     Bound::from_bytes(body).ok_or_else(unreadable)
 }
 
-/// Binds to a name at a place.
+/// Binds to a name at a place. A server may refuse the size of message that this client requests by
+/// default. Then the client requests the size that every server grants.
 fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
+    let Wanted { interface, options, .. } = *wanted;
+    let message_bytes = options.message_bytes_for(interface);
+    let least = options.message_bytes_asked(interface);
+    match bind_for(place, wanted, message_bytes) {
+        Err(error) if error.kind() == Kind::TooLarge && least < message_bytes => {
+            bind_for(place, wanted, least)
+        }
+        bound => bound,
+    }
+}
+
+/// Binds for messages of at most so many bytes.
+fn bind_for(
+    place: &Place,
+    wanted: &Wanted<'_>,
+    message_bytes: usize,
+) -> Result<BoundPath, CallError> {
     let Wanted { name, interface, digest, options, until } = *wanted;
-    let message_bytes = options.message_bytes_for(interface).next_multiple_of(16);
+    // Bindings share a connection, so its frames have the size that most bindings need.
+    let frame_bytes = message_bytes.max(options.message_bytes_default());
     // As many as there is address space for: memory that was never touched costs nothing.
-    let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), message_bytes);
+    let count = frames_that_fit(options.astacks.max(limits::ASTACKS_SPARSE), frame_bytes);
     let request = Bind {
         digest: digest.map(|digest| digest.0),
         representation: ByteOrder::NATIVE.number(),
@@ -235,7 +254,7 @@ fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
             let stream = connect(place, options.congestion.as_deref(), until)?;
             let (header, body) = ask_alone(&stream, wire::Kind::Bind, &request, until)?;
             let bound = bound(&header, &body)?;
-            let joined = Arc::new(join(stream, &bound, message_bytes, options)?);
+            let joined = Arc::new(join(stream, &bound, frame_bytes, options)?);
             connections.push(Arc::downgrade(&joined));
             (joined, bound)
         }
@@ -244,10 +263,13 @@ fn bind(place: &Place, wanted: &Wanted<'_>) -> Result<BoundPath, CallError> {
     let connection = Arc::clone(&joined.connection);
     connection.frames.at_least(options.astacks);
     let granted = usize::try_from(bound.bytes).unwrap_or(usize::MAX);
+    options.check_granted(interface, granted)?;
     let path = StreamPath {
         revoked: connection.add(bound.binding),
         binding: bound.binding,
         message_bytes: message_bytes.min(granted),
+        own_bytes: message_bytes,
+        granted,
         wait: options.wait,
         connection,
     };

@@ -25,7 +25,7 @@ impl LocalPath {
         let region = &*self.region;
         let index = call.frame.index();
         let begun = region.begin_message(call, self.message_bytes);
-        let (layout, flags, writer) = begun.ok_or_else(CallError::too_large)?;
+        let (layout, flags, writer) = begun.ok_or_else(|| self.too_large(call))?;
         let outs: usize = call.outs.iter().map(|out| out.capacity()).sum();
         if layout.total.max(outs) > SMALL_BYTES || index >= limits::ASTACKS {
             region.note_large(index);

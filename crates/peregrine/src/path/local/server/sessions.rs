@@ -437,7 +437,7 @@ impl Session {
     /// Binds in a session that the client has, or makes this one its session.
     fn bound(self: &Arc<Self>, export: &Export, bind: &Bind) -> Result<NewBinding, (Kind, String)> {
         let admitted = export.admitted_bytes(bind.digest, bind.bytes)?;
-        let message_bytes = admitted.max(limits::MESSAGE_BYTES);
+        let message_bytes = admitted.max(limits::MESSAGE_BYTES_ASKED);
         if self.all.bindings_of(self.peer.uid) >= limits::BINDINGS_PER_USER {
             let text = format!("one user may have {} bindings", limits::BINDINGS_PER_USER);
             return Err((Kind::Exhausted, text));
@@ -478,14 +478,16 @@ impl Session {
                 return Ok(NewBinding { region: Arc::clone(region), bound, file: None });
             }
         }
-        let count = bind.count.clamp(1, export.astacks_for(&self.peer));
-        self.become_session(count, message_bytes, representation, row)
+        let theirs = self.all.region_bytes_of(self.peer.uid);
+        let left = limits::REGION_BYTES_PER_USER.saturating_sub(theirs);
+        let room = export.room_for(&self.peer, left, (bind.count, message_bytes));
+        self.become_session(room, left, representation, row)
     }
 
     fn become_session(
         self: &Arc<Self>,
-        count: u32,
-        message_bytes: usize,
+        (count, message_bytes): (u32, usize),
+        left: usize,
         representation: u32,
         row: impl FnOnce(&SessionTold) -> Arc<BindingRow>,
     ) -> Result<NewBinding, (Kind, String)> {
@@ -494,8 +496,9 @@ impl Session {
         let layout = RegionLayout::at_most(count, message_bytes)
             .ok_or_else(|| (Kind::TooLarge, format!("A-stacks of {message_bytes} bytes")))?;
         let user = self.peer.uid;
-        let (theirs, most) = (self.all.region_bytes_of(user), limits::REGION_BYTES_PER_USER);
-        if is_other(&self.peer) && theirs + layout.region_bytes() > most {
+        if is_other(&self.peer) && layout.region_bytes() > left {
+            let most = limits::REGION_BYTES_PER_USER;
+            let theirs = most - left;
             let text =
                 format!("the sessions of user {user} have {theirs} of {most} bytes of A-stacks");
             return Err((Kind::Exhausted, text));

@@ -18,8 +18,11 @@ pub(crate) struct StreamPath {
     pub(crate) connection: Arc<Connection>,
     pub(crate) binding: u32,
     pub(crate) revoked: Arc<AtomicBool>,
-    /// Bytes of the largest message that the export admits.
+    /// The largest message in bytes.
     pub(crate) message_bytes: usize,
+    /// The largest message in bytes that the client's options allow, and that the server allows.
+    pub(crate) own_bytes: usize,
+    pub(crate) granted: usize,
     pub(crate) wait: Wait,
 }
 
@@ -32,13 +35,13 @@ impl CallPath for StreamPath {
         }
         let layout = call.layout();
         if layout.total > self.message_bytes {
-            return Err(CallError::too_large());
+            return Err(self.too_large(layout.total));
         }
         let deadline = call.limit.deadline();
         // Blocks are sent from where they lie, unless they are to be converted: then into the frame.
         let straight = call.is_unconverted();
         if !straight {
-            call.put(self.message_bytes).ok_or_else(CallError::too_large)?;
+            call.put(self.message_bytes).ok_or_else(|| self.too_large(layout.total))?;
         }
         let there = if straight { layout.head } else { layout.total };
         call.head.flush();
@@ -98,6 +101,11 @@ impl CallPath for StreamPath {
 }
 
 impl StreamPath {
+    #[cold]
+    fn too_large(&self, bytes: usize) -> CallError {
+        CallError::too_large(bytes, self.own_bytes, Some(self.granted))
+    }
+
     /// Takes a reply that is in its frame.
     #[inline]
     fn take(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {

@@ -13,6 +13,7 @@ use super::connections::ServerConnection;
 use super::{Attended, StreamWorker};
 use crate::call::{Refusal, Wait};
 use crate::counters::{Counting, Page, ThreadKind};
+use crate::limits;
 use crate::serving::ServerCore;
 use crate::serving::admission::{Admission, LINGER};
 use crate::serving::faults::Faults;
@@ -106,7 +107,7 @@ impl StreamThreads {
         let elsewhere = self.admission.waiting() + self.admission.beyond();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();
-        reading < most + most.max(READERS_MIN) && start()
+        reading < most + most.clamp(READERS_MIN, limits::READERS_MAX) && start()
     }
 
     /// A thread has gone to run a call beyond the bound, and connections wait for one.
