@@ -182,7 +182,9 @@ fn report_item(item: &TraitItem, errors: &mut Errors) {
         TraitItem::Macro(_) => {
             "the methods of an interface cannot come from a macro, because their order gives their numbers: write them out"
         }
-        _ => "expected a method: an interface consists of methods `fn name(&self, ...) -> Result<...>;`",
+        _ => {
+            "expected a method: an interface consists of methods `fn name(&self, ...) -> Result<...>;`"
+        }
     };
     errors.at(item, text);
 }
@@ -259,7 +261,10 @@ fn signature(function: &TraitItemFn, errors: &mut Errors) {
     if TAKEN.iter().any(|name| sig.ident == name) {
         errors.at(
             &sig.ident,
-            format!("the generated client already has a method `{}`: choose another name", sig.ident),
+            format!(
+                "the generated client already has a method `{}`: choose another name",
+                sig.ident
+            ),
         );
     }
     if let Some(token) = &sig.constness {
@@ -275,11 +280,16 @@ fn signature(function: &TraitItemFn, errors: &mut Errors) {
         Safety::Unsafe(token) => {
             errors.at(token, "a method of an interface cannot be unsafe, because no caller can guarantee anything across a binding: remove `unsafe`");
         }
-        Safety::Safe(token) => errors.at(token, "every method of an interface is safe: remove `safe`"),
+        Safety::Safe(token) => {
+            errors.at(token, "every method of an interface is safe: remove `safe`")
+        }
         _ => {}
     }
     if let Some(abi) = &sig.abi {
-        errors.at(abi, "a method of an interface has the calling convention of Rust: remove `extern`");
+        errors.at(
+            abi,
+            "a method of an interface has the calling convention of Rust: remove `extern`",
+        );
     }
     if !sig.generics.params.is_empty() {
         errors.at(
@@ -445,7 +455,10 @@ fn form(written: &Type, errors: &mut Errors) -> Option<(Form, Type)> {
 
 fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Type)> {
     if let Some(lifetime) = &reference.lifetime {
-        errors.at(lifetime, "a parameter is borrowed for the duration of the call: leave the lifetime out");
+        errors.at(
+            lifetime,
+            "a parameter is borrowed for the duration of the call: leave the lifetime out",
+        );
     }
     let mutable = reference.mutability.is_some();
     let (form, ty) = match bare(&reference.elem) {
@@ -457,10 +470,7 @@ fn borrowed(reference: &TypeReference, errors: &mut Errors) -> Option<(Form, Typ
             return Some((Form::Text, (*reference.elem).clone()));
         }
         Type::Path(path) if last_is(path, "Out") || last_is(path, "Lent") => {
-            errors.at(
-                reference,
-                "`Out` and `Lent` are references already: remove the `&`",
-            );
+            errors.at(reference, "`Out` and `Lent` are references already: remove the `&`");
             return None;
         }
         Type::Slice(slice) if mutable => (Form::InOutSlice, &*slice.elem),
@@ -482,7 +492,10 @@ fn buffer(path: &TypePath, form: Form, errors: &mut Errors) -> Option<(Form, Typ
                 GenericArgument::Type(ty) => elements.push(ty),
                 GenericArgument::Lifetime(lifetime) if lifetime.ident == "_" => {}
                 GenericArgument::Lifetime(lifetime) => {
-                    errors.at(lifetime, "a parameter is borrowed for the duration of the call: write `'_`");
+                    errors.at(
+                        lifetime,
+                        "a parameter is borrowed for the duration of the call: write `'_`",
+                    );
                 }
                 other => errors.at(other, "expected the element type"),
             }
@@ -549,8 +562,12 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
     for (name, fixed) in [("usize", "u64"), ("isize", "i64")] {
         if path.path.is_ident(name) || is_primitive(&path.path, name) {
             let narrow = fixed.replace("64", "32");
-            errors
-                .at(path, format!("the size of `{name}` differs between machines: use `{fixed}` or `{narrow}`"));
+            errors.at(
+                path,
+                format!(
+                    "the size of `{name}` differs between machines: use `{fixed}` or `{narrow}`"
+                ),
+            );
             return;
         }
     }
@@ -581,7 +598,10 @@ fn path_type(path: &TypePath, place: Place, errors: &mut Errors) {
                 }
             }
             PathArguments::Parenthesized(_) => {
-                errors.at(path, "a function cannot be sent, because its code exists on one side only");
+                errors.at(
+                    path,
+                    "a function cannot be sent, because its code exists on one side only",
+                );
             }
         }
     }

@@ -169,7 +169,8 @@ fn layout_proof(ident: &Ident, fields: &[PlainField<'_>]) -> TokenStream {
         }
     });
     let empty = format!("`{ident}` is empty: derive `Value` instead");
-    let aligned = format!("the alignment of `{ident}` is more than 16 bytes, the alignment of messages");
+    let aligned =
+        format!("the alignment of `{ident}` is more than 16 bytes, the alignment of messages");
     quote_spanned! {generated_at(ident.span())=>
         const _: () = {
             const fn __plain<__T: ::peregrine::__rt::Plain>() {}
@@ -192,7 +193,10 @@ fn of_enum(input: &DeriveInput, data: &DataEnum) -> syn::Result<TokenStream> {
         ));
     }
     if data.variants.is_empty() {
-        return Err(Error::new_spanned(ident, "an enum without variants has no values: add a variant"));
+        return Err(Error::new_spanned(
+            ident,
+            "an enum without variants has no values: add a variant",
+        ));
     }
     let found = representations(input)?;
     let Some(repr) = found.iter().find(|one| INTEGERS.contains(&one.as_str())) else {

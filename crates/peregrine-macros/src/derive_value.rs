@@ -14,7 +14,10 @@ pub(crate) fn expand(mut input: DeriveInput) -> syn::Result<TokenStream> {
     let Codec { encode, decode, body } = match &input.data {
         Data::Struct(data) => of_struct(&data.fields),
         Data::Enum(data) if data.variants.is_empty() => {
-            return Err(Error::new_spanned(ident, "an enum without variants has no values: add a variant"));
+            return Err(Error::new_spanned(
+                ident,
+                "an enum without variants has no values: add a variant",
+            ));
         }
         Data::Enum(data) => of_enum(data),
         Data::Union(data) => {

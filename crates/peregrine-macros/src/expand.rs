@@ -409,7 +409,8 @@ fn as_result(outcome: &Type) -> TokenStream {
 fn server(model: &Interface, names: &Names) -> TokenStream {
     let Interface { visibility, ident, .. } = model;
     let Names { client, server } = names;
-    let what = format!("A server of [`{ident}`], which answers calls with an object of this process.");
+    let what =
+        format!("A server of [`{ident}`], which answers calls with an object of this process.");
     let arms =
         (0u32..).zip(&model.methods).map(|(number, method)| server_arm(number, method, ident));
     quote! {

@@ -1,7 +1,7 @@
-//! The keeper: one thread a process, asleep unless something is owed.
+//! The keeper: one thread of each process, which sleeps until a descriptor or a timer is due.
 //!
-//! It watches sockets for death and for requests, so that threads inside calls need only look at
-//! memory. It starts with the first bind or export; a forked child that binds gets its own.
+//! It watches sockets for requests and for the death of the other end, so that threads inside calls need
+//! only read memory. The first bind or export starts it. A forked child that binds gets its own.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,33 +18,33 @@ use rustix::io::Errno;
 use crate::sync::Mutex;
 use crate::sys::PerProcess;
 
-/// Something that the keeper looks after. Called on the keeper's thread: it must not wait.
+/// Something that the keeper watches. Its functions run on the keeper's thread and must not wait.
 pub(crate) trait Watched: Send + Sync {
-    /// The descriptor that is watched.
+    /// Returns the descriptor that is watched.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Its descriptor is readable, or its other end was closed.
+    /// Called when the descriptor is readable, or its other end was closed.
     fn ready(self: Arc<Self>) -> Next;
 
-    /// What of its descriptor is watched. With `ONESHOT` it is watched until it was ready once, and
-    /// then from [`Watch::again`] on.
+    /// Returns the events for which the descriptor is watched. With `ONESHOT`, watching pauses after the
+    /// first event until [`Watch::again`].
     fn interest(&self) -> EventFlags {
         EventFlags::IN | EventFlags::RDHUP
     }
 
-    /// A moment that it asked for has come.
+    /// Called when its timer expires.
     fn tick(self: Arc<Self>) -> Next {
         Next::Sleep
     }
 }
 
-/// Something whose descriptor is never readable: only moments come for it.
-struct Tended<F> {
+/// A watched thing with a timer only. Its descriptor is never readable.
+struct TimerOnly<F> {
     tick: F,
     never: OwnedFd,
 }
 
-impl<F: Fn() -> Next + Send + Sync> Watched for Tended<F> {
+impl<F: Fn() -> Next + Send + Sync> Watched for TimerOnly<F> {
     fn fd(&self) -> BorrowedFd<'_> {
         self.never.as_fd()
     }
@@ -62,26 +62,26 @@ impl<F: Fn() -> Next + Send + Sync> Watched for Tended<F> {
     }
 }
 
-/// What the keeper does next about something.
+/// What the keeper does next with something that it watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Look again when its descriptor is readable.
+    /// Wait until its descriptor is readable.
     Sleep,
-    /// Not look at the descriptor any more.
+    /// Stop watching the descriptor.
     Forget,
     /// As `Forget`, but call [`Watched::tick`] after this time.
     Tick(Duration),
-    /// Look away for this time, then look again.
-    Rest(Duration),
-    /// Look again when its descriptor is readable, and call [`Watched::tick`] after this time.
-    Tend(Duration),
+    /// Stop watching the descriptor for this time, then watch it again.
+    Pause(Duration),
+    /// Wait until its descriptor is readable, and also call [`Watched::tick`] after this time.
+    SleepAndTick(Duration),
 }
 
 /// The process's keeper.
 pub(crate) struct Keeper {
     epoll: OwnedFd,
-    /// Wakes the thread when a tick is due earlier than it thinks.
-    nudge: OwnedFd,
+    /// Wakes the thread when a timer was set that may expire before its current timeout.
+    wake_event: OwnedFd,
     watched: Mutex<HashMap<u64, Entry>>,
     next_key: AtomicU64,
     pid: u32,
@@ -89,35 +89,32 @@ pub(crate) struct Keeper {
 
 struct Entry {
     what: Arc<dyn Watched>,
-    /// Whether its descriptor is on the interest list.
+    /// Whether its descriptor is on the interest list of epoll.
     listed: bool,
-    /// When it is to be called, whatever its descriptor does.
+    /// When [`Watched::tick`] is called.
     tick: Option<Instant>,
-    /// When its descriptor is looked at again. Apart from the tick: who says so much that one looks
-    /// away has no more time because of it.
+    /// When its descriptor is watched again after a pause. This is separate from the timer: a peer that
+    /// sends so much that the keeper pauses gains no time by it.
     again: Option<Instant>,
 }
 
-const NUDGE: u64 = 0;
+const WAKE_KEY: u64 = 0;
 
-/// Watching ends when this is dropped.
+/// Something that is being watched. Watching ends when this is dropped.
 pub(crate) struct Watch {
     keeper: Arc<Keeper>,
     key: u64,
 }
 
 impl Watch {
-    /// Has [`Watched::tick`] called once after this time.
+    /// Sets the timer: [`Watched::tick`] is called once after this time.
     pub(crate) fn remind(&self, after: Duration) {
         self.keeper.remind(self.key, after);
-        // It sleeps until a moment that may be later.
-        let _ = rustix::io::write(&self.keeper.nudge, &1u64.to_ne_bytes());
+        // The thread may sleep longer than that.
+        let _ = rustix::io::write(&self.keeper.wake_event, &1u64.to_ne_bytes());
     }
-}
 
-impl Watch {
-    /// Watches the descriptor again, or for something else than before, as
-    /// [`Watched::interest`] says.
+    /// Watches the descriptor again, for the events that [`Watched::interest`] now returns.
     pub(crate) fn again(&self) {
         self.keeper.again(self.key);
     }
@@ -130,10 +127,10 @@ impl Drop for Watch {
 }
 
 impl Keeper {
-    /// The keeper of this process, started if there is none yet.
+    /// Returns the keeper of this process, and starts it first if necessary.
     pub(crate) fn of_process() -> io::Result<Arc<Self>> {
-        // A child leaves the keeper of its parent as it is: it has no thread there, and its
-        // descriptors stay open, for closing them would touch the parent's interest list.
+        // A forked child leaves its parent's keeper alone: the child lacks its thread. Its descriptors stay
+        // open in the child, because closing them would change the parent's interest list.
         static KEEPER: PerProcess<Mutex<Option<Arc<Keeper>>>> = PerProcess::new();
         let mut keeper = KEEPER.own().lock();
         if let Some(keeper) = &*keeper {
@@ -142,12 +139,12 @@ impl Keeper {
         let pid = std::process::id();
         let new = Arc::new(Self {
             epoll: epoll::create(CreateFlags::CLOEXEC)?,
-            nudge: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            wake_event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             watched: Mutex::new(HashMap::new()),
-            next_key: AtomicU64::new(NUDGE + 1),
+            next_key: AtomicU64::new(WAKE_KEY + 1),
             pid,
         });
-        epoll::add(&new.epoll, &new.nudge, EventData::new_u64(NUDGE), EventFlags::IN)?;
+        epoll::add(&new.epoll, &new.wake_event, EventData::new_u64(WAKE_KEY), EventFlags::IN)?;
         let runs = Arc::clone(&new);
         std::thread::Builder::new().name("peregrine-keeper".into()).spawn(move || runs.run())?;
         *keeper = Some(Arc::clone(&new));
@@ -164,26 +161,26 @@ impl Keeper {
         self.watch_until(what, None)
     }
 
-    /// As [`watch`](Self::watch), and calls [`Watched::tick`] once after this time.
+    /// As [`watch`](Self::watch), and also calls [`Watched::tick`] once after this time.
     pub(crate) fn watch_for(
         self: &Arc<Self>,
         what: Arc<dyn Watched>,
         time: Duration,
     ) -> io::Result<Watch> {
         let watch = self.watch_until(what, Some(Instant::now() + time))?;
-        // It sleeps until a moment that may be later.
-        rustix::io::write(&self.nudge, &1u64.to_ne_bytes())?;
+        // The thread may sleep longer than that.
+        rustix::io::write(&self.wake_event, &1u64.to_ne_bytes())?;
         Ok(watch)
     }
 
-    /// Calls a function when the returned value [reminds](Watch::remind) of it, and again when it
-    /// says so with [`Next::Tend`].
-    pub(crate) fn tend(
+    /// Calls a function when the timer expires that [`Watch::remind`] sets. The function sets the next
+    /// timer by returning [`Next::SleepAndTick`].
+    pub(crate) fn watch_timer(
         self: &Arc<Self>,
         tick: impl Fn() -> Next + Send + Sync + 'static,
     ) -> io::Result<Watch> {
         let never = eventfd(0, EventfdFlags::CLOEXEC)?;
-        self.watch(Arc::new(Tended { tick, never }))
+        self.watch(Arc::new(TimerOnly { tick, never }))
     }
 
     fn watch_until(
@@ -203,7 +200,7 @@ impl Keeper {
     }
 
     fn again(&self, key: u64) {
-        // In a forked child the interest list is the parent's.
+        // In a forked child, the interest list is the parent's.
         if self.pid != std::process::id() {
             return;
         }
@@ -222,8 +219,8 @@ impl Keeper {
     }
 
     fn forget(&self, key: u64) {
-        // In a forked child the interest list is the parent's, and its lock may be held by a
-        // thread that the child does not have.
+        // In a forked child, the interest list is the parent's. The lock may be held by a thread that the
+        // child does not have.
         if self.pid != std::process::id() {
             return;
         }
@@ -246,14 +243,14 @@ impl Keeper {
             let room = rustix::buffer::spare_capacity(&mut events);
             match epoll::wait(&self.epoll, room, timeout.as_ref()) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // The descriptor is ours and open: nothing else can happen.
+                // The descriptor is valid and open, so no other error is possible.
                 Err(error) => panic!("the keeper cannot wait: {error}"),
             }
             for event in events.drain(..) {
                 self.ready(event.data.u64());
             }
             if timeout.is_some() {
-                self.dues();
+                self.run_due();
             }
         }
     }
@@ -263,18 +260,18 @@ impl Keeper {
     }
 
     fn ready(&self, key: u64) {
-        if key == NUDGE {
-            let _ = rustix::io::read(&self.nudge, &mut [0; 8]);
+        if key == WAKE_KEY {
+            let _ = rustix::io::read(&self.wake_event, &mut [0; 8]);
             return;
         }
-        // Not called under the lock: it may watch and forget others, or itself.
+        // The lock is not held during the call, which may watch or forget this and other things.
         let what = self.entries().get(&key).map(|entry| Arc::clone(&entry.what));
         if let Some(what) = what {
-            self.settle(key, guarded(|| what.ready()));
+            self.apply(key, guarded(|| what.ready()));
         }
     }
 
-    fn dues(&self) {
+    fn run_due(&self) {
         let now = Instant::now();
         let due: Vec<_> = self
             .entries()
@@ -291,22 +288,22 @@ impl Keeper {
                 let listed = self.list(key, &*what).is_ok();
                 if let Some(entry) = self.entries().get_mut(&key) {
                     entry.listed = listed;
-                    // The kernel is short of memory: that passes.
+                    // The kernel lacks memory at the moment: try again later.
                     entry.again = (!listed).then(|| now + Duration::from_millis(50));
                 }
-                self.settle(key, guarded(|| Arc::clone(&what).ready()));
+                self.apply(key, guarded(|| Arc::clone(&what).ready()));
             }
             if ticks {
-                self.settle(key, guarded(|| what.tick()));
+                self.apply(key, guarded(|| what.tick()));
             }
         }
     }
 
-    fn settle(&self, key: u64, next: Next) {
+    fn apply(&self, key: u64, next: Next) {
         if next == Next::Sleep {
             return;
         }
-        if let Next::Tend(after) = next {
+        if let Next::SleepAndTick(after) = next {
             self.remind(key, after);
             return;
         }
@@ -316,8 +313,8 @@ impl Keeper {
             }
             match next {
                 Next::Tick(after) => entry.tick = Some(Instant::now() + after),
-                Next::Rest(after) => entry.again = Some(Instant::now() + after),
-                Next::Sleep | Next::Forget | Next::Tend(_) => {
+                Next::Pause(after) => entry.again = Some(Instant::now() + after),
+                Next::Sleep | Next::Forget | Next::SleepAndTick(_) => {
                     (entry.tick, entry.again) = (None, None);
                 }
             }
@@ -325,7 +322,7 @@ impl Keeper {
     }
 }
 
-/// What panics is looked after no more, and everything else as before.
+/// Calls a function of something that is watched. If it panics, that thing is not watched any more.
 fn guarded(call: impl FnOnce() -> Next) -> Next {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(Next::Forget)
 }
@@ -353,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn it_notices_and_ticks() {
+    fn keeper_calls_ready_and_then_tick() {
         let keeper = Keeper::of_process().unwrap();
         let event = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
         let (sender, notes) = mpsc::channel();

@@ -123,7 +123,7 @@ impl<T: ?Sized> Mutex<T> {
     /// which is said where it is called, why two threads that do so never wait for each other.
     #[track_caller]
     #[inline]
-    pub(crate) fn lock_another(&self) -> MutexGuard<'_, T> {
+    pub(crate) fn lock_same_rank(&self) -> MutexGuard<'_, T> {
         #[cfg(debug_assertions)]
         order::check(self.address(), self.rank, true);
         self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
@@ -352,7 +352,7 @@ mod tests {
         let lock = Mutex::new(());
         let text = told(|| {
             let _held = lock.lock();
-            let _again = lock.lock_another();
+            let _again = lock.lock_same_rank();
         });
         assert!(text.contains("Leaf is locked again"), "{text}");
     }
@@ -380,7 +380,7 @@ mod tests {
         });
         assert!(text.contains("Activity is locked while Record is held"), "{text}");
         let lanes = (outer.lock(), Mutex::ranked(Rank::Activity, ()));
-        drop(lanes.1.lock_another());
+        drop(lanes.1.lock_same_rank());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::sys::ForkMark;
 pub(crate) struct Bound {
     pub(crate) path: Box<dyn CallPath>,
     pub(crate) frames: Arc<Frames>,
-    pub(crate) short: OnExhausted,
+    pub(crate) on_exhausted: OnExhausted,
     pub(crate) interface: InterfaceRef,
     pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
@@ -44,7 +44,7 @@ impl Bound {
         numbers: Option<Box<[u32]>>,
         interface: InterfaceRef,
         explanation: Explanation,
-        short: OnExhausted,
+        on_exhausted: OnExhausted,
     ) -> Result<Self, CallError> {
         let mark = ForkMark::of_process().map_err(|error| {
             CallError::system(Phase::Bind, "no memory for the fork mark", error)
@@ -53,7 +53,7 @@ impl Bound {
         let swapped = if order.is_native() { 0 } else { SWAPPED };
         let mapped = if numbers.is_some() { MAPPED } else { 0 };
         let flags = AtomicU32::new(swapped | mapped);
-        Ok(Self { path, frames, short, interface, explanation, mark, flags, numbers })
+        Ok(Self { path, frames, on_exhausted, interface, explanation, mark, flags, numbers })
     }
 
     /// Whether anything is special about its calls.

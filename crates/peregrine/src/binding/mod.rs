@@ -2,14 +2,14 @@
 
 mod bound;
 mod compare;
+mod disclosure;
 mod explain;
 mod rebind;
 mod select;
-mod told;
 
 pub use crate::path::options::{BindOptions, EthernetDevice, Rebind};
+pub use disclosure::{exports, stat};
 pub use explain::{Candidate, Explanation, Verdict};
-pub use told::{exports, stat};
 
 pub(crate) use self::bound::Bound;
 use self::rebind::Home;

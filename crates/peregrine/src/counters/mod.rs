@@ -19,7 +19,7 @@ mod tests;
 
 pub(crate) use counting::{Counting, ThreadKind};
 pub(crate) use layout::PAGE_BYTES;
-pub(crate) use page::{ExportTold, Gauges, Page, SessionTold, Tally, Visitor};
+pub(crate) use page::{ExportCounters, Gauges, Page, SessionTold, Tally, Visitor};
 pub(crate) use reading::read;
 pub use stat::{
     BindingStat, Counts, ExportStat, Latency, ServerStat, SessionStat, Stat, WaitCounts,

@@ -226,13 +226,13 @@ fn text_words(text: &str, at: usize) -> ([(usize, u64); TEXT_BYTES / 8], u64) {
 }
 
 /// The row of an export, for as long as it serves.
-pub(crate) struct ExportTold {
+pub(crate) struct ExportCounters {
     page: Arc<Page>,
     row: u32,
     ended: AtomicBool,
 }
 
-impl ExportTold {
+impl ExportCounters {
     pub(crate) fn new(page: &Arc<Page>, name: &str, interface: &InterfaceRef) -> Self {
         let mut rows = page.rows();
         // The last row is of all that come then.
@@ -281,7 +281,7 @@ impl ExportTold {
     }
 }
 
-impl Drop for ExportTold {
+impl Drop for ExportCounters {
     fn drop(&mut self) {
         self.end();
     }

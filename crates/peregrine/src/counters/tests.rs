@@ -37,14 +37,14 @@ fn call(counting: &mut Counting, tally: &Tally) {
 /// A server with one export, and a session that has a binding.
 struct Server {
     page: Arc<Page>,
-    export: ExportTold,
+    export: ExportCounters,
     session: SessionTold,
 }
 
 impl Server {
     fn new() -> Self {
         let page = Page::new().unwrap();
-        let export = ExportTold::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
+        let export = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
         let session = SessionTold::new(&page, &visitor(Some("[::1]:7")));
         Self { page, export, session }
     }
@@ -177,7 +177,7 @@ fn what_has_no_row_is_counted_all_the_same() {
 
     let exports: Vec<_> = (0..COUNTED_EXPORTS + 3)
         .map(|number| {
-            ExportTold::new(page, &format!("export-{number}"), &InterfaceRef::from(&NOTHING))
+            ExportCounters::new(page, &format!("export-{number}"), &InterfaceRef::from(&NOTHING))
         })
         .collect();
     let last = exports.last().unwrap().tally(0);

@@ -91,7 +91,7 @@ pub enum Rebind {
 #[must_use]
 pub struct BindOptions {
     pub(crate) astacks: u32,
-    pub(crate) short: Option<OnExhausted>,
+    pub(crate) on_exhausted: Option<OnExhausted>,
     pub(crate) message_bytes: Option<usize>,
     pub(crate) wait: Wait,
     pub(crate) limit: Limit,
@@ -108,7 +108,7 @@ impl Default for BindOptions {
     fn default() -> Self {
         Self {
             astacks: limits::ASTACKS,
-            short: None,
+            on_exhausted: None,
             message_bytes: None,
             wait: Wait::Adaptive,
             limit: Limit::None,
@@ -135,8 +135,8 @@ impl BindOptions {
     pub const fn astacks(mut self, count: u32) -> Self {
         assert!(count >= 1 && count <= limits::ASTACKS_MAX, "A-stacks out of range");
         self.astacks = count;
-        if self.short.is_none() {
-            self.short = Some(OnExhausted::Wait);
+        if self.on_exhausted.is_none() {
+            self.on_exhausted = Some(OnExhausted::Wait);
         }
         self
     }
@@ -147,8 +147,8 @@ impl BindOptions {
     /// With [`OnExhausted::More`] there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for the number
     /// that [`BindOptions::astacks`] requested if that is larger. The server may grant fewer. If all of
     /// these are in use, callers wait.
-    pub const fn on_exhausted(mut self, short: OnExhausted) -> Self {
-        self.short = Some(short);
+    pub const fn on_exhausted(mut self, choice: OnExhausted) -> Self {
+        self.on_exhausted = Some(choice);
         self
     }
 
@@ -239,7 +239,7 @@ impl BindOptions {
     /// Returns what a caller does if all A-stacks are in use. The number of A-stacks is a bound only if
     /// the program has set it.
     pub(crate) fn on_exhausted_or_default(&self) -> OnExhausted {
-        self.short.unwrap_or(OnExhausted::More)
+        self.on_exhausted.unwrap_or(OnExhausted::More)
     }
 
     /// How many A-stacks of `bytes` bytes there is room for: those in use, and those that may

@@ -59,8 +59,8 @@ impl ServerInfo for OfServer {
 
     fn stat(&self) -> Result<Stat, CallError> {
         let core = self.core()?;
-        core.teller.refresh();
-        let mut stat = counters::read(core.teller.page.memory()).map_err(|unreadable| {
+        core.disclosed.refresh();
+        let mut stat = counters::read(core.disclosed.page.memory()).map_err(|unreadable| {
             CallError::new(Kind::BadResult, Executed::Maybe, unreadable.to_string())
         })?;
         let offered = offered(&core);
@@ -68,7 +68,7 @@ impl ServerInfo for OfServer {
             |name: &str| name == SERVER_NAME || offered.iter().any(|export| export.name == name);
         stat.exports.retain(|export| known(&export.name));
         stat.bindings.retain(|binding| known(&binding.export));
-        if core.teller.disclosure == Disclosure::All {
+        if core.disclosed.disclosure == Disclosure::All {
             stat.sessions.truncate(limits::TOLD_ROWS);
             stat.bindings.truncate(limits::TOLD_ROWS);
         } else {

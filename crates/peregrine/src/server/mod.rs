@@ -272,7 +272,7 @@ impl Server {
     /// # Ok::<(), peregrine::CallError>(())
     /// ```
     pub fn on_fault(mut self, hook: impl Fn(&Fault) + Send + Sync + 'static) -> Self {
-        self.faults.get_or_insert_default().tell(hook);
+        self.faults.get_or_insert_default().set_hook(hook);
         self
     }
 
@@ -351,7 +351,7 @@ impl Server {
         let paths = Paths::new(&core, self.connections);
         let paths = paths.map_err(failed("no memory for words that servers share"))?;
         let all = paths.all();
-        core.teller.measure(all.iter().map(Arc::downgrade));
+        core.disclosed.measure(all.iter().map(Arc::downgrade));
         let (addresses, pid) = (Vec::new(), std::process::id());
         // From here on, dropping `running` closes what is open already.
         let drain = self.signals.unwrap_or(STOP);
@@ -456,7 +456,7 @@ impl Running {
         self.all.iter().for_each(|path| path.refuse());
         let ended: Vec<bool> = self.all.iter().map(|path| path.drain(&drain)).collect();
         self.signals = None;
-        self.all.iter().for_each(|path| path.farewell());
+        self.all.iter().for_each(|path| path.disconnect());
         ended.into_iter().all(|ended| ended)
     }
 

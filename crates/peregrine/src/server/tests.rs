@@ -6,7 +6,7 @@ use super::{Fault, Server};
 use crate::binding::{BindOptions, Binding};
 use crate::call::{Reply, Request, Serve, Served};
 use crate::interface::{Digest, Interface, InterfaceRef};
-use crate::serving::faults::trips;
+use crate::serving::faults::injected;
 use crate::sync::Mutex;
 
 static NOTHING: Interface = Interface {
@@ -40,7 +40,7 @@ fn service_thread_that_panics_is_reported_and_serves_again() {
     let listens = running.addresses()[0].to_string();
     let tcp = format!("tcp:{name}@{}", listens.trim_start_matches("tcp:"));
     for (thread, address) in [("peregrine-worker", &name), ("peregrine-stream", &tcp)] {
-        trips::set(thread);
+        injected::panic_in(thread);
         let options = BindOptions::default();
         let binding = Binding::bind(address, InterfaceRef::from(&NOTHING), &options).unwrap();
         binding.ping().unwrap();

@@ -1,8 +1,8 @@
-//! Admission: how many procedures run at a time, how many calls wait for their turn, what is said to
-//! those that may not even wait, and how all of that ends when the server stops.
+//! Admission control: limits the procedures that run at a time and the calls that wait, refuses further
+//! calls as overload, and lets the server stop in order.
 //!
-//! Every family of threads has one: the pool, the stream threads, and the receivers of each socket.
-//! How a thread waits for a call is the family's own.
+//! Each group of threads has one [`Admission`]: the pool of local workers, the stream threads, and the
+//! receivers of each socket. How a thread waits for a call is up to its group.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,40 +14,41 @@ use crate::error::Kind;
 use crate::limits;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// How long a thread that nobody needs stays before it ends.
+/// How long a thread that is not needed stays idle before it ends.
 pub(crate) const LINGER: Duration = Duration::from_secs(5);
-/// How often a nested call that waits looks whether it may run: how many threads wait inside of
-/// procedures changes without a notice.
-const NESTED_LOOK: Duration = Duration::from_millis(1);
+/// How often a waiting nested call checks whether it may run. It has to poll, because no notification is
+/// sent when the number of threads that wait inside procedures changes.
+const NESTED_POLL: Duration = Duration::from_millis(1);
 
-/// Counts the procedures of a family of threads that run, and the calls that wait.
+/// Counts the running procedures and the waiting calls of a group of threads, and bounds both.
 pub(crate) struct Admission {
-    /// Procedures that may run at a time, and calls that may wait.
+    /// Procedures that may run at a time.
     running_max: usize,
+    /// Calls that may wait.
     waiting_max: usize,
     running: AtomicUsize,
     waiting: AtomicUsize,
-    /// Procedures that run although their callers have given them up.
+    /// Procedures that still run although their callers have abandoned the calls.
     captured: AtomicUsize,
     stopping: AtomicBool,
-    /// How many threads of this process wait inside of procedures for calls of their own.
-    inside: Box<dyn Fn() -> u32 + Send + Sync>,
-    turns: Mutex<()>,
-    /// A procedure has ended while calls wait, or while the server stops.
+    /// Returns how many threads of this process wait inside procedures for the results of nested calls.
+    waiting_inside: Box<dyn Fn() -> u32 + Send + Sync>,
+    lock: Mutex<()>,
+    /// Notified when a procedure ends while calls wait, or while the server stops.
     changed: Condvar,
 }
 
 impl Admission {
-    /// So many procedures may run at a time, and so many calls may wait.
+    /// Returns an admission that lets `running_max` procedures run at a time and `waiting_max` calls wait.
     pub(crate) fn new(running_max: usize, waiting_max: usize) -> Arc<Self> {
-        Self::beside(running_max, waiting_max, chain::waiting_inside)
+        Self::with_nested(running_max, waiting_max, chain::waiting_inside)
     }
 
-    /// The same, where `inside` tells how many threads wait inside of procedures.
-    pub(crate) fn beside(
+    /// As [`new`](Self::new); `waiting_inside` returns how many threads wait inside procedures.
+    pub(crate) fn with_nested(
         running_max: usize,
         waiting_max: usize,
-        inside: impl Fn() -> u32 + Send + Sync + 'static,
+        waiting_inside: impl Fn() -> u32 + Send + Sync + 'static,
     ) -> Arc<Self> {
         Arc::new(Self {
             running_max: running_max.max(1),
@@ -56,37 +57,39 @@ impl Admission {
             waiting: AtomicUsize::new(0),
             captured: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
-            inside: Box::new(inside),
-            turns: Mutex::default(),
+            waiting_inside: Box::new(waiting_inside),
+            lock: Mutex::default(),
             changed: Condvar::new(),
         })
     }
 
-    fn turns(&self) -> MutexGuard<'_, ()> {
-        self.turns.lock()
+    fn lock(&self) -> MutexGuard<'_, ()> {
+        self.lock.lock()
     }
 
     // Bounds.
 
-    /// Procedures that may run at a time, as the server's owner set it.
+    /// Returns the number of procedures that may run at a time, as configured by the server's owner.
     pub(crate) const fn running_max(&self) -> usize {
         self.running_max
     }
 
-    /// Procedures that run.
+    /// Returns the number of procedures that run.
     pub(crate) fn running(&self) -> usize {
         self.running.load(Ordering::SeqCst)
     }
 
-    /// Procedures that run beyond what the owner set.
-    pub(crate) fn beyond(&self) -> usize {
+    /// Returns the number of running procedures above the configured bound.
+    pub(crate) fn excess(&self) -> usize {
         self.running().saturating_sub(self.running_max)
     }
 
-    /// Procedures that may run at a time. One that its caller has given up keeps its thread, which
-    /// another one replaces (LRPC's captured thread). A nested call, for which a thread of this
-    /// process waits, runs beyond the bound. But no more of those run than threads wait, for any
-    /// peer can say that its call is nested.
+    /// Returns the number of procedures that may run at a time.
+    ///
+    /// A procedure whose caller has abandoned the call keeps its thread, and another thread replaces it
+    /// (LRPC's captured thread). A nested call, for which a thread of this process waits, may exceed the
+    /// configured bound. At most as many nested calls do so as threads wait, because any peer can claim
+    /// that its call is nested.
     #[cold]
     pub(crate) fn bound(&self, nested: bool) -> usize {
         let replaced = self.captured.load(Ordering::SeqCst).min(limits::REPLACED_MAX);
@@ -94,37 +97,37 @@ impl Admission {
         self.running_max.saturating_add(replaced).saturating_add(nested)
     }
 
-    /// Threads of this process that wait inside of procedures: as many nested calls run beyond the
-    /// bound.
+    /// Returns the number of threads of this process that wait inside procedures. As many nested calls
+    /// may exceed the bound.
     pub(crate) fn nested(&self) -> usize {
-        (self.inside)() as usize
+        (self.waiting_inside)() as usize
     }
 
-    /// Whether procedures run that their callers have given up.
+    /// Returns whether procedures run whose callers have abandoned the calls.
     pub(crate) fn has_captured(&self) -> bool {
         self.captured.load(Ordering::SeqCst) > 0
     }
 
-    /// So many procedures more, or fewer, run although their callers have given them up.
-    pub(crate) fn captured(&self, more: usize, fewer: usize) {
-        self.captured.fetch_sub(fewer, Ordering::SeqCst);
+    /// Adds to the number of captured procedures, and subtracts from it.
+    pub(crate) fn captured(&self, added: usize, removed: usize) {
+        self.captured.fetch_sub(removed, Ordering::SeqCst);
         // SYNC: admission. As in `end`.
-        if more > 0 {
-            self.captured.fetch_add(more, Ordering::SeqCst);
+        if added > 0 {
+            self.captured.fetch_add(added, Ordering::SeqCst);
             if self.waiting() > 0 {
                 self.notify();
             }
         }
     }
 
-    /// So many procedures run although their callers have given them up, for those who count anew.
+    /// Sets the number of captured procedures, for a group of threads that counts them itself.
     pub(crate) fn set_captured(&self, count: usize) {
         self.captured.store(count, Ordering::SeqCst);
     }
 
-    // A call runs.
+    // Running calls.
 
-    /// Whether one more procedure may run; then it is counted, until its [end](Self::end).
+    /// Returns whether one more procedure may run. If so, counts it as running until [`end`](Self::end).
     #[inline]
     pub(crate) fn try_begin(&self, nested: bool) -> bool {
         self.begin_below(self.running_max)
@@ -133,48 +136,48 @@ impl Admission {
 
     #[inline]
     fn begin_below(&self, bound: usize) -> bool {
-        // Never more than there are: who is turned away relies on somebody who will look at the
-        // calls that wait when a procedure has ended.
+        // The count never exceeds the number of procedures that run, not even for a moment. A call that
+        // is turned away relies on `end`, which notifies waiting calls.
         let more = |running| (running < bound).then_some(running + 1);
         self.running.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more).is_ok()
     }
 
-    /// A procedure has ended.
+    /// Counts the end of a procedure.
     #[inline]
     pub(crate) fn end(&self) {
         self.running.fetch_sub(1, Ordering::SeqCst);
-        // SYNC: admission. Who waits says so, then looks; here one call fewer runs, and then it is
-        // looked whether any waits. So one of both sees the other.
+        // SYNC: admission. A waiting call increments `waiting` and then reads `running`. This function
+        // decrements `running` and then reads `waiting`. So at least one of the two sees the other.
         if self.waiting() > 0 || self.is_stopping() {
             self.notify();
         }
     }
 
-    /// Something happened that a waiting call, or the end of the server, may depend on.
+    /// Wakes the waiting calls and the thread that drains the server, so that they check again.
     #[cold]
     pub(crate) fn notify(&self) {
-        let _turns = self.turns();
+        let _held = self.lock();
         self.changed.notify_all();
     }
 
-    // A call waits.
+    // Waiting calls.
 
-    /// Calls that wait.
+    /// Returns the number of calls that wait.
     #[inline]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::SeqCst)
     }
 
-    /// Notes how many calls wait in the family's own queue.
+    /// Sets the number of waiting calls, for a group of threads that has its own queue.
     pub(crate) fn set_waiting(&self, count: usize) {
         self.waiting.store(count, Ordering::SeqCst);
     }
 
-    /// Whether one more call may wait where so many do, `at_once` of which do not wait for long,
-    /// since there are threads for them.
+    /// Checks whether one more call may wait when `waiting` calls do. `at_once` of these have threads
+    /// already and do not wait for long.
     ///
     /// # Errors
-    /// What its caller is told.
+    /// The server stops, or its queue is full.
     pub(crate) fn may_wait(&self, waiting: usize, at_once: usize) -> Result<(), Refusal> {
         if self.is_stopping() {
             return Err(Refusal::stopping());
@@ -194,10 +197,10 @@ impl Admission {
         Refusal::new(Kind::Overloaded, text)
     }
 
-    /// Waits until one more procedure may run. If it has to wait, `waits` is called first.
+    /// Waits until one more procedure may run. Calls `waits` first if the call has to wait.
     ///
     /// # Errors
-    /// Why the call does not run; those of `waits`.
+    /// The server stops, its queue is full, or `waits` fails.
     pub(crate) fn begin(
         &self,
         nested: bool,
@@ -207,12 +210,12 @@ impl Admission {
             return Ok(());
         }
         waits()?;
-        self.wait_for_turn(nested)
+        self.wait_for_permit(nested)
     }
 
     #[cold]
-    fn wait_for_turn(&self, nested: bool) -> Result<(), Refusal> {
-        let mut turns = self.turns();
+    fn wait_for_permit(&self, nested: bool) -> Result<(), Refusal> {
+        let mut held = self.lock();
         // SYNC: admission, in `end`.
         let before = self.waiting.fetch_add(1, Ordering::SeqCst);
         let refusal = if nested { None } else { self.may_wait(before, 0).err() };
@@ -223,40 +226,40 @@ impl Admission {
             if self.try_begin(nested) {
                 break Ok(());
             }
-            // What can run at once does not wait.
+            // The queue bounds only calls that cannot run at once.
             if let Some(refusal) = refusal {
                 break Err(refusal);
             }
-            let limit = if nested { NESTED_LOOK } else { LINGER };
-            let waited = self.changed.wait_timeout(turns, limit);
-            turns = waited.0;
+            let limit = if nested { NESTED_POLL } else { LINGER };
+            let waited = self.changed.wait_timeout(held, limit);
+            held = waited.0;
         };
         self.waiting.fetch_sub(1, Ordering::SeqCst);
         result
     }
 
-    // The server stops.
+    // Stopping.
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// Lets no call begin any more.
+    /// Refuses all further calls, the waiting ones included.
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.notify();
     }
 
-    /// Waits until `is_done`; false if it was not when the drain was over. It is asked whenever a
-    /// procedure has ended.
+    /// Waits until `is_done` returns true. Returns false if the drain ends first. `is_done` is called
+    /// again whenever a procedure ends.
     pub(crate) fn drain(&self, drain: &Drain, mut is_done: impl FnMut() -> bool) -> bool {
         loop {
             if is_done() {
                 return true;
             }
-            let Some(slice) = drain.slice() else { return false };
-            // A procedure that began before the server stopped may end without a notice.
-            let waited = self.changed.wait_timeout(self.turns(), slice);
+            let Some(slice) = drain.next_wait() else { return false };
+            // A procedure that began before the server stopped may end without a notification.
+            let waited = self.changed.wait_timeout(self.lock(), slice);
             drop(waited);
         }
     }
@@ -269,10 +272,10 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     #[test]
-    fn procedures_are_bounded_but_for_captured_ones_and_nested_calls() {
+    fn captured_procedures_and_nested_calls_raise_the_bound() {
         let inside = Arc::new(AtomicU32::new(0));
-        let waits_inside = Arc::clone(&inside);
-        let admission = Admission::beside(2, 0, move || waits_inside.load(Ordering::SeqCst));
+        let counted = Arc::clone(&inside);
+        let admission = Admission::with_nested(2, 0, move || counted.load(Ordering::SeqCst));
         assert!(admission.try_begin(false) && admission.try_begin(true));
         assert!(!admission.try_begin(false) && !admission.try_begin(true));
         admission.captured(1, 0);
@@ -280,14 +283,14 @@ mod tests {
         admission.captured(0, 1);
         inside.store(2, Ordering::SeqCst);
         assert!(!admission.try_begin(false) && admission.try_begin(true));
-        assert!(!admission.try_begin(true), "four run, and there may be two and two");
-        assert_eq!((admission.running(), admission.beyond()), (4, 2));
+        assert!(!admission.try_begin(true), "four run, and the bound is two and two nested");
+        assert_eq!((admission.running(), admission.excess()), (4, 2));
         admission.set_captured(limits::REPLACED_MAX + 5);
         assert_eq!(admission.bound(false), 2 + limits::REPLACED_MAX);
     }
 
     #[test]
-    fn a_call_waits_for_its_turn_and_is_refused_if_too_many_do() {
+    fn call_waits_for_a_permit_and_is_refused_if_the_queue_is_full() {
         let admission = Admission::new(1, 1);
         assert!(admission.try_begin(false));
         let mut waited = 0;
@@ -304,10 +307,10 @@ mod tests {
             }
             let refusal = admission.begin(false, &mut || Ok(())).unwrap_err();
             assert_eq!((refusal.kind, refusal.executed), (Kind::Overloaded, Executed::No));
-            for said in
+            for part in
                 ["1 threads run procedures", "1 calls wait", "Server::threads", "Server::queue"]
             {
-                assert!(refusal.text.contains(said), "{}", refusal.text);
+                assert!(refusal.text.contains(part), "{}", refusal.text);
             }
             admission.end();
             assert!(first.join().unwrap().is_ok());
@@ -316,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_waiting_call_has_to_do_first_may_refuse_it() {
+    fn error_of_the_waits_function_refuses_the_call() {
         let admission = Admission::new(1, 9);
         assert!(admission.try_begin(false));
         let mut refuses = || Err(Refusal::exhausted("no memory to wait in"));
@@ -325,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn no_call_begins_on_a_server_that_stops_and_those_that_run_are_waited_for() {
+    fn stopping_refuses_new_calls_and_waits_for_running_ones() {
         let admission = Admission::new(1, 9);
         assert!(admission.try_begin(false));
         let long = Drain::new(Duration::from_secs(30), Arc::default());

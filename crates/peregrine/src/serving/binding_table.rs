@@ -1,4 +1,4 @@
-//! The bindings of a session or connection, as the server keeps them: numbers that mean one export each.
+//! The bindings of a session or connection, as the server keeps them. A client names a binding by number.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
@@ -9,19 +9,19 @@ use crate::counters::Tally;
 use crate::error::Kind;
 use crate::limits;
 
-/// One binding: what its calls run, and for whom.
+/// One binding: the object that its calls run on, and the client that makes them.
 pub(crate) struct BindingRow {
-    /// Which export of the server it is bound to.
+    /// The number of the export to which it is bound.
     pub(crate) export: u64,
     pub(crate) serve: Arc<dyn Serve>,
     pub(crate) caller: Arc<CallerInfo>,
-    /// Bytes that a message may have.
+    /// Bytes that a message may have at most.
     pub(crate) message_bytes: usize,
     revoked: AtomicBool,
-    /// How long its procedures take, in microseconds: as the last one, or shorter ones since.
-    took_us: AtomicU32,
-    /// How many rows of the export stand, this one among them once it was added.
-    standing: Arc<AtomicU32>,
+    /// How long its next procedure is expected to take, in microseconds.
+    expected_us: AtomicU32,
+    /// The number of bindings to the export. It includes this one from its addition to its revocation.
+    bindings: Arc<AtomicU32>,
     /// Where its calls are counted.
     pub(crate) tally: Tally,
 }
@@ -32,54 +32,55 @@ impl BindingRow {
         serve: Arc<dyn Serve>,
         caller: Arc<CallerInfo>,
         message_bytes: usize,
-        standing: Arc<AtomicU32>,
+        bindings: Arc<AtomicU32>,
         tally: Tally,
     ) -> Self {
-        let (revoked, took_us) = (AtomicBool::new(false), AtomicU32::new(0));
-        Self { export, serve, caller, message_bytes, revoked, took_us, standing, tally }
+        let (revoked, expected_us) = (AtomicBool::new(false), AtomicU32::new(0));
+        Self { export, serve, caller, message_bytes, revoked, expected_us, bindings, tally }
     }
 
-    /// How long its next procedure is thought to take.
+    /// Returns how long its next procedure is expected to take.
     #[inline]
-    pub(crate) fn took(&self) -> Duration {
-        Duration::from_micros(self.took_us.load(Ordering::Relaxed).into())
+    pub(crate) fn expected_time(&self) -> Duration {
+        Duration::from_micros(self.expected_us.load(Ordering::Relaxed).into())
     }
 
-    /// One of its procedures has taken so long. Long ones are remembered for a while.
+    /// Records how long one of its procedures took. A long time raises the expectation at once; each
+    /// shorter one lowers it by at most a quarter.
     #[inline]
-    pub(crate) fn has_taken(&self, time: Duration) {
+    pub(crate) fn record_time(&self, time: Duration) {
         let now = u32::try_from(time.as_micros()).unwrap_or(u32::MAX);
-        let before = self.took_us.load(Ordering::Relaxed);
+        let before = self.expected_us.load(Ordering::Relaxed);
         let next = now.max(before - before.div_ceil(4));
         if next != before {
-            self.took_us.store(next, Ordering::Relaxed);
+            self.expected_us.store(next, Ordering::Relaxed);
         }
     }
 
-    /// Whether calls of so many bytes are run.
+    /// Returns whether a call whose message has `bytes` bytes may run.
     #[inline]
     pub(crate) fn admits(&self, bytes: u32) -> bool {
         bytes as usize <= self.message_bytes && !self.is_revoked()
     }
 
-    /// Refuses all calls from now on. To be called of rows that were added.
+    /// Refuses all calls from now on. The row must have been added to a table, or been counted.
     pub(crate) fn revoke(&self) {
         if !self.revoked.swap(true, Ordering::AcqRel) {
-            self.standing.fetch_sub(1, Ordering::Relaxed);
+            self.bindings.fetch_sub(1, Ordering::Relaxed);
             self.tally.end();
         }
     }
 
-    /// It stands from now on, without a number among rows.
-    pub(crate) fn stands(&self) {
-        self.standing.fetch_add(1, Ordering::Relaxed);
+    /// Counts a row that is in no table among the bindings of its export.
+    pub(crate) fn add_to_count(&self) {
+        self.bindings.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns why a call with a message of `bytes` bytes is refused.
     #[cold]
     pub(crate) fn refusal(row: Option<&Self>, bytes: u32) -> Refusal {
         match row {
-            None => Refusal::new(Kind::Withdrawn, "there is no such binding"),
+            None => Refusal::new(Kind::Withdrawn, "no such binding"),
             Some(row) if row.is_revoked() => {
                 let text = format!("`{}` was withdrawn", row.caller.export);
                 Refusal::new(Kind::Withdrawn, text)
@@ -101,8 +102,8 @@ impl BindingRow {
     }
 }
 
-/// Rows by number: a place in the low 16 bits, above it how often the place was used before, so
-/// that a number which has gone does not soon mean another binding.
+/// Rows by number. The low 16 bits of a number are a place. The high 16 bits count how often the place
+/// was used, so that the number of a removed binding does not soon name another one.
 #[derive(Default)]
 pub(crate) struct BindingTable {
     places: Vec<(u16, Option<Arc<BindingRow>>)>,
@@ -110,7 +111,7 @@ pub(crate) struct BindingTable {
 }
 
 impl BindingTable {
-    /// Adds a row; its number, or `None` if there are too many.
+    /// Adds a row and returns its number. Returns `None` if the table is full.
     pub(crate) fn add(&mut self, row: Arc<BindingRow>) -> Option<u32> {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -122,7 +123,7 @@ impl BindingTable {
         };
         let (used, vacant) = &mut self.places[usize::from(place)];
         *used = used.wrapping_add(1);
-        row.standing.fetch_add(1, Ordering::Relaxed);
+        row.bindings.fetch_add(1, Ordering::Relaxed);
         *vacant = Some(row);
         Some(u32::from(*used) << 16 | u32::from(place))
     }
@@ -131,14 +132,14 @@ impl BindingTable {
         ((number & 0xffff) as usize, (number >> 16) as u16)
     }
 
-    /// The row of that number.
+    /// Returns the row of a number.
     pub(crate) fn get(&self, number: u32) -> Option<Arc<BindingRow>> {
         let (place, used) = Self::place(number);
         let (now, row) = self.places.get(place)?;
         row.as_ref().filter(|_| *now == used).map(Arc::clone)
     }
 
-    /// Takes a row away; it admits no call any more.
+    /// Removes a row and revokes it.
     pub(crate) fn remove(&mut self, number: u32) -> Option<Arc<BindingRow>> {
         let row = self.get(number)?;
         let (place, _) = Self::place(number);
@@ -148,12 +149,12 @@ impl BindingTable {
         Some(row)
     }
 
-    /// Revokes all of them: the session has ended.
+    /// Revokes all rows, because the session has ended.
     pub(crate) fn revoke_all(&self) {
         self.iter().for_each(|(_, row)| row.revoke());
     }
 
-    /// All rows, with their numbers.
+    /// Returns all rows with their numbers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Arc<BindingRow>)> {
         let numbered = (0u32..).zip(&self.places);
         numbered.filter_map(|(place, (used, row))| {
@@ -161,32 +162,32 @@ impl BindingTable {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of rows.
     pub(crate) const fn len(&self) -> usize {
         self.places.len() - self.free.len()
     }
 }
 
-/// Rows that a thread has looked up lately. It keeps their objects alive until it
+/// A thread's cache of the rows that it used recently. It keeps their objects alive until it
 /// [forgets](Self::forget) them.
 #[derive(Default)]
-pub(crate) struct Lately {
-    last: Option<Found>,
-    /// Others, by the last bits of their numbers.
-    others: [Option<Found>; Self::OTHERS],
+pub(crate) struct BindingCache {
+    last: Option<CachedRow>,
+    /// Other rows, by the low bits of their numbers.
+    others: [Option<CachedRow>; Self::OTHERS],
 }
 
-/// A row, and its number in the table of a session or connection.
-struct Found {
+/// A row, the number of its table, and its number there.
+struct CachedRow {
     table: u64,
     number: u32,
     row: Arc<BindingRow>,
 }
 
-impl Lately {
+impl BindingCache {
     const OTHERS: usize = 16;
 
-    /// The row of that number in a table, which is looked up there unless the thread still has it.
+    /// Returns the row of a number in a table. Looks it up there if the cache lacks it.
     #[inline]
     pub(crate) fn get(
         &mut self,
@@ -194,36 +195,31 @@ impl Lately {
         number: u32,
         look_up: impl FnOnce() -> Option<Arc<BindingRow>>,
     ) -> Option<&Arc<BindingRow>> {
-        let is_it = |found: &Found| found.table == table && found.number == number;
+        let is_it = |found: &CachedRow| found.table == table && found.number == number;
         if !self.last.as_ref().is_some_and(is_it) {
-            self.turn_to(table, number, look_up);
+            self.load(table, number, look_up);
         }
         self.last.as_ref().map(|found| &found.row)
     }
 
     #[cold]
-    fn turn_to(
-        &mut self,
-        table: u64,
-        number: u32,
-        look_up: impl FnOnce() -> Option<Arc<BindingRow>>,
-    ) {
+    fn load(&mut self, table: u64, number: u32, look_up: impl FnOnce() -> Option<Arc<BindingRow>>) {
         if let Some(last) = self.last.take() {
             let place = last.number as usize % Self::OTHERS;
             self.others[place] = Some(last);
         }
         let place = &mut self.others[number as usize % Self::OTHERS];
         let found = place.take_if(|found| found.table == table && found.number == number);
-        let looked_up = || look_up().map(|row| Found { table, number, row });
+        let looked_up = || look_up().map(|row| CachedRow { table, number, row });
         self.last = found.or_else(looked_up);
     }
 
-    /// Forgets the row that was asked for last.
+    /// Forgets the row that was used last.
     pub(crate) fn forget_last(&mut self) {
         self.last = None;
     }
 
-    /// Forgets all of them.
+    /// Forgets all rows.
     pub(crate) fn forget(&mut self) {
         *self = Self::default();
     }
@@ -268,13 +264,13 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_have_gone_mean_nothing() {
+    fn number_of_a_removed_row_names_no_row() {
         let mut rows = BindingTable::default();
         let first = rows.add(row()).unwrap();
         let second = rows.add(row()).unwrap();
         assert_ne!(first, second);
-        let gone = rows.remove(first).unwrap();
-        assert!(!gone.admits(0));
+        let removed = rows.remove(first).unwrap();
+        assert!(!removed.admits(0));
         assert!(rows.remove(first).is_none() && rows.get(first).is_none());
         let third = rows.add(row()).unwrap();
         assert_eq!(third & 0xffff, first & 0xffff, "the place is used again");
@@ -287,27 +283,27 @@ mod tests {
     }
 
     #[test]
-    fn those_that_stand_are_counted() {
-        let (mut rows, standing) = (BindingTable::default(), Arc::new(AtomicU32::new(0)));
+    fn rows_are_counted_from_addition_to_revocation() {
+        let (mut rows, bindings) = (BindingTable::default(), Arc::new(AtomicU32::new(0)));
         let one = || {
             let BindingRow { serve, caller, .. } = &*row();
             let (serve, caller) = (Arc::clone(serve), Arc::clone(caller));
-            Arc::new(BindingRow::new(0, serve, caller, 100, Arc::clone(&standing), Tally::unseen()))
+            Arc::new(BindingRow::new(0, serve, caller, 100, Arc::clone(&bindings), Tally::unseen()))
         };
-        let never = one();
+        let never_added = one();
         let first = rows.add(one()).unwrap();
         rows.add(one()).unwrap();
         rows.remove(first).unwrap();
         assert!(rows.remove(first).is_none());
-        assert_eq!(standing.load(Ordering::Relaxed), 1);
+        assert_eq!(bindings.load(Ordering::Relaxed), 1);
         rows.revoke_all();
         rows.revoke_all();
-        drop((rows, never));
-        assert_eq!(standing.load(Ordering::Relaxed), 0);
+        drop((rows, never_added));
+        assert_eq!(bindings.load(Ordering::Relaxed), 0);
     }
 
     #[test]
-    fn there_are_only_so_many() {
+    fn table_has_a_bound() {
         let (mut rows, row) = (BindingTable::default(), row());
         while rows.add(Arc::clone(&row)).is_some() {}
         assert_eq!(rows.len(), limits::BINDINGS_MAX);

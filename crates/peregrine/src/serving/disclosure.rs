@@ -1,47 +1,48 @@
-//! What a server discloses about itself, and the counters that it discloses.
+//! [`Disclosure`]: how much a server discloses about itself, and the counters that it discloses.
 
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Load, ServerPath};
 use crate::counters::{Gauges, Page};
 
-/// What a server discloses about itself, and to whom.
+/// How much a server discloses about itself, and to which clients.
 ///
-/// Processes of the server's user on its machine, and those of root, may read everything that the
-/// server counts, unless it discloses nothing. They could trace the server anyway.
+/// On the server's machine, processes of its user and of root may read all of its counters, unless it
+/// discloses nothing. Such processes could trace the server anyway.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Disclosure {
-    /// Nothing, to nobody.
+    /// No client may read anything.
     Nothing,
-    /// Over networks: which exports networks can call, and how much those are called. The number of
-    /// sessions and bindings, but nothing about each.
+    /// Over networks, a client may read which exports networks can call, how often they are called, and
+    /// how many sessions and bindings there are. It learns nothing about a single session or binding.
     #[default]
     Totals,
-    /// Over networks also all sessions and bindings: who is connected, from where, and what each of
-    /// them calls how often. Choose this only where everybody may know that.
+    /// Over networks, a client may also read all sessions and bindings: which processes are connected,
+    /// from which hosts, and how often each of them calls what. Choose this only if every client may
+    /// know that.
     All,
 }
 
-/// The counters of a server, and who may read them.
-pub(crate) struct Teller {
+/// The counters of a server, and how much of them it discloses.
+pub(crate) struct Disclosed {
     pub(crate) page: Arc<Page>,
     pub(crate) disclosure: Disclosure,
-    /// The paths, which know what is not counted but measured when somebody asks.
+    /// The paths, which measure their load when a client asks for it.
     paths: OnceLock<Vec<Weak<dyn ServerPath>>>,
 }
 
-impl Teller {
+impl Disclosed {
     pub(crate) const fn new(page: Arc<Page>, disclosure: Disclosure) -> Self {
         Self { page, disclosure, paths: OnceLock::new() }
     }
 
-    /// Measures these paths from now on.
+    /// Sets the paths whose load is measured.
     pub(crate) fn measure(&self, paths: impl IntoIterator<Item = Weak<dyn ServerPath>>) {
         let _ = self.paths.set(paths.into_iter().collect());
     }
 
-    /// Brings what is measured up to date in the counters' pages.
+    /// Measures the load of the paths, and writes it into the counters' pages.
     pub(crate) fn refresh(&self) {
         let Some(paths) = self.paths.get() else { return };
         let load = |path: &Weak<dyn ServerPath>| {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::ServerCore;
 use super::binding_table::BindingRow;
 use crate::call::{CallerInfo, Serve};
-use crate::counters::{ExportTold, Tally};
+use crate::counters::{ExportCounters, Tally};
 use crate::error::Kind;
 use crate::interface::Description;
 use crate::limits;
@@ -110,7 +110,7 @@ pub(crate) struct Export {
     /// bindings for each description would occupy the keeper.
     pub(crate) bindings: Arc<AtomicU32>,
     /// Its counters.
-    pub(crate) told: ExportTold,
+    pub(crate) counters: ExportCounters,
 }
 
 impl Export {
@@ -124,7 +124,7 @@ impl Export {
         options: ExportOptions,
         core: &ServerCore,
     ) -> Arc<Self> {
-        let told = ExportTold::new(&core.page(), &name, &serve.interface());
+        let counters = ExportCounters::new(&core.page(), &name, &serve.interface());
         Arc::new(Self {
             name,
             number,
@@ -135,14 +135,14 @@ impl Export {
             since: Instant::now(),
             closed: AtomicBool::new(false),
             bindings: Arc::default(),
-            told,
+            counters,
         })
     }
 
     /// Lets no client bind any more. Calls of existing bindings still run.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        self.told.end();
+        self.counters.end();
     }
 
     /// Returns whether the server's owner gave it its name.

@@ -1,4 +1,4 @@
-//! Faults: panics outside of any call, which are told to the server's owner and harm nothing else.
+//! Faults: panics outside of any call. They are reported to the server's owner, and the server goes on.
 
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,14 +8,14 @@ use std::time::Duration;
 use crate::call::Refusal;
 use crate::sync::Mutex;
 
-/// How long a service thread that panicked waits before it begins anew: this bounds how often a
-/// fault that repeats itself is told.
+/// How long a service thread that panicked waits before it restarts. This bounds the rate at which a
+/// repeated fault is reported.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A panic in a server outside of any call: the server goes on, and tells
+/// A panic in a server outside of any call. The server goes on, and reports it to the hook of
 /// [`Server::on_fault`](crate::Server::on_fault).
 ///
-/// A panic of a procedure is not among them: it is the result of its call
+/// The panic of a procedure is not a fault, but the result of its call
 /// ([`Kind::Panicked`](crate::Kind::Panicked)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,16 +25,16 @@ pub enum Fault {
     Dropping {
         /// The name under which the object was exported.
         export: String,
-        /// What the panic said.
+        /// The message of the panic.
         text: String,
     },
-    /// A thread of the server panicked. It begins anew; what it was doing has failed, and calls that
-    /// it had not answered end as [`Executed::Maybe`](crate::Executed::Maybe).
+    /// A thread of the server panicked, and restarts. The calls that it had not answered end as
+    /// [`Executed::Maybe`](crate::Executed::Maybe).
     #[non_exhaustive]
     Thread {
         /// The thread's name.
         thread: String,
-        /// What the panic said.
+        /// The message of the panic.
         text: String,
     },
 }
@@ -54,44 +54,44 @@ impl core::fmt::Display for Fault {
 
 type Hook = dyn Fn(&Fault) + Send + Sync;
 
-/// Whom a server tells of its faults.
+/// The function to which a server reports its faults, if there is one.
 #[derive(Default)]
 pub(crate) struct Faults(Mutex<Option<Arc<Hook>>>);
 
 impl Faults {
-    /// Tells `hook` from now on.
-    pub(crate) fn tell(&self, hook: impl Fn(&Fault) + Send + Sync + 'static) {
+    /// Reports faults to `hook` from now on.
+    pub(crate) fn set_hook(&self, hook: impl Fn(&Fault) + Send + Sync + 'static) {
         *self.0.lock() = Some(Arc::new(hook));
     }
 
-    /// The object of an export panicked when it was dropped.
+    /// Reports that the object of an export panicked when it was dropped.
     pub(crate) fn dropping(&self, export: &str, text: String) {
-        self.happened(&Fault::Dropping { export: export.to_owned(), text });
+        self.report(&Fault::Dropping { export: export.to_owned(), text });
     }
 
-    fn happened(&self, fault: &Fault) {
+    fn report(&self, fault: &Fault) {
         let hook = self.0.lock().clone();
-        // Without a hook the panic's own message, on standard error, is all that is said.
+        // Without a hook, only the panic's own message on standard error reports the fault.
         if let Some(hook) = hook
             && let Err(panic) = catch_unwind(AssertUnwindSafe(|| hook(fault)))
         {
-            // The hook's own panic has nobody left to be told to. Dropping the payload may panic.
+            // A panic of the hook cannot be reported. Its payload is leaked, because dropping it may panic.
             core::mem::forget(panic);
         }
     }
 
-    /// A service thread panicked.
+    /// Reports that a service thread panicked.
     pub(crate) fn thread(&self, thread: &str, panic: Box<dyn Any + Send>) {
         let text = Refusal::panicked(panic).text;
-        self.happened(&Fault::Thread { thread: thread.to_owned(), text });
+        self.report(&Fault::Thread { thread: thread.to_owned(), text });
     }
 
-    /// Runs the work of a service thread, again and again if it panics: the thread is counted as long
-    /// as this runs, so it takes its own place.
-    pub(crate) fn outlive(&self, thread: &str, mut work: impl FnMut()) {
+    /// Runs the work of a service thread, and restarts it after each panic. The same thread goes on,
+    /// because it is counted among the threads until this returns.
+    pub(crate) fn restart_on_panic(&self, thread: &str, mut work: impl FnMut()) {
         let mut work = || {
             #[cfg(test)]
-            trips::trip(thread);
+            injected::panic_if_set(thread);
             work();
         };
         while let Err(panic) = catch_unwind(AssertUnwindSafe(&mut work)) {
@@ -103,24 +103,24 @@ impl Faults {
 
 /// Makes service threads panic in tests.
 #[cfg(test)]
-pub(crate) mod trips {
+pub(crate) mod injected {
     use crate::sync::Mutex;
     use crate::sys::PerProcess;
 
-    /// Names of threads. The next thread of each name that begins to work panics.
-    static TRIPS: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new();
+    /// Names of threads. For each entry, the next thread of that name panics when it begins to work.
+    static NAMES: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new();
 
-    /// Makes the next thread of this name panic that begins to work.
-    pub(crate) fn set(thread: &'static str) {
-        TRIPS.own().lock().push(thread);
+    /// Makes the next thread of this name panic when it begins to work.
+    pub(crate) fn panic_in(thread: &'static str) {
+        NAMES.own().lock().push(thread);
     }
 
-    /// Panics if this thread is to.
-    pub(super) fn trip(thread: &str) {
-        let mut trips = TRIPS.own().lock();
-        let at = trips.iter().position(|one| *one == thread);
-        let tripped = at.map(|at| trips.swap_remove(at));
-        drop(trips);
-        assert!(tripped.is_none(), "a fault in {thread}");
+    /// Panics if a panic is injected in a thread of this name.
+    pub(super) fn panic_if_set(thread: &str) {
+        let mut names = NAMES.own().lock();
+        let at = names.iter().position(|one| *one == thread);
+        let found = at.map(|at| names.swap_remove(at));
+        drop(names);
+        assert!(found.is_none(), "a fault in {thread}");
     }
 }

@@ -1,7 +1,7 @@
-//! What the server halves of all paths have in common: the exports, what happens around every
-//! procedure, how many procedures run and calls wait, and how a server stops.
+//! The parts of a server that all paths share: the exports, the steps before and after every procedure,
+//! the admission of calls, and how a server stops.
 //!
-//! A path implements [`ServerPath`]. It knows how its clients connect, how its threads wait for
+//! A path implements [`ServerPath`]. The path decides how its clients connect, how its threads wait for
 //! calls, and how messages move. Everything else about a server is here.
 
 pub(crate) mod admission;
@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use self::admission::Admission;
-use self::disclosure::{Disclosure, Teller};
+use self::disclosure::{Disclosed, Disclosure};
 use self::export::{Export, Exports};
 use self::faults::Faults;
 use self::stop::Drain;
@@ -26,24 +26,24 @@ use crate::counters::Page;
 use crate::keeper::Keeper;
 use crate::sys;
 
-/// What the owner of a server chose about its threads.
+/// How many threads a server has, and how they wait, as configured by its owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Threads {
-    /// Procedures that run at one time.
+    /// Procedures that may run at one time.
     pub(crate) running_max: usize,
-    /// Calls that wait for a thread.
+    /// Calls that may wait for a thread.
     pub(crate) waiting_max: usize,
     /// How a thread waits for the next call.
     pub(crate) wait: Wait,
 }
 
-/// What the server halves of all paths share.
+/// The state of a server that the server halves of all paths share.
 pub(crate) struct ServerCore {
     pub(crate) exports: Exports,
     pub(crate) threads: Threads,
     pub(crate) faults: Arc<Faults>,
     pub(crate) keeper: Arc<Keeper>,
-    pub(crate) teller: Teller,
+    pub(crate) disclosed: Disclosed,
     /// The addresses at which the server listens, once it does.
     pub(crate) listens: Arc<OnceLock<Vec<String>>>,
     /// Whether the server is stopping.
@@ -53,10 +53,10 @@ pub(crate) struct ServerCore {
 }
 
 impl ServerCore {
-    /// A server without exports.
+    /// Returns the core of a server without exports.
     ///
     /// # Errors
-    /// If the kernel gives no memory for the counters, no keeper thread or no random numbers.
+    /// If the kernel provides no random numbers.
     pub(crate) fn new(
         threads: Threads,
         faults: Arc<Faults>,
@@ -69,28 +69,28 @@ impl ServerCore {
             threads,
             faults,
             keeper,
-            teller: Teller::new(page, disclosure),
+            disclosed: Disclosed::new(page, disclosure),
             listens: Arc::default(),
             stopping: Arc::default(),
             epoch: u64::from_le_bytes(sys::random()?),
         })
     }
 
-    /// The pages in which the server counts.
+    /// Returns the pages in which the server counts.
     pub(crate) fn page(&self) -> Arc<Page> {
-        Arc::clone(&self.teller.page)
+        Arc::clone(&self.disclosed.page)
     }
 
-    /// Returns permits for one group of threads.
+    /// Returns the admission of one group of threads.
     pub(crate) fn admission(&self) -> Arc<Admission> {
         Admission::new(self.threads.running_max, self.threads.waiting_max)
     }
 }
 
-/// The calls of one path that need the attention of people.
+/// The load of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Load {
-    /// Calls that run although their callers have given them up.
+    /// Calls that still run although their callers have abandoned them.
     pub(crate) captured: u64,
     /// Calls that wait for a thread.
     pub(crate) waiting: u64,
@@ -99,24 +99,23 @@ pub(crate) struct Load {
 /// The server half of a path.
 ///
 /// A server stops in this order: [`close`](Self::close), [`refuse`](Self::refuse),
-/// [`drain`](Self::drain), [`farewell`](Self::farewell). Each step is taken on all paths before the
+/// [`drain`](Self::drain), [`disconnect`](Self::disconnect). Each step is taken on all paths before the
 /// next one is, so that no path still lets calls begin while another one is waited for.
 pub(crate) trait ServerPath: Send + Sync {
-    /// Lets no client connect any more.
+    /// Refuses new clients.
     fn close(&self);
 
-    /// Revokes all bindings to an export, which is closed: their calls are refused from now on.
+    /// Revokes all bindings to a closed export. Their calls are refused from now on.
     fn revoke(&self, export: &Export);
 
-    /// Lets no call begin any more.
+    /// Refuses new calls.
     fn refuse(&self);
 
-    /// Waits until no procedure runs any more. Returns false if some still did when the drain was
-    /// over.
+    /// Waits until no procedure runs. Returns false if the drain ends first.
     fn drain(&self, drain: &Drain) -> bool;
 
-    /// Ends all connections. Clients of calls that still run do not learn their results.
-    fn farewell(&self);
+    /// Closes all connections. Clients do not learn the results of calls that still run.
+    fn disconnect(&self);
 
     /// Returns how many calls are captured and how many wait.
     fn load(&self) -> Load;

@@ -1,9 +1,9 @@
-//! What happens around every procedure, whichever path its call took: who calls, until when, through
-//! which processes, whether the caller has given up, what is counted, and what becomes of a panic.
+//! The steps before and after every procedure, the same on every path: the caller's identity, the
+//! deadline, the chain of nested calls, cancellation, counting and panics.
 //!
-//! A path receives a call and [begins](Serving::begin) it. The call is refused there, or a [`Guard`]
-//! runs the procedure. When the guard is dropped, also because the procedure panics, nothing of the
-//! call is left on the thread.
+//! A path receives a call and [begins](Serving::begin) it. This refuses the call, or returns a [`Guard`]
+//! that runs the procedure. When the guard is dropped, also by a panic of the procedure, it removes the
+//! call's state from the thread.
 
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -18,65 +18,66 @@ use crate::call::{
 use crate::counters::Counting;
 use crate::value::Window;
 
-/// What a server's thread keeps from call to call, so that a call like the last one sets up nothing.
+/// The state that a server's thread keeps between calls, so that a call like the last one needs no set-up.
 pub(crate) struct Serving {
     pub(crate) counting: Counting,
-    /// Whose call the thread ran last, as `caller()` tells.
+    /// The caller of the last call, which `caller()` returns.
     caller: Option<Arc<CallerInfo>>,
-    /// Whether the thread holds the chain or the deadline of that call.
+    /// Whether the thread holds the call chain or the deadline of the last call.
     extended: bool,
 }
 
 /// A call that is about to run.
-pub(crate) struct Begins<'a, W, G> {
-    /// The call's number where it came in.
+pub(crate) struct IncomingCall<'a, W, G> {
+    /// The call's number at its source.
     pub(crate) number: u64,
     /// Bytes of its message.
     pub(crate) bytes: u32,
-    /// What it carries besides its message; empty for most calls.
+    /// The extensions that it carries besides its message. Most calls have none.
     pub(crate) extensions: Window<'a>,
-    /// How long ago it was taken off the wire. Asked if the call has a deadline.
+    /// Returns how long ago the call was received. Called only if the call has a deadline.
     pub(crate) waited: W,
-    /// Whether its caller has given it up.
+    /// Returns whether its caller has abandoned it.
     pub(crate) is_given_up: G,
 }
 
-/// A call that runs.
+/// A call that runs. Dropping it removes the call's state from the thread.
 pub(crate) struct Guard<'a> {
     counting: &'a mut Counting,
     row: &'a BindingRow,
     bytes: u32,
-    /// When the procedure began and how long it took, of calls that are timed.
+    /// When the procedure began, if the call is timed.
     begun: Option<u64>,
+    /// How long the procedure took, if the call is timed.
     took: Option<u64>,
     /// Whether the call is counted.
     counted: bool,
 }
 
 impl Serving {
-    /// For a thread that is about to serve calls.
+    /// Returns the state of a thread that has served no call yet.
     pub(crate) const fn new(counting: Counting) -> Self {
         Self { counting, caller: None, extended: false }
     }
 
-    /// Begins a call of a binding. `calls` knows the calls of its source by their numbers.
+    /// Begins a call of a binding. `calls` returns the source of the call, which knows its calls by number.
     ///
     /// # Errors
-    /// Why the call does not run: its binding was revoked, its message is too large, its caller's time
-    /// is up, or its caller has given it up. The refusal is counted.
+    /// If the binding was revoked, the message is too large, the deadline has passed, or the caller has
+    /// abandoned the call. The refusal is counted.
     #[inline]
     pub(crate) fn begin<'a>(
         &'a mut self,
         row: &'a BindingRow,
-        call: Begins<'_, impl FnOnce() -> Duration, impl FnOnce() -> bool>,
+        call: IncomingCall<'_, impl FnOnce() -> Duration, impl FnOnce() -> bool>,
         calls: impl FnOnce() -> Arc<dyn Calls>,
     ) -> Result<Guard<'a>, Refusal> {
-        let Begins { number, bytes, extensions, waited, is_given_up } = call;
+        let IncomingCall { number, bytes, extensions, waited, is_given_up } = call;
         if !row.admits(bytes) {
             return Err(self.refuse(row, BindingRow::refusal(Some(row), bytes)));
         }
         if self.caller.as_ref().is_none_or(|caller| !Arc::ptr_eq(caller, &row.caller)) {
-            self.turn_to(row, calls);
+            self.change_caller(row, calls);
         }
         if (!extensions.is_empty() || self.extended)
             && let Err(refusal) = self.extend(extensions, waited)
@@ -92,15 +93,15 @@ impl Serving {
         Ok(Guard { counting, row, bytes, begun, took: None, counted: false })
     }
 
-    /// The next call has another caller than the last one.
+    /// Sets the caller, if it differs from that of the last call.
     #[cold]
-    fn turn_to(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
+    fn change_caller(&mut self, row: &BindingRow, calls: impl FnOnce() -> Arc<dyn Calls>) {
         self.caller = Some(Arc::clone(&row.caller));
         tell_caller(Some(Arc::clone(&row.caller)));
         serve_calls_of(Some(calls()));
     }
 
-    /// The call carries extensions, or the last one did.
+    /// Sets the call chain and the deadline, if the call has extensions or the last one had.
     #[cold]
     fn extend(
         &mut self,
@@ -118,7 +119,7 @@ impl Serving {
         refusal
     }
 
-    /// Forgets whose call the thread ran last: it is about to sleep, or to serve another source.
+    /// Removes the state of the last call, before the thread sleeps or serves another source.
     pub(crate) fn forget(&mut self) {
         if self.caller.take().is_some() {
             tell_caller(None);
@@ -134,8 +135,8 @@ impl Guard<'_> {
     /// Runs the procedure.
     ///
     /// # Panics
-    /// If the procedure does: the call is then counted as one that failed. Whoever runs many calls in
-    /// a row [catches](catching) their panics around all of them.
+    /// If the procedure does. The call is then counted as failed. A thread that runs many calls in a row
+    /// [catches](catching) panics once around all of them.
     #[inline]
     pub(crate) fn run(&mut self, procedure: impl FnOnce(&dyn Serve) -> Ran) -> Ran {
         let ran = procedure(&*self.row.serve);
@@ -143,7 +144,7 @@ impl Guard<'_> {
         ran
     }
 
-    /// Runs the procedure; if it panics, `refuse` puts the refusal in the place of the result.
+    /// Runs the procedure. If it panics, `refuse` writes the refusal in place of the result.
     #[inline]
     pub(crate) fn run_caught(
         &mut self,
@@ -155,7 +156,7 @@ impl Guard<'_> {
         ran.unwrap_or_else(|refusal| refuse(&refusal))
     }
 
-    /// Counts the call, whose result is made, or is with its caller already.
+    /// Counts the call, after its result was written or sent.
     #[inline]
     pub(crate) fn end(mut self, answer: Answer, bytes_out: u64) {
         self.counted = true;
@@ -168,20 +169,20 @@ impl Drop for Guard<'_> {
     fn drop(&mut self) {
         leave_call();
         if !self.counted {
-            // The procedure panics.
+            // The procedure panicked.
             self.counting.end(&self.row.tally, None, Answer::MayHaveExecuted, 0, 0);
         }
     }
 }
 
-/// Runs procedures; the refusal that stands for a result if one panics. What a panic may leave broken
-/// is the object's own, as with a poisoned lock.
+/// Runs procedures. Returns a refusal in place of the result if one panics. A panic may leave the
+/// exported object inconsistent, as with a poisoned lock; that is up to the object.
 #[inline]
 pub(crate) fn catching<T>(run: impl FnOnce() -> T) -> Result<T, Refusal> {
     catch_unwind(AssertUnwindSafe(run)).map_err(Refusal::panicked)
 }
 
-/// Runs a procedure on the thread of its caller, which may be inside of another procedure.
+/// Runs a procedure on the thread of its caller, which may be inside another procedure.
 #[inline]
 pub(crate) fn within(
     caller: &Arc<CallerInfo>,
@@ -198,7 +199,7 @@ mod tests {
 
     use super::*;
     use crate::call::{PathKind, Reply, Request, Served, caller, due, extensions::Extensions};
-    use crate::counters::{ExportTold, Page, Tally, ThreadKind, Visitor, read};
+    use crate::counters::{ExportCounters, Page, Tally, ThreadKind, Visitor, read};
     use crate::error::{Executed, Kind};
     use crate::interface::{Digest, Interface, InterfaceRef};
 
@@ -221,7 +222,7 @@ mod tests {
         }
     }
 
-    /// Knows that all calls were given up, or none.
+    /// A source of calls. Either all of them were abandoned, or none.
     struct All(AtomicBool);
 
     impl Calls for All {
@@ -254,14 +255,14 @@ mod tests {
                 hardware: None,
                 stopping: None,
             };
-            let told = ExportTold::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
-            let tally: Tally = told.tally_of(&Visitor::of(&caller));
+            let counters = ExportCounters::new(&page, "nothing", &InterfaceRef::from(&NOTHING));
+            let tally: Tally = counters.tally_of(&Visitor::of(&caller));
             let row =
                 BindingRow::new(0, Arc::new(Nothing), Arc::new(caller), 100, Arc::default(), tally);
             Self { page, serving, row, calls: Arc::new(All(AtomicBool::new(false))) }
         }
 
-        /// Makes a call; what `procedure` returns, or why it did not run.
+        /// Makes a call. Returns the result of `procedure`, or why it did not run.
         fn call<T>(
             &mut self,
             bytes: u32,
@@ -269,7 +270,7 @@ mod tests {
             is_given_up: bool,
             procedure: impl FnOnce() -> T,
         ) -> Result<T, Refusal> {
-            let call = Begins {
+            let call = IncomingCall {
                 number: 5,
                 bytes,
                 extensions: Window::from(extensions),
@@ -287,45 +288,45 @@ mod tests {
             Ok(result.expect("it ran"))
         }
 
-        /// Calls that ended, failed, and were refused.
+        /// Returns the number of calls that ended, that failed, and that were refused.
         fn counted(&self) -> [u64; 3] {
             let counts = read(self.page.memory()).unwrap().server.counts;
             [counts.calls, counts.failed, counts.refused]
         }
     }
 
-    /// The extensions of a call that has this long left.
+    /// Returns the extensions of a call whose deadline is this far away.
     fn left(limit: Duration) -> Vec<u8> {
         let sent = Extensions::of(None, Some(Instant::now() + limit)).expect("time is left");
         sent.as_bytes().to_vec()
     }
 
     #[test]
-    fn nothing_of_a_call_is_left_on_its_thread() {
+    fn ended_call_leaves_no_state_on_its_thread() {
         let mut server = Server::new();
         let limited = left(Duration::from_secs(100));
-        let told = server.call(100, &limited, false, || {
+        let seen = server.call(100, &limited, false, || {
             let caller = caller().expect("a call runs");
             (caller.process(), caller.remaining().is_some(), caller.is_cancelled())
         });
-        assert_eq!(told.unwrap(), (7, true, false));
+        assert_eq!(seen.unwrap(), (7, true, false));
         assert!(caller().is_none() && due().is_none());
-        // The next call has no deadline, and its caller gives it up while it runs.
+        // The next call has no deadline, and its caller abandons it while it runs.
         let calls = Arc::clone(&server.calls);
-        let told = server.call(0, &[], false, || {
+        let seen = server.call(0, &[], false, || {
             calls.0.store(true, Ordering::Relaxed);
             let caller = caller().expect("a call runs");
             (caller.remaining(), caller.is_cancelled())
         });
-        assert_eq!(told.unwrap(), (None, true));
+        assert_eq!(seen.unwrap(), (None, true));
         assert_eq!(server.counted(), [2, 0, 0]);
-        assert_eq!(Arc::strong_count(&server.calls), 3, "this test has two");
+        assert_eq!(Arc::strong_count(&server.calls), 3, "this test holds two");
         server.serving.forget();
         assert_eq!(Arc::strong_count(&server.calls), 2);
     }
 
     #[test]
-    fn nothing_is_left_of_a_call_that_panics() {
+    fn call_that_panics_leaves_no_state_on_its_thread() {
         let mut server = Server::new();
         let limited = left(Duration::from_secs(100));
         let panicked = catching(|| server.call(0, &limited, false, || panic!("a fault")));

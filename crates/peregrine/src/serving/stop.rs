@@ -92,8 +92,8 @@ impl Drain {
         Self::new(Duration::ZERO, Arc::default())
     }
 
-    /// How long to sleep before the next call of this; `None` if the wait is over.
-    pub(crate) fn slice(&self) -> Option<Duration> {
+    /// Returns how long to sleep before the next call of this function. `None`: the drain has ended.
+    pub(crate) fn next_wait(&self) -> Option<Duration> {
         let left = self.limit.saturating_sub(self.begun.elapsed());
         let over = left.is_zero() || self.stop.is_urgent();
         (!over).then(|| left.min(Self::SLICE))

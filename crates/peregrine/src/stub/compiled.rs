@@ -179,7 +179,8 @@ fn attempt<O, R: Representation>(
     if bound.mark.wiped() {
         return Err(forked());
     }
-    let Some(frame) = bound.frames.take(|| limit.deadline(), is_released, bound.short) else {
+    let Some(frame) = bound.frames.take(|| limit.deadline(), is_released, bound.on_exhausted)
+    else {
         return Err(no_frame(bound));
     };
     let head = Writer::represented(frame.call_space());

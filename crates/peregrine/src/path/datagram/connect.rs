@@ -225,8 +225,8 @@ fn watched(association: Arc<Association>) -> Result<Arc<Joined>, CallError> {
     let keeper = Keeper::of_process().map_err(system(NO_THREAD))?;
     let tended = Arc::clone(&association);
     // Now and then something is owed.
-    let tick = move || if tended.tend() { Next::Tend(OWED / 2) } else { Next::Sleep };
-    let watch = keeper.tend(tick).map_err(system("watching the association"))?;
+    let tick = move || if tended.tend() { Next::SleepAndTick(OWED / 2) } else { Next::Sleep };
+    let watch = keeper.watch_timer(tick).map_err(system("watching the association"))?;
     let mark = ForkMark::of_process().map_err(system("no memory for the fork mark"))?;
     Ok(Arc::new(Joined { watch, association, mark }))
 }

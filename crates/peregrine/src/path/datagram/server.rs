@@ -55,7 +55,7 @@ use crate::protocol::exchange::table::Table;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
 use crate::protocol::stream::description_to_bytes;
 use crate::serving::binding_table::BindingRow;
-use crate::serving::procedure::{Begins, Serving};
+use crate::serving::procedure::{IncomingCall, Serving};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Address};
 use crate::value::{Space, Window};
@@ -652,7 +652,7 @@ impl ServerSocket {
         let ReceiverState { input, blocks, serving, .. } = receiver;
         let (carried, message) =
             message.memory(input, shape.total).split_at_mut_checked(extension).unwrap_or_default();
-        let call = Begins {
+        let call = IncomingCall {
             number: call_number(place, sequence),
             bytes,
             extensions: Window::from(&*carried),

@@ -223,7 +223,7 @@ impl Watched for End {
             self.bindings().revoke(binding);
         }
         match heard {
-            Some(Answer::Revoked(_)) => return Next::Rest(REST),
+            Some(Answer::Revoked(_)) => return Next::Pause(REST),
             Some(Answer::Goodbye) => self.session().mark_withdrawn(),
             _ if !self.session().process.ended() => {
                 self.closes.store(true, Ordering::Release);
@@ -240,7 +240,7 @@ impl Watched for End {
             && !self.closes.load(Ordering::Acquire)
         {
             if self.region.tidy() {
-                return Next::Tend(TIDY);
+                return Next::SleepAndTick(TIDY);
             }
             self.tidies.store(false, Ordering::Release);
             return Next::Sleep;

@@ -24,8 +24,8 @@ use super::region::header::{CallFlags, CallHeader, ReplyHeader};
 use super::region::word::{self, Look, Notify};
 use crate::call::{Calls, EStack, Incoming, Ran, Refusal, execute, extensions, refuse};
 use crate::counters::Counting;
-use crate::serving::binding_table::{BindingRow, Lately};
-use crate::serving::procedure::{Begins, Serving};
+use crate::serving::binding_table::{BindingCache, BindingRow};
+use crate::serving::procedure::{IncomingCall, Serving};
 use crate::stats::{Moment, stamp};
 use crate::sys;
 use crate::value::{Space, Window, align_up};
@@ -34,7 +34,7 @@ use crate::value::{Space, Window, align_up};
 pub(crate) struct Executor {
     estack: EStack,
     pub(super) serving: Serving,
-    rows: Lately,
+    rows: BindingCache,
     /// The number of calls that it has served.
     pub(super) served: u64,
     /// The processor on which the thread last found itself.
@@ -46,7 +46,7 @@ impl Executor {
         Self {
             estack: EStack::default(),
             serving: Serving::new(counting),
-            rows: Lately::default(),
+            rows: BindingCache::default(),
             served: 0,
             cpu: sys::current_cpu(),
         }
@@ -96,7 +96,7 @@ impl ServerRegion {
                 extensions = extensions_of(space, &header);
             }
         }
-        let call = Begins {
+        let call = IncomingCall {
             number: u64::from(index) << 32 | u64::from(id),
             bytes: header.total,
             extensions,

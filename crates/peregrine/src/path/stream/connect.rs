@@ -136,20 +136,20 @@ impl Watched for Watcher {
         /// A caller receives, who sees it too.
         const SOON: Duration = Duration::from_millis(5);
         if !self.0.listen() {
-            return Next::Rest(SOON);
+            return Next::Pause(SOON);
         }
         if self.0.has_ended() {
             return Next::Forget;
         }
         // What has not ended is looked at again; as `Rest`, for it was looked at once.
-        Next::Rest(Duration::ZERO)
+        Next::Pause(Duration::ZERO)
     }
 
     fn tick(self: Arc<Self>) -> Next {
         if self.0.has_ended() {
             return Next::Sleep;
         }
-        if self.0.tidy() { Next::Tend(TIDY) } else { Next::Sleep }
+        if self.0.tidy() { Next::SleepAndTick(TIDY) } else { Next::Sleep }
     }
 }
 

@@ -37,8 +37,8 @@ use crate::limits;
 use crate::protocol::stream::{
     self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable, description_to_bytes,
 };
-use crate::serving::binding_table::{BindingRow, BindingTable, Lately};
-use crate::serving::procedure::Begins;
+use crate::serving::binding_table::{BindingCache, BindingRow, BindingTable};
+use crate::serving::procedure::IncomingCall;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
@@ -335,7 +335,7 @@ impl Incoming {
 
     /// The row of a binding.
     #[inline]
-    fn row<'a>(&self, binding: u32, rows: &'a mut Lately) -> Option<&'a Arc<BindingRow>> {
+    fn row<'a>(&self, binding: u32, rows: &'a mut BindingCache) -> Option<&'a Arc<BindingRow>> {
         rows.get(self.number, binding, || self.rows().get(binding))
     }
 
@@ -472,7 +472,7 @@ impl Incoming {
         host: &dyn Host,
     ) -> Option<u64> {
         let more = worker.from < worker.to;
-        let took = if self.is_suspected() { VERY_LONG } else { row.took() };
+        let took = if self.is_suspected() { VERY_LONG } else { row.expected_time() };
         if more {
             let mut kept = self.kept();
             let (from, to) = (worker.from, worker.to);
@@ -554,7 +554,7 @@ impl Incoming {
         let (memory, behind) = (input.memory(), behind(begins));
         let (message, rest) = memory.split_at_mut(behind.start.min(memory.len()));
         let body = begins..begins + header.body as usize;
-        let call = Begins {
+        let call = IncomingCall {
             number: number.into(),
             bytes: header.body,
             extensions: Window::from(rest.get(..behind.len()).unwrap_or(&[])),
@@ -579,7 +579,7 @@ impl Incoming {
             |serve| execute_in_place(serve, placed, reply, blocks),
             |refusal| refuse(reply, refusal),
         );
-        row.has_taken(begun.elapsed());
+        row.record_time(begun.elapsed());
         drop(permit);
         let Ran { answer, head_at, head_bytes, .. } = ran;
         if self.calls.is_abandoned(number) {

@@ -226,7 +226,7 @@ impl SharedSocket {
             let activity = self.activities.lock().get(&handle).and_then(Weak::upgrade);
             let Some(activity) = activity else { continue };
             // Only who has the turn, as this thread does, holds two.
-            let mut activity = activity.lock_another();
+            let mut activity = activity.lock_same_rank();
             if !take(&mut activity) {
                 continue;
             }

@@ -96,7 +96,7 @@ impl ServerSocket {
         (grant.piece, grant.call_bytes_max, grant.credits) = (piece, bytes_max, credits_here);
         grant.payload_check = wish.payload_check;
         grant.big_endian = row.serve.byte_order() == ByteOrder::Big;
-        row.stands();
+        row.add_to_count();
         Ok(grant.with(&handles[..count]))
     }
 

@@ -122,11 +122,11 @@ impl Datagrams {
         let receivers = Receivers::start(socket, wait, admission)?;
         // While procedures run, their callers are looked after now and then.
         let tended = Arc::downgrade(&receivers);
-        let watching = core.keeper.tend(move || {
+        let watching = core.keeper.watch_timer(move || {
             let receivers = tended.upgrade();
             receivers
                 .and_then(|one| one.service().service.check_callers())
-                .map_or(Next::Sleep, Next::Tend)
+                .map_or(Next::Sleep, Next::SleepAndTick)
         })?;
         let _ = receivers.service().watch.set(watching);
         let watch = Arc::downgrade(&watch);
@@ -154,7 +154,7 @@ impl Datagrams {
 }
 
 impl ServerPath for Datagrams {
-    /// Sockets stay open until the [farewell](Self::farewell): clients that are bound need answers.
+    /// Sockets stay open until the call of [`disconnect`](Self::disconnect): clients that are bound need answers.
     fn close(&self) {}
 
     fn revoke(&self, export: &Export) {
@@ -169,7 +169,7 @@ impl ServerPath for Datagrams {
         self.all().iter().all(|socket| socket.rest(drain))
     }
 
-    fn farewell(&self) {
+    fn disconnect(&self) {
         let sockets = core::mem::take(&mut *self.sockets.lock());
         for socket in sockets {
             socket.stop(Duration::from_millis(200));
@@ -219,7 +219,7 @@ impl ExportHost for Offers {
             hardware: from.link().map(|(hardware, _)| hardware),
             stopping: None,
         };
-        let tally = export.told.tally_of(&Visitor::of(&caller));
+        let tally = export.counters.tally_of(&Visitor::of(&caller));
         Ok(export.bind(caller, bytes, tally))
     }
 
@@ -236,7 +236,7 @@ impl ExportHost for Offers {
     }
 
     fn outlive(&self, thread: &str, work: &mut dyn FnMut()) {
-        self.core.faults.outlive(thread, work);
+        self.core.faults.restart_on_panic(thread, work);
     }
 }
 

@@ -62,7 +62,7 @@ impl Watched for NameSocket {
         const SHORT: Duration = Duration::from_millis(50);
         let Published { socket: listener, .. } = &self.published;
         if sys::is_congested(limits::CLOSING_MAX) {
-            return Next::Rest(SHORT);
+            return Next::Pause(SHORT);
         }
         // As many as may come at once; the keeper has others to look after too.
         for _ in 0..64 {
@@ -73,7 +73,7 @@ impl Watched for NameSocket {
                 Some(libc::EAGAIN) => return Next::Sleep,
                 Some(libc::EMFILE | libc::ENFILE) if self.sessions.turn_away(listener, &error) => {}
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                    return Next::Rest(SHORT);
+                    return Next::Pause(SHORT);
                 }
                 // This client has gone already, or something about it failed.
                 _ => {}

@@ -417,7 +417,7 @@ impl Pool {
     }
 
     fn run(self: &Arc<Self>, mut seat: Worker) {
-        self.faults.outlive(THREAD, || self.work(&mut seat));
+        self.faults.restart_on_panic(THREAD, || self.work(&mut seat));
         self.leave(seat);
     }
 
@@ -547,7 +547,7 @@ impl Pool {
     fn rest(self: &Arc<Self>, seat: &mut Worker) -> bool {
         self.part_users(seat);
         let mut state = self.state();
-        if self.admission.beyond() > 0 {
+        if self.admission.excess() > 0 {
             drop(state);
             self.find_captured();
             state = self.state();

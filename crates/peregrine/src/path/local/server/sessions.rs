@@ -243,7 +243,7 @@ impl ServerPath for Sessions {
         self.pool.forget_rows();
     }
 
-    fn farewell(&self) {
+    fn disconnect(&self) {
         let entries: Vec<_> = {
             let mut table = self.table();
             table.closed = true;
@@ -352,13 +352,13 @@ impl Session {
             }
         }
         // One that never stops talking is listened to now and then.
-        Some(Next::Rest(Duration::from_millis(1)))
+        Some(Next::Pause(Duration::from_millis(1)))
     }
 
     /// For how long the keeper does not listen to it, because A-stacks of its user were slow to look at.
     fn rest(&self) -> Option<Next> {
         let user = self.region.get()?.user();
-        self.all.pool.rests_from(user).map(Next::Rest)
+        self.all.pool.rests_from(user).map(Next::Pause)
     }
 
     /// A call is posted where nobody looks, or nobody has seen it.
@@ -379,7 +379,7 @@ impl Session {
 
     /// The server's own user, and root, may look at its counters.
     fn count(&self) -> Option<()> {
-        let told = &self.all.core.teller;
+        let told = &self.all.core.disclosed;
         let own = rustix::process::geteuid().as_raw();
         let refusal = if is_other(&self.peer) {
             let text = format!("the counters are user {own}'s, and user {} asks", self.peer.uid);
@@ -453,7 +453,7 @@ impl Session {
             stopping: None,
         };
         let row = |session: &SessionTold| {
-            export.bind(caller, export.message_bytes_max(), export.told.tally(session.number()))
+            export.bind(caller, export.message_bytes_max(), export.counters.tally(session.number()))
         };
         let representation = export.serve.byte_order().number();
         let bytes = usize::try_from(bind.bytes).unwrap_or(usize::MAX);
@@ -516,7 +516,7 @@ impl Session {
         let Credentials { pid: process, uid: user, gid: group } = self.peer;
         let (path, from, hardware) = (PathKind::Local, None, None);
         let visitor = Visitor { path, process, user, group, from, hardware };
-        let told = SessionTold::new(&self.all.core.teller.page, &visitor);
+        let told = SessionTold::new(&self.all.core.disclosed.page, &visitor);
         let binding = add(&region, row(&told))?;
         let mut table = self.all.table();
         let Some(entry) = table.open.get_mut(&self.key) else {

@@ -135,7 +135,7 @@ impl Connections {
             host,
             from,
             incoming,
-            told: SessionTold::new(&self.core.teller.page, &visitor),
+            told: SessionTold::new(&self.core.disclosed.page, &visitor),
             since: Instant::now(),
             waits: AtomicBool::new(false),
             looks: AtomicU64::new(0),
@@ -188,7 +188,7 @@ impl ServerPath for Connections {
         self.threads.drain(drain)
     }
 
-    fn farewell(&self) {
+    fn disconnect(&self) {
         let all: Vec<_> = {
             let mut table = self.table();
             table.closed = true;
@@ -240,7 +240,7 @@ impl Watched for Acceptor {
             match error.raw_os_error() {
                 Some(libc::EAGAIN) => return Next::Sleep,
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => {
-                    return Next::Rest(SHORT);
+                    return Next::Pause(SHORT);
                 }
                 // This client has gone already, or something about it failed.
                 _ => {}
@@ -302,13 +302,13 @@ impl ServerConnection {
         const AGAIN: Duration = Duration::from_secs(1);
         match self.incoming.patience() {
             None => Next::Sleep,
-            Some(left) if !left.is_zero() => Next::Tend(left),
+            Some(left) if !left.is_zero() => Next::SleepAndTick(left),
             Some(_) => match self.connections.upgrade() {
                 Some(connections) if connections.intake.is_short() => {
                     self.end();
                     Next::Forget
                 }
-                _ => Next::Tend(AGAIN),
+                _ => Next::SleepAndTick(AGAIN),
             },
         }
     }
@@ -372,7 +372,7 @@ impl Watched for ServerConnection {
         }
         self.looks.store(0, Ordering::Relaxed);
         self.threads.enqueue(Arc::clone(&self));
-        Next::Tend(LOOK)
+        Next::SleepAndTick(LOOK)
     }
 
     /// Looks whether a thread is stuck, whether a guest has had its time, and whether a message that
@@ -384,19 +384,19 @@ impl Watched for ServerConnection {
                 return Next::Forget;
             };
             if self.incoming.is_parked() {
-                return Next::Tend(left);
+                return Next::SleepAndTick(left);
             }
         }
         if self.incoming.is_held() {
             Arc::clone(&self).resume();
-            return Next::Tend(LOOK_MAX);
+            return Next::SleepAndTick(LOOK_MAX);
         }
         self.incoming.relieve(&Visit(&self));
         if self.incoming.is_parked() {
             return self.stalls();
         }
         let looks = self.looks.fetch_add(1, Ordering::Relaxed).min(8) as u32;
-        Next::Tend((LOOK * 2u32.pow(looks)).min(LOOK_MAX))
+        Next::SleepAndTick((LOOK * 2u32.pow(looks)).min(LOOK_MAX))
     }
 }
 
@@ -420,7 +420,7 @@ impl Host for Visit<'_> {
             hardware: None,
             stopping: None,
         };
-        let tally = export.told.tally(self.0.told.number());
+        let tally = export.counters.tally(self.0.told.number());
         let row = export.bind(caller, bytes, tally);
         let terms = BindTerms { epoch: connections.core.epoch, count_max: export.astacks_max() };
         Ok((row, terms))

@@ -104,7 +104,7 @@ impl StreamThreads {
     fn may_start(&self, state: &State, start: impl FnOnce() -> bool) -> bool {
         // Those whose call waits to run do not count: they bound the queue. Nor do calls from inside
         // that run beyond the bound: the next call of which all of them wait may come on this connection.
-        let elsewhere = self.admission.waiting() + self.admission.beyond();
+        let elsewhere = self.admission.waiting() + self.admission.excess();
         let reading = state.threads.saturating_sub(elsewhere);
         let most = self.admission.running_max();
         reading < most + most.clamp(READERS_MIN, limits::READERS_MAX) && start()
@@ -122,7 +122,7 @@ impl StreamThreads {
     fn start(self: &Arc<Self>) -> io::Result<()> {
         let threads = Arc::clone(self);
         let thread = std::thread::Builder::new().name(THREAD.into());
-        thread.spawn(move || threads.faults.outlive(THREAD, || threads.run())).map(drop)
+        thread.spawn(move || threads.faults.restart_on_panic(THREAD, || threads.run())).map(drop)
     }
 
     fn run(self: &Arc<Self>) {

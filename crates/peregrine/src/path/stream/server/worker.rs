@@ -9,14 +9,14 @@ use crate::call::EStack;
 use crate::counters::Counting;
 use crate::limits;
 use crate::protocol::stream::{HEADER_BYTES, Header, Kind, Unreadable};
-use crate::serving::binding_table::Lately;
+use crate::serving::binding_table::BindingCache;
 use crate::serving::procedure::Serving;
 use crate::sys::Memory;
 
 /// What a thread that serves connections has of its own.
 pub(crate) struct StreamWorker {
     pub(super) serving: Serving,
-    pub(super) rows: Lately,
+    pub(super) rows: BindingCache,
     pub(super) input: EStack,
     pub(super) from: usize,
     pub(super) to: usize,
@@ -36,7 +36,7 @@ impl StreamWorker {
     pub(crate) fn new(counting: Counting) -> Self {
         Self {
             serving: Serving::new(counting),
-            rows: Lately::default(),
+            rows: BindingCache::default(),
             input: EStack::default(),
             from: 0,
             to: 0,

@@ -101,7 +101,7 @@ fn receivers(wait: Wait, bound: usize, queue: usize) -> (Arc<Jobs>, Arc<Receiver
         alone: AtomicU32::new(0),
         not_alone: AtomicU32::new(0),
     });
-    let admission = Admission::beside(bound, queue, move || inside.load(Ordering::SeqCst));
+    let admission = Admission::with_nested(bound, queue, move || inside.load(Ordering::SeqCst));
     let receivers = Receivers::start(Arc::clone(&jobs), wait, admission).unwrap();
     (jobs, receivers)
 }
