@@ -1,14 +1,14 @@
-//! Locks, and in debug builds the order in which a thread may take them.
+//! Locks. Debug builds check the order in which a thread takes them.
 //!
-//! [`Mutex`], [`MutexGuard`] and [`Condvar`] are those of the standard library, without poisoning: a
-//! thread that panics holds locks only while what they protect is as it should be. In debug builds, and so
-//! in all tests, each thread also knows which locks it holds. It panics when it takes one whose
-//! [`Rank`] is not above the ranks of all that it holds, or one that it holds already. The message names
-//! both places. A deadlock needs two threads that meet at the wrong moment; a wrong order needs one
-//! thread that passes there once.
+//! [`Mutex`], [`MutexGuard`] and [`Condvar`] wrap those of the standard library, without poisoning: a
+//! thread holds a lock while it panics only if the protected data is consistent. In debug builds, and so in
+//! all tests, each thread records the locks that it holds. It panics when it takes a lock whose [`Rank`] is
+//! not above the ranks of all locks that it holds, or a lock that it holds already. The message names both
+//! places. A deadlock shows only when two threads meet at the wrong moment. A wrong order shows as soon as
+//! one thread takes the locks once.
 //!
-//! Attempts (`try_lock`) cannot block, and may be made in any order. What is locked after one succeeded
-//! is checked against it as usual.
+//! `try_lock` cannot block, so it may be called in any order. A lock that it took counts as held: later
+//! calls of `lock` are checked against it.
 
 use core::ops::{Deref, DerefMut};
 use core::time::Duration;
@@ -17,47 +17,47 @@ use std::sync::{self, PoisonError, TryLockError};
 /// The order: a thread that holds a lock takes only locks of a higher rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// A client binds again, for all that share a binding.
+    /// Held while a client binds again, for all clones of a binding.
     Rebind,
-    /// A client's sessions or connections with one server, while a thread binds to it.
+    /// A client's sessions or connections with one server. Held while a thread binds to it.
     Server,
     /// A client's associations over datagrams.
     Associations,
     /// A server's exports.
     Exports,
-    /// What the keeper watches for an export.
+    /// The socket of an export that the keeper watches.
     ExportWatch,
-    /// A server's sessions, or its connections.
+    /// All sessions of a server, or all its connections.
     Clients,
-    /// What the keeper watches for a connection.
+    /// The connection that the keeper watches.
     ClientWatch,
-    /// What was received on a server's connection while no thread attends to it.
+    /// Bytes received on a server's connection that no thread reads at the moment.
     Received,
-    /// A server's threads, and what waits for them.
+    /// A server's threads, and the calls that wait for them.
     Threads,
-    /// Whose turn it is to receive for all.
+    /// Which thread receives for all callers (leader/follower).
     Receive,
-    /// A caller over datagrams. Who has the turn to receive may hold two.
+    /// A client's activity over datagrams. The thread that receives for all may hold two of these.
     Activity,
-    /// Handles that no caller has yet.
+    /// Handles that no activity uses yet.
     Handles,
-    /// The socket that callers share.
+    /// The socket that activities share.
     SharedSocket,
-    /// Calls over datagrams that wait for room for their results.
+    /// Calls over datagrams that wait for memory for their results.
     Deferred,
-    /// A server's callers over datagrams, all of them.
+    /// All records of a server's callers over datagrams.
     Callers,
-    /// One of them.
+    /// One of these records.
     Record,
-    /// Which callers have more to be sent, and when.
+    /// Which callers have more to send, and when.
     Pacer,
     /// The bindings of one client.
     BindingTable,
-    /// The interfaces at which this process speaks raw Ethernet.
+    /// The network interfaces on which this process uses raw Ethernet.
     LinkPorts,
-    /// Frames on their way from or to an interface.
+    /// Frames between this process and a network interface.
     Ring,
-    /// Nothing is locked while it is held. The rank of all locks that are made without one.
+    /// No lock is taken while a lock of this rank is held. The default rank.
     Leaf,
 }
 
@@ -77,12 +77,12 @@ pub(crate) struct MutexGuard<'a, T: ?Sized> {
 }
 
 impl<T> Mutex<T> {
-    /// A lock under which nothing else is locked.
+    /// Returns a lock of the rank [`Rank::Leaf`]: no other lock is taken while it is held.
     pub(crate) const fn new(value: T) -> Self {
         Self::ranked(Rank::Leaf, value)
     }
 
-    /// A lock under which only locks of a higher rank are taken.
+    /// Returns a lock of a rank: only locks of a higher rank are taken while it is held.
     pub(crate) const fn ranked(rank: Rank, value: T) -> Self {
         #[cfg(not(debug_assertions))]
         let _ = rank;
@@ -119,8 +119,8 @@ impl<T: ?Sized> Mutex<T> {
         self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// As [`lock`](Self::lock) for one who may hold another lock of this rank. There must be a reason,
-    /// which is said where it is called, why two threads that do so never wait for each other.
+    /// As [`lock`](Self::lock), for a thread that may hold another lock of the same rank. Each call of this
+    /// has a comment that says why two such threads never wait for each other.
     #[track_caller]
     #[inline]
     pub(crate) fn lock_same_rank(&self) -> MutexGuard<'_, T> {
@@ -129,7 +129,7 @@ impl<T: ?Sized> Mutex<T> {
         self.held(self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes the lock; `None` if a thread has it.
+    /// Takes the lock if no thread holds it. Returns `None` otherwise.
     #[track_caller]
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
@@ -158,7 +158,7 @@ impl<T: ?Sized> Mutex<T> {
 }
 
 impl<T> Mutex<T> {
-    /// What it protects, when nobody else can reach it.
+    /// Returns the protected value.
     #[allow(dead_code)] // for tests
     pub(crate) fn into_inner(self) -> T {
         self.inner.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -181,22 +181,22 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
 }
 
 impl<'a, T> MutexGuard<'a, T> {
-    /// The guard of the standard library, and how it becomes one of ours again.
-    fn taken_apart(
+    /// Returns the guard of the standard library, and the function that wraps it again.
+    fn split(
         self,
     ) -> (sync::MutexGuard<'a, T>, impl FnOnce(sync::MutexGuard<'a, T>) -> MutexGuard<'a, T>) {
         #[cfg(debug_assertions)]
         let held = self.held;
-        let again = move |inner| MutexGuard {
+        let wrap = move |inner| MutexGuard {
             inner,
             #[cfg(debug_assertions)]
             held,
         };
-        (self.inner, again)
+        (self.inner, wrap)
     }
 }
 
-/// A condition that threads wait for with a [`Mutex`]. Who waits holds no lock but that one.
+/// A condition that threads wait for with a [`Mutex`]. A waiting thread must hold no other lock.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(sync::Condvar);
 
@@ -205,35 +205,37 @@ impl Condvar {
         Self(sync::Condvar::new())
     }
 
-    /// Waits for a notice, or for no reason.
+    /// Waits for a notification. May also return without one.
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        let (inner, again) = guard.taken_apart();
-        again(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner))
+        let (inner, wrap) = guard.split();
+        wrap(self.0.wait(inner).unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Waits for a notice, for so long, or for no reason; whether the time has passed.
+    /// Waits for a notification, for at most `limit`. May also return without one. The second value says
+    /// whether the limit has passed.
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         limit: Duration,
     ) -> (MutexGuard<'a, T>, bool) {
-        let (inner, again) = guard.taken_apart();
+        let (inner, wrap) = guard.split();
         let waited = self.0.wait_timeout(inner, limit);
         let (inner, reason) = waited.unwrap_or_else(PoisonError::into_inner);
-        (again(inner), reason.timed_out())
+        (wrap(inner), reason.timed_out())
     }
 
-    /// Waits while something is so, for so long; whether the time has passed.
+    /// Waits while `condition` is true, for at most `limit`. The second value says whether the limit has
+    /// passed.
     pub(crate) fn wait_timeout_while<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
         limit: Duration,
-        is_so: impl FnMut(&mut T) -> bool,
+        condition: impl FnMut(&mut T) -> bool,
     ) -> (MutexGuard<'a, T>, bool) {
-        let (inner, again) = guard.taken_apart();
-        let waited = self.0.wait_timeout_while(inner, limit, is_so);
+        let (inner, wrap) = guard.split();
+        let waited = self.0.wait_timeout_while(inner, limit, condition);
         let (inner, reason) = waited.unwrap_or_else(PoisonError::into_inner);
-        (again(inner), reason.timed_out())
+        (wrap(inner), reason.timed_out())
     }
 
     pub(crate) fn notify_one(&self) {
@@ -253,8 +255,8 @@ mod order {
 
     use super::Rank;
 
-    /// Locks that one thread holds at one time.
-    const MOST: usize = 16;
+    /// The number of locks that one thread can hold at one time.
+    const HELD_MAX: usize = 16;
 
     #[derive(Clone, Copy)]
     struct Lock {
@@ -263,11 +265,11 @@ mod order {
         at: &'static Location<'static>,
     }
 
-    // Without a destructor, so that it is there for as long as the thread is; without memory of the
-    // allocator's, which tests count.
-    std::thread_local!(static HELD: RefCell<[Option<Lock>; MOST]> = const { RefCell::new([None; MOST]) });
+    // It has no destructor, so it is usable until the thread ends. It does not allocate, because tests
+    // count allocations.
+    std::thread_local!(static HELD: RefCell<[Option<Lock>; HELD_MAX]> = const { RefCell::new([None; HELD_MAX]) });
 
-    /// A lock that this thread holds; no more once this is dropped.
+    /// The record of a lock that this thread holds. Dropping it removes the record.
     #[derive(Debug)]
     pub(super) struct Held {
         address: usize,
@@ -293,14 +295,15 @@ mod order {
         }
     }
 
-    /// Panics if this thread must not wait for a lock now.
+    /// Panics if this thread must not wait for a lock of this rank now.
     #[track_caller]
     pub(super) fn check(address: usize, rank: Rank, another: bool) {
         let is_wrong = |lock: &Lock| {
             lock.address == address || lock.rank > rank || (lock.rank == rank && !another)
         };
         let wrong = HELD.with_borrow(|held| held.iter().flatten().copied().find(is_wrong));
-        // A thread that panics anyway is not ended for that: the first message says more.
+        // A thread that panics already is spared: a second panic would abort, and the first message is the
+        // useful one.
         let Some(Lock { address: held, rank: above, at }) =
             wrong.filter(|_| !std::thread::panicking())
         else {
@@ -313,7 +316,7 @@ mod order {
         } else {
             format!("wrong order of locks: {rank:?} is locked while {above:?} is held, since {at}")
         };
-        // Also where a panic is caught, and where a test's output is kept back.
+        // Written directly, because the panic may be caught, or a test's output captured.
         let _ = writeln!(std::io::stderr(), "{text} (at {})", Location::caller());
         panic!("{text}");
     }
@@ -324,33 +327,33 @@ mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
-    /// What a thread is told that does this.
-    fn told(what: impl FnOnce()) -> String {
-        let panic = catch_unwind(AssertUnwindSafe(what)).expect_err("nobody minded");
+    /// Returns the message of the panic of a function.
+    fn panic_text(what: impl FnOnce()) -> String {
+        let panic = catch_unwind(AssertUnwindSafe(what)).expect_err("no panic");
         *panic.downcast::<String>().expect("text")
     }
 
     #[test]
-    fn wrong_order_is_told_with_both_names() {
+    fn message_of_a_wrong_order_names_both_locks() {
         let outer = Mutex::ranked(Rank::Activity, 1);
         let inner = Mutex::ranked(Rank::Record, 2);
         {
             let (_outer, _inner) = (outer.lock(), inner.lock());
         }
-        let text = told(|| {
+        let text = panic_text(|| {
             let _inner = inner.lock();
             let _outer = outer.lock();
         });
         assert!(text.contains("Activity is locked while Record is held"), "{text}");
         assert!(text.contains("sync.rs"), "{text}");
-        // What was held when it panicked is held no more.
+        // The panic has released the locks.
         drop(outer.lock());
     }
 
     #[test]
-    fn same_lock_twice_is_told_and_not_waited_for() {
+    fn locking_the_same_lock_twice_panics_at_once() {
         let lock = Mutex::new(());
-        let text = told(|| {
+        let text = panic_text(|| {
             let _held = lock.lock();
             let _again = lock.lock_same_rank();
         });
@@ -358,9 +361,9 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_locked_under_a_leaf() {
+    fn locking_while_a_leaf_is_held_panics() {
         let leaves = [(); 2].map(|()| Mutex::new(()));
-        let text = told(|| {
+        let text = panic_text(|| {
             let _held = leaves[0].lock();
             let _other = leaves[1].lock();
         });
@@ -368,27 +371,27 @@ mod tests {
     }
 
     #[test]
-    fn attempts_are_made_in_any_order_and_count_as_held() {
+    fn try_lock_ignores_the_order_but_counts_as_held() {
         let outer = Mutex::ranked(Rank::Activity, ());
         let inner = Mutex::ranked(Rank::Record, ());
         let both = (inner.lock(), outer.try_lock());
         assert!(both.1.is_some() && outer.try_lock().is_none());
         drop(both);
-        let text = told(|| {
+        let text = panic_text(|| {
             let _inner = inner.try_lock();
             let _outer = outer.lock();
         });
         assert!(text.contains("Activity is locked while Record is held"), "{text}");
-        let lanes = (outer.lock(), Mutex::ranked(Rank::Activity, ()));
-        drop(lanes.1.lock_same_rank());
+        let activities = (outer.lock(), Mutex::ranked(Rank::Activity, ()));
+        drop(activities.1.lock_same_rank());
     }
 
     #[test]
-    fn lock_is_held_behind_a_wait() {
+    fn lock_is_held_after_a_wait() {
         let (lock, came) = (Mutex::new(0), Condvar::new());
         let (held, timed_out) = came.wait_timeout(lock.lock(), Duration::from_millis(1));
         assert!(timed_out && lock.try_lock().is_none());
-        assert!(told(|| drop(lock.lock())).contains("locked again"));
+        assert!(panic_text(|| drop(lock.lock())).contains("locked again"));
         drop(held);
         drop(lock.lock());
     }
