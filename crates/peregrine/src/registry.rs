@@ -1,4 +1,4 @@
-//! `Registry`: what a process shares among its bindings, by where it leads.
+//! `Registry`: the sessions and connections that the bindings of a process share, by destination.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use crate::sync::{Mutex, Rank};
 use crate::sys::PerProcess;
 
-/// Sessions, connections, associations and link ports of this process, by key. The registry keeps none
-/// of them alive.
+/// Sessions, connections, associations or link ports of this process, by key. The registry holds weak
+/// references, which keep no value alive.
 ///
 /// A forked child begins with an empty registry, and takes no lock that its parent may have held.
 pub(crate) struct Registry<K: 'static, V: 'static> {
@@ -16,17 +16,17 @@ pub(crate) struct Registry<K: 'static, V: 'static> {
     rank: Rank,
 }
 
-/// What there is for one key. A thread that adds to it holds the lock from the moment at which it found
-/// that nothing fits, so that two threads do not make two values where one would do.
+/// The values of one key. A thread holds the lock from its search until it has added a new value, so that
+/// two threads do not create two values where one suffices.
 pub(crate) type Entry<V> = Arc<Mutex<Vec<Weak<V>>>>;
 
 impl<K: Eq + Hash + Send, V: Send + Sync> Registry<K, V> {
-    /// An empty registry, whose entries have locks of this rank.
+    /// Returns an empty registry, whose entries have locks of this rank.
     pub(crate) const fn new(rank: Rank) -> Self {
         Self { entries: PerProcess::new(), rank }
     }
 
-    /// Returns the entry of a key. Entries that are empty and not in use are removed meanwhile.
+    /// Returns the entry of a key. Also removes the entries that are not in use and have no live value.
     pub(crate) fn entry(&'static self, key: K) -> Entry<V> {
         let mut entries = self.entries.own().lock();
         entries.retain(|_, entry| {
@@ -52,9 +52,9 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &REGISTRY.entry(1)), "one entry for one key");
         drop(first);
         drop(REGISTRY.entry(2));
-        assert!(keys().contains(&1), "its value lives");
+        assert!(keys().contains(&1), "its value is alive");
         let third = REGISTRY.entry(3);
-        assert!(!keys().contains(&2), "nothing is there, and no thread uses it");
+        assert!(!keys().contains(&2), "it has no value, and no thread uses it");
         drop(value);
         drop(REGISTRY.entry(4));
         assert!(!keys().contains(&1) && keys().contains(&3));

@@ -1,13 +1,13 @@
-//! What every server that listens tells of itself, under a name that nobody can export.
+//! The interface through which a server describes itself over networks, under a reserved name.
 
 use crate::counters::Stat;
 use crate::error::Result;
 
-/// The name under which a server tells of itself, where it [listens](crate::Server::listen): an
-/// address without a name, such as `@fs.example.org`, means it.
+/// The reserved name of the export through which a server describes itself where it
+/// [listens](crate::Server::listen). An address without a name, such as `@fs.example.org`, names this export.
 pub const SERVER_NAME: &str = crate::interface::SERVER_NAME;
 
-/// What a server tells of itself to those who come over a network.
+/// The interface through which clients on a network read a server's exports and counters.
 ///
 /// ```
 /// # use peregrine::{interface, Server};
@@ -25,11 +25,11 @@ pub const SERVER_NAME: &str = crate::interface::SERVER_NAME;
 /// ```
 #[peregrine_macros::interface(name = "Server")]
 pub trait ServerInfo {
-    /// What it exports, save for what is limited to users and groups of its machine.
+    /// Returns its exports, without those that are limited to users or groups of its machine.
     #[idempotent]
     fn list(&self) -> Result<Vec<Exported>>;
 
-    /// What it has counted: of sessions and bindings only how many there are, unless it tells all.
+    /// Returns its counters. Single sessions and bindings are included only if the server discloses all.
     #[idempotent]
     fn stat(&self) -> Result<Stat>;
 }
@@ -43,14 +43,14 @@ pub struct Exported {
     pub interface: String,
     /// Version of its interface.
     pub version: u32,
-    /// The identity of its interface: bytes of a [`Digest`](crate::digest).
+    /// The identity of its interface: the bytes of a [`Digest`](crate::digest).
     pub digest: [u8; 16],
     /// The server's process, on its own machine.
     pub process: u32,
     /// How long ago the export began, in milliseconds.
     pub age_ms: u64,
-    /// Bindings that stand.
+    /// The number of bindings to it.
     pub bindings: u32,
-    /// Where it can be called over networks.
+    /// The addresses at which it can be called over networks.
     pub listens: Vec<String>,
 }
