@@ -1,4 +1,4 @@
-//! What a client may choose when it binds.
+//! [`BindOptions`]: the options of a client that binds.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use crate::error::{CallError, Kind, Phase};
 use crate::interface::InterfaceRef;
 use crate::limits;
 
-/// By which device raw Ethernet is spoken.
+/// The device through which raw Ethernet frames are sent and received.
 ///
-/// Unless one is set, it is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a
-/// scheme it is [`Packet`](Self::Packet): AF_XDP attaches a program to the network interface, for which
-/// many drivers reset it, and that is done only where it is asked for.
+/// The default is [`Any`](Self::Any) at addresses that begin with `eth:`. At addresses without a scheme it
+/// is [`Packet`](Self::Packet). AF_XDP attaches a program to the network interface, and many drivers then
+/// reset the interface, so it is used only on request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EthernetDevice {
-    /// AF_XDP if this process can have queue 0 of the interface, which one process can at a time;
-    /// otherwise AF_PACKET. The kernel copies each frame once each way.
+    /// AF_XDP if this process can get queue 0 of the interface, which one process can use at a time.
+    /// Otherwise AF_PACKET. The kernel copies each frame once each way.
     #[default]
     Any,
-    /// AF_PACKET, which any number of processes can have, and which leaves queues to others.
+    /// AF_PACKET, which any number of processes can use at a time, and which reserves no queue.
     Packet,
     /// As [`Any`](Self::Any), but without the kernel's copies if the driver supports that. The driver
     /// then receives all frames of the queue into this process's memory, also those of other
@@ -31,8 +31,7 @@ pub enum EthernetDevice {
 }
 
 impl EthernetDevice {
-    /// Returns the device for an address at which it was set, or not; `asked`: the address names raw
-    /// Ethernet.
+    /// Returns the device to use. `set` is the option. `asked` says whether the address names raw Ethernet.
     pub(crate) const fn by(set: Option<Self>, asked: bool) -> LinkDevice {
         match set {
             Some(Self::Any) => LinkDevice::Xdp { zero_copy: false },
@@ -44,12 +43,12 @@ impl EthernetDevice {
     }
 }
 
-/// What a binding does whose server has gone, when it is called.
+/// What a binding does when it is called and its server is gone.
 ///
-/// Binding again is all that binding was: the name is looked up, the fastest path is taken that works,
-/// the interfaces are compared. It happens between two attempts at a call, within the time that the
-/// call may take, once for each call that fails. If it does not help, the call fails as it did; if what is
-/// there now does not fit the client, or does not serve it, with the error of binding.
+/// Binding again repeats all steps of binding: it looks up the name, takes the fastest path that works, and
+/// compares the interfaces. It happens between two attempts at a call, within the limit of the call, and
+/// once for each call that fails. If it fails, the call fails with its first error. If the new server does
+/// not fit the client or refuses it, the call fails with the error of binding.
 ///
 /// ```
 /// use peregrine::{BindOptions, Rebind};
@@ -59,13 +58,13 @@ impl EthernetDevice {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rebind {
-    /// It fails for ever: whoever bound binds again, if they wish.
+    /// All calls fail from then on. The program may bind again itself.
     Never,
-    /// It binds again, and repeats the call, if that certainly was not executed. A call of which
-    /// nobody knows fails; the next one finds the server again.
+    /// The binding binds again and repeats the call if the call was certainly not executed. A call that may
+    /// have executed fails, and the next call binds again.
     #[default]
     WhenNotExecuted,
-    /// The same, and repeats calls of which nobody knows if their procedure is `#[idempotent]`.
+    /// The same, but a call that may have executed is repeated if its procedure is `#[idempotent]`.
     Idempotent,
 }
 
@@ -124,8 +123,8 @@ impl Default for BindOptions {
 }
 
 impl BindOptions {
-    /// Calls in flight at one time, 1 to [`limits::ASTACKS_MAX`]; more callers wait, unless
-    /// [`BindOptions::on_exhausted`] says otherwise.
+    /// Sets the number of calls that can be in flight at one time, 1 to [`limits::ASTACKS_MAX`]. Further
+    /// callers wait, unless [`BindOptions::on_exhausted`] changes that.
     ///
     /// Unless set, every calling thread has a call in flight, up to [`limits::ASTACKS_SPARSE`] or the
     /// number that the server grants.
@@ -141,7 +140,7 @@ impl BindOptions {
         self
     }
 
-    /// What a caller does if all A-stacks are in use. By default it takes another one into use. If
+    /// Sets what a caller does if all A-stacks are in use. By default it takes another one into use. If
     /// [`BindOptions::astacks`] was set, it waits by default.
     ///
     /// With [`OnExhausted::More`] there is room for [`limits::ASTACKS_SPARSE`] A-stacks, or for the number
@@ -152,7 +151,7 @@ impl BindOptions {
         self
     }
 
-    /// The size in bytes that a message may have. The interface may need more. The server must
+    /// Sets the size in bytes that a message may have. The interface may need more. The server must
     /// [allow](crate::ExportOptions::message_bytes_max) this size.
     ///
     /// By default it is [`limits::MESSAGE_BYTES`], or the size that the server allows if that is smaller.
@@ -163,74 +162,76 @@ impl BindOptions {
         self
     }
 
-    /// How callers wait for results.
+    /// Sets how callers wait for results.
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.wait = wait;
         self
     }
 
-    /// How long each call may take; no limit by default, for a dead server is noticed anyway.
+    /// Sets how long each call may take. By default there is no limit, because the death of a server is
+    /// detected without one.
     pub const fn timeout(mut self, limit: Duration) -> Self {
         self.limit = Limit::Within(limit);
         self
     }
 
-    /// How long binding may take: 5 seconds unless set.
+    /// Sets how long binding may take. The default is 5 seconds.
     pub const fn bind_timeout(mut self, limit: Duration) -> Self {
         self.bind_limit = limit;
         self
     }
 
-    /// Congestion control of a new TCP connection, by the name that the kernel gives it; the
-    /// system's own unless set. It governs what this side sends.
+    /// Sets the congestion control of a new TCP connection, by the kernel's name for it. The default is the
+    /// system's. It governs what this side sends.
     ///
-    /// `cubic` and `reno` take a lost packet for congestion: where packets are lost for other
-    /// reasons they send slowly. `bbr` does not, but it paces, sending as fast as it has measured
-    /// the path to be: it measures too little where calls are short and seldom, its pacing costs
-    /// timers on a fast network, and before Linux 6.x its first version took more than its share
-    /// beside others. It has to be loaded or built in, and an unprivileged process may only use
-    /// what `net.ipv4.tcp_allowed_congestion_control` lists.
+    /// `cubic` and `reno` interpret a lost packet as congestion, so they send slowly where packets are lost
+    /// for other reasons. `bbr` does not, but sends at the rate that it has measured. It underestimates this
+    /// rate where calls are short and rare, its pacing costs timers on a fast network, and its first
+    /// version, before Linux 6.x, took more than its share beside other connections. The algorithm must be
+    /// loaded or built into the kernel. An unprivileged process may only use those listed in
+    /// `net.ipv4.tcp_allowed_congestion_control`.
     pub fn congestion(mut self, name: &str) -> Self {
         self.congestion = Some(name.to_owned());
         self
     }
 
-    /// Whether messages over UDP and raw Ethernet are checked on both sides with a CRC32C of ours:
-    /// unless set, on over raw Ethernet, and off over UDP, which has a check of its own.
+    /// Sets whether both sides check messages over UDP and raw Ethernet with a CRC32C. The default is on for
+    /// raw Ethernet, and off for UDP, which has its own checksum.
     ///
-    /// UDP's own checksum has 16 bits, is made and looked at by network cards, and made anew by
-    /// whatever rewrites addresses on the way: what is damaged in such a place comes through. With this
-    /// it is noticed, dropped and sent again, as if it had been lost. Each side then looks at all
-    /// bytes that it sends and receives once more. Headers are always checked.
+    /// UDP's checksum has 16 bits. Network cards compute and verify it, and devices that rewrite addresses
+    /// compute it anew, so it does not detect damage inside these. The CRC32C does: a damaged packet is
+    /// dropped and retransmitted like a lost one. It costs each side one more pass over all bytes that it
+    /// sends and receives. Headers are always checked.
     pub const fn payload_check(mut self, check: bool) -> Self {
         self.payload_check = Some(check);
         self
     }
 
-    /// How long a caller over UDP or raw Ethernet hears nothing before it first asks the server about
-    /// its call, at least: 5 ms unless set, and more where answers take longer. At most 10 s.
+    /// Sets the least time without a packet from the server after which a caller over UDP or raw Ethernet
+    /// sends its first probe. The default is 5 ms, the maximum 10 s. The time is longer where answers take
+    /// longer.
     ///
-    /// Where threads wait long for a processor, a longer time saves questions about packets that only
-    /// are late. A lost packet, and the death of a server, are noticed that much later.
+    /// Where threads wait long for a processor, a longer time saves probes for packets that are only late.
+    /// A lost packet, or the death of a server, is then detected later by as much.
     pub const fn ask_after(mut self, silence: Duration) -> Self {
         self.ask_after = silence;
         self
     }
 
-    /// By which device raw Ethernet is spoken: see [`EthernetDevice`].
+    /// Sets the device for raw Ethernet: see [`EthernetDevice`].
     pub const fn ethernet_device(mut self, device: EthernetDevice) -> Self {
         self.ethernet = Some(device);
         self
     }
 
-    /// Who is asked on which machines a name is served: the [hosts file](crate::directory::Hosts)
-    /// unless set. Names of this machine are always found, and first.
+    /// Sets the directory that says on which machines a name is served. The default is the
+    /// [hosts file](crate::directory::Hosts). Names of this machine are always found, and come first.
     pub fn directory(mut self, directory: impl Directory + 'static) -> Self {
         self.directory = Some(Arc::new(directory));
         self
     }
 
-    /// What becomes of calls when the server has gone: [`Rebind::WhenNotExecuted`] unless set.
+    /// Sets what happens to calls when the server is gone. The default is [`Rebind::WhenNotExecuted`].
     pub const fn rebind(mut self, policy: Rebind) -> Self {
         self.rebind = policy;
         self
@@ -242,8 +243,8 @@ impl BindOptions {
         self.on_exhausted.unwrap_or(OnExhausted::More)
     }
 
-    /// How many A-stacks of `bytes` bytes there is room for: those in use, and those that may
-    /// come into use.
+    /// Returns the number of A-stacks of `bytes` bytes to reserve space for: those in use from the start,
+    /// and those that may be added.
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
         match self.on_exhausted_or_default() {
             OnExhausted::Wait => self.astacks,
@@ -308,7 +309,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_is_what_was_asked_for_and_for_more_what_fits() {
+    fn on_exhausted_more_reserves_space_for_as_many_as_fit() {
         let options = BindOptions::default().astacks(3);
         assert_eq!(options.room_for(4096), 3);
         let more = options.on_exhausted(OnExhausted::More);
@@ -316,7 +317,7 @@ mod tests {
         assert_eq!(more.clone().astacks(300).room_for(4096), 300);
         assert_eq!(more.message_bytes_default(), limits::MESSAGE_BYTES);
         assert_eq!(more.clone().astacks(300).message_bytes_default(), limits::MESSAGE_BYTES_ASKED);
-        // A region has 8 GiB at most; what was asked for is asked for, and refused, as ever.
+        // A region has at most 8 GiB. A larger explicit request is not reduced here: the server refuses it.
         assert_eq!(more.clone().astacks(1).room_for(256 << 20), 15);
         assert_eq!(more.astacks(16).room_for(256 << 20), 16);
     }
