@@ -1,4 +1,4 @@
-//! What binding gives to a path, and what a path returns: the client's contract before the first call.
+//! [`Connect`]: the contract of a path's client half until the first call.
 
 use std::io;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::value::ByteOrder;
 
 /// The client half of a path, as binding sees it.
 pub(crate) trait Connect: Sync {
-    /// Which path this is.
+    /// Returns the kind of this path.
     fn kind(&self) -> PathKind;
 
-    /// Whether the path can lead to an address that names no path.
+    /// Returns whether the path can lead to an address that names no path.
     fn leads_to(&self, target: &Address) -> bool;
 
     /// Binds to an export.
     ///
     /// # Errors
-    /// Why this path does not lead there.
+    /// If this path does not lead to the export, or the server refuses the client.
     fn bind(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<BoundPath, CallError>;
 
     /// Asks the server to describe an export.
@@ -33,29 +33,27 @@ pub(crate) trait Connect: Sync {
     fn inquire(&self, target: &Target<'_>, wanted: &Wanted<'_>) -> Result<Inquiry, CallError>;
 }
 
-/// How a server describes an export.
+/// How a client obtains the description of an export.
 pub(crate) enum Inquiry {
+    /// The server has sent it.
     Answer(Description),
-    /// The answer is the result of this procedure, which every export has.
-    Call {
-        path: BoundPath,
-        procedure: u32,
-    },
+    /// It is the result of this procedure, which every export has.
+    Call { path: BoundPath, procedure: u32 },
 }
 
-/// Where a path is to lead.
+/// The destination of a path.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) address: &'a Address,
-    /// Whether the user asked for this very path.
+    /// Whether the user named this path in the address.
     pub(crate) is_asked: bool,
 }
 
 impl<'a> Target<'a> {
-    /// Returns the place to which the path is to lead.
+    /// Returns the place of the destination.
     ///
     /// # Errors
-    /// If the address names none: [`Connect::leads_to`] is false for it.
+    /// If the address has no place. [`Connect::leads_to`] returns false for such an address.
     pub(crate) fn place(&self) -> Result<&'a Place, CallError> {
         self.address.place().ok_or_else(|| {
             let text = format!("`{}` names no host and port", self.address);
@@ -64,7 +62,7 @@ impl<'a> Target<'a> {
     }
 }
 
-/// What a client wants to be bound to.
+/// The export and the interface to which a client wants to bind.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) name: &'a str,
@@ -82,20 +80,20 @@ pub(crate) struct BoundPath {
     pub(crate) order: ByteOrder,
 }
 
-/// How much later than the one before an address is asked, unless that one failed.
+/// The delay before the next address of a host is tried as well, unless the attempt before it fails first.
 pub(crate) const STAGGER: Duration = Duration::from_millis(250);
 
 /// Locks a registry's entry before `until`.
 ///
 /// # Errors
-/// If another thread binds to the same server, which does not answer.
+/// If another thread still binds to the same server at that time.
 pub(crate) fn hold<T>(lock: &Mutex<T>, until: Instant) -> Result<MutexGuard<'_, T>, CallError> {
     loop {
         if let Some(guard) = lock.try_lock() {
             return Ok(guard);
         }
         if Instant::now() >= until {
-            let text = "another thread binds to the same server, which does not answer";
+            let text = "another thread is still binding to this server, which does not answer";
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
         }
         std::thread::sleep(Duration::from_micros(200));
@@ -108,13 +106,13 @@ pub(crate) fn refused(kind: u32, text: String) -> CallError {
     CallError::not_executed(kind, Phase::Bind, text)
 }
 
-/// Returns the error for a server that does not keep to the protocol.
+/// Returns the error for a server that violates the protocol.
 #[cold]
 pub(crate) fn violated(text: impl Into<String>) -> CallError {
     CallError::not_executed(Kind::ProtocolMismatch, Phase::Bind, text)
 }
 
-/// Returns the function that makes an error of binding from an error of the system.
+/// Returns a function that turns a system error into an error of binding.
 pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> CallError {
     move |error| CallError::system(Phase::Bind, what.to_owned(), error)
 }
@@ -129,7 +127,7 @@ pub(crate) fn byte_order(representation: u32) -> Result<ByteOrder, CallError> {
     })
 }
 
-/// Returns the moment that ends a limit. Limits beyond the clock's range end in a year.
+/// Returns the time at which a limit ends. A limit beyond the clock's range ends in a year.
 pub(crate) fn until(limit: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(limit).unwrap_or(now + Duration::from_secs(365 * 86400))

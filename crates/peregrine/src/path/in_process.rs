@@ -1,12 +1,13 @@
 //! The in-process path: the same stubs and the same bytes, without another process.
 //!
-//! It is for users' tests, and the reference for the contract that every path must keep: the
+//! It is meant for users' tests. It is also the reference for the contract that every path must keep:
 //! arguments are copied as they would be between two domains.
 //!
-//! A limit means what it means on the other paths. A call whose time is up before its procedure begins is
-//! not executed. One whose procedure outlives the limit fails as timed out, and may have executed; but the
-//! caller learns that only when the procedure has returned, because both are one thread. Another thread
-//! could give up in time, but objects under test would then run where their test does not expect them.
+//! A limit has the same meaning as on other paths. A call whose deadline passes before its procedure begins
+//! is not executed. A call whose procedure runs past the deadline fails as timed out, and may have executed.
+//! The caller learns that only after the procedure has returned, because both run on one thread. A second
+//! thread could report it in time, but the object under test would then run on a thread that its test does
+//! not expect.
 
 use core::cell::RefCell;
 use std::sync::Arc;
@@ -19,14 +20,14 @@ use crate::call::{
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::serving::procedure;
 
-/// Calls run on the caller's own thread.
+/// The path of calls that run on the caller's thread.
 pub(crate) struct InProcess {
     serve: Arc<dyn Serve>,
     caller: Arc<CallerInfo>,
 }
 
 thread_local! {
-    /// Calls may nest: each takes an E-stack of its own.
+    /// Idle E-stacks. Calls may nest, and each needs its own.
     static ESTACKS: RefCell<Vec<EStack>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -77,7 +78,7 @@ impl CallPath for InProcess {
         estack.trim();
         ESTACKS.with_borrow_mut(|estacks| estacks.push(estack));
         if is_late() {
-            let text = "the procedure has outlived the limit";
+            let text = "the deadline passed while the procedure ran";
             return Err(CallError::new(Kind::TimedOut, Executed::Maybe, text));
         }
         if answer == Answer::Ok {

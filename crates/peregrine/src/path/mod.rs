@@ -1,5 +1,6 @@
-//! The paths that calls take. They meet only in [`CallPath`](crate::call::CallPath), its client half,
-//! and [`ServerPath`](crate::serving::ServerPath), its server half.
+//! The paths that calls take. The rest of the library sees a path only through three traits:
+//! [`Connect`](bind::Connect) and [`CallPath`](crate::call::CallPath) on the client, and
+//! [`ServerPath`](crate::serving::ServerPath) on the server.
 
 pub(crate) mod bind;
 pub(crate) mod datagram;
