@@ -560,7 +560,7 @@ pub(crate) static CASES: [Case; 26] = [
             match world.way {
                 // It depends on whether the server's thread has had a call of this binding before.
                 Way::Local | Way::Tcp => {
-                    cell.one_of(["`subject` was withdrawn", "there is no such binding"])
+                    cell.one_of(["`subject` was withdrawn", "no such binding"])
                 }
                 _ => cell,
             }
