@@ -1,4 +1,4 @@
-//! `Bound`: what was decided at bind time, and everything that a call needs.
+//! `Bound`: the result of binding, with everything that a call needs.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -11,7 +11,7 @@ use crate::interface::InterfaceRef;
 use crate::path::bind::BoundPath;
 use crate::sys::ForkMark;
 
-/// What all clones of a binding share, until it is bound again.
+/// The state that all clones of a binding share until it is bound again.
 pub(crate) struct Bound {
     pub(crate) path: Box<dyn CallPath>,
     pub(crate) frames: Arc<Frames>,
@@ -19,9 +19,9 @@ pub(crate) struct Bound {
     pub(crate) interface: InterfaceRef,
     pub(crate) explanation: Explanation,
     pub(crate) mark: ForkMark,
-    /// What is special about its calls; zero is straight through.
+    /// The conditions under which calls take the slow path. Zero: none.
     flags: AtomicU32,
-    /// The server's number of each procedure of the client's, if they differ.
+    /// The server's number of each of the client's procedures, if the numbers differ.
     numbers: Option<Box<[u32]>>,
 }
 
@@ -31,11 +31,11 @@ impl fmt::Debug for Bound {
     }
 }
 
-/// The server's values are of the other byte order.
+/// The server's values have the other byte order.
 const SWAPPED: u32 = 1;
-/// The server numbers its procedures otherwise.
+/// The server's procedure numbers differ from the client's.
 const MAPPED: u32 = 2;
-/// It was bound again: calls go another way.
+/// The binding was bound again, so calls use the new `Bound`.
 const MOVED: u32 = 4;
 
 impl Bound {
@@ -56,48 +56,48 @@ impl Bound {
         Ok(Self { path, frames, on_exhausted, interface, explanation, mark, flags, numbers })
     }
 
-    /// Whether anything is special about its calls.
+    /// Returns whether calls must take the slow path.
     #[inline]
     pub(crate) fn is_special(&self) -> bool {
         self.flags.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the server's values are of the other byte order.
+    /// Returns whether the server's values have the other byte order.
     #[cold]
     pub(crate) fn is_swapped(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & SWAPPED != 0
     }
 
-    /// Whether calls go another way by now.
+    /// Returns whether the binding was bound again, so that calls use a newer `Bound`.
     #[cold]
     pub(crate) fn has_moved(&self) -> bool {
         self.flags.load(Ordering::Acquire) & MOVED != 0
     }
 
-    /// Calls go another way from now on.
+    /// Marks this as replaced by a newer `Bound`.
     pub(super) fn moves(&self) {
         self.flags.fetch_or(MOVED, Ordering::AcqRel);
     }
 
-    /// The number by which the server knows a procedure.
+    /// Returns the server's number of a procedure.
     #[cold]
     pub(crate) fn number(&self, procedure: u32) -> u32 {
         let mapped = self.numbers.as_ref().and_then(|numbers| numbers.get(procedure as usize));
         mapped.copied().unwrap_or(procedure)
     }
 
-    /// The name of a procedure, for errors.
+    /// Returns the name of a procedure, for errors.
     pub(crate) fn procedure_name(&self, number: u32) -> &str {
         self.interface.procedure_name(number).unwrap_or("ping")
     }
 
-    /// Whether a procedure may run twice.
+    /// Returns whether a procedure may run twice.
     fn is_idempotent(&self, number: u32) -> bool {
-        // What every export has does nothing, or tells.
+        // The procedures that every export has do nothing, or return a description.
         self.interface.is_idempotent(number).unwrap_or(true)
     }
 
-    /// Whether a call that failed may be made again: it did not run, or may run twice.
+    /// Returns whether a failed call may be repeated, because it did not run or may run twice.
     pub(super) fn may_repeat(&self, number: u32, error: &CallError, idempotent_too: bool) -> bool {
         error.executed() == Executed::No || idempotent_too && self.is_idempotent(number)
     }
