@@ -1,10 +1,10 @@
-//! `Explanation`: which path binding chose, and why none of the others.
+//! `Explanation`: the path that binding chose, and why it chose no other.
 
 use core::fmt;
 
 use crate::call::PathKind;
 
-/// What became of the four paths when somebody bound, the fastest first.
+/// The outcome of each path when a client binds, the fastest path first.
 ///
 /// ```
 /// use peregrine::{BindOptions, PathKind, Verdict};
@@ -22,28 +22,28 @@ pub struct Explanation {
     pub(super) candidates: Vec<Candidate>,
 }
 
-/// One path, and what became of it.
+/// One path and its outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Which path.
+    /// The path.
     pub path: PathKind,
-    /// Whether it was taken.
+    /// Whether it was chosen.
     pub verdict: Verdict,
-    /// What carries the calls, or why it was not taken.
+    /// What carries the calls, or why the path was not chosen.
     pub reason: String,
 }
 
-/// Whether a path was taken.
+/// Whether a path was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Calls take it.
+    /// Calls take this path.
     Chosen,
-    /// It was tried, and does not work.
+    /// Binding tried this path, and it does not work.
     Failed,
-    /// It leads nowhere: nobody offers it, or the address excludes it.
+    /// Binding did not try this path: no server offers it, or the address excludes it.
     Excluded,
-    /// A faster one works.
+    /// Binding did not try this path, because a faster one works.
     NotNeeded,
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Explanation {
-    /// These paths, the fastest first, with the same verdict.
+    /// Returns an explanation that has these paths, the fastest first, all with the same verdict.
     pub(super) fn all(
         address: &str,
         paths: impl Iterator<Item = PathKind>,
@@ -70,34 +70,35 @@ impl Explanation {
         Self { address: address.to_owned(), candidates: paths.map(candidate).collect() }
     }
 
-    /// The address that was bound, as it was written.
+    /// Returns the address that was bound, as it was written.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// All paths, the fastest first.
+    /// Returns all paths, the fastest first.
     pub fn candidates(&self) -> &[Candidate] {
         &self.candidates
     }
 
-    /// The path that was chosen; `None` if none works, or if calls leave no process.
+    /// Returns the path that was chosen. `None`: no path works, or calls stay within the process.
     pub fn chosen(&self) -> Option<PathKind> {
-        let mut chosen =
-            self.candidates.iter().filter(|candidate| candidate.verdict == Verdict::Chosen);
-        chosen.next().map(|candidate| candidate.path)
+        self.chosen_candidate().map(|candidate| candidate.path)
     }
 
-    /// The chosen path and what carries its calls, in one line.
+    /// Returns the chosen path and what carries its calls, in one line.
     pub fn summary(&self) -> String {
-        let mut chosen =
-            self.candidates.iter().filter(|candidate| candidate.verdict == Verdict::Chosen);
-        match chosen.next() {
+        match self.chosen_candidate() {
             None => "no path".to_owned(),
             Some(Candidate { path, reason, .. }) if reason.is_empty() => path.to_string(),
             Some(Candidate { path, reason, .. }) => format!("{path}: {reason}"),
         }
     }
 
+    fn chosen_candidate(&self) -> Option<&Candidate> {
+        self.candidates.iter().find(|candidate| candidate.verdict == Verdict::Chosen)
+    }
+
+    /// Sets the outcome of a path.
     pub(super) fn set(&mut self, path: PathKind, verdict: Verdict, reason: String) {
         if let Some(candidate) = self.candidates.iter_mut().find(|candidate| candidate.path == path)
         {
@@ -105,7 +106,7 @@ impl Explanation {
         }
     }
 
-    /// Notes that `path` was chosen. Slower ones that were to be tried are not needed.
+    /// Marks `path` as chosen. The slower paths that would have been tried are marked as not needed.
     pub(super) fn choose(&mut self, path: PathKind, is_to_be_tried: impl Fn(PathKind) -> bool) {
         self.set(path, Verdict::Chosen, String::new());
         let slower = self.candidates.iter_mut().skip_while(|one| one.path != path).skip(1);
@@ -116,7 +117,7 @@ impl Explanation {
 }
 
 impl fmt::Display for Explanation {
-    /// A line for each path.
+    /// Writes one line for each path.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, candidate) in self.candidates.iter().enumerate() {
             let Candidate { path, verdict, reason } = candidate;
