@@ -1,7 +1,7 @@
 //! The selection of a path: binding takes the fastest one that works.
 //!
-//! [`CONNECTS`] is the list of all paths. Everything decided here is decided before the first call.
-//! No call changes its path while it runs.
+//! [`CONNECTS`] lists all paths. The path is selected before the first call. No call changes its path while
+//! it runs.
 
 use std::time::{Duration, Instant};
 
@@ -24,21 +24,21 @@ use crate::sys;
 /// The client halves of all paths, the fastest first.
 const CONNECTS: &[&dyn Connect] = &[&Local, &OverEthernet, &OverUdp, &Tcp];
 
-/// How long a path may take to answer while there are others to try.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// The longest time that one attempt may take if another one can follow.
+const ATTEMPT_MAX: Duration = Duration::from_secs(1);
 
-/// Returns the moment until which an attempt may last when `others` follow it. Each of those gets as
-/// much time as this one, so that a path that works is reached even if all before it are silent.
-fn patience(until: Instant, others: usize) -> Instant {
+/// Returns the time by which an attempt must end if `others` attempts follow it. Each of them gets the same
+/// share, so that a working path is reached even if no path before it answers.
+fn attempt_end(until: Instant, others: usize) -> Instant {
     if others == 0 {
         return until;
     }
     let now = Instant::now();
     let share = until.saturating_duration_since(now) / (others as u32 + 1);
-    now + share.min(PATIENCE)
+    now + share.min(ATTEMPT_MAX)
 }
 
-/// One attempt to bind: by which path, and to which address.
+/// One attempt to bind: a path and an address.
 struct Attempt<'a> {
     connect: &'static dyn Connect,
     target: Target<'a>,
@@ -112,10 +112,10 @@ fn try_all(
     let (targets, no_more) = targets(&address, options);
     let searched = searched(&address, &targets, &no_more);
     let attempts = attempts(&address, &targets, &no_more.cause(), explanation);
-    // A directory that could not be asked explains the failure. One that does not know the name
-    // explains it only if there is nothing to try.
+    // If the directory could not be read, that explains the failure. If it lacks the name, that explains
+    // the failure only if there is nothing to try.
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
-    // A place that does not answer the first question over UDP does not answer a second one.
+    // The search for Ethernet begins over UDP. A place that did not answer it is not asked over UDP again.
     let mut silent: Vec<&Place> = Vec::new();
     let mut ended: Vec<&Address> = Vec::new();
     for (i, attempt) in attempts.iter().enumerate() {
@@ -127,7 +127,7 @@ fn try_all(
             explanation.set(kind, Verdict::Failed, "no time was left".to_owned());
             continue;
         }
-        let until = patience(until, attempts.len() - i - 1);
+        let until = attempt_end(until, attempts.len() - i - 1);
         let wanted = Wanted { name: target.name(), interface, digest, options, until };
         let bound = match target.place() {
             Some(place) if kind == PathKind::Udp && silent.contains(&place) => {
@@ -199,7 +199,7 @@ const fn is_final(kind: Kind) -> bool {
     matches!(kind, Kind::InterfaceMismatch | Kind::TooLarge | Kind::BadName)
 }
 
-/// Returns the more informative of two failures: that of the attempt that came further.
+/// Returns the more informative of two failures: that of the attempt that got further.
 fn furthest(a: CallError, b: CallError) -> CallError {
     let progress = |error: &CallError| match error.kind() {
         Kind::NotFound => 0,
@@ -211,7 +211,7 @@ fn furthest(a: CallError, b: CallError) -> CallError {
     if progress(&b) >= progress(&a) { b } else { a }
 }
 
-/// One error for all attempts: the kind of the one that came furthest, and the reason of each.
+/// Returns one error for all attempts. It has the kind of the attempt that got furthest, and all reasons.
 fn all_failed(furthest: &CallError, explanation: &Explanation) -> CallError {
     let mut reasons: Vec<(String, &str)> = Vec::new();
     for candidate in explanation.candidates().iter().filter(|one| !one.reason.is_empty()) {
@@ -256,7 +256,7 @@ fn targets(address: &Address, options: &BindOptions) -> (Vec<Address>, CallError
     if address.place().is_some() || address.path() == Some(PathKind::Local) {
         return (targets, no_other_machine());
     }
-    // The runtime directory knows the names of this machine. Another directory knows the others.
+    // The runtime directory has the names of this machine. The other directory has those elsewhere.
     let hosts = Hosts::of_environment();
     let known: &dyn Directory = match &options.directory {
         Some(directory) => &**directory,
@@ -311,7 +311,7 @@ fn attempts<'a>(
 }
 
 impl Attempt<'_> {
-    /// Binds. If the interfaces differ, finds out whether the server's fits the client's.
+    /// Binds. If the interfaces differ, checks whether the client can use the server's.
     fn bind(&self, wanted: &Wanted<'_>) -> Result<Bound, Failed> {
         self.check_machine(wanted).map_err(Failed::Elsewhere)?;
         match self.connect.bind(&self.target, wanted) {
@@ -339,11 +339,11 @@ impl Attempt<'_> {
         let left = any.until.saturating_duration_since(Instant::now());
         let bytes = stub::ask(&binding.with_limit(Limit::Within(left)), procedure)?;
         description_from_bytes(&bytes)
-            .ok_or_else(|| violated("the server's description is not readable"))
+            .ok_or_else(|| violated("cannot read the server's description"))
     }
 
-    /// Checks that the server at the address is the one that exports the name on this machine, if
-    /// only that one is wanted. The error says why it is taken for another.
+    /// Checks that the server at the address is the one that exports the name on this machine, if the
+    /// attempt requires it. The error says why it is considered another server.
     fn check_machine(&self, wanted: &Wanted<'_>) -> Result<(), String> {
         let Some(place) = self.target.address.place().filter(|_| self.only_if_here) else {
             return Ok(());
@@ -355,7 +355,7 @@ impl Attempt<'_> {
         }
         let description = self.describe(wanted).map_err(|error| reason_of(&error))?;
         let listens = |text: &String| {
-            // Numbers only: a server must not make the client look up names.
+            // Only numeric addresses are accepted: a server must not make the client resolve names.
             let place = text.split_once(':').map(|(_, place)| place.parse());
             place.and_then(Result::ok).into_iter().any(|at: core::net::SocketAddr| {
                 let same = |address: &core::net::SocketAddr| {
@@ -390,7 +390,7 @@ pub(super) fn describe(address: &str, limit: Duration) -> Result<Description, Ca
     });
     let mut failure = (attempts.is_empty() || no_more.kind() != Kind::NotFound).then_some(no_more);
     for (i, attempt) in attempts.iter().enumerate() {
-        let until = patience(until, attempts.len() - i - 1);
+        let until = attempt_end(until, attempts.len() - i - 1);
         let (name, interface) = (attempt.target.address.name(), &InterfaceRef::none());
         let wanted = Wanted { name, interface, digest: None, options: &options, until };
         if attempt.check_machine(&wanted).is_err() {
