@@ -1,5 +1,5 @@
-//! Asking a server for what it tells of itself: its counters, in shared pages or over a network, and
-//! its exports.
+//! Reads what a server discloses about itself: its counters, from shared pages or over a network, and its
+//! exports.
 
 use std::os::fd::AsFd as _;
 use std::time::Instant;
@@ -14,30 +14,33 @@ use crate::path::local::counters as counters_of;
 use crate::server_info::{Exported, ServerInfo as _, ServerInfoClient};
 use crate::sys::Memory;
 
-/// What a server has counted: the one that exports a name of this machine, which must be of this user
-/// (root may ask any), or one at a place, such as `@fs.example.org`, which may tell less.
+/// Returns the counters of a server.
 ///
-/// On one machine the server's pages are mapped and read: it is asked for them, and then does
-/// nothing. See [`Stat`] for an example.
+/// The address is the name of an export on this machine, or has a place, such as `@fs.example.org`. A
+/// server on this machine must belong to this user, unless the user is root. A server on another machine
+/// may disclose less.
+///
+/// On this machine, the server hands out its pages of counters once. This process maps them, and reading
+/// them costs the server nothing. See [`Stat`] for an example.
 ///
 /// # Errors
-/// If there is no such server, it does not tell this user, or does not answer within 5 seconds.
+/// If there is no such server, it refuses this user, or it does not answer within 5 seconds.
 pub fn stat(address: &str) -> Result<Stat, CallError> {
     let parsed: Address = address.parse()?;
-    let told = match far(&parsed) {
+    let stat = match far(&parsed) {
         Some(far) => at(&far)?.stat(),
         None => match here(parsed.name()) {
             Err(error) if error.kind() == Kind::NotFound => match elsewhere(&parsed) {
                 Some(far) => at(&far)?.stat(),
                 None => Err(error),
             },
-            told => told,
+            found => found,
         },
     };
-    told.map_err(|error| error.at(address))
+    stat.map_err(|error| error.at(address))
 }
 
-/// What the server at a place exports to networks, such as `@fs.example.org`.
+/// Returns what the server at a place, such as `@fs.example.org`, exports to networks.
 ///
 /// ```
 /// use peregrine::exports;
@@ -47,23 +50,23 @@ pub fn stat(address: &str) -> Result<Stat, CallError> {
 /// ```
 ///
 /// # Errors
-/// If there is none, it tells nothing or does not answer within 5 seconds, or the address names no place,
-/// here or in a hosts file.
+/// If there is no server, it discloses nothing, or it does not answer within 5 seconds. Also if neither the
+/// address nor a hosts file names a place.
 pub fn exports(address: &str) -> Result<Vec<Exported>, CallError> {
     let parsed: Address = address.parse()?;
     let far = far(&parsed).or_else(|| elsewhere(&parsed)).ok_or_else(|| {
-        let text = "no place is named, such as `@HOST`, and no hosts file has one";
+        let text = "the address has no place, such as `@HOST`, and no hosts file has one for it";
         CallError::not_executed(Kind::NotFound, crate::error::Phase::Resolve, text).at(address)
     })?;
     at(&far)?.list().map_err(|error| error.at(address))
 }
 
-/// The server at the place of an address.
+/// Returns the address of the server at the place of an address, if it has a place.
 fn far(address: &Address) -> Option<Address> {
     address.place().is_some().then(|| address.of_server())
 }
 
-/// The server at the first place that a hosts file has for a name.
+/// Returns the address of the server at the first place that a hosts file has for a name.
 fn elsewhere(address: &Address) -> Option<Address> {
     if address.path() == Some(crate::call::PathKind::Local) {
         return None;
@@ -73,19 +76,20 @@ fn elsewhere(address: &Address) -> Option<Address> {
     offers.first().map(Address::of_server)
 }
 
+/// Binds to the export through which a server describes itself.
 fn at(address: &Address) -> Result<ServerInfoClient, CallError> {
     let options = BindOptions::default();
     let limit = options.bind_limit;
     ServerInfoClient::bind_with(&address.to_string(), &options.timeout(limit))
 }
 
-/// What the server of a name of this machine has counted.
+/// Returns the counters of the server that exports a name on this machine.
 fn here(name: &str) -> Result<Stat, CallError> {
     let until = Instant::now() + BindOptions::default().bind_limit;
     let (bytes, file) = counters_of(name, until)?;
     if bytes != PAGE_BYTES as u64 {
         return Err(violated(format!(
-            "the server's counters have {bytes} bytes, not {PAGE_BYTES}"
+            "the server's counters have {bytes} bytes instead of {PAGE_BYTES}"
         )));
     }
     let memory = Memory::seen(file.as_fd(), PAGE_BYTES)
