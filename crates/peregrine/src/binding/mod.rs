@@ -1,4 +1,4 @@
-//! `Binding`: what a client holds once who, what and how have been decided.
+//! `Binding`: a client's handle to an export, for which the path and the interface are decided.
 
 mod bound;
 mod compare;
@@ -26,9 +26,9 @@ use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::BoundPath;
 use crate::path::in_process::InProcess;
 
-/// A binding to one export: cheap to clone, called through by any number of threads.
+/// A binding to one export. It is cheap to clone, and any number of threads can call through it.
 ///
-/// Generated clients have one inside and lend it: `client.binding()`.
+/// A generated client contains a binding, and returns it from `client.binding()`.
 ///
 /// ```
 /// # use peregrine::interface;
@@ -49,14 +49,14 @@ pub struct Binding {
 }
 
 impl Clone for Binding {
-    /// Of a binding that was bound again, the clone is bound to what it is bound to now: its calls
-    /// need not look for that each time.
+    /// The clone of a binding that was bound again holds the newest server directly, so its calls need
+    /// not look that up each time.
     fn clone(&self) -> Self {
         self.with_limit(self.limit)
     }
 }
 
-/// What the export at an address says of itself: nothing need be known of its interface.
+/// Returns the description of the export at an address. The caller need not know its interface.
 ///
 /// ```
 /// use peregrine::{Kind, describe};
@@ -68,14 +68,13 @@ impl Clone for Binding {
 /// ```
 ///
 /// # Errors
-/// If there is no such export, it does not serve this user, or does not answer within 5 seconds.
+/// If there is no such export, it refuses this user, or it does not answer within 5 seconds.
 pub fn describe(address: &str) -> Result<Description, CallError> {
     let limit = BindOptions::default().bind_limit;
     select::describe(address, limit).map_err(|error| error.at(address))
 }
 
-/// Binds to an address as a client of any interface does, says which path that takes and why none of the
-/// others, and lets go again.
+/// Binds to an address with any interface, returns the outcome of each path, and drops the binding.
 ///
 /// ```
 /// use peregrine::BindOptions;
@@ -95,13 +94,13 @@ pub fn explain(address: &str, options: &BindOptions) -> (Explanation, Result<(),
 }
 
 impl Binding {
-    /// Binds to the export at an [`Address`](crate::Address), by the fastest path that works unless the
-    /// address names one.
+    /// Binds to the export at an [`Address`](crate::Address), over the path that the address names, or else
+    /// over the fastest path that works.
     ///
     /// Networks carry calls and results unencrypted and unauthenticated in this version.
     ///
     /// # Errors
-    /// If there is no such export, it does not serve this user, or its interface differs.
+    /// If there is no such export, it refuses this user, or its interface differs.
     pub fn bind(
         address: &str,
         interface: impl Into<InterfaceRef>,
@@ -112,7 +111,7 @@ impl Binding {
         Ok(Self::try_bind(address, interface, digest, options)?)
     }
 
-    /// Binds to an export without knowing its interface: it can be pinged.
+    /// Binds to an export with any interface. Such a binding can only be pinged.
     ///
     /// # Errors
     /// As [`Binding::bind`].
@@ -131,7 +130,7 @@ impl Binding {
         Ok(Self { bound, home: Arc::new(home), limit: options.limit })
     }
 
-    /// A binding by a way that was found otherwise, and that is not bound again.
+    /// Returns a binding over an existing path. It is not bound again if the server goes.
     pub(crate) fn of_path(
         path: BoundPath,
         interface: InterfaceRef,
@@ -145,12 +144,12 @@ impl Binding {
         Ok(Self { bound: Arc::new(bound), home: Arc::new(home), limit: options.limit })
     }
 
-    /// What calls go to now.
+    /// Returns what calls go to now, also after the binding was bound again.
     pub(crate) fn now(&self) -> Arc<Bound> {
         self.home.now(&self.bound)
     }
 
-    /// A binding to an object of this process.
+    /// Returns a binding to an object of this process.
     ///
     /// # Panics
     /// If there is no memory for its frames.
@@ -168,13 +167,13 @@ impl Binding {
         Self::of_path(path, interface, explanation, options).expect("memory for the fork mark")
     }
 
-    /// The same binding with another limit to how long calls wait.
+    /// Returns the same binding with another limit of its calls.
     #[must_use]
     pub fn with_limit(&self, limit: Limit) -> Self {
         Self { bound: self.now(), home: Arc::clone(&self.home), limit }
     }
 
-    /// Which path calls take, what carries them, and why none of the others.
+    /// Returns which path calls take, what carries them, and why the other paths were not chosen.
     ///
     /// ```
     /// # use peregrine::interface;
@@ -194,7 +193,7 @@ impl Binding {
             if now == chosen {
                 explanation.set(now, Verdict::Chosen, said);
             } else {
-                // It fell silent between two calls, and another one carries them since.
+                // The chosen path stopped working between two calls, and calls now take another one.
                 explanation.set(chosen, Verdict::Failed, said);
                 explanation.set(now, Verdict::Chosen, String::new());
             }
@@ -202,27 +201,27 @@ impl Binding {
         explanation
     }
 
-    /// The interface that the client was compiled with.
+    /// Returns the interface that the client was compiled with.
     pub fn interface(&self) -> &InterfaceRef {
         &self.home.interface
     }
 
-    /// The name or address that was bound.
+    /// Returns the name or address that was bound.
     pub fn address(&self) -> &str {
         &self.home.address
     }
 
-    /// The path that calls take.
+    /// Returns the path that calls take.
     pub fn path(&self) -> PathKind {
         self.now().path.kind()
     }
 
-    /// Whether the server's session still stands, as far as is known without asking.
+    /// Returns whether the session with the server is alive, as far as this process knows without asking.
     pub fn is_alive(&self) -> bool {
         self.now().path.is_alive()
     }
 
-    /// Calls the procedure that does nothing and that every export has.
+    /// Calls the procedure that every export has and that does nothing.
     ///
     /// # Errors
     /// Those of any call.
