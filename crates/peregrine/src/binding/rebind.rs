@@ -1,4 +1,4 @@
-//! Binding again when the server has gone: a policy, and never a change during a call.
+//! Binds again when the server is gone, according to a policy. A call never changes its server while it runs.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use crate::interface::{Digest, InterfaceRef};
 use crate::path::bind::{hold, until};
 use crate::sync::{Mutex, MutexGuard, Rank};
 
-/// An attempt that took so long, and was in vain, is not made again for as long as it took.
+/// A failed attempt that took at least this long is not repeated for as long as it took (backoff).
 const LONG: Duration = Duration::from_millis(500);
 
-/// What all that a binding is, was and will be have in common.
+/// The parts of a binding that stay the same when it is bound again.
 pub(crate) struct Home {
     pub(super) address: String,
     pub(super) interface: InterfaceRef,
     digest: Option<Digest>,
     options: BindOptions,
-    /// What it was bound to last, if it ever was bound again.
+    /// What it is bound to now, if it was ever bound again.
     latest: Mutex<Option<Arc<Bound>>>,
-    /// Held by whoever binds again; until when nobody tries, after it took long and was in vain.
+    /// Held by the thread that binds again. The value is the end of the backoff after a long failed attempt.
     binds: Mutex<Option<Instant>>,
 }
 
-/// Whether binding fails so for as long as the server and its client stay as they are.
+/// Returns whether binding fails in this way until the server or the client changes.
 const fn is_final(kind: Kind) -> bool {
     matches!(
         kind,
@@ -76,17 +76,21 @@ impl Home {
         self.latest.lock()
     }
 
-    /// What calls go to, of whoever was bound as `known`.
+    /// Returns what calls of a binding go to now, if it was bound to `known`.
     pub(crate) fn now(&self, known: &Arc<Bound>) -> Arc<Bound> {
-        // A forked child fails by its mark: its parent may have held any lock when it forked.
+        // In a forked child, `known` is returned and its mark makes the call fail. No lock is taken here,
+        // because the parent may have held any lock when it forked.
         if !known.has_moved() || known.mark.wiped() {
             return Arc::clone(known);
         }
         self.latest().as_ref().map_or_else(|| Arc::clone(known), Arc::clone)
     }
 
-    /// After a call of procedure `number` failed on `gone`: what it may be repeated on. `None` if it
-    /// is to fail as it did; then its error says why binding again did not help, if that was tried.
+    /// Binds again after a call of procedure `number` failed on `gone`. Returns what the call may be
+    /// repeated on.
+    ///
+    /// # Errors
+    /// The error of the call, if it must not be repeated. If binding again failed, that is its cause.
     #[cold]
     pub(crate) fn again(
         &self,
@@ -108,7 +112,7 @@ impl Home {
         }
         match self.rebind(known, gone, deadline) {
             Ok(bound) => Ok(bound),
-            // What is there now is not what was bound, and no later attempt finds it otherwise.
+            // The server that is there now does not fit, and later attempts would fail in the same way.
             Err(why) if error.executed() == Executed::No && is_final(why.kind()) => {
                 Err(why.because(error.chain()))
             }
@@ -125,7 +129,7 @@ impl Home {
         let limit = until(self.options.bind_limit);
         let until = deadline.map_or(limit, |deadline| deadline.min(limit));
         let mut quiet = hold(&self.binds, until)?;
-        // Another caller was here first.
+        // Another caller has bound again meanwhile.
         if let Some(latest) = &*self.latest()
             && !Arc::ptr_eq(latest, gone)
         {
@@ -135,19 +139,19 @@ impl Home {
         }
         let begun = Instant::now();
         if quiet.is_some_and(|quiet| begun < quiet) {
-            let text = "binding again took long and failed a moment ago: it is tried again soon";
+            let text = "a recent attempt to bind again failed: backing off";
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
         }
         let Self { address, interface, digest, options, .. } = self;
         let selected = select::select(address, interface, *digest, options, until);
         let bound = selected.and_then(|selected| self.bound(selected)).inspect_err(|_| {
-            // Where nobody answers, calls are not to wait for that one after the other.
+            // Where no server answers, not every call should wait as long for the same failure.
             let (now, took) = (Instant::now(), begun.elapsed());
             *quiet = (took >= LONG).then_some(now + took);
         })?;
         *quiet = None;
         let bound = Arc::new(bound);
-        // What was there before goes when nobody is kept waiting by that.
+        // Dropped after the lock of `latest` is released, because dropping it may take long.
         let before = self.latest().replace(Arc::clone(&bound));
         drop(before);
         known.moves();
