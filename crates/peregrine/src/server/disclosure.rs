@@ -1,4 +1,4 @@
-//! The export through which networks ask a server about itself.
+//! The export through which clients on networks read a server's exports and counters.
 
 use std::sync::{Arc, Weak};
 
@@ -11,17 +11,17 @@ use crate::serving::ServerCore;
 use crate::serving::disclosure::Disclosure;
 use crate::serving::export::{Export, ExportOptions};
 
-/// Returns the export of a server through which networks ask it about itself.
+/// Returns the export through which clients on networks read about the server.
 pub(super) fn server_export(core: &Arc<ServerCore>) -> Arc<Export> {
-    let serve = Arc::new(ServerInfoServer::new(OfServer(Arc::downgrade(core))));
+    let serve = Arc::new(ServerInfoServer::new(Discloser(Arc::downgrade(core))));
     let (name, options) = (SERVER_NAME.to_owned(), ExportOptions::default());
     Export::new(name, Export::OF_SERVER, serve, options, core)
 }
 
-/// A server as its own export sees it. The export does not keep the server alive.
-struct OfServer(Weak<ServerCore>);
+/// The object of that export. It does not keep the server alive.
+struct Discloser(Weak<ServerCore>);
 
-impl OfServer {
+impl Discloser {
     fn core(&self) -> Result<Arc<ServerCore>, CallError> {
         self.0.upgrade().ok_or_else(|| {
             let refusal = Refusal::stopping();
@@ -30,7 +30,7 @@ impl OfServer {
     }
 }
 
-/// Returns the exports that networks may know of.
+/// Returns the exports that clients on networks may see.
 fn offered(core: &ServerCore) -> Vec<Arc<Export>> {
     let offered = |export: &&Arc<Export>| {
         export.is_named() && export.is_offered_to_networks() && !export.is_closed()
@@ -38,7 +38,7 @@ fn offered(core: &ServerCore) -> Vec<Arc<Export>> {
     core.exports.lock().iter().filter(offered).map(Arc::clone).collect()
 }
 
-impl ServerInfo for OfServer {
+impl ServerInfo for Discloser {
     fn list(&self) -> Result<Vec<Exported>, CallError> {
         let exported = |export: Arc<Export>| {
             let description = export.description();

@@ -32,7 +32,7 @@ impl Paths {
         })
     }
 
-    /// All of them. The order is that of the counters of captured calls.
+    /// Returns all of them, in the order of the counters of captured calls.
     pub(super) fn all(&self) -> Vec<Arc<dyn ServerPath>> {
         vec![
             Arc::clone(&self.local) as Arc<dyn ServerPath>,
@@ -41,7 +41,7 @@ impl Paths {
         ]
     }
 
-    /// Begins to serve at an address. Returns the endpoint with the port that it got.
+    /// Begins to serve at an address. Returns the endpoint with its actual port.
     pub(super) fn open(
         &self,
         listening: Listening,
@@ -73,7 +73,7 @@ impl Paths {
             Listening::Datagrams(to) if to.ip().is_loopback() || to.ip().is_unspecified() => {
                 udp(to)
             }
-            // There may be no Ethernet at that address, or this process may not use it.
+            // The interface may not be Ethernet, or this process may lack the permission.
             Listening::Datagrams(to) => link(to, false).or_else(|_: CallError| udp(to)),
             Listening::Ethernet(to) => link(to, true),
         }
@@ -95,7 +95,7 @@ pub(super) enum Listening {
 const BEYOND: &str = "listen at an address of this machine alone, such as 127.0.0.1, or call \
      Server::listen_beyond_this_machine";
 
-/// Listens at an endpoint: on every address that its host has.
+/// Listens at every address of an endpoint's host.
 pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>, CallError> {
     let failed = |error: io::Error| {
         let what = format!("cannot listen on `{endpoint}`");
@@ -106,8 +106,8 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
         && !beyond
     {
         let text = format!(
-            "`{endpoint}` leads beyond this machine ({wide}), where anybody may call and listen: \
-             say so with `listen_beyond_this_machine`"
+            "`{endpoint}` can be reached from other machines ({wide}), and calls are not encrypted: \
+             allow this with `listen_beyond_this_machine`"
         );
         let error = CallError::not_executed(Kind::Denied, Phase::Export, text);
         return Err(error.with_advice(BEYOND));
@@ -129,15 +129,15 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
     Ok(all)
 }
 
-/// Listens over TCP where datagrams can be received too: where the system chooses the port, it
-/// knows nothing of the other protocol's.
+/// Listens over TCP at a port that is free for UDP, too. If the system chooses the port, it considers only
+/// one protocol, so this tries several ports.
 fn listen_at_both(address: SocketAddr) -> io::Result<(Listener, SocketAddr)> {
     const TRIES: usize = 16;
     let mut tried = 0;
     loop {
         let listener = Listener::listen(&address)?;
         let at = listener.address()?;
-        // A port that was asked for is taken as it is: what is wrong with it is said when it is opened.
+        // An explicit port is not replaced. If UDP cannot use it, opening it reports the error.
         let Err(error) = Udp::bound(at) else { return Ok((listener, at)) };
         if address.port() != 0 {
             return Ok((listener, at));

@@ -1,4 +1,4 @@
-//! Tests of a whole server whose parts are private.
+//! Tests of a whole server that need private parts.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ impl Serve for Nothing {
 #[test]
 fn service_thread_that_panics_is_reported_and_serves_again() {
     let name = format!("faults-{}", std::process::id());
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hook = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let hook = Arc::clone(&reported);
     let server = Server::new().export(&name, Nothing).unwrap();
     let server = server.listen("tcp:127.0.0.1:0").unwrap();
     let server = server.on_fault(move |fault| hook.lock().push(fault.clone()));
@@ -45,7 +45,7 @@ fn service_thread_that_panics_is_reported_and_serves_again() {
         let binding = Binding::bind(address, InterfaceRef::from(&NOTHING), &options).unwrap();
         binding.ping().unwrap();
         binding.ping().unwrap();
-        let faults = core::mem::take(&mut *told.lock());
+        let faults = core::mem::take(&mut *reported.lock());
         let text = format!("a fault in {thread}");
         assert_eq!(faults, [Fault::Thread { thread: thread.to_owned(), text }]);
     }
