@@ -1,4 +1,4 @@
-//! `Server`: several exports, one pool of threads, and a way to stop.
+//! `Server`: exports objects, listens at endpoints, and stops in order.
 
 mod disclosure;
 mod paths;
@@ -54,7 +54,7 @@ pub struct Server {
     connections: ConnectionTerms,
     ethernet: Option<EthernetDevice>,
     disclosure: Disclosure,
-    /// Made with the first export, or the hook, whichever comes first.
+    /// Created by the first export or by `on_fault`.
     faults: Option<Arc<Faults>>,
 }
 
@@ -65,7 +65,7 @@ impl Default for Server {
 }
 
 impl Server {
-    /// A server without exports.
+    /// Returns a server without exports.
     pub const fn new() -> Self {
         Self {
             exports: Vec::new(),
@@ -87,12 +87,10 @@ impl Server {
         }
     }
 
-    /// Exports an object under a name, which is taken from now on; clients are let in when the
-    /// server runs.
+    /// Exports an object under a name. The name is reserved at once. Clients can bind when the server runs.
     ///
     /// # Errors
-    /// If the name is taken by a live server or is none, or the runtime directory cannot be
-    /// written.
+    /// If the name is invalid or in use by a live server, or the runtime directory cannot be written.
     pub fn export(self, name: &str, serve: impl Serve + 'static) -> Result<Self, CallError> {
         self.export_with(name, serve, ExportOptions::default())
     }
@@ -116,19 +114,18 @@ impl Server {
         Ok(self)
     }
 
-    /// Listens also at a port of this machine, for its own processes alone: `tcp:127.0.0.1:7000`,
-    /// `tcp:[::1]:0` (any port that is free), `tcp:localhost:7000` (both). May be asked for any number
-    /// of times.
+    /// Listens also at a port that only processes of this machine can reach: `tcp:127.0.0.1:7000`,
+    /// `tcp:[::1]:0` (any free port), `tcp:localhost:7000` (IPv4 and IPv6). May be called any number of times.
     ///
     /// `127.0.0.1:7000` without a scheme listens over TCP and UDP at the same port: clients that bind
     /// to `NAME@127.0.0.1:7000` take the fastest path that works.
     ///
-    /// `udp:` and `eth:` in place of `tcp:` listen for datagrams, and for these and Ethernet frames: see
+    /// `udp:` in place of `tcp:` listens for datagrams, and `eth:` for datagrams and Ethernet frames: see
     /// [`Server::listen_beyond_this_machine`].
     ///
-    /// Every user of the machine can call what is exported, save for exports that are limited to
-    /// [users](ExportOptions::users) or [groups](ExportOptions::groups): those are not offered
-    /// there, for nobody vouches for who calls.
+    /// Every user of the machine can call the exports there, except those that are limited to
+    /// [users](ExportOptions::users) or [groups](ExportOptions::groups). These are not offered there,
+    /// because such a connection does not prove the user.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -143,7 +140,7 @@ impl Server {
     /// ```
     ///
     /// # Errors
-    /// If the endpoint is none, leads beyond this machine, or is taken.
+    /// If the endpoint is invalid or in use, or other machines can reach it.
     pub fn listen(self, endpoint: &str) -> Result<Self, CallError> {
         self.listen_at(endpoint, false)
     }
@@ -151,21 +148,20 @@ impl Server {
     /// As [`Server::listen`], also at endpoints that other machines can reach, such as
     /// `tcp:0.0.0.0:7000`.
     ///
-    /// **Nothing on a network path is encrypted or authenticated in this version.** Whoever can
-    /// reach the port can call, and whoever can see the wire can read and change calls and results.
-    /// Do this only in a network in which you trust everybody, or behind something that keeps
-    /// everybody else out.
+    /// **Nothing on a network path is encrypted or authenticated in this version.** Any host that can reach
+    /// the port can call. Any host on the way can read and change calls and results. Use this only in a
+    /// network whose hosts you all trust, or protect the port by a firewall or a tunnel.
     ///
-    /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface
-    /// that has it: clients on the same link then call without an internet protocol. It takes
-    /// `CAP_NET_RAW`, and is faster with `CAP_NET_ADMIN` and `CAP_BPF`
-    /// ([`EthernetDevice`]). `192.0.2.7:7000` listens over TCP and UDP, and for frames too if the
-    /// process may and the interface is Ethernet; it attaches no program to the interface unless
-    /// [`Server::ethernet_device`] is set. Of `0.0.0.0` no interface is the one, so there are no
-    /// frames.
+    /// `eth:192.0.2.7:7000` listens at that UDP address, and for raw Ethernet frames at the interface that
+    /// has the address. Clients on the same link then call without an internet protocol. This requires
+    /// `CAP_NET_RAW`, and is faster with `CAP_NET_ADMIN` and `CAP_BPF` ([`EthernetDevice`]).
+    ///
+    /// `192.0.2.7:7000` listens over TCP and UDP, and also for frames if the process has the permission and
+    /// the interface is Ethernet. It attaches no program to the interface unless
+    /// [`Server::ethernet_device`] is set. `0.0.0.0` names no interface, so raw Ethernet is disabled there.
     ///
     /// # Errors
-    /// If the endpoint is none, or is taken.
+    /// If the endpoint is invalid or in use.
     pub fn listen_beyond_this_machine(self, endpoint: &str) -> Result<Self, CallError> {
         self.listen_at(endpoint, true)
     }
@@ -177,24 +173,24 @@ impl Server {
         Ok(self)
     }
 
-    /// Congestion control of TCP connections that come, as with
+    /// Sets the congestion control of accepted TCP connections, as with
     /// [`BindOptions::congestion`](crate::BindOptions::congestion).
     pub fn congestion(mut self, name: &str) -> Self {
         self.connections.congestion = Some(name.to_owned());
         self
     }
 
-    /// TCP connections that the server accepts at one time: [`limits::CONNECTIONS_MAX`] unless set.
-    /// Each takes a descriptor, so `RLIMIT_NOFILE` bounds them as well.
+    /// Sets how many TCP connections the server has open at one time. The default is
+    /// [`limits::CONNECTIONS_MAX`]. Each needs a descriptor, so `RLIMIT_NOFILE` bounds them as well.
     pub const fn connections(mut self, most: usize) -> Self {
         self.connections.connections = most;
         self
     }
 
-    /// TCP connections that the server accepts from one host (one address of IPv4, one /64 of IPv6) at
-    /// one time: [`limits::CONNECTIONS_PER_HOST`] unless set. All bindings of a client process to a
-    /// server share one connection, so this bounds the processes of a host. Allow more where many
-    /// clients share an address, as those behind a NAT do.
+    /// Sets how many TCP connections from one host (one IPv4 address, or one IPv6 /64) the server has open
+    /// at one time. The default is [`limits::CONNECTIONS_PER_HOST`]. All bindings of a client process to a
+    /// server share one connection, so this bounds the client processes of a host. Raise it where many
+    /// clients share an address, for example through NAT.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -210,13 +206,13 @@ impl Server {
         self
     }
 
-    /// By which device raw Ethernet is spoken: see [`EthernetDevice`].
+    /// Sets the device for raw Ethernet: see [`EthernetDevice`].
     pub const fn ethernet_device(mut self, device: EthernetDevice) -> Self {
         self.ethernet = Some(device);
         self
     }
 
-    /// What it tells of itself, and to whom: [`Disclosure::Totals`] unless set.
+    /// Sets how much the server discloses about itself. The default is [`Disclosure::Totals`].
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server, Disclosure};
@@ -232,35 +228,35 @@ impl Server {
         self
     }
 
-    /// The number of procedures that run at the same time: [`limits::WORKERS_MAX`] unless set. It holds
+    /// Sets how many procedures run at the same time. The default is [`limits::WORKERS_MAX`]. It holds
     /// for calls from this machine and for calls over networks separately. For the latter, as many
     /// threads again (16 to 64) may wait for calls. A user of this machine other than the server's own and
-    /// root leaves a quarter of the threads to other users.
+    /// root gets at most three quarters of the threads.
     pub fn threads(mut self, most: usize) -> Self {
         self.threads.running_max = most.max(1);
         self
     }
 
-    /// Calls that wait for a thread before more are refused as overload: 1024 unless set. Of calls of
-    /// this machine each user has so many.
+    /// Sets how many calls may wait for a thread before further calls are refused as overload. The default is
+    /// 1024. For calls from this machine, the bound holds for each user.
     pub const fn queue(mut self, most: usize) -> Self {
         self.threads.waiting_max = most;
         self
     }
 
-    /// How threads wait for the next call.
+    /// Sets how threads wait for the next call.
     pub const fn wait(mut self, wait: Wait) -> Self {
         self.threads.wait = wait;
         self
     }
 
-    /// Tells `hook` of each panic outside of any call: of an object that panics when it is dropped, or
-    /// of one of the server's own threads. The server goes on either way; without a hook only the
-    /// panic's message on standard error tells of it.
+    /// Calls `hook` for each panic outside of any call: when an object panics as it is dropped, or when one of
+    /// the server's threads panics. The server goes on in any case. Without a hook, only the panic's message
+    /// on standard error reports it.
     ///
-    /// The hook runs on the thread on which the panic was, where others may wait for it: it should
-    /// note the fault and return, and not use the server. It may run after the server has stopped,
-    /// for an object lives as long as a call that runs.
+    /// The hook runs on the thread that panicked, and other threads may wait for that thread. It should
+    /// record the fault and return, and must not use the server. It may run after the server has stopped,
+    /// because a running call keeps its object alive.
     ///
     /// ```no_run
     /// # use peregrine::{interface, Server};
@@ -276,7 +272,7 @@ impl Server {
         self
     }
 
-    /// Stops in good order on SIGINT and SIGTERM; otherwise they end the process at once. A second
+    /// Stops in order on SIGINT and SIGTERM. Without this, these signals end the process at once. A second
     /// signal ends the wait for procedures that still run, as if the time for them had passed.
     ///
     /// Running procedures have five seconds to return. [`Server::drain_on_signals`] sets another limit.
@@ -302,7 +298,7 @@ impl Server {
         self
     }
 
-    /// Serves until stopped: by a signal, if [`Server::stop_on_signals`] was asked for.
+    /// Serves until the server is stopped: by a signal, if [`Server::stop_on_signals`] is set.
     ///
     /// # Errors
     /// If the server cannot be started.
@@ -311,18 +307,18 @@ impl Server {
         Ok(())
     }
 
-    /// Serves in the background; clients are let in when this returns.
+    /// Serves in the background. Clients can bind as soon as this returns.
     ///
     /// # Errors
-    /// If a thread or a descriptor cannot be had.
+    /// If a thread, a descriptor or memory cannot be obtained, or an endpoint is in use.
     pub fn spawn(self) -> Result<Running, CallError> {
         let failed = |what: &'static str| {
             move |error: io::Error| CallError::system(Phase::Export, what, error)
         };
-        // Before there are threads: among those the kernel takes 10 ms to make such barriers possible,
-        // which the first call would wait for.
+        // Called before threads are started. In a process with threads, the kernel needs 10 ms to register
+        // for such barriers, and the first call would wait for that.
         sys::membarrier();
-        // Measured before the first call rather than in it.
+        // Measured here, so that the first call need not.
         crate::call::block_cost();
         let keeper = Keeper::of_process().map_err(failed(NO_THREAD))?;
         let stop = Arc::new(Stop::default());
@@ -333,10 +329,10 @@ impl Server {
                 .map_err(failed("cannot watch for signals"))?,
             None => None,
         };
-        let page = Page::new().map_err(failed("no memory for counters"))?;
+        let page = Page::new().map_err(failed("cannot allocate memory for the counters"))?;
         let faults = self.faults.unwrap_or_default();
         let core = ServerCore::new(self.threads, faults, keeper, page, self.disclosure);
-        let core = Arc::new(core.map_err(failed("no random numbers"))?);
+        let core = Arc::new(core.map_err(failed("cannot obtain random numbers"))?);
         let mut published = Vec::new();
         let mut exports = Vec::new();
         for (number, (name, serve, options, place)) in (0..).zip(self.exports) {
@@ -349,11 +345,11 @@ impl Server {
         }
         core.exports.lock().extend(exports);
         let paths = Paths::new(&core, self.connections);
-        let paths = paths.map_err(failed("no memory for words that servers share"))?;
+        let paths = paths.map_err(failed("cannot allocate memory for the local path"))?;
         let all = paths.all();
         core.disclosed.measure(all.iter().map(Arc::downgrade));
         let (addresses, pid) = (Vec::new(), std::process::id());
-        // From here on, dropping `running` closes what is open already.
+        // From here on, an error drops `running`, which closes everything that is open.
         let drain = self.signals.unwrap_or(STOP);
         let mut running = Running { stop, drain, core, paths, all, addresses, signals, pid };
         for listening in self.listeners {
@@ -375,7 +371,7 @@ const fn audience(options: &ExportOptions) -> Audience {
     if options.is_for_others() { Audience::Public } else { Audience::Private }
 }
 
-/// A server that runs in the background; it stops when this is dropped.
+/// A server that runs in the background. It stops when this is dropped.
 #[must_use = "the server stops when this is dropped"]
 pub struct Running {
     stop: Arc<Stop>,
@@ -391,25 +387,24 @@ pub struct Running {
 }
 
 impl Running {
-    /// A handle that stops the server from anywhere.
+    /// Returns a handle through which any thread can stop the server.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle::new(&self.stop)
     }
 
-    /// Waits until the server is told to stop, then stops it.
+    /// Waits for a request to stop, then stops the server.
     pub fn wait(mut self) {
         let limit = if self.stop.wait() { self.drain } else { STOP };
         self.end(limit);
     }
 
-    /// Stops the server: new calls are refused as not executed, running ones may finish within
-    /// five seconds.
+    /// Stops the server. New calls are refused as not executed. Running calls may finish within five seconds.
     pub fn stop(self) {
         drop(self);
     }
 
-    /// As [`stop`](Self::stop), but running procedures may take so long; false if some still ran
-    /// then. Their callers have no result: the call may have executed.
+    /// As [`stop`](Self::stop), but waits up to `limit` for running procedures. Returns false if some still
+    /// run then. Their callers get no result, and the call may have executed.
     ///
     /// ```no_run
     /// # use core::time::Duration;
@@ -427,10 +422,9 @@ impl Running {
         self.end(limit)
     }
 
-    /// Withdraws one export while the others go on: its name goes, and calls of those who are
-    /// bound to it are refused as not executed. Those that run finish. The object goes when all
-    /// calls have ended that run now, those of other exports included. False if it serves under no
-    /// such name.
+    /// Withdraws one export while the others continue. Its name is released, and new calls of clients that are
+    /// bound to it are refused as not executed. Running calls finish. The object is dropped when all calls
+    /// that run now have ended, those of other exports included. Returns false if there is no such export.
     pub fn withdraw(&self, name: &str) -> bool {
         let mut exports = self.core.exports.lock();
         let named = |export: &Arc<Export>| export.name == name && export.is_named();
@@ -443,7 +437,7 @@ impl Running {
     }
 
     fn end(&mut self, limit: Duration) -> bool {
-        // A forked child owns nothing of it, and would speak in its parent's name.
+        // A forked child does not own the server. Stopping here would disconnect its parent's clients.
         if self.pid != std::process::id() || core::mem::replace(&mut self.pid, 0) == 0 {
             return true;
         }
@@ -460,7 +454,7 @@ impl Running {
         ended.into_iter().all(|ended| ended)
     }
 
-    /// The names under which it serves.
+    /// Returns the names of the exports.
     pub fn names(&self) -> Vec<String> {
         let exports = self.core.exports.lock();
         exports
@@ -470,12 +464,12 @@ impl Running {
             .collect()
     }
 
-    /// Where it listens for calls over networks, with the ports that it was given.
+    /// Returns the endpoints at which it listens, with their actual ports.
     pub fn addresses(&self) -> &[Endpoint] {
         &self.addresses
     }
 
-    /// Datagrams that were lost at the addresses where it listens over UDP.
+    /// Returns the number of datagrams that were lost at the endpoints where it listens over UDP.
     ///
     /// ```
     /// # use peregrine::{interface, Server};
@@ -493,7 +487,7 @@ impl Running {
         self.paths.datagrams.losses()
     }
 
-    /// Threads that run procedures or wait for calls now.
+    /// Returns the number of threads that run procedures or wait for calls now.
     pub fn threads(&self) -> usize {
         self.all.iter().map(|path| path.threads()).sum()
     }
