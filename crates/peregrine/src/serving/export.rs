@@ -1,4 +1,4 @@
-//! Exports: a name, the object behind it, and who may bind to it.
+//! Exports: a name, the object that is served under it, and which users may bind to it.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,7 +14,7 @@ use crate::limits;
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::{self, Credentials, Seqpacket};
 
-/// What a server may choose for each export.
+/// The options of an export.
 ///
 /// ```no_run
 /// use peregrine::{ExportOptions, Server};
@@ -35,20 +35,20 @@ pub struct ExportOptions {
     public: bool,
     users: Vec<u32>,
     groups: Vec<u32>,
-    /// As many as there may be, and fewer of other users, if none is set.
+    /// `None`: the maximum, and fewer for other users.
     astacks_max: Option<u32>,
-    /// As the interface needs it, if none is set.
+    /// `None`: as many as the interface needs.
     message_bytes_max: Option<usize>,
 }
 
 impl ExportOptions {
-    /// Lets every user of the machine bind; otherwise only the server's own, and root.
+    /// Lets every user of the machine bind. By default only the server's user and root may bind.
     pub const fn public(mut self) -> Self {
         self.public = true;
         self
     }
 
-    /// Lets these users bind too, by number.
+    /// Lets these users bind as well, by user ID.
     ///
     /// ```
     /// # use peregrine::ExportOptions;
@@ -59,22 +59,22 @@ impl ExportOptions {
         self
     }
 
-    /// Lets the members of these groups bind too, by number: processes whose effective group or
-    /// one of whose supplementary groups it is.
+    /// Lets the members of these groups bind as well, by group ID. A process is a member if it has the
+    /// group as its effective group or as a supplementary group.
     pub fn groups(mut self, groups: impl IntoIterator<Item = u32>) -> Self {
         self.groups.extend(groups);
         self
     }
 
-    /// Whether processes of other users must be able to connect, so that the server can check who
-    /// they are.
+    /// Returns whether processes of other users must be able to connect, so that the server can check their
+    /// users and groups.
     pub(crate) const fn is_for_others(&self) -> bool {
         self.public || !self.users.is_empty() || !self.groups.is_empty()
     }
 
-    /// A-stacks that a session which begins here gets at most, 1 to [`limits::ASTACKS_MAX`]. Unless
-    /// set: that many, and [`limits::ASTACKS_OF_OTHERS`] for users other than the server's own and
-    /// root.
+    /// Sets how many A-stacks a session that begins with this export gets at most, 1 to
+    /// [`limits::ASTACKS_MAX`]. The default is that maximum, and [`limits::ASTACKS_OF_OTHERS`] for users other
+    /// than the server's own and root.
     ///
     /// # Panics
     /// If it is out of that range.
@@ -84,7 +84,7 @@ impl ExportOptions {
         self
     }
 
-    /// The largest message in bytes, in each direction. Clients that need more are refused. By default it
+    /// Sets the largest message in bytes, in each direction. Clients that need more are refused. By default it
     /// is [`limits::MESSAGE_BYTES`], or the size that the interface's bounded parameters need.
     pub const fn message_bytes_max(mut self, bytes: usize) -> Self {
         self.message_bytes_max = Some(bytes);
@@ -169,7 +169,7 @@ impl Export {
         format!("`{}` was withdrawn", self.name)
     }
 
-    /// Whether a user may bind; if not, why.
+    /// Checks whether a user may bind. The error says why not.
     pub(crate) fn admits(&self, socket: &Seqpacket, peer: &Credentials) -> Result<(), String> {
         let own = rustix::process::geteuid().as_raw();
         let ExportOptions { public, users, groups, .. } = &self.options;
@@ -182,12 +182,12 @@ impl Export {
         }
         let (name, uid) = (&self.name, peer.uid);
         if users.is_empty() && groups.is_empty() {
-            return Err(format!("`{name}` is private to user {own}, and user {uid} asks"));
+            return Err(format!("`{name}` is private to user {own}, and the client is user {uid}"));
         }
-        Err(format!("`{name}` is open to some users and groups; user {uid} is none of them"))
+        Err(format!("`{name}` is limited to users and groups that do not include user {uid}"))
     }
 
-    /// Whether it may be called over a network, where nobody vouches for users.
+    /// Returns whether it may be called over a network, where a client's user is not proven.
     pub(crate) fn is_offered_to_networks(&self) -> bool {
         self.options.users.is_empty() && self.options.groups.is_empty()
     }
@@ -245,7 +245,7 @@ impl Export {
         }
     }
 
-    /// Bytes that a message may have.
+    /// Returns how many bytes a message may have.
     pub(crate) fn message_bytes_max(&self) -> usize {
         self.options.message_bytes_max.unwrap_or_else(|| {
             let needed = self.serve.interface().message_bytes().next_multiple_of(16);
@@ -257,7 +257,7 @@ impl Export {
     /// the size that the export allows if that is smaller.
     ///
     /// # Errors
-    /// Fails if the client may not bind.
+    /// If the client's interface differs, or its messages are too large.
     pub(crate) fn admitted_bytes(
         &self,
         digest: Option<[u8; 16]>,
@@ -285,7 +285,7 @@ impl Export {
     }
 }
 
-/// Whether a client is of another user than this process, and not root.
+/// Returns whether a client's user is neither this process's user nor root.
 pub(crate) fn is_other(peer: &Credentials) -> bool {
     peer.uid != rustix::process::geteuid().as_raw() && peer.uid != 0
 }
@@ -307,7 +307,7 @@ impl Exports {
     /// Returns the export that networks reach under a name.
     ///
     /// # Errors
-    /// If there is none, it was withdrawn, or it is limited to users or groups.
+    /// If there is no such export, it was withdrawn, or it is limited to users or groups.
     pub(crate) fn offered(&self, name: &str) -> Result<Arc<Export>, (Kind, String)> {
         let found = self.lock().iter().find(|export| export.name == name).map(Arc::clone);
         let export =
