@@ -1,4 +1,4 @@
-//! Stopping a server: who asks for it, and how long it waits for procedures that run.
+//! How a server is stopped: through a handle or by signals, and how long it waits for running procedures.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -9,7 +9,7 @@ use crate::keeper::{Next, Watched};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::sys;
 
-/// Stops a server from anywhere.
+/// A handle through which any thread can stop a server.
 #[derive(Clone)]
 pub struct StopHandle(Arc<Stop>);
 
@@ -18,60 +18,60 @@ impl StopHandle {
         Self(Arc::clone(stop))
     }
 
-    /// Tells the server to stop; returns at once.
+    /// Requests the server to stop. Returns at once.
     pub fn stop(&self) {
         self.0.stop();
     }
 }
 
-/// Whether a server is to stop.
+/// The request to stop a server.
 #[derive(Default)]
 pub(crate) struct Stop {
-    told: Mutex<Asked>,
+    state: Mutex<StopState>,
     changed: Condvar,
 }
 
-/// What a server was asked to do.
+/// Whether and how a server was asked to stop.
 #[derive(Default)]
-struct Asked {
+struct StopState {
     stops: bool,
-    /// Signals that have come: the first asks for an orderly stop, the second for one at once.
+    /// Signals received. The first requests an orderly stop, the second an immediate one.
     signals: u64,
 }
 
 impl Stop {
-    fn told(&self) -> MutexGuard<'_, Asked> {
-        self.told.lock()
+    fn state(&self) -> MutexGuard<'_, StopState> {
+        self.state.lock()
     }
 
     fn stop(&self) {
-        self.told().stops = true;
+        self.state().stops = true;
         self.changed.notify_all();
     }
 
     fn signalled(&self, signals: u64) {
-        let mut told = self.told();
-        (told.stops, told.signals) = (true, told.signals.saturating_add(signals));
-        drop(told);
+        let mut state = self.state();
+        (state.stops, state.signals) = (true, state.signals.saturating_add(signals));
+        drop(state);
         self.changed.notify_all();
     }
 
-    /// Whether running procedures are not to be waited for.
+    /// Returns whether the server stops without waiting for running procedures.
     fn is_urgent(&self) -> bool {
-        self.told().signals >= 2
+        self.state().signals >= 2
     }
 
-    /// Waits until the server is told to stop. Returns whether a signal was the reason.
+    /// Waits for a request to stop. Returns whether a signal was the reason.
     pub(crate) fn wait(&self) -> bool {
-        let mut told = self.told();
-        while !told.stops {
-            told = self.changed.wait(told);
+        let mut state = self.state();
+        while !state.stops {
+            state = self.changed.wait(state);
         }
-        told.signals > 0
+        state.signals > 0
     }
 }
 
-/// How long a stopping server waits for procedures that run.
+/// The wait of a stopping server for running procedures.
 pub(crate) struct Drain {
     begun: Instant,
     limit: Duration,
@@ -79,14 +79,14 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// How long a waiter sleeps before it asks again how much time is left.
+    /// How long a waiting thread sleeps at most before it checks again for an immediate stop.
     const SLICE: Duration = Duration::from_millis(20);
 
     pub(crate) fn new(limit: Duration, stop: Arc<Stop>) -> Self {
         Self { begun: Instant::now(), limit, stop }
     }
 
-    /// One that waits for nothing.
+    /// Returns a drain that has ended already.
     #[cfg(test)]
     pub(crate) fn over() -> Self {
         Self::new(Duration::ZERO, Arc::default())
@@ -107,7 +107,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// SIGINT and SIGTERM, which from now on do not end the process.
+    /// Catches SIGINT and SIGTERM, which from now on do not end the process.
     pub(crate) fn new(stop: Arc<Stop>) -> io::Result<Self> {
         Ok(Self { event: sys::on_stop_signals()?, stop })
     }
@@ -119,8 +119,8 @@ impl Watched for Signals {
     }
 
     fn ready(self: Arc<Self>) -> Next {
-        // Taken, so that a server which comes later is not stopped by it. Signals that came together
-        // are counted in one number.
+        // The read consumes the signals, so that they do not stop a later server. It returns the number of
+        // signals since the last read.
         let mut count = [0; 8];
         if rustix::io::read(self.event, &mut count).is_ok() {
             self.stop.signalled(u64::from_ne_bytes(count));
