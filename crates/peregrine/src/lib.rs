@@ -127,7 +127,7 @@
 //! bring their own stubs, and for measurements.
 #![deny(unsafe_code)]
 
-// What the macros write names it so.
+// The code that the macros generate refers to the crate by this name.
 extern crate self as peregrine;
 
 mod address;
@@ -173,7 +173,7 @@ pub use stub::{
 };
 pub use value::{Dynamic, Full, Invalid, Lent, Out, Plain, Value};
 
-/// What generated code needs; no part of the public interface.
+/// The items that generated code uses. Not part of the public interface.
 #[doc(hidden)]
 pub mod __rt {
     pub use crate::binding::{BindOptions, Binding};
