@@ -47,7 +47,7 @@ impl Bound {
         on_exhausted: OnExhausted,
     ) -> Result<Self, CallError> {
         let mark = ForkMark::of_process().map_err(|error| {
-            CallError::system(Phase::Bind, "no memory for the fork mark", error)
+            CallError::system(Phase::Bind, "cannot allocate the fork mark", error)
         })?;
         let BoundPath { path, frames, order } = bound;
         let swapped = if order.is_native() { 0 } else { SWAPPED };
