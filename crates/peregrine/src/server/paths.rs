@@ -106,8 +106,7 @@ pub(super) fn listen(endpoint: &Endpoint, beyond: bool) -> Result<Vec<Listening>
         && !beyond
     {
         let text = format!(
-            "`{endpoint}` can be reached from other machines ({wide}), and calls are not encrypted: \
-             allow this with `listen_beyond_this_machine`"
+            "`{endpoint}` can be reached from other machines ({wide}), and calls are not encrypted"
         );
         let error = CallError::not_executed(Kind::Denied, Phase::Export, text);
         return Err(error.with_advice(BEYOND));
