@@ -1,18 +1,17 @@
-//! The pool: a bounded number of threads that attend to A-stacks which rang.
+//! The pool: a bounded number of worker threads that serve the A-stacks whose clients rang.
 //!
-//! Each thread sits at a desk and looks at all the A-stacks that it was given. A ring goes to a
-//! thread that looks around anyway, if there is one, else to one that sleeps, else to a new one.
-//! A thread that finds nothing more to do gives its A-stacks to one that is still up, so that a
-//! few that are busy share one thread, and processors are left to those who call. E-stacks are
-//! thereby associated lazily, as in LRPC.
+//! Each worker polls all A-stacks that are assigned to it. A ring wakes a worker only if no worker polls.
+//! A new worker starts only if none sleeps either. A worker without calls gives its A-stacks to another
+//! worker that still polls. So one thread serves several busy A-stacks, and the clients keep the
+//! other processors. This is the lazy association of E-stacks of LRPC.
 //!
-//! A client can make a look at its A-stacks slow. So a thread looks at A-stacks of one user only
-//! ([`State::takes`]), unless no other thread can be had: then an A-stack may go [`anywhere`].
+//! A client can make reads of its A-stacks slow. Therefore a worker reads the A-stacks of one user only
+//! ([`State::takes`]). If no other worker is available, any worker may take an A-stack ([`anywhere`]).
 //!
 //! [`anywhere`]: Waiting::anywhere
 //!
-//! The keeper looks at A-stacks of all users that ring. After a look that was slow it leaves the rings of
-//! that user for [`REST`] times as long.
+//! The keeper reads the A-stacks of all users that ring. After a slow read it ignores the rings of that
+//! user for [`REST`] times the duration of the read.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -35,22 +34,22 @@ use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::{limits, sys};
 
-/// A look at an A-stack that takes so long is slow: its client takes the memory away meanwhile. A look
-/// at memory that is there takes less than a microsecond, at memory that is not a few.
-const SLOW_LOOK: Duration = Duration::from_millis(1);
-/// For how many times as long as a slow look took the keeper leaves the rings of its user. So looks at
-/// A-stacks of one user cost the keeper a twentieth of its time.
+/// A read of an A-stack that takes this long is slow: its client removes the pages meanwhile. A read
+/// of present memory takes less than a microsecond, and of absent memory a few microseconds.
+const SLOW_READ: Duration = Duration::from_millis(1);
+/// The keeper ignores the rings of a user for this many times the duration of a slow read. So reads of
+/// one user's A-stacks take at most a twentieth of the keeper's time.
 const REST: u32 = 20;
 
-/// What its threads are called.
+/// The name of the worker threads.
 const THREAD: &str = "peregrine-worker";
 
 /// Threads that run procedures, and the A-stacks that wait for one.
 pub(super) struct Pool {
     state: Mutex<State>,
-    /// Until when the keeper leaves the rings of a user whose A-stacks were slow to look at.
+    /// Until when the keeper ignores the rings of each user whose A-stacks were slow to read.
     slow: Mutex<HashMap<u32, Instant>>,
-    /// Of threads at desks: each may run a procedure at any time.
+    /// Admits workers, each of which may run a procedure at any time.
     admission: Arc<Admission>,
     wait: Wait,
     processors: Arc<Processors>,
@@ -58,66 +57,65 @@ pub(super) struct Pool {
     faults: Arc<crate::serving::faults::Faults>,
 }
 
-/// What a look into the queue brought.
-enum Took {
-    Something,
+/// What a worker found in the queue.
+enum FromQueue {
+    Taken,
     Nothing,
-    /// The pool stops.
+    /// The pool is stopping.
     Stopping,
 }
 
-/// An A-stack that waits for a thread.
+/// An A-stack that waits for a worker.
 struct Waiting {
-    place: AstackRef,
+    astack: AstackRef,
     user: User,
-    /// Whether a thread that looks at A-stacks of other users may take it.
+    /// Whether a worker that serves another user may take it.
     anywhere: bool,
-    /// Whether its call said, when its ring came, that it comes from a procedure of this process.
-    inside: bool,
+    /// Whether a procedure of this process made the call, as the call said when its ring arrived.
+    nested: bool,
 }
 
 impl Waiting {
-    /// Looks at the call, which is the client's memory and may take a moment: not under the lock.
-    fn looked_at(place: AstackRef) -> Self {
-        let inside = is_from_inside(&place);
-        Self { inside, ..Self::unseen(place) }
+    /// Reads the call. The memory is the client's, so this may be slow: it is not done under the lock.
+    fn checked(astack: AstackRef) -> Self {
+        let nested = is_nested(&astack);
+        Self { nested, ..Self::unchecked(astack) }
     }
 
-    /// An A-stack whose call, if there is one, has not been looked at. Its client rings again.
-    fn unseen(place: AstackRef) -> Self {
-        Self { user: place.user(), place, anywhere: false, inside: false }
+    /// An A-stack whose call, if any, has not been read. Its client rings again.
+    fn unchecked(astack: AstackRef) -> Self {
+        Self { user: astack.user(), astack, anywhere: false, nested: false }
     }
 }
 
-/// A thread at its desk.
-struct Sitting {
-    desk: Arc<WorkerHandle>,
-    /// Whose A-stacks it looks at, if at any.
+/// A worker of the pool.
+struct WorkerEntry {
+    handle: Arc<WorkerHandle>,
+    /// The user whose A-stacks it serves, if any.
     user: Option<User>,
-    /// Whether it ran a call that was given up, when such threads were looked for last.
+    /// Whether it ran an abandoned call at the last search for such workers.
     captured: bool,
 }
 
 struct State {
     queue: VecDeque<Waiting>,
-    /// Where each thread sits.
-    desks: Vec<Sitting>,
-    next_desk: u32,
+    workers: Vec<WorkerEntry>,
+    next_number: u32,
     admission: Arc<Admission>,
 }
 
 impl State {
-    fn desks(&self) -> Vec<Arc<WorkerHandle>> {
-        self.desks.iter().map(|one| Arc::clone(&one.desk)).collect()
+    fn handles(&self) -> Vec<Arc<WorkerHandle>> {
+        self.workers.iter().map(|one| Arc::clone(&one.handle)).collect()
     }
 
-    /// Notes at whose A-stacks a thread looks now. One that has A-stacks of several users stays
-    /// that of the first.
-    fn note_user(&mut self, seat: &Worker) -> Option<User> {
-        let own = self.desks.iter_mut().find(|one| one.desk.number == seat.handle.number)?;
-        // It runs no call now.
+    /// Records which user a worker serves now. A worker with A-stacks of several users keeps the user
+    /// that was recorded before.
+    fn note_user(&mut self, worker: &Worker) -> Option<User> {
+        let own = self.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)?;
+        // The worker runs no call now.
         let was_captured = core::mem::take(&mut own.captured);
-        let mut users = seat.users();
+        let mut users = worker.users();
         own.user = match users.next() {
             Some(first) if users.any(|user| user != first) => own.user,
             user => user,
@@ -129,81 +127,80 @@ impl State {
         user
     }
 
-    /// Tells how many threads run a call which its caller has given up: they are replaced.
+    /// Reports how many workers run a call that its caller has abandoned. They are replaced.
     fn count_captured(&self) {
-        self.admission.set_captured(self.desks.iter().filter(|one| one.captured).count());
+        self.admission.set_captured(self.workers.iter().filter(|one| one.captured).count());
     }
 
-    /// How many more threads may look at A-stacks of a user, of those that there may be. A user other
-    /// than the server's own leaves a quarter of them to all others, and those that replace threads of
-    /// others.
+    /// How many more workers may serve a user. A user other than the server's own leaves to the others
+    /// a quarter of all workers, and the workers that replace captured ones of others.
     fn share_left(&self, user: User, nested: bool) -> usize {
         if user == User::Own {
             return usize::MAX;
         }
-        let theirs = || self.desks.iter().filter(|one| one.user == Some(user));
+        let theirs = || self.workers.iter().filter(|one| one.user == Some(user));
         let replaced = theirs().filter(|one| one.captured).count().min(limits::REPLACED_MAX);
         let beyond = if nested { self.admission.nested() } else { 0 };
         let threads = self.admission.running_max();
         (threads - threads / 4 + replaced + beyond).saturating_sub(theirs().count())
     }
 
-    /// How many more threads may be started for a user.
+    /// How many more workers may be started for a user.
     fn room(&self, user: User) -> usize {
-        let left = self.admission.bound(false).saturating_sub(self.desks.len());
+        let left = self.admission.bound(false).saturating_sub(self.workers.len());
         left.min(self.share_left(user, false))
     }
 
-    /// Whether a thread may take what waits, that looks at A-stacks of `user`, or at none.
+    /// Whether a worker that serves `user`, or no user yet, may take a waiting A-stack.
     fn takes(&self, user: Option<User>, one: &Waiting) -> bool {
         let fits = match user {
             Some(user) => user == one.user,
-            None => one.inside || self.share_left(one.user, false) > 0,
+            None => one.nested || self.share_left(one.user, false) > 0,
         };
         fits || one.anywhere
     }
 
-    /// Whether something waits that such a thread may take.
+    /// Whether a worker that serves `user`, or no user yet, finds a waiting A-stack that it may take.
     fn has_for(&self, user: Option<User>) -> bool {
         self.queue.iter().any(|one| self.takes(user, one))
     }
 
-    /// The thread at a desk ends, if it has not been reckoned as ended before.
-    fn leave(&mut self, seat: &Worker) {
-        let before = self.desks.len();
-        self.desks.retain(|one| one.desk.number != seat.handle.number);
-        if self.desks.len() < before {
+    /// Removes a worker that ends, if it was not removed before.
+    fn leave(&mut self, worker: &Worker) {
+        let before = self.workers.len();
+        self.workers.retain(|one| one.handle.number != worker.handle.number);
+        if self.workers.len() < before {
             self.admission.end();
             self.count_captured();
         }
     }
 
-    /// How many A-stacks of a user wait.
+    /// How many A-stacks of a user wait for a worker.
     fn waiting(&self, user: User) -> usize {
         self.queue.iter().filter(|one| one.user == user).count()
     }
 
-    /// The threads that may take an A-stack of a user.
-    fn desks_for(&self, user: User) -> impl DoubleEndedIterator<Item = &WorkerHandle> + Clone {
+    /// The workers that may take an A-stack of a user.
+    fn workers_for(&self, user: User) -> impl DoubleEndedIterator<Item = &WorkerHandle> + Clone {
         let open = self.share_left(user, false) > 0;
-        let fits = move |one: &&Sitting| one.user.map_or(open, |own| own == user);
-        self.desks.iter().filter(fits).map(|one| &*one.desk)
+        let fits = move |one: &&WorkerEntry| one.user.map_or(open, |own| own == user);
+        self.workers.iter().filter(fits).map(|one| &*one.handle)
     }
 }
 
 impl Pool {
-    /// Threads of a server, none of which runs yet.
+    /// A pool without workers.
     ///
     /// # Errors
-    /// If there is no memory for the words that the servers of this machine share.
+    /// If there is no memory for the words that all servers of this machine share.
     pub(super) fn new(core: &Arc<ServerCore>) -> io::Result<Arc<Self>> {
         let processors = directory::shared_words(PROCESSORS_BYTES)
             .or_else(|_| Memory::private(PROCESSORS_BYTES))?;
         let admission = core.admission();
         let state = State {
             queue: VecDeque::new(),
-            desks: Vec::new(),
-            next_desk: 0,
+            workers: Vec::new(),
+            next_number: 0,
             admission: Arc::clone(&admission),
         };
         Ok(Arc::new(Self {
@@ -227,14 +224,14 @@ impl Pool {
         self.slow.lock()
     }
 
-    /// Looks at memory of a user's clients, and notes if that was slow.
+    /// Reads memory of a user's clients, and records a slow read.
     fn timed<T>(&self, user: User, look: impl FnOnce() -> T) -> T {
         let User::Other(user) = user else { return look() };
         let begun = Instant::now();
         let seen = look();
         let now = Instant::now();
         let took = now - begun;
-        if took >= SLOW_LOOK {
+        if took >= SLOW_READ {
             let mut slow = self.slow();
             slow.retain(|_, until| *until > now);
             slow.insert(user, now + took * REST);
@@ -242,279 +239,282 @@ impl Pool {
         seen
     }
 
-    /// For how long the keeper is to leave the rings of a user.
-    pub(super) fn rests_from(&self, user: User) -> Option<Duration> {
+    /// For how long the keeper still ignores the rings of a user.
+    pub(super) fn ignored_for(&self, user: User) -> Option<Duration> {
         let User::Other(user) = user else { return None };
         let until = self.slow().get(&user).copied();
         until?.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
     }
 
-    /// A-stacks that one thread attends to.
-    fn hot_max() -> usize {
-        // Without barriers on other processors no A-stack can be taken away from a thread that
-        // is busy elsewhere; without sets of futexes it cannot sleep on several.
+    /// The largest number of A-stacks that are assigned to one worker.
+    fn assigned_max() -> usize {
+        // Without `membarrier`, no A-stack can be taken from a worker that runs a procedure. Without
+        // `futex_waitv`, a worker cannot sleep on several A-stacks.
         if sys::has_futex_sets() && sys::membarrier() { ASSIGNED_MAX } else { 1 }
     }
 
-    /// A ring came for an A-stack: a thread will attend to it, or its call is refused.
-    pub(super) fn rung(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
-        let place = AstackRef { region: Arc::clone(region), index };
-        let asked = self.timed(place.user(), || {
+    /// A client rang for an A-stack: a worker serves it, or its call is refused.
+    pub(super) fn on_ring(self: &Arc<Self>, region: &Arc<ServerRegion>, index: u32) {
+        let astack = AstackRef { region: Arc::clone(region), index };
+        let asked = self.timed(astack.user(), || {
             region.note_queued(index);
             region.on_ring(index)
         });
         match asked {
-            RingAction::Enqueue => self.enqueue(place),
-            // It has waited for long, or the first ring came a moment ago.
-            RingAction::FindWorker => self.rung_again(&place),
-            RingAction::Reassign(desk) => self.relieve(desk, place),
+            RingAction::Enqueue => self.enqueue(astack),
+            // It has waited for long, or this ring follows the first one closely.
+            RingAction::FindWorker => self.on_ring_again(&astack),
+            RingAction::Reassign(number) => self.reassign(number, astack),
             RingAction::Nothing => {}
         }
     }
 
-    /// A ring came for an A-stack in the queue. A thread that gave it away had not seen this call.
-    fn rung_again(self: &Arc<Self>, place: &AstackRef) {
-        let inside = self.timed(place.user(), || is_from_inside(place));
+    /// A client rang for an A-stack in the queue. The worker that requeued it had not seen this call.
+    fn on_ring_again(self: &Arc<Self>, astack: &AstackRef) {
+        let nested = self.timed(astack.user(), || is_nested(astack));
         self.find_captured();
         let mut state = self.state();
-        if inside && let Some(one) = state.queue.iter_mut().find(|one| one.place.is(place)) {
-            one.inside = true;
+        if nested && let Some(one) = state.queue.iter_mut().find(|one| one.astack.is(astack)) {
+            one.nested = true;
         }
-        self.find_thread(&mut state, place.user());
+        self.find_worker(&mut state, astack.user());
     }
 
-    /// The thread at a desk has not taken a call that was posted a while ago: if it runs
-    /// another one, the A-stack goes to another thread.
-    fn relieve(self: &Arc<Self>, desk: u32, place: AstackRef) {
-        let is_it = |one: &&Sitting| one.desk.number == desk;
-        let found = self.state().desks.iter().find(is_it).map(|one| Arc::clone(&one.desk));
-        let Some(desk) = found else { return };
-        let waiting = self.timed(place.user(), || desk.take_waiting(&place));
+    /// Worker `number` has not taken a call that was posted a while ago. If it runs another call, the
+    /// A-stack goes to another worker.
+    fn reassign(self: &Arc<Self>, number: u32, astack: AstackRef) {
+        let is_it = |one: &&WorkerEntry| one.handle.number == number;
+        let found = self.state().workers.iter().find(is_it).map(|one| Arc::clone(&one.handle));
+        let Some(handle) = found else { return };
+        let waiting = self.timed(astack.user(), || handle.take_waiting(&astack));
         if waiting.is_empty() {
-            // It looks, or should: if the word was written over it may be asleep.
-            desk.wake();
+            // It should be polling. If its client overwrote the word, it may be asleep.
+            handle.wake();
         }
-        for place in waiting {
-            place.set_assignment(Assignment::Queued);
-            self.enqueue(place);
+        for astack in waiting {
+            astack.set_assignment(Assignment::Queued);
+            self.enqueue(astack);
         }
     }
 
-    /// A session has ended: the threads that attend to it are told by their own bells, which nobody
-    /// else can reach. Its words are its client's too, who can write over a notice there, or move
-    /// whoever sleeps on them to another word (`FUTEX_REQUEUE`).
+    /// Wakes the workers of a session that has ended, by private words that no client can reach. The
+    /// client can overwrite a notice in the shared words, or move their sleepers to another word
+    /// (`FUTEX_REQUEUE`).
     pub(super) fn closed(&self, region: &ServerRegion) {
         let at: HashSet<u32> = region.workers().collect();
-        for one in self.state().desks.iter().filter(|one| at.contains(&one.desk.number)) {
-            one.desk.wake();
+        for one in self.state().workers.iter().filter(|one| at.contains(&one.handle.number)) {
+            one.handle.wake();
         }
     }
 
-    fn enqueue(self: &Arc<Self>, place: AstackRef) {
-        let user = place.user();
-        let waiting = self.timed(user, || Waiting::looked_at(place));
+    fn enqueue(self: &Arc<Self>, astack: AstackRef) {
+        let user = astack.user();
+        let waiting = self.timed(user, || Waiting::checked(astack));
         self.find_captured();
         let mut state = self.state();
         if self.admission.is_stopping() {
             drop(state);
-            // Who still posts is answered at the farewell.
-            let AstackRef { region, index } = &waiting.place;
+            // A call that is posted later is refused when the session ends.
+            let AstackRef { region, index } = &waiting.astack;
             region.refuse(*index, &Refusal::stopping());
             return;
         }
-        // A thread of ours waits for this call to end, by way of others: that it waits for a
-        // thread must never be what they wait for.
-        if waiting.inside {
+        // A worker of this pool waits for this call, perhaps through other processes. If the call also
+        // waited for a worker, that would be a deadlock.
+        if waiting.nested {
             state.queue.push_front(waiting);
-            self.find_thread(&mut state, user);
+            self.find_worker(&mut state, user);
             return;
         }
-        // What a thread can take at once does not wait. Nor do calls of others count.
-        let free = state.desks_for(user).filter(|one| !one.is_awake() || one.is_polling()).count();
+        // A call that a worker can take at once does not wait. Calls of other users do not count.
+        let free =
+            state.workers_for(user).filter(|one| !one.is_awake() || one.is_polling()).count();
         let at_once = free + state.room(user);
         if let Err(refusal) = self.admission.may_wait(state.waiting(user), at_once) {
             drop(state);
-            let AstackRef { region, index } = &waiting.place;
+            let AstackRef { region, index } = &waiting.astack;
             if self.timed(user, || region.refuse(*index, &refusal)) {
                 return;
             }
             state = self.state();
         }
         state.queue.push_back(waiting);
-        self.find_thread(&mut state, user);
-        if state.desks.is_empty() {
+        self.find_worker(&mut state, user);
+        if state.workers.is_empty() {
             let unserved = state.queue.pop_back();
             drop(state);
-            if let Some(Waiting { place: AstackRef { region, index }, .. }) = unserved {
+            if let Some(Waiting { astack: AstackRef { region, index }, .. }) = unserved {
                 let text = "the server can start no thread";
                 region.refuse(index, &Refusal::new(Kind::Exhausted, text));
             }
         }
     }
 
-    /// Looks for the threads that run a call which its caller has given up, if that matters. It reads
-    /// memory of clients, which may take a moment: not under the lock.
+    /// Searches for the workers that run an abandoned call, if the bound is reached. This reads memory of
+    /// clients and may be slow, so it is not done under the lock.
     fn find_captured(&self) {
         let mut state = self.state();
-        if state.desks.len() < self.admission.running_max() {
-            state.desks.iter_mut().for_each(|one| one.captured = false);
+        if state.workers.len() < self.admission.running_max() {
+            state.workers.iter_mut().for_each(|one| one.captured = false);
             state.count_captured();
             return;
         }
-        let desks = state.desks.iter().map(|one| (Arc::clone(&one.desk), one.user));
-        let desks: Vec<_> = desks.collect();
+        let workers = state.workers.iter().map(|one| (Arc::clone(&one.handle), one.user));
+        let workers: Vec<_> = workers.collect();
         drop(state);
-        let is_captured = |(desk, user): &&(Arc<WorkerHandle>, Option<User>)| {
+        let is_captured = |(handle, user): &&(Arc<WorkerHandle>, Option<User>)| {
             user.is_some_and(|user| {
-                // One whose A-stacks are slow to look at has its threads replaced later.
-                self.rests_from(user).is_none() && self.timed(user, || desk.is_captured())
+                // The workers of a user whose A-stacks are slow to read are replaced later.
+                self.ignored_for(user).is_none() && self.timed(user, || handle.is_captured())
             })
         };
-        let captured = desks.iter().filter(is_captured).map(|(desk, _)| desk.number);
+        let captured = workers.iter().filter(is_captured).map(|(handle, _)| handle.number);
         let captured: HashSet<_> = captured.collect();
         let mut state = self.state();
-        for one in &mut state.desks {
-            one.captured = captured.contains(&one.desk.number);
+        for one in &mut state.workers {
+            one.captured = captured.contains(&one.handle.number);
         }
         state.count_captured();
     }
 
-    /// A-stacks of a user have come into the queue: sees to it that a thread comes.
-    fn find_thread(self: &Arc<Self>, state: &mut State, user: User) {
-        if wake_one(state.desks_for(user), state.waiting(user)) {
+    /// Wakes or starts a worker for the A-stacks of a user that were added to the queue.
+    fn find_worker(self: &Arc<Self>, state: &mut State, user: User) {
+        if wake_one(state.workers_for(user), state.waiting(user)) {
             return;
         }
-        // A call from inside may get a thread beyond the bound.
-        let inside = bring_inside_forward(&mut state.queue, user);
-        if state.share_left(user, inside) > 0 && self.admission.try_begin(inside) {
-            if self.start_thread(state).is_ok() {
+        // A nested call may start a worker beyond the bound.
+        let nested = bring_nested_forward(&mut state.queue, user);
+        if state.share_left(user, nested) > 0 && self.admission.try_begin(nested) {
+            if self.start_worker(state).is_ok() {
                 return;
             }
             self.admission.end();
         }
-        // Without a new thread it waits for one of the user's, if there is one, else for any.
-        if state.desks_for(user).next().is_none() {
+        // Without a new worker, the A-stack waits for one of its user. If there is none, any worker may
+        // take it.
+        if state.workers_for(user).next().is_none() {
             state.queue.iter_mut().for_each(|one| one.anywhere |= one.user == user);
-            state.desks.iter().for_each(|one| one.desk.set_queue_ready(true));
-            if let Some(asleep) = state.desks.iter().rev().find(|one| !one.desk.is_awake()) {
-                asleep.desk.wake();
+            state.workers.iter().for_each(|one| one.handle.set_queue_ready(true));
+            if let Some(asleep) = state.workers.iter().rev().find(|one| !one.handle.is_awake()) {
+                asleep.handle.wake();
             }
         }
     }
 
-    fn start_thread(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
+    fn start_worker(self: &Arc<Self>, state: &mut State) -> io::Result<()> {
         let pool = Arc::clone(self);
-        let desk = Arc::new(WorkerHandle::new(state.next_desk));
+        let handle = Arc::new(WorkerHandle::new(state.next_number));
         let counting = Counting::new(&self.page, ThreadKind::Local);
         let processors = Arc::clone(&self.processors);
-        let seat = Worker::new(Arc::clone(&desk), self.wait, processors, counting);
+        let worker = Worker::new(Arc::clone(&handle), self.wait, processors, counting);
         let thread = std::thread::Builder::new().name(THREAD.into());
-        desk.set_queue_ready(true);
-        thread.spawn(move || pool.run(seat))?;
-        state.next_desk = state.next_desk.wrapping_add(1) % (u32::MAX / 2);
-        state.desks.push(Sitting { desk, user: None, captured: false });
+        handle.set_queue_ready(true);
+        thread.spawn(move || pool.run(worker))?;
+        state.next_number = state.next_number.wrapping_add(1) % (u32::MAX / 2);
+        state.workers.push(WorkerEntry { handle, user: None, captured: false });
         Ok(())
     }
 
-    fn run(self: &Arc<Self>, mut seat: Worker) {
-        self.faults.restart_on_panic(THREAD, || self.work(&mut seat));
-        self.leave(seat);
+    fn run(self: &Arc<Self>, mut worker: Worker) {
+        self.faults.restart_on_panic(THREAD, || self.work(&mut worker));
+        self.leave(worker);
     }
 
-    /// A thread's work, until it is to end.
-    fn work(self: &Arc<Self>, seat: &mut Worker) {
-        let most = Self::hot_max();
+    /// Serves calls until the worker must end.
+    fn work(self: &Arc<Self>, worker: &mut Worker) {
+        let most = Self::assigned_max();
         loop {
-            let pause = seat.serve();
-            seat.apply_changes();
+            let pause = worker.serve();
+            worker.apply_changes();
             if pause == Pause::Changed {
                 continue;
             }
-            seat.unassign_closed();
-            let took = match seat.handle.is_queue_ready() {
-                true => self.take_from_queue(seat, most),
-                false => Took::Nothing,
+            worker.unassign_closed();
+            let took = match worker.handle.is_queue_ready() {
+                true => self.take_from_queue(worker, most),
+                false => FromQueue::Nothing,
             };
             match took {
-                Took::Something => {}
-                Took::Nothing if pause == Pause::QueueReady || seat.keeps_polling() => {}
-                Took::Nothing if self.rest(seat) => {}
+                FromQueue::Taken => {}
+                FromQueue::Nothing if pause == Pause::QueueReady || worker.keeps_polling() => {}
+                FromQueue::Nothing if self.rest(worker) => {}
                 _ => break,
             }
         }
     }
 
-    /// The thread ends.
-    fn leave(self: &Arc<Self>, mut seat: Worker) {
-        let posted = seat.unassign_all();
-        seat.executor.forget();
+    /// Returns the A-stacks of a worker that ends.
+    fn leave(self: &Arc<Self>, mut worker: Worker) {
+        let posted = worker.unassign_all();
+        worker.executor.forget();
         let mut state = self.state();
-        state.leave(&seat);
+        state.leave(&worker);
         let stops = self.admission.is_stopping();
         drop(state);
         if stops {
-            for place in posted {
-                place.region.refuse(place.index, &Refusal::stopping());
-                place.set_assignment(Assignment::Unassigned);
+            for astack in posted {
+                astack.region.refuse(astack.index, &Refusal::stopping());
+                astack.set_assignment(Assignment::Unassigned);
             }
         } else {
-            self.put_back(posted);
+            self.requeue(posted);
         }
         self.admission.notify();
     }
 
-    /// Takes an A-stack from the queue, if there is one.
-    fn take_from_queue(self: &Arc<Self>, seat: &mut Worker, most: usize) -> Took {
+    /// Assigns an A-stack from the queue to a worker, if one fits.
+    fn take_from_queue(self: &Arc<Self>, worker: &mut Worker, most: usize) -> FromQueue {
         let mut state = self.state();
         if self.admission.is_stopping() {
-            return Took::Stopping;
+            return FromQueue::Stopping;
         }
-        let user = state.note_user(seat);
-        let place = loop {
+        let user = state.note_user(worker);
+        let astack = loop {
             let Some(at) = state.queue.iter().position(|one| state.takes(user, one)) else {
                 break None;
             };
             match state.queue.remove(at) {
-                Some(Waiting { place, .. }) if place.region.is_closed() => {
-                    place.set_assignment(Assignment::Unassigned);
+                Some(Waiting { astack, .. }) if astack.region.is_closed() => {
+                    astack.set_assignment(Assignment::Unassigned);
                 }
-                waiting => break waiting.map(|waiting| waiting.place),
+                waiting => break waiting.map(|waiting| waiting.astack),
             }
         };
-        if let (None, Some(place)) = (user, &place) {
-            self.turn_to(&mut state, seat, place.user());
+        if let (None, Some(astack)) = (user, &astack) {
+            self.assign_user(&mut state, worker, astack.user());
         }
         if state.queue.is_empty() {
-            state.desks.iter().for_each(|one| one.desk.set_queue_ready(false));
+            state.workers.iter().for_each(|one| one.handle.set_queue_ready(false));
         } else {
-            let user = user.or_else(|| place.as_ref().map(AstackRef::user));
-            seat.handle.set_queue_ready(state.has_for(user));
+            let user = user.or_else(|| astack.as_ref().map(AstackRef::user));
+            worker.handle.set_queue_ready(state.has_for(user));
         }
         drop(state);
-        let Some(place) = place else { return Took::Nothing };
-        if let Some(left) = seat.assign(place, most) {
-            self.put_back([left]);
+        let Some(astack) = astack else { return FromQueue::Nothing };
+        if let Some(left) = worker.assign(astack, most) {
+            self.requeue([left]);
         }
-        Took::Something
+        FromQueue::Taken
     }
 
-    /// A thread that looked at nothing takes an A-stack of a user, and none of others from now on.
-    /// Theirs may have relied on it.
-    fn turn_to(self: &Arc<Self>, state: &mut State, seat: &Worker, user: User) {
-        if let Some(own) = state.desks.iter_mut().find(|one| one.desk.number == seat.handle.number)
+    /// A worker without A-stacks takes one of a user, and from now on none of other users. Waiting
+    /// A-stacks of other users may need another worker for that reason.
+    fn assign_user(self: &Arc<Self>, state: &mut State, worker: &Worker, user: User) {
+        if let Some(own) =
+            state.workers.iter_mut().find(|one| one.handle.number == worker.handle.number)
         {
             own.user = Some(user);
         }
         let other = state.queue.iter().find(|one| one.user != user).map(|one| one.user);
         if let Some(other) = other {
-            self.find_thread(state, other);
+            self.find_worker(state, other);
         }
     }
 
-    fn put_back(self: &Arc<Self>, places: impl IntoIterator<Item = AstackRef>) {
-        let places: Vec<_> = places.into_iter().map(Waiting::looked_at).collect();
+    fn requeue(self: &Arc<Self>, astacks: impl IntoIterator<Item = AstackRef>) {
+        let astacks: Vec<_> = astacks.into_iter().map(Waiting::checked).collect();
         let mut state = self.state();
-        state.queue.extend(places);
+        state.queue.extend(astacks);
         let mut users = Vec::new();
         for one in &state.queue {
             if !users.contains(&one.user) {
@@ -522,30 +522,30 @@ impl Pool {
             }
         }
         for user in users {
-            self.find_thread(&mut state, user);
+            self.find_worker(&mut state, user);
         }
     }
 
-    /// Where a thread has come to look at A-stacks of several users, and another one may be had by
-    /// now: leaves those of all but one to the next ring.
-    fn part_users(self: &Arc<Self>, seat: &mut Worker) {
-        let first = seat.users().next();
-        if seat.users().all(|user| Some(user) == first) {
+    /// If a worker serves several users although another worker is available now, requeues the A-stacks
+    /// of all users but one.
+    fn separate_users(self: &Arc<Self>, worker: &mut Worker) {
+        let first = worker.users().next();
+        if worker.users().all(|user| Some(user) == first) {
             return;
         }
         let mut state = self.state();
-        let user = state.note_user(seat);
-        let full = state.desks.len() >= self.admission.bound(false);
+        let user = state.note_user(worker);
+        let full = state.workers.len() >= self.admission.bound(false);
         drop(state);
         if let Some(user) = user.filter(|_| !full) {
-            self.put_back(seat.unassign_others(user));
+            self.requeue(worker.unassign_others(user));
         }
     }
 
-    /// Nothing is to be done: gives what it attends to away, or sleeps on it. False if the
-    /// thread is to end.
-    fn rest(self: &Arc<Self>, seat: &mut Worker) -> bool {
-        self.part_users(seat);
+    /// A worker without calls gives its A-stacks to another worker, or sleeps on them. Returns false if
+    /// the worker must end.
+    fn rest(self: &Arc<Self>, worker: &mut Worker) -> bool {
+        self.separate_users(worker);
         let mut state = self.state();
         if self.admission.excess() > 0 {
             drop(state);
@@ -555,111 +555,110 @@ impl Pool {
         if self.admission.is_stopping() {
             return false;
         }
-        let user = state.note_user(seat);
+        let user = state.note_user(worker);
         if state.has_for(user) {
-            seat.handle.set_queue_ready(true);
+            worker.handle.set_queue_ready(true);
             return true;
         }
-        if state.desks.len() > self.admission.bound(false) {
-            // It was there for a call from inside, and the bound holds again.
+        if state.workers.len() > self.admission.bound(false) {
+            // It was started for a nested call, and the bound holds again.
             return false;
         }
         if let Some(user) = user {
-            let own = seat.handle.number;
-            if state.desks_for(user).any(|desk| desk.number != own && desk.is_polling()) {
-                state.queue.extend(seat.requeue_all().into_iter().map(Waiting::unseen));
-                state.note_user(seat);
-                let others = state.desks_for(user).filter(|desk| desk.number != own);
-                others.for_each(|desk| desk.set_queue_ready(true));
-                // It looks at nothing now, and may take what waits for others.
+            let own = worker.handle.number;
+            if state.workers_for(user).any(|other| other.number != own && other.is_polling()) {
+                state.queue.extend(worker.requeue_all().into_iter().map(Waiting::unchecked));
+                state.note_user(worker);
+                let others = state.workers_for(user).filter(|other| other.number != own);
+                others.for_each(|other| other.set_queue_ready(true));
+                // It serves no user now, and may take A-stacks of other users.
                 if state.queue.iter().any(|one| one.user != user && state.takes(None, one)) {
-                    seat.handle.set_queue_ready(true);
+                    worker.handle.set_queue_ready(true);
                     return true;
                 }
             }
         }
         if !sys::has_futex_sets() {
-            // It can sleep on its bell alone: whoever calls it next rings.
-            state.queue.extend(seat.unassign_all().into_iter().map(Waiting::unseen));
-            state.note_user(seat);
+            // It can sleep on one word only, which is its own. The next client of its A-stacks rings.
+            state.queue.extend(worker.unassign_all().into_iter().map(Waiting::unchecked));
+            state.note_user(worker);
             if !state.queue.is_empty() {
-                seat.handle.set_queue_ready(true);
+                worker.handle.set_queue_ready(true);
                 return true;
             }
         }
-        let bell = seat.prepare_sleep();
+        let bell = worker.prepare_sleep();
         drop(state);
-        seat.executor.forget();
-        let limit = seat.is_unassigned().then_some(LINGER);
-        let rung = seat.sleep(bell, limit);
-        if rung || !seat.is_unassigned() {
+        worker.executor.forget();
+        let limit = worker.is_unassigned().then_some(LINGER);
+        let rung = worker.sleep(bell, limit);
+        if rung || !worker.is_unassigned() {
             return true;
         }
         let mut state = self.state();
-        // A ring may have come just now.
-        if seat.was_woken(bell) || !state.queue.is_empty() {
+        // A ring may have arrived meanwhile.
+        if worker.was_woken(bell) || !state.queue.is_empty() {
             return true;
         }
-        // Nobody relies on it any more.
-        state.leave(seat);
+        // From here on, no A-stack is given to this worker.
+        state.leave(worker);
         false
     }
 
-    /// Lets no call begin any more. Calls that wait are refused.
+    /// Admits no more calls, and refuses waiting calls.
     pub(super) fn refuse(&self) {
         self.admission.stop();
         let mut state = self.state();
         let queue = core::mem::take(&mut state.queue);
-        for Sitting { desk, .. } in &state.desks {
-            desk.set_queue_ready(true);
-            desk.wake();
+        for WorkerEntry { handle, .. } in &state.workers {
+            handle.set_queue_ready(true);
+            handle.wake();
         }
         drop(state);
-        for Waiting { place: AstackRef { region, index }, .. } in queue {
+        for Waiting { astack: AstackRef { region, index }, .. } in queue {
             region.refuse(index, &Refusal::stopping());
         }
     }
 
-    /// Waits for the threads that run a procedure. Returns false if some still did when the drain was
-    /// over.
+    /// Waits until no worker runs a procedure. Returns false if one still did when the drain ended.
     pub(super) fn drain(&self, drain: &Drain) -> bool {
-        self.admission.drain(drain, || self.state().desks.is_empty())
+        self.admission.drain(drain, || self.state().workers.is_empty())
     }
 
-    /// Rows were taken away: no thread remembers them for longer than the call that it runs.
+    /// Bindings were removed: each worker forgets them after the call that it runs.
     pub(super) fn forget_rows(&self) {
-        self.state().desks.iter().for_each(|one| one.desk.forget_bindings());
+        self.state().workers.iter().for_each(|one| one.handle.forget_bindings());
     }
 
-    /// Returns how many calls are captured, and how many A-stacks wait for a thread.
+    /// Returns how many calls are captured, and how many A-stacks wait for a worker.
     pub(super) fn load(&self) -> Load {
         let state = self.state();
-        let (desks, waiting) = (state.desks(), state.queue.len() as u64);
+        let (handles, waiting) = (state.handles(), state.queue.len() as u64);
         drop(state);
-        let captured = desks.iter().filter(|desk| desk.is_captured()).count() as u64;
+        let captured = handles.iter().filter(|handle| handle.is_captured()).count() as u64;
         Load { captured, waiting }
     }
 
-    /// Threads that there may be, save for calls from inside.
+    /// The largest number of workers, not counting those for nested calls.
     pub(super) fn threads_max(&self) -> usize {
         self.admission.running_max()
     }
 
-    /// Threads that there are.
+    /// The number of workers.
     pub(super) fn threads(&self) -> usize {
-        self.state().desks.len()
+        self.state().workers.len()
     }
 }
 
-/// Whether the call that is posted there comes from a procedure of this process that waits for it.
-fn is_from_inside(place: &AstackRef) -> bool {
-    waiting_inside() > 0 && place.is_posted() && place.region.is_from_inside(place.index)
+/// Whether the posted call was made by a procedure of this process that waits for it.
+fn is_nested(astack: &AstackRef) -> bool {
+    waiting_inside() > 0 && astack.is_posted() && astack.region.is_from_inside(astack.index)
 }
 
-/// Puts a user's call from inside in front, wherever it is in the queue: its A-stack may have been
-/// queued before it was posted. Returns false if there is none. Looks at no memory of clients.
-fn bring_inside_forward(queue: &mut VecDeque<Waiting>, user: User) -> bool {
-    let is_it = |one: &Waiting| one.inside && one.user == user;
+/// Moves a nested call of a user to the front of the queue: its A-stack may have been queued before the
+/// call was posted. Returns false if there is none. Reads no memory of clients.
+fn bring_nested_forward(queue: &mut VecDeque<Waiting>, user: User) -> bool {
+    let is_it = |one: &Waiting| one.nested && one.user == user;
     let Some(at) = queue.iter().position(is_it) else { return false };
     if let Some(waiting) = queue.remove(at) {
         queue.push_front(waiting);
@@ -672,22 +671,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_of_one_user_are_not_replaced_by_those_of_another() {
+    fn captured_workers_of_one_user_are_not_replaced_by_another_user() {
         const OTHER: User = User::Other(61_999);
-        let sitting = |number, user, captured| {
-            let desk = Arc::new(WorkerHandle::new(number));
-            Sitting { desk, user: Some(user), captured }
+        let entry = |number, user, captured| {
+            let handle = Arc::new(WorkerHandle::new(number));
+            WorkerEntry { handle, user: Some(user), captured }
         };
         let admission = Admission::new(8, 16);
-        let (queue, next_desk) = (VecDeque::new(), 8);
-        let mut state = State { queue, desks: Vec::new(), next_desk, admission };
-        state.desks.extend((0..6).map(|number| sitting(number, OTHER, false)));
-        state.desks.extend((6..8).map(|number| sitting(number, User::Own, true)));
+        let (queue, next_number) = (VecDeque::new(), 8);
+        let mut state = State { queue, workers: Vec::new(), next_number, admission };
+        state.workers.extend((0..6).map(|number| entry(number, OTHER, false)));
+        state.workers.extend((6..8).map(|number| entry(number, User::Own, true)));
         state.count_captured();
         assert_eq!((state.admission.bound(false), state.share_left(OTHER, false)), (10, 0));
         assert_eq!((state.room(OTHER), state.room(User::Own)), (0, 2));
-        // Their own are.
-        state.desks[0].captured = true;
+        // Captured workers of the same user are replaced.
+        state.workers[0].captured = true;
         state.count_captured();
         assert_eq!((state.room(OTHER), state.room(User::Own)), (1, 3));
     }

@@ -358,7 +358,7 @@ impl Session {
     /// For how long the keeper does not listen to it, because A-stacks of its user were slow to look at.
     fn rest(&self) -> Option<Next> {
         let user = self.region.get()?.user();
-        self.all.pool.rests_from(user).map(Next::Pause)
+        self.all.pool.ignored_for(user).map(Next::Pause)
     }
 
     /// A call is posted where nobody looks, or nobody has seen it.
@@ -373,7 +373,7 @@ impl Session {
             }
             *relieved = Some(Instant::now());
         }
-        self.all.pool.rung(region, index);
+        self.all.pool.on_ring(region, index);
         Some(())
     }
 
