@@ -18,7 +18,7 @@ pub use crate::device::ethernet::fuzzing::frames;
 pub use crate::path::datagram::fuzzing::Datagrams;
 use crate::path::local::fuzzing::Scripted;
 pub use crate::path::local::fuzzing::{Script, Word, WordLook, WordNotify, answer, request};
-use crate::protocol::stream;
+use crate::protocol::{description, stream};
 use crate::value::ByteOrder;
 
 /// A binding to a script of either byte order: its calls find the reply that the script laid ready.
@@ -55,8 +55,8 @@ pub fn stream_message(bytes: &[u8]) {
     if let Some(bound) = stream::Bound::from_bytes(body) {
         assert_eq!(bound.to_bytes(), body);
     }
-    if let Some(said) = stream::description_from_bytes(body) {
-        assert_eq!(stream::description_to_bytes(&said), body);
+    if let Some(said) = description::from_bytes(body) {
+        assert_eq!(description::to_bytes(&said), body);
     }
     let _ = stream::Refused::from_bytes(body);
 }

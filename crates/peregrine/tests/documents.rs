@@ -99,7 +99,7 @@ fn versions_in_the_documents_are_those_of_the_code() {
     let handshake = version_in("crates/peregrine/src/path/local/wire.rs");
     assert!(protocol.contains(&format!("| 4 | version: {handshake} |")));
     assert!(protocol.contains(&format!("The version, now {handshake}, covers handshake")));
-    let stream = version_in("crates/peregrine/src/protocol/stream.rs");
+    let stream = version_in("crates/peregrine/src/protocol/stream/header.rs");
     assert!(protocol.contains(&format!("| 5 | 1 | version: {stream} |")));
     let packets = version_in("crates/peregrine/src/protocol/exchange/header.rs");
     assert!(protocol.contains(&format!("| 2 | 1 | version of the wire: {packets} |")));

@@ -18,7 +18,7 @@ const PARTS: &[(&str, &[&str])] = &[
 ];
 
 /// The paths that are made of these parts.
-const FAMILIES: &[&str] = &["local", "datagram"];
+const FAMILIES: &[&str] = &["local", "stream", "datagram"];
 
 /// What every path may use of `path/` besides its own folder.
 const SHARED: &[&str] = &["bind", "options"];
@@ -134,6 +134,10 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         if !matches!(item.vis, Visibility::Inherited) {
             self.module.named = named;
         }
+    }
+
+    fn visit_vis_restricted(&mut self, _: &'ast syn::VisRestricted) {
+        // `pub(in crate::path)` uses nothing.
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {

@@ -17,7 +17,7 @@ use crate::path::bind::{BoundPath, Connect, Inquiry, Target, Wanted, until, viol
 use crate::path::datagram::{OverEthernet, OverUdp};
 use crate::path::local::Local;
 use crate::path::stream::Tcp;
-use crate::protocol::stream::description_from_bytes;
+use crate::protocol::description;
 use crate::stub;
 use crate::sys;
 
@@ -338,7 +338,7 @@ impl Attempt<'_> {
         let binding = Binding::of_path(path, InterfaceRef::none(), excluded(""), any.options)?;
         let left = any.until.saturating_duration_since(Instant::now());
         let bytes = stub::ask(&binding.with_limit(Limit::Within(left)), procedure)?;
-        description_from_bytes(&bytes)
+        description::from_bytes(&bytes)
             .ok_or_else(|| violated("cannot read the server's description"))
     }
 

@@ -23,8 +23,34 @@ pub(crate) struct Plan {
 pub(crate) enum Ending {
     Ok,
     Failed(Executed, FailureReason),
+    /// As `Failed`, over a stream.
+    StreamFailed(Executed, StreamFailure),
     /// The client that made it crashed.
     Lost,
+}
+
+/// Why a call over a stream failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamFailure {
+    /// The deadline passed before anything was sent.
+    NotSent,
+    /// The connection had ended before anything was sent.
+    NoConnection,
+    /// The deadline passed when a part of the message was sent.
+    PartlySent,
+    /// The connection ended before the reply arrived.
+    Unanswered,
+    /// The deadline passed before the reply arrived.
+    Late,
+    /// The server refused the call.
+    Refused,
+}
+
+impl Ending {
+    /// Returns whether the caller was told that the call was not executed.
+    pub(crate) const fn says_not_executed(self) -> bool {
+        matches!(self, Self::Failed(Executed::No, _) | Self::StreamFailed(Executed::No, _))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +67,8 @@ pub(crate) struct Call {
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     pub(crate) calls: Vec<Call>,
+    /// The calls of streams, by connection and number.
+    sent: BTreeMap<(u64, u32), Token>,
     /// What ran, by secret and number.
     executed: BTreeMap<([u8; 12], u32), Token>,
     pub(crate) violations: Vec<String>,
@@ -69,6 +97,16 @@ impl Oracle {
         self.resent += u32::from(header.flags.has(Flags::RESENT));
     }
 
+    /// A call is sent over a stream.
+    pub(crate) fn sends(&mut self, connection: u64, number: u32, token: Token) {
+        self.sent.insert((connection, number), token);
+    }
+
+    /// Returns the call that was sent over a stream by this number.
+    pub(crate) fn token_of(&self, connection: u64, number: u32) -> Token {
+        self.sent.get(&(connection, number)).copied().unwrap_or(Token::MAX)
+    }
+
     pub(crate) fn executes(&mut self, secret: [u8; 12], sequence: u32, token: Token) {
         if let Some(earlier) = self.executed.insert((secret, sequence), token) {
             self.violated(format!("number {sequence} ran twice: {earlier}, {token}"));
@@ -79,17 +117,24 @@ impl Oracle {
         if times > 1 {
             self.violated(format!("call {token} ran {times} times"));
         }
-        if let Some((_, Ending::Failed(Executed::No, why))) = ended {
-            self.violated(format!("call {token} ran after it was said not to ({why:?})"));
+        if let Some((_, ending)) = ended.filter(|(_, ending)| ending.says_not_executed()) {
+            self.violated(format!("call {token} ran after it was said not to ({ending:?})"));
         }
     }
 
     pub(crate) fn ends(&mut self, now: u64, token: Token, outcome: &Outcome) {
+        self.ends_as(
+            now,
+            token,
+            match *outcome {
+                Outcome::Returned(_) => Ending::Ok,
+                Outcome::Failed { executed, why } => Ending::Failed(executed, why),
+            },
+        );
+    }
+
+    pub(crate) fn ends_as(&mut self, now: u64, token: Token, ending: Ending) {
         let call = self.call(token);
-        let ending = match *outcome {
-            Outcome::Returned(_) => Ending::Ok,
-            Outcome::Failed { executed, why } => Ending::Failed(executed, why),
-        };
         let (executions, earlier) = (call.executions, call.ended.replace((now, ending)));
         if earlier.is_some() {
             self.violated(format!("call {token} ended twice"));
@@ -98,8 +143,10 @@ impl Oracle {
             Ending::Ok if executions != 1 => {
                 self.violated(format!("call {token} returned and ran {executions} times"));
             }
-            Ending::Failed(Executed::No, why) if executions != 0 => {
-                self.violated(format!("call {token} was said not to have run, and did ({why:?})"));
+            _ if ending.says_not_executed() && executions != 0 => {
+                self.violated(format!(
+                    "call {token} was said not to have run, and did ({ending:?})"
+                ));
             }
             _ => {}
         }

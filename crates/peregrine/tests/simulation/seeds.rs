@@ -310,7 +310,7 @@ pub(crate) fn run(seed: u64) -> Run {
     Run { violations: world.oracle.violations, ok, failed, packets, large }
 }
 
-fn number(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 

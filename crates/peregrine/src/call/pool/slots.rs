@@ -1,7 +1,7 @@
 //! `Slots`: the state of each frame, and the number of frames that callers may take.
 
 use super::{Machine, Word};
-use crate::call::Growing;
+use crate::growing::Growing;
 
 pub(super) const FREE: u32 = 0;
 pub(super) const TAKEN: u32 = 1;

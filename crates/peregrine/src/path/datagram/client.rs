@@ -26,9 +26,10 @@ use super::peer::moment;
 use super::wire::message::{Message, PARTS_MAX, Parts};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::{BYTES_MAX, Extensions, no_time_left};
-use crate::call::{Answer, Call, CallPath, Growing, PathKind, Returned, Wait, inside};
+use crate::call::{Answer, Call, CallPath, PathKind, Returned, Wait, inside};
 use crate::device::{Route, Socket};
 use crate::error::{CallError, Executed, Kind, Phase};
+use crate::growing::Growing;
 use crate::protocol::exchange::bind::{BindRequest, GrantedHandle};
 use crate::protocol::exchange::client_end::{
     self, BeginError, ClientEnd, ClientTerms, FailureReason, Outcome,

@@ -46,6 +46,7 @@ use crate::counters::{Counting, Page, ThreadKind};
 use crate::device::{Arrival, BYTES_MAX, LinkAddress, Socket, Until, datagrams};
 use crate::error::Kind as ErrorKind;
 use crate::limits;
+use crate::protocol::description as wire_description;
 use crate::protocol::exchange::bind::{Cookies, LinkLocation};
 use crate::protocol::exchange::client_end::DropReason;
 use crate::protocol::exchange::header::{Flags, HEADER_BYTES, Handle, Header, PacketKind};
@@ -53,7 +54,6 @@ use crate::protocol::exchange::message::Shape;
 use crate::protocol::exchange::server_end::{Action, Effect, RecordPhase, Retain, ServerEnd};
 use crate::protocol::exchange::table::Table;
 use crate::protocol::exchange::time::{MILLISECOND, Moment};
-use crate::protocol::stream::description_to_bytes;
 use crate::serving::binding_table::BindingRow;
 use crate::serving::procedure::{IncomingCall, Serving};
 use crate::sync::{Mutex, MutexGuard, Rank};
@@ -695,7 +695,7 @@ impl ServerSocket {
         let Some(description) = description else {
             return Err(BindingRow::refusal(Some(row), work.body()));
         };
-        let bytes = description_to_bytes(&description);
+        let bytes = wire_description::to_bytes(&description);
         let put = frame.reply(row.message_bytes).write(0, &bytes);
         put.ok_or_else(|| Refusal::exhausted("the description is too long"))?;
         frame.touch(bytes.len());

@@ -14,8 +14,9 @@ use super::region::RegionLayout;
 use super::region::chunks::StoreMode;
 use super::region::slots::NextSlot;
 use super::region::word::{self, Look, posted};
-use crate::call::{Frames, Growing};
+use crate::call::Frames;
 use crate::error::{CallError, Executed, Kind};
+use crate::growing::Growing;
 use crate::limits;
 use crate::sys::{self, Memory};
 

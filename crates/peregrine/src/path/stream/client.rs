@@ -4,9 +4,8 @@
 mod ask;
 mod call;
 mod input;
-mod patience;
-mod silence;
-mod slot;
+mod keep_alive;
+mod stall;
 
 pub(crate) use ask::ask_alone;
 pub(crate) use call::StreamPath;
@@ -14,19 +13,23 @@ pub(crate) use call::StreamPath;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::collections::HashMap;
 use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Instant;
 
-use self::input::{Current, Input};
-use self::patience::Patience;
-use self::silence::{LOOK, Vigil};
-use self::slot::{ASLEEP, CAPTURED, DONE, IDLE, INDEX_BITS, POKED, SENDING, Slot, WAITING};
-use super::sending::Sending;
-use super::turn::Turn;
-use crate::call::{FrameLayout, Frames, Growing, OnExhausted, Wait, block_cost, sparse_memory};
+use self::input::Input;
+use self::keep_alive::Watch;
+use self::stall::CallerStall;
+use super::peer::send_lock::SendLock;
+use super::peer::sending::Sending;
+use crate::call::{FrameLayout, Frames, OnExhausted, Wait, block_cost, sparse_memory};
 use crate::device::tcp::{For, Stream};
 use crate::error::{CallError, Executed, Kind, Phase};
 use crate::limits;
+use crate::protocol::stream::client_end::{
+    ASLEEP, Arrived, CAPTURED, CallSlot, ClientEnd, DONE, EndReason, IDLE, LEADS, SENDING,
+    SendFailure, Unsent, Violation, WAITING,
+};
+use crate::protocol::stream::keep_alive::EXAMINE_EVERY;
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys;
@@ -35,8 +38,8 @@ use crate::value::{Space, Window, align_up};
 /// Bytes that are received with a header, in the hope that they belong to it.
 const GUESS: usize = 16 << 10;
 
-/// Looks in vain after which who does not sleep thinks of the time.
-const LOOKS: u32 = 1 << 12;
+/// Empty polls between two examinations of the connection.
+const POLLS: u32 = 1 << 12;
 
 /// What the server granted when the connection was made.
 #[derive(Clone, Copy, Debug)]
@@ -51,36 +54,25 @@ pub(crate) struct Grant {
 pub(crate) struct Connection {
     stream: Stream,
     pub(crate) frames: Arc<Frames>,
-    slots: Growing<Slot>,
-    /// What has been received; who has the lock has the receive turn.
+    end: ClientEnd,
+    /// For each frame: how many rounds of tidying keep the memory of a large message.
+    large: Box<[AtomicU32]>,
+    /// What has been received. The thread that has the lock receives for all callers.
     input: Mutex<Input>,
-    output: Turn,
-    /// Whether the server was not told yet of calls that were given up.
-    unsaid: AtomicBool,
-    /// Callers who wait without the turn.
+    output: SendLock,
+    /// Callers that wait while another one receives.
     waiting: AtomicU32,
-    ended: AtomicBool,
-    end: OnceLock<End>,
     bindings: Mutex<Bindings>,
     /// Whether memory was used that is to be given back, and whether the keeper sees to it.
     untidy: AtomicBool,
     tidies: AtomicBool,
 }
 
-/// Why there are no calls any more.
-#[derive(Debug)]
-struct End {
-    kind: Kind,
-    /// Whether calls that were not answered may have run.
-    executed: Executed,
-    text: String,
-}
-
 /// Which bindings are to be told that their export was withdrawn.
 #[derive(Default)]
 struct Bindings {
     told: HashMap<u32, Arc<AtomicBool>>,
-    /// Numbers that were revoked before whoever binds could say that they are its own.
+    /// Numbers of bindings that were revoked before their clients could add them.
     early: Vec<u32>,
 }
 
@@ -94,29 +86,20 @@ enum Event {
 impl Connection {
     /// A connection whose first binding has been made.
     pub(crate) fn new(stream: Stream, grant: Grant, active: u32) -> io::Result<Self> {
-        // Who waits for longer looks whether there still is a server.
-        stream.patience(LOOK)?;
+        // A caller that waits for longer examines whether the server is still there.
+        stream.patience(EXAMINE_EVERY)?;
         let bytes = align_up(grant.bytes);
         let stride = 2 * bytes;
         let (memory, count) = sparse_memory(stride, grant.count.clamp(1, limits::ASTACKS_MAX))?;
         let layout = FrameLayout { count, first: 0, stride, call_at: 0, reply_at: bytes, bytes };
-        let slot = |_| Slot {
-            word: AtomicU32::new(IDLE),
-            number: AtomicU32::new(0),
-            unsaid: AtomicBool::new(false),
-            reply: Default::default(),
-            large: AtomicU32::new(0),
-        };
         Ok(Self {
             stream,
             frames: Arc::new(Frames::new(Arc::new(memory), layout, active)),
-            slots: Growing::new(count, slot),
+            end: ClientEnd::new(count, bytes),
+            large: (0..count).map(|_| AtomicU32::new(0)).collect(),
             input: Mutex::ranked(Rank::Receive, Input::new()),
-            output: Turn::default(),
-            unsaid: AtomicBool::new(false),
+            output: SendLock::default(),
             waiting: AtomicU32::new(0),
-            ended: AtomicBool::new(false),
-            end: OnceLock::new(),
             bindings: Mutex::default(),
             untidy: AtomicBool::new(false),
             tidies: AtomicBool::new(false),
@@ -134,7 +117,7 @@ impl Connection {
 
     #[inline]
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.end.has_ended()
     }
 
     /// Notes a new binding; what tells that it was revoked.
@@ -157,8 +140,8 @@ impl Connection {
         self.input.try_lock()
     }
 
-    fn slot(&self, index: u32) -> &Slot {
-        &self.slots[index as usize]
+    fn slot(&self, index: u32) -> &CallSlot {
+        self.end.slot(index)
     }
 
     fn reply_space(&self, index: u32) -> Space<'_> {
@@ -169,30 +152,15 @@ impl Connection {
 
     // Sending.
 
-    /// Begins a call in a frame; its number.
-    #[inline]
-    fn begin(&self, index: u32) -> u32 {
-        let slot = self.slot(index);
-        let used = (slot.number.load(Ordering::Relaxed) >> INDEX_BITS) + 1;
-        // Number 0 is nobody's.
-        let used = if used >> (32 - INDEX_BITS) == 0 { used } else { 1 };
-        let number = used << INDEX_BITS | index;
-        // SYNC: given up, in `say_unsaid`: who finds this number does not find what was said of the last.
-        slot.unsaid.store(false, Ordering::Relaxed);
-        slot.number.store(number, Ordering::Release);
-        slot.word.store(SENDING, Ordering::Release);
-        number
-    }
-
     /// Sends a message that `write` puts together. If it fails nothing was sent, unless the error
     /// says that the call may have executed; then the connection has ended.
     #[inline]
     fn send<'a>(
         &'a self,
         deadline: Option<Instant>,
-        write: impl FnOnce(&mut Sending<'a, Patience<'a>>) -> io::Result<()>,
+        write: impl FnOnce(&mut Sending<'a, CallerStall<'a>>) -> io::Result<()>,
     ) -> Result<(), CallError> {
-        let Some(turn) = self.output.take(deadline) else {
+        let Some(lock) = self.output.take(deadline) else {
             let text = "other threads were still sending on the connection";
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Call, text));
         };
@@ -200,110 +168,106 @@ impl Connection {
             return Err(self.not_sent());
         }
         // From here on the server may run the call.
-        let mut sending = Sending::new(&self.stream, Patience { connection: self, deadline });
+        let mut sending = Sending::new(&self.stream, CallerStall { connection: self, deadline });
         let sent = write(&mut sending).and_then(|()| sending.end());
         let sent = sent.map_err(|error| self.failed_to_send(&error, sending.begun));
-        // SYNC: unsaid. Who has something to be said says so, then tries the turn; we let it go, then
-        // look whether there is something.
-        drop(turn);
-        if self.unsaid.load(Ordering::SeqCst) {
-            self.say_unsaid();
+        // SYNC: cancels. A thread notes a cancel, then tries the lock. This thread releases the lock,
+        // then looks for cancels.
+        drop(lock);
+        if self.end.has_cancels() {
+            self.send_cancels();
         }
         sent
     }
 
-    /// Tells the server that a call was given up; if others are sending now, the last of them does.
+    /// Tells the server that a call is cancelled. If another thread is sending now, that thread does.
     #[cold]
-    fn abandon(&self, index: u32) {
-        self.slot(index).unsaid.store(true, Ordering::Relaxed);
-        self.unsaid.store(true, Ordering::SeqCst);
-        self.say_unsaid();
+    fn cancel(&self, index: u32) {
+        self.end.cancel(index);
+        self.send_cancels();
     }
 
     #[cold]
-    fn say_unsaid(&self) {
-        while self.unsaid.load(Ordering::SeqCst) && !self.has_ended() {
-            let Some(_turn) = self.output.try_take() else { return };
-            self.unsaid.store(false, Ordering::SeqCst);
-            for slot in self.slots.iter() {
-                let number = slot.number.load(Ordering::Acquire);
-                if !slot.unsaid.swap(false, Ordering::AcqRel) {
-                    continue;
-                }
-                let header = Header::new(wire::Kind::Abandon, number).to_bytes();
-                // Not to wait for a server that takes nothing.
-                let now = Patience { connection: self, deadline: Some(Instant::now()) };
-                let mut sending = Sending::new(&self.stream, now);
+    fn send_cancels(&self) {
+        while self.end.has_cancels() {
+            let Some(_lock) = self.output.try_take() else { return };
+            let mut failed = false;
+            self.end.send_cancels(|header| {
+                let header = header.to_bytes();
+                // Does not wait for a server that takes nothing.
+                let at_once = CallerStall { connection: self, deadline: Some(Instant::now()) };
+                let mut sending = Sending::new(&self.stream, at_once);
                 let sent = sending.part(Window::from(&header[..])).and_then(|()| sending.end());
-                if let Err(error) = sent {
-                    let _ = self.failed_to_send(&error, sending.begun);
-                    // Behind what is sent next, unless the reply has come by then.
-                    slot.unsaid.store(slot.awaits(number), Ordering::Release);
-                    return self.unsaid.store(true, Ordering::SeqCst);
+                if let Err(error) = &sent {
+                    let _ = self.failed_to_send(error, sending.begun);
+                    failed = true;
                 }
+                sent.is_ok()
+            });
+            if failed {
+                return;
             }
         }
     }
 
     #[cold]
     fn failed_to_send(&self, error: &io::Error, begun: bool) -> CallError {
-        // The deadline; the system's own is an error of the connection.
-        let late = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
-        if late && !begun {
-            let text = "the server does not read from the connection";
-            return CallError::not_executed(Kind::TimedOut, Phase::Call, text);
+        // The deadline. The system's own time-out is an error of the connection.
+        let is_late = error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_none();
+        let failure =
+            if is_late { SendFailure::Late } else { SendFailure::Failed(error.to_string()) };
+        let unsent = self.end.fails_to_send(failure, begun);
+        if unsent != Unsent::NotBegun {
+            self.wake_all();
         }
-        let why = match late {
-            // The rest of the message can come no more, and so nothing behind it can.
-            true => "a call reached its deadline when only a part of it was sent".to_owned(),
-            false => format!("sending failed: {error}"),
-        };
-        self.end(Kind::ServerGone, Executed::Maybe, why);
-        if !begun {
-            return self.not_sent();
-        }
-        match late {
-            true => {
+        match unsent {
+            Unsent::NotBegun => {
+                let text = "the server does not read from the connection";
+                CallError::not_executed(Kind::TimedOut, Phase::Call, text)
+            }
+            Unsent::Ended => self.not_sent(),
+            Unsent::Cut => {
                 let text = "the server took only a part of the call";
                 CallError::new(Kind::TimedOut, Executed::Maybe, text)
             }
-            false => self.unanswered(),
+            Unsent::Unanswered => self.unanswered(),
         }
     }
 
-    /// A call that came when the connection had ended.
+    /// Returns the error of a call that was begun after the connection had ended.
     #[cold]
     fn not_sent(&self) -> CallError {
-        let (kind, text) =
-            self.end.get().map_or((Kind::ServerGone, ""), |end| (end.kind, &end.text));
+        let reason = self.end.end_reason();
+        let kind = reason.map_or(Kind::ServerGone, kind_of);
+        let text = reason.map(EndReason::to_string).unwrap_or_default();
         let text = format!("the connection has ended, and nothing was sent: {text}");
         CallError::not_executed(kind, Phase::Call, text)
     }
 
-    /// A call that was sent and will not be answered.
+    /// Returns the error of a call that was sent and will have no reply.
     #[cold]
     fn unanswered(&self) -> CallError {
-        match self.end.get() {
-            Some(End { kind, executed, text }) => CallError::new(*kind, *executed, text.clone()),
-            None => CallError::new(Kind::ServerGone, Executed::Maybe, "the connection has ended"),
-        }
+        let Some(reason) = self.end.end_reason() else {
+            return CallError::new(Kind::ServerGone, Executed::Maybe, "the connection has ended");
+        };
+        let executed = if reason.may_have_executed() { Executed::Maybe } else { Executed::No };
+        CallError::new(kind_of(reason), executed, reason.to_string())
     }
 
-    /// Ends the connection, for the first reason that is given; everybody inside is told.
+    /// Ends the connection, and wakes all callers.
     #[cold]
-    fn end(&self, kind: Kind, executed: Executed, text: impl Into<String>) {
-        if self.end.set(End { kind, executed, text: text.into() }).is_err() {
-            return;
-        }
-        self.ended.store(true, Ordering::SeqCst);
-        // Who receives comes back.
+    fn end(&self, reason: EndReason) {
+        self.end.end(reason);
+        self.wake_all();
+    }
+
+    /// The connection has ended: lets all callers know.
+    #[cold]
+    fn wake_all(&self) {
+        // The thread that receives returns.
         self.stream.end();
-        for slot in self.slots.iter() {
-            // SYNC: end. Who goes to sleep says so first and then looks whether it has ended.
-            fence(Ordering::SeqCst);
-            if slot.moves(ASLEEP, WAITING) {
-                sys::futex_wake(&slot.word);
-            }
+        for slot in self.end.sleepers() {
+            sys::futex_wake(&slot.state);
         }
     }
 
@@ -349,7 +313,7 @@ impl Connection {
             if self.has_ended() {
                 return Event::Ended;
             }
-            slot.moves(POKED, WAITING);
+            slot.moves(LEADS, WAITING);
             if let Some(mut input) = self.try_turn() {
                 drop(waits);
                 return self.receive_until(&mut input, index, wait, deadline);
@@ -366,7 +330,7 @@ impl Connection {
                 fence(Ordering::SeqCst);
                 if !self.has_ended() {
                     let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
-                    sys::futex_wait(&slot.word, ASLEEP, left);
+                    sys::futex_wait(&slot.state, ASLEEP, left);
                 }
                 slot.moves(ASLEEP, WAITING);
             }
@@ -384,12 +348,12 @@ impl Connection {
 
     #[cold]
     fn poke(&self) {
-        for slot in self.slots.iter().take(self.frames.active() as usize) {
-            if slot.moves(WAITING, POKED) {
+        for slot in self.end.slots().take(self.frames.active() as usize) {
+            if slot.moves(WAITING, LEADS) {
                 return;
             }
-            if slot.moves(ASLEEP, POKED) {
-                sys::futex_wake(&slot.word);
+            if slot.moves(ASLEEP, LEADS) {
+                sys::futex_wake(&slot.state);
                 return;
             }
         }
@@ -405,7 +369,7 @@ impl Connection {
         deadline: Option<Instant>,
     ) -> Event {
         let slot = self.slot(index);
-        let (mut spin_until, mut vigil, mut looks) = (None, Vigil::default(), 0_u32);
+        let (mut spin_until, mut watch, mut looks) = (None, Watch::default(), 0_u32);
         loop {
             if slot.is_done() {
                 return Event::Done;
@@ -427,21 +391,21 @@ impl Connection {
             // With a deadline one waits for something to receive, and not in receiving.
             if let (true, true, Some(deadline), Some(now)) = (blocks, input.is_dry(), deadline, now)
             {
-                let until = Some(deadline.min(now + LOOK));
+                let until = Some(deadline.min(now + EXAMINE_EVERY));
                 if !self.stream.wait(For::Readable, until).is_ok_and(|ready| ready.readable) {
-                    vigil.look(self);
+                    watch.look(self);
                     continue;
                 }
             }
             match self.step(input, Some(index), blocks && deadline.is_none()) {
                 Ok(()) => {
                     spin_until = None;
-                    vigil.heard();
+                    watch.heard();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     looks = looks.wrapping_add(1);
-                    if blocks && deadline.is_none() || looks.is_multiple_of(LOOKS) {
-                        vigil.look(self);
+                    if blocks && deadline.is_none() || looks.is_multiple_of(POLLS) {
+                        watch.look(self);
                     } else {
                         std::thread::yield_now();
                     }
@@ -478,101 +442,76 @@ impl Connection {
 
     #[cold]
     fn lost(&self, error: &io::Error) {
-        let (kind, text) = match error.kind() {
+        self.end(match error.kind() {
             io::ErrorKind::Interrupted => return,
-            io::ErrorKind::UnexpectedEof => {
-                (Kind::ServerGone, "the server closed the connection".to_owned())
-            }
-            io::ErrorKind::InvalidData => (Kind::ProtocolMismatch, error.to_string()),
-            _ => (Kind::ServerGone, format!("receiving failed: {error}")),
-        };
-        self.end(kind, Executed::Maybe, text);
+            io::ErrorKind::UnexpectedEof => EndReason::Closed,
+            io::ErrorKind::InvalidData => EndReason::Violated(error.to_string()),
+            _ => EndReason::Receiving(error.to_string()),
+        });
     }
 
     /// Receives once. `own` is the frame into which the next reply will go, if that is guessed.
     #[inline]
     fn step(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
-        if input.current.is_none() {
-            if input.got > 0 || !input.is_dry() {
-                input.more_header(&self.stream, wait)?;
-            } else {
-                self.header_and_guess(input, own, wait)?;
-            }
-        } else {
-            self.more_body(input, wait)?;
+        if let Some(message) = input.assembly.message() {
+            let (frame, done, left) = (message.frame, message.done, message.left());
+            return self.more_body(input, frame, done, left, wait);
         }
-        match &input.current {
-            Some(current) if current.done == current.header.rest() => {
-                let current = input.current.take();
-                current.map_or(Ok(()), |current| self.complete(&current))
-            }
-            Some(_) => Ok(()),
-            None if input.got == HEADER_BYTES => {
-                input.current = Some(self.begin_message(&input.header)?);
-                input.got = 0;
-                self.step_of_nothing(input)
-            }
-            None => Ok(()),
+        if !input.is_dry() || !input.assembly.is_between_messages() {
+            let bytes = input.more_header(&self.stream, wait)?;
+            return self.received(input, bytes);
         }
+        self.header_and_guess(input, own, wait)
     }
 
-    /// A message without a body is complete with its header.
-    fn step_of_nothing(&self, input: &mut Input) -> io::Result<()> {
-        match input.current.take_if(|current| current.header.rest() == 0) {
-            Some(current) => self.complete(&current),
-            None => Ok(()),
-        }
-    }
-
-    /// Nothing of the next message is there: receives its header, and with it what follows, at the
+    /// Nothing of the next message has arrived: receives its header, and what follows it into the
     /// place where it should be.
     #[inline]
     fn header_and_guess(&self, input: &mut Input, own: Option<u32>, wait: bool) -> io::Result<()> {
         let space = own.map_or(Space::none(), |own| self.reply_space(own));
         let space = space.range(0, space.len().min(GUESS));
-        let came = self.stream.receive_two(&mut input.header, space, wait)?;
+        let came = self.stream.receive_two(input.assembly.header_place(), space, wait)?;
         if came == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        input.got = came.min(HEADER_BYTES);
-        if input.got < HEADER_BYTES {
+        self.received(input, came.min(HEADER_BYTES))?;
+        let Some(rest) = came.checked_sub(HEADER_BYTES).filter(|rest| *rest > 0) else {
             return Ok(());
-        }
-        let mut current = self.begin_message(&input.header)?;
-        input.got = 0;
-        let came = came - HEADER_BYTES;
-        current.done = came.min(current.header.rest());
-        if let Some(frame) = current.frame.filter(|frame| Some(*frame) != own) {
+        };
+        let (mut body, mut moves) = (0, None);
+        if let Some(message) = input.assembly.message() {
+            body = rest.min(message.left());
             // A wrong guess costs a move.
-            self.put(frame, 0, space.range(0, current.done).window());
+            moves = message.frame.filter(|frame| Some(*frame) != own);
         }
-        input.keep(space.range(current.done, came - current.done).window());
-        input.current = Some(current);
-        Ok(())
+        if let Some(frame) = moves {
+            self.put(frame, 0, space.range(0, body).window());
+        }
+        input.keep(space.range(body, rest - body).window());
+        if body > 0 { self.received(input, body) } else { Ok(()) }
     }
 
-    /// More of the body of the message that has begun.
-    fn more_body(&self, input: &mut Input, wait: bool) -> io::Result<()> {
-        let Some(mut current) = input.current.take() else { return Ok(()) };
-        let left = current.header.rest() - current.done;
+    /// Receives more of the body of a message of which `done` bytes have arrived.
+    fn more_body(
+        &self,
+        input: &mut Input,
+        frame: Option<u32>,
+        done: usize,
+        left: usize,
+        wait: bool,
+    ) -> io::Result<()> {
         let ahead = input.take_ahead(left);
         let received = if ahead.is_empty() {
-            let space = current.frame.map_or(Space::none(), |frame| self.reply_space(frame));
-            let place = space.range(current.done, left);
-            self.stream.receive_two(&mut [], place, wait)
+            let space = frame.map_or(Space::none(), |frame| self.reply_space(frame));
+            self.stream.receive_two(&mut [], space.range(done, left), wait)?
         } else {
-            current.frame.inspect(|frame| self.put(*frame, current.done, Window::from(ahead)));
-            Ok(ahead.len())
+            frame.inspect(|frame| self.put(*frame, done, Window::from(ahead)));
+            ahead.len()
         };
-        let received = match received {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            received => received,
-        };
-        if let Ok(bytes) = received {
-            current.done += bytes;
+        if received == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        input.current = Some(current);
-        received.map(drop)
+        self.received(input, received)
     }
 
     fn put(&self, frame: u32, at: usize, bytes: Window<'_>) {
@@ -581,56 +520,24 @@ impl Connection {
         }
     }
 
-    /// Looks at a header: to whom its message goes.
+    /// Notes that bytes have arrived in their place, and takes the message if it is whole.
     #[inline]
-    fn begin_message(&self, header: &[u8; HEADER_BYTES]) -> io::Result<Current> {
-        let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-        let header = Header::from_bytes(header).map_err(|error| wrong(error.to_string()))?;
-        let frame = match header.kind {
-            wire::Kind::Revoked | wire::Kind::Goodbye => None,
-            // To the whole connection: it ends, and why does not matter to those inside.
-            wire::Kind::Refused if header.number == 0 => {
-                return Err(wrong("the server refuses the connection".into()));
-            }
-            wire::Kind::Bound
-            | wire::Kind::Refused
-            | wire::Kind::Description
-            | wire::Kind::Reply => {
-                let index = header.number & ((1 << INDEX_BITS) - 1);
-                let slot = self.slots.get(index as usize);
-                let awaited = slot.filter(|slot| slot.awaits(header.number));
-                if awaited.is_none() {
-                    return Err(wrong(format!(
-                        "the server answered call {}, which nobody waits for",
-                        header.number
-                    )));
-                }
-                Some(index)
-            }
-            kind => {
-                return Err(wrong(format!(
-                    "the server sent a message that only clients send: {kind:?}"
-                )));
-            }
+    fn received(&self, input: &mut Input, bytes: usize) -> io::Result<()> {
+        let violated = |violation: Violation| {
+            io::Error::new(io::ErrorKind::InvalidData, violation.to_string())
         };
-        let room = if frame.is_some() { self.message_bytes() } else { 0 };
-        if header.body as usize > room || header.extensions > 0 {
-            return Err(wrong(format!("a message of {} bytes", header.body)));
-        }
-        Ok(Current { header, frame, done: 0 })
-    }
-
-    /// A whole message is there.
-    #[inline]
-    fn complete(&self, current: &Current) -> io::Result<()> {
-        let header = &current.header;
-        match (current.frame, header.kind) {
-            (Some(index), _) => self.slot(index).fill(header),
-            (None, wire::Kind::Revoked) => self.revoke(header.binding),
-            (None, _) => {
-                let text = "the server has stopped";
-                self.end(Kind::Withdrawn, Executed::No, text);
+        match input.assembly.add(&self.end, bytes).map_err(violated)? {
+            None => {}
+            Some(Arrived::Answer { index, body, wakes }) => {
+                if body as usize > limits::ASTACK_BYTES_KEPT {
+                    self.large[index as usize].store(2, Ordering::Relaxed);
+                }
+                if wakes {
+                    sys::futex_wake(&self.slot(index).state);
+                }
             }
+            Some(Arrived::Revoked(binding)) => self.revoke(binding),
+            Some(Arrived::Goodbye) => self.wake_all(),
         }
         Ok(())
     }
@@ -662,7 +569,7 @@ impl Connection {
             return Err(CallError::not_executed(Kind::TimedOut, Phase::Bind, text));
         };
         let index = frame.index();
-        let header = Header { body: body.len() as u32, ..Header::new(kind, self.begin(index)) };
+        let header = Header { body: body.len() as u32, ..Header::new(kind, self.end.begin(index)) };
         let header = header.to_bytes();
         let sent = self.send(Some(until), |sending| {
             sending.part(Window::from(&header[..]))?;
@@ -684,14 +591,14 @@ impl Connection {
             if captured {
                 frame.capture();
             } else {
-                self.slot(index).word.store(IDLE, Ordering::Release);
+                self.slot(index).release();
             }
             return Err(error);
         }
-        let header = self.slot(index).question(kind);
+        let header = self.slot(index).answer(kind);
         let mut answer = vec![0; (header.body as usize).min(limits::HANDSHAKE_BYTES_MAX)];
         let _ = frame.reply_space().read(0, &mut answer);
-        self.slot(index).word.store(IDLE, Ordering::Release);
+        self.slot(index).release();
         Ok((header, answer))
     }
 
@@ -709,7 +616,7 @@ impl Connection {
         if !slot.is_done() && !self.has_ended() {
             self.listen();
         }
-        self.has_ended() || slot.moves(DONE, IDLE) || slot.word.load(Ordering::Acquire) == IDLE
+        self.has_ended() || slot.moves(DONE, IDLE) || slot.state.load(Ordering::Acquire) == IDLE
     }
 
     /// A large message has been taken from its frame.
@@ -730,22 +637,35 @@ impl Connection {
     pub(crate) fn tidy(&self) -> bool {
         let layout = *self.frames.layout();
         self.frames.each_free(&|index| {
-            let slot = self.slot(index);
-            let large = slot.large.load(Ordering::Relaxed);
-            slot.large.store(large.saturating_sub(1), Ordering::Relaxed);
-            if large == 1 {
+            let rounds = &self.large[index as usize];
+            let left = rounds.load(Ordering::Relaxed);
+            rounds.store(left.saturating_sub(1), Ordering::Relaxed);
+            if left == 1 {
                 let reply_at = layout.first + layout.stride * index as usize + layout.reply_at;
                 let end = reply_at + layout.bytes;
                 self.frames.memory().release(reply_at + limits::ASTACK_BYTES_KEPT, end);
             }
         });
-        let left = self.slots.iter().any(|slot| slot.large.load(Ordering::Relaxed) > 0);
+        let left = self.large.iter().any(|rounds| rounds.load(Ordering::Relaxed) > 0);
         self.tidies.store(left, Ordering::Relaxed);
         left
     }
 
     /// Whether replies are still to come for which nobody waits.
     pub(crate) fn owes_replies(&self) -> bool {
-        self.slots.iter().any(|slot| slot.word.load(Ordering::Relaxed) == CAPTURED)
+        self.end.slots().any(|slot| slot.state.load(Ordering::Relaxed) == CAPTURED)
+    }
+}
+
+/// Returns the kind of error that a connection's end means for its calls.
+const fn kind_of(reason: &EndReason) -> Kind {
+    match reason {
+        EndReason::Stopped => Kind::Withdrawn,
+        EndReason::Violated(_) => Kind::ProtocolMismatch,
+        EndReason::Closed
+        | EndReason::Sending(_)
+        | EndReason::Receiving(_)
+        | EndReason::PartlySent
+        | EndReason::Silent(_) => Kind::ServerGone,
     }
 }

@@ -21,6 +21,7 @@ use crate::path::bind::{
     violated,
 };
 use crate::path::options::BindOptions;
+use crate::protocol::description;
 use crate::protocol::stream::{self as wire, Bind, Bound, Header, Refused};
 use crate::registry::Registry;
 use crate::sync::Rank;
@@ -48,7 +49,7 @@ impl Connect for Tcp {
         let name = wanted.name.as_bytes();
         let (header, body) = ask_alone(&stream, wire::Kind::Describe, name, wanted.until)?;
         answered(&header, &body, wire::Kind::Description)?;
-        wire::description_from_bytes(&body).map(Inquiry::Answer).ok_or_else(unreadable)
+        description::from_bytes(&body).map(Inquiry::Answer).ok_or_else(unreadable)
     }
 }
 

@@ -1,15 +1,18 @@
 //! The stream path: calls as messages over one TCP connection, which all bindings of a process to
 //! an address share.
 //!
-//! `client` is the connection as its callers see it, who lend each other the receive turn; `server`
-//! is the connection as the threads see it that serve it. `sending` gathers a message from where it
-//! lies.
+//! The protocol is [`stream`](crate::protocol::stream), which decides what messages mean and how calls
+//! end. This module has what the protocol must not know: sockets, threads, locks and memory.
+//!
+//! * `connect`: how a client reaches a server, and which bindings share a connection.
+//! * `client`: the client's half of a call.
+//! * `server`: the server's half of a call, and the threads that serve connections.
+//! * `peer`: what both ends use to send.
 
 mod client;
 mod connect;
-mod sending;
+mod peer;
 mod server;
-mod turn;
 
 pub(crate) use client::{Connection, Grant, StreamPath, ask_alone};
 pub(crate) use connect::Tcp;

@@ -1,14 +1,13 @@
 //! The server's end of a connection: one thread at a time reads from it, and runs what it reads where
 //! it was received; while a procedure takes long, another thread reads on.
 
-mod calls;
 mod connections;
 mod gathered;
 mod host;
 mod intake;
 mod reading;
+mod stall;
 mod threads;
-mod unread;
 mod worker;
 
 pub(crate) use connections::{Connections, Terms as ConnectionTerms};
@@ -23,22 +22,23 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use self::calls::InFlight;
 use self::gathered::Gathered;
 use self::intake::Reservation;
 use self::reading::{Got, Kept};
-use self::unread::{Never, Unread};
-use super::sending::Sending;
-use super::turn::Turn;
+use self::stall::{NoStall, ReplyStall};
+use super::peer::send_lock::SendLock;
+use super::peer::sending::Sending;
 use crate::call::{Answer, Placed, Ran, Refusal, execute_in_place, extensions, refuse};
 use crate::device::tcp::{For, Stream};
 use crate::error::Kind;
 use crate::limits;
+use crate::protocol::description;
+use crate::protocol::stream::server_end::{Calls, Next};
 use crate::protocol::stream::{
-    self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable, description_to_bytes,
+    self as wire, Bind, Bound, HEADER_BYTES, Header, Refused, Unreadable,
 };
 use crate::serving::binding_table::{BindingCache, BindingRow, BindingTable};
-use crate::serving::procedure::IncomingCall;
+use crate::serving::procedure::{IncomingCall, Serving};
 use crate::sync::{Mutex, MutexGuard, Rank};
 use crate::sys::Memory;
 use crate::value::{Space, Window, align_up};
@@ -46,10 +46,6 @@ use crate::value::{Space, Window, align_up};
 /// Bytes that are received when the next message is not known; what of them belongs to later messages
 /// is moved if another thread reads on.
 const READ_AHEAD: usize = 16 << 10;
-/// Bytes that a message may have which is no call.
-const QUESTION_BYTES_MAX: usize = 1024;
-/// Bytes of extensions: a chain as long as it may be, and room for more.
-const EXTENSION_BYTES_MAX: usize = 4096;
 /// How long a thread waits for the next message before the keeper watches the connection.
 const IDLE: Duration = limits::STALL_TIME;
 /// A procedure that took so long is thought to do so again: if more is there already, another
@@ -80,8 +76,9 @@ pub(crate) struct Incoming {
     suspected: AtomicU32,
     kept: Mutex<Kept>,
     rows: Mutex<BindingTable>,
-    output: Turn,
-    calls: InFlight,
+    output: SendLock,
+    /// The calls that have arrived and have no reply yet.
+    calls: Mutex<Calls>,
     bound: AtomicBool,
     closed: AtomicBool,
     /// It is parked, and not watched, because there is no memory for more of its message.
@@ -104,14 +101,14 @@ pub(crate) enum Attended {
 
 /// A call that has come, until it is answered or its thread panics.
 struct Unanswered<'a> {
-    calls: &'a InFlight,
+    incoming: &'a Incoming,
     host: &'a dyn Host,
     number: u32,
 }
 
 impl Drop for Unanswered<'_> {
     fn drop(&mut self) {
-        if self.calls.end(self.number) {
+        if self.incoming.calls().end(self.number) {
             self.host.captured(0, 1);
         }
         self.host.answered();
@@ -142,8 +139,8 @@ impl Incoming {
             suspected: AtomicU32::new(0),
             kept: Mutex::ranked(Rank::Received, Kept::default()),
             rows: Mutex::ranked(Rank::BindingTable, BindingTable::default()),
-            output: Turn::default(),
-            calls: InFlight::default(),
+            output: SendLock::default(),
+            calls: Mutex::default(),
             bound: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             held: AtomicBool::new(false),
@@ -161,6 +158,11 @@ impl Incoming {
     #[track_caller]
     pub(crate) fn rows(&self) -> MutexGuard<'_, BindingTable> {
         self.rows.lock()
+    }
+
+    #[track_caller]
+    fn calls(&self) -> MutexGuard<'_, Calls> {
+        self.calls.lock()
     }
 
     #[track_caller]
@@ -252,49 +254,42 @@ impl Incoming {
                 drop(Self::is_whole(worker));
                 return Attended::Ended;
             }
-            if worker.skip > 0 {
-                let skipped = worker.skip.min(worker.to - worker.from);
-                worker.skip -= skipped;
-                worker.from += skipped;
-                if worker.skip == 0 {
-                    // The next message is to be aligned.
-                    worker.move_to_front();
-                }
+            if worker.unread.skip() {
+                worker.move_to_front();
             }
-            let header = match worker.header() {
-                Ok(header) => header.filter(|_| worker.skip == 0),
-                Err(unreadable) => return self.not_understood(unreadable),
-            };
-            let there = worker.to - worker.from;
-            let needed = header.map_or(HEADER_BYTES, |header| HEADER_BYTES + header.rest());
-            if let Some(header) = header {
-                // Before its memory is: what is not wanted does not come in.
-                if let Some(refusal) = self.unwanted(&header, worker) {
-                    drop(Self::is_whole(worker));
-                    match refusal {
-                        Some(refusal) => {
-                            self.refuse(header.number, &refusal, host);
-                            worker.from += HEADER_BYTES;
-                            worker.skip = header.rest();
-                            continue;
-                        }
-                        None => return self.not_understood(Unreadable::Foreign),
-                    }
-                }
-                if there >= needed {
+            let StreamWorker { input, unread, rows, serving, .. } = &mut *worker;
+            let mut unwanted = None;
+            let next = unread.next(input.memory(), |header| {
+                unwanted = self.unwanted(header, rows, serving);
+                unwanted.is_none()
+            });
+            let needed = match next {
+                Next::More(needed) => needed,
+                Next::Message { header, at } => {
                     let reserved = Self::is_whole(worker);
-                    match self.serve(header, reserved, worker, host) {
+                    match self.serve(header, at, reserved, worker, host) {
                         Some(attended) => return attended,
-                        // Others first: this one may have calls without end.
+                        // Other connections first: this one may have calls without end.
                         None if host.is_hungry() => return self.stand_in_line(worker, host),
                         None => continue,
                     }
                 }
-            }
+                Next::Refuse(header) => {
+                    drop(Self::is_whole(worker));
+                    if let Some(refusal) = unwanted {
+                        self.refuse(header.number, &refusal, host);
+                    }
+                    continue;
+                }
+                Next::Violated(unreadable) => {
+                    drop(Self::is_whole(worker));
+                    return self.not_understood(unreadable);
+                }
+            };
             // A thread that others want does not wait here, and none does for one that stops in the
             // middle of its messages.
-            let begun = there > 0 || worker.skip > 0;
-            let leaves = host.is_stopping() || host.is_hungry() || begun && stalled;
+            let is_stalled = stalled && worker.unread.is_within_message();
+            let leaves = host.is_stopping() || host.is_hungry() || is_stalled;
             match self.receive(worker, needed, !leaves, host) {
                 Got::Some => {}
                 Got::Closed => {
@@ -307,30 +302,22 @@ impl Incoming {
         }
     }
 
-    /// Why a message is not taken in: a refusal of it, or nothing for a peer that makes no sense.
-    fn unwanted(&self, header: &Header, worker: &mut StreamWorker) -> Option<Option<Refusal>> {
-        if header.extensions as usize > EXTENSION_BYTES_MAX {
-            return Some(None);
+    /// Returns why a call is not taken in, if it is not.
+    fn unwanted(
+        &self,
+        header: &Header,
+        rows: &mut BindingCache,
+        serving: &mut Serving,
+    ) -> Option<Refusal> {
+        let row = self.row(header.binding, rows).map(|row| &**row);
+        if row.is_some_and(|row| row.admits(header.body)) {
+            return None;
         }
-        match header.kind {
-            wire::Kind::Call => {
-                let row = self.row(header.binding, &mut worker.rows).map(|row| &**row);
-                if row.is_some_and(|row| row.admits(header.body)) {
-                    return None;
-                }
-                worker.serving.counting.refused(row.map(|row| &row.tally));
-                let refusal = BindingRow::refusal(row, header.body);
-                // What was withdrawn is not kept alive by those who ask for it.
-                worker.rows.forget_last();
-                Some(Some(refusal))
-            }
-            wire::Kind::Bind | wire::Kind::Describe | wire::Kind::Unbind | wire::Kind::Abandon
-                if header.body as usize <= QUESTION_BYTES_MAX =>
-            {
-                None
-            }
-            _ => Some(None),
-        }
+        serving.counting.refused(row.map(|row| &row.tally));
+        let refusal = BindingRow::refusal(row, header.body);
+        // Calls of a binding that was withdrawn do not keep its object alive.
+        rows.forget_last();
+        Some(refusal)
     }
 
     /// The row of a binding.
@@ -343,12 +330,12 @@ impl Incoming {
     fn serve(
         &self,
         header: Header,
+        at: usize,
         reserved: Option<Reservation>,
         worker: &mut StreamWorker,
         host: &dyn Host,
     ) -> Option<Attended> {
-        let at = worker.from + HEADER_BYTES;
-        worker.from = at + header.rest();
+        let at = at + HEADER_BYTES;
         let body = at..at + header.body as usize;
         match header.kind {
             wire::Kind::Call => return self.call(&header, body, reserved, worker, host),
@@ -358,7 +345,7 @@ impl Incoming {
                 drop(row);
             }
             wire::Kind::Abandon => {
-                let captured = self.calls.abandon(header.number);
+                let captured = self.calls().cancel(header.number);
                 if captured > 0 {
                     host.captured(captured, 0);
                 }
@@ -368,7 +355,7 @@ impl Incoming {
                 let name = name.and_then(|name| core::str::from_utf8(name).ok()).unwrap_or("");
                 match host.describe(name) {
                     Ok(said) => {
-                        let body = description_to_bytes(&said);
+                        let body = description::to_bytes(&said);
                         self.say(Header::new(wire::Kind::Description, header.number), &body, host);
                     }
                     Err((kind, text)) => self.say_no(header.number, kind, text, host),
@@ -415,17 +402,17 @@ impl Incoming {
 
     /// Whether nobody waits any more for a call that has come.
     pub(crate) fn is_given_up(&self, number: u32) -> bool {
-        self.closed.load(Ordering::Acquire) || self.calls.is_abandoned(number)
+        self.closed.load(Ordering::Acquire) || self.calls().is_cancelled(number)
     }
 
     /// The connection has ended: nobody waits for its calls; how many procedures that captures.
     pub(crate) fn give_up_all(&self) -> usize {
-        self.calls.abandon_all()
+        self.calls().cancel_all()
     }
 
     /// Calls that have been given up and are not answered.
     pub(crate) fn captured(&self) -> u64 {
-        self.calls.abandoned()
+        self.calls().cancelled()
     }
 
     // Calls.
@@ -440,10 +427,10 @@ impl Incoming {
     ) -> Option<Attended> {
         let row = Arc::clone(self.row(header.binding, &mut worker.rows)?);
         host.called();
-        self.calls.begin(header.number);
-        let unanswered = Unanswered { calls: &self.calls, host, number: header.number };
-        if worker.abandons_behind(header.number) {
-            self.calls.abandon(header.number);
+        self.calls().begin(header.number);
+        let unanswered = Unanswered { incoming: self, host, number: header.number };
+        if worker.unread.cancels(worker.input.memory(), header.number) {
+            self.calls().cancel(header.number);
         }
         let reads_on = self.leave_reading(&row, worker, host);
         self.run(&row, header, body, reserved, worker, host);
@@ -453,12 +440,12 @@ impl Incoming {
             Some(running) if self.goes(running, READING) => {}
             // The keeper has found it too long.
             Some(_) => {
-                (worker.from, worker.to) = (0, 0);
+                (worker.unread.from, worker.unread.to) = (0, 0);
                 return Some(Attended::Left);
             }
         }
-        if worker.from == worker.to {
-            (worker.from, worker.to) = (0, 0);
+        if worker.unread.from == worker.unread.to {
+            (worker.unread.from, worker.unread.to) = (0, 0);
         }
         None
     }
@@ -471,11 +458,11 @@ impl Incoming {
         worker: &mut StreamWorker,
         host: &dyn Host,
     ) -> Option<u64> {
-        let more = worker.from < worker.to;
+        let more = worker.unread.from < worker.unread.to;
         let took = if self.is_suspected() { VERY_LONG } else { row.expected_time() };
         if more {
             let mut kept = self.kept();
-            let (from, to) = (worker.from, worker.to);
+            let (from, to) = (worker.unread.from, worker.unread.to);
             if !kept.memory.reserve(to - from) {
                 // Nobody can know where the next message begins.
                 self.close();
@@ -489,7 +476,7 @@ impl Incoming {
             self.kept().bytes = 0;
         }
         if more && took >= LONG {
-            (worker.from, worker.to) = (0, 0);
+            (worker.unread.from, worker.unread.to) = (0, 0);
             self.set(QUEUED);
             host.read_on();
             return None;
@@ -559,7 +546,7 @@ impl Incoming {
             bytes: header.body,
             extensions: Window::from(rest.get(..behind.len()).unwrap_or(&[])),
             waited: || came.map_or(Duration::ZERO, |came| came.elapsed()),
-            is_given_up: || !self.calls.starts(number),
+            is_given_up: || !self.calls().starts(number),
         };
         let mut guard = match serving.begin(row, call, || host.calls()) {
             Ok(guard) => guard,
@@ -582,7 +569,7 @@ impl Incoming {
         row.record_time(begun.elapsed());
         drop(permit);
         let Ran { answer, head_at, head_bytes, .. } = ran;
-        if self.calls.is_abandoned(number) {
+        if self.calls().is_cancelled(number) {
             guard.end(answer, 0);
             let text = "its caller has given up";
             let refusal = Refusal::abandoned(text);
@@ -610,11 +597,11 @@ impl Incoming {
         &'a self,
         host: &'a dyn Host,
         header: &'a [u8; HEADER_BYTES],
-        write: impl FnOnce(&mut Sending<'a, Unread<'a>>) -> io::Result<()>,
+        write: impl FnOnce(&mut Sending<'a, ReplyStall<'a>>) -> io::Result<()>,
     ) {
         let until = Instant::now() + limits::UNREAD_TIME[1];
-        let Some(_turn) = self.output.take(Some(until)) else { return self.close() };
-        let mut sending = Sending::new(&self.stream, Unread { incoming: self, host });
+        let Some(_lock) = self.output.take(Some(until)) else { return self.close() };
+        let mut sending = Sending::new(&self.stream, ReplyStall { incoming: self, host });
         let sent = sending.part(Window::from(&header[..])).and_then(|()| write(&mut sending));
         if sent.and_then(|()| sending.end()).is_err() {
             self.close();
@@ -664,9 +651,9 @@ impl Incoming {
     /// Says something that is no answer, if it can be said at once.
     pub(crate) fn say_now(&self, kind: wire::Kind, binding: u32, body: &[u8]) {
         let header = Header { binding, body: body.len() as u32, ..Header::new(kind, 0) };
-        let Some(_turn) = self.output.take(Some(Instant::now())) else { return };
+        let Some(_lock) = self.output.take(Some(Instant::now())) else { return };
         let header = header.to_bytes();
-        let mut sending = Sending::new(&self.stream, Never);
+        let mut sending = Sending::new(&self.stream, NoStall);
         let sent = sending.part(Window::from(&header[..]));
         let sent = sent.and_then(|()| sending.part(Window::from(body)));
         let sent = sent.and_then(|()| sending.end());
@@ -678,7 +665,7 @@ impl Incoming {
     /// Ends a connection in good order if nothing runs for it any more: what was not answered was
     /// not executed. Otherwise ends it.
     pub(crate) fn farewell(&self) {
-        if self.calls.any() {
+        if !self.calls().may_say_goodbye() {
             return self.close();
         }
         self.say_now(wire::Kind::Goodbye, 0, &[]);

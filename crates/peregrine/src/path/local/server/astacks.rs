@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::arrival::{StallPermits, Stalls};
 use super::assignment::{self, Assignment, AssignmentWord, RingAction};
-use crate::call::Growing;
+use crate::growing::Growing;
 use crate::limits;
 use crate::path::local::region::RegionLayout;
 use crate::path::local::region::chunks::StoreMode;

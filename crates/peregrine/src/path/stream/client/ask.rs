@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::device::tcp::{For, Stream};
 use crate::error::{CallError, Kind, Phase};
 use crate::limits;
-use crate::path::stream::sending::{Full, Sending};
+use crate::path::stream::peer::sending::{OnStall, Sending};
 use crate::protocol::stream::{self as wire, HEADER_BYTES, Header};
 use crate::value::Window;
 
@@ -29,7 +29,7 @@ pub(crate) fn ask_alone(
         _ => CallError::system(Phase::Bind, what.to_owned(), error),
     };
     struct Soon<'a>(&'a Stream, Instant);
-    impl Full for Soon<'_> {
+    impl OnStall for Soon<'_> {
         fn wait(&self) -> io::Result<()> {
             match self.0.wait(For::Writable, Some(self.1))?.writable {
                 true => Ok(()),

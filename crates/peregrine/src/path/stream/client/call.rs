@@ -3,7 +3,6 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
-use super::slot::IDLE;
 use super::{Connection, Event};
 use crate::call::chain::WaitingInside;
 use crate::call::extensions::Extensions;
@@ -60,7 +59,7 @@ impl CallPath for StreamPath {
             head: layout.head as u32,
             split: layout.copied as u32,
             extensions: extensions.len() as u32,
-            ..Header::new(wire::Kind::Call, connection.begin(index))
+            ..Header::new(wire::Kind::Call, connection.end.begin(index))
         };
         let header = header.to_bytes();
         let there = call.frame.call_space().range(0, there);
@@ -74,7 +73,7 @@ impl CallPath for StreamPath {
         });
         if let Err(error) = sent {
             if error.executed() == Executed::No {
-                connection.slot(index).word.store(IDLE, Ordering::Release);
+                connection.slot(index).release();
             }
             return Err(error);
         }
@@ -111,7 +110,7 @@ impl StreamPath {
     fn take(&self, index: u32, call: &mut Call<'_, '_, '_>) -> Result<Returned, CallError> {
         let slot = self.connection.slot(index);
         let [kind, answer, head_at, head_bytes, body] = slot.reply();
-        slot.word.store(IDLE, Ordering::Release);
+        slot.release();
         if body as usize > limits::ASTACK_BYTES_KEPT {
             self.connection.used();
         }
@@ -149,7 +148,7 @@ impl StreamPath {
         if !slot.capture() {
             return self.take(index, call);
         }
-        self.connection.abandon(index);
+        self.connection.cancel(index);
         Err(CallError::new(Kind::TimedOut, Executed::Maybe, "the server has not answered"))
     }
 

@@ -1,46 +1,33 @@
-//! `Input`: what a connection has received, up to where the next message begins.
+//! The received bytes of a connection, up to the start of the next message.
 
 use std::io;
 
 use super::GUESS;
 use crate::device::tcp::Stream;
-use crate::protocol::stream::{HEADER_BYTES, Header};
+use crate::protocol::stream::client_end::Assembly;
 use crate::value::Window;
 
+/// The received bytes of a connection.
 pub(super) struct Input {
-    pub(super) header: [u8; HEADER_BYTES],
-    /// Bytes of the header that are there.
-    pub(super) got: usize,
-    /// The message whose rest is still to come.
-    pub(super) current: Option<Current>,
-    /// What was received behind the message that it came with.
-    pub(super) ahead: Box<[u8]>,
-    pub(super) from: usize,
-    pub(super) to: usize,
-}
-
-/// A message that has begun.
-pub(super) struct Current {
-    pub(super) header: Header,
-    /// The frame into which it goes; a notice goes nowhere.
-    pub(super) frame: Option<u32>,
-    /// Bytes behind the header that are there.
-    pub(super) done: usize,
+    pub(super) assembly: Assembly,
+    /// Bytes that were received after the message with which they arrived.
+    ahead: Box<[u8]>,
+    from: usize,
+    to: usize,
 }
 
 impl Input {
     pub(super) fn new() -> Self {
-        let header = [0; HEADER_BYTES];
-        Self { header, got: 0, current: None, ahead: vec![0; GUESS].into(), from: 0, to: 0 }
+        Self { assembly: Assembly::new(), ahead: vec![0; GUESS].into(), from: 0, to: 0 }
     }
 
-    /// Whether nothing was received ahead.
+    /// Returns whether no bytes were received ahead.
     #[inline]
     pub(super) const fn is_dry(&self) -> bool {
         self.from == self.to
     }
 
-    /// Up to so many of the bytes that were received ahead.
+    /// Takes up to this many of the bytes that were received ahead.
     pub(super) fn take_ahead(&mut self, bytes: usize) -> &[u8] {
         let taken = bytes.min(self.to - self.from);
         let at = self.from;
@@ -48,7 +35,7 @@ impl Input {
         &self.ahead[at..at + taken]
     }
 
-    /// Keeps what came behind a message; there is nothing ahead yet.
+    /// Keeps bytes that arrived after a message. None are kept yet.
     #[inline]
     pub(super) fn keep(&mut self, bytes: Window<'_>) {
         (self.from, self.to) = (0, bytes.len());
@@ -57,21 +44,19 @@ impl Input {
         }
     }
 
-    /// More of a header of which a part is there, or which may lie ahead.
-    pub(super) fn more_header(&mut self, stream: &Stream, wait: bool) -> io::Result<()> {
-        let got = self.got;
-        if self.is_dry() {
-            match stream.receive(&mut self.header[got..], wait)? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                bytes => self.got += bytes,
-            }
-            return Ok(());
+    /// Receives more of a header, or takes it from the bytes that were received ahead. Returns the number
+    /// of bytes.
+    pub(super) fn more_header(&mut self, stream: &Stream, wait: bool) -> io::Result<usize> {
+        let place = self.assembly.header_place();
+        if self.from == self.to {
+            return match stream.receive(place, wait)? {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                bytes => Ok(bytes),
+            };
         }
-        let taken = (HEADER_BYTES - got).min(self.to - self.from);
-        let from = self.from;
-        self.header[got..got + taken].copy_from_slice(&self.ahead[from..from + taken]);
+        let taken = place.len().min(self.to - self.from);
+        place[..taken].copy_from_slice(&self.ahead[self.from..self.from + taken]);
         self.from += taken;
-        self.got += taken;
-        Ok(())
+        Ok(taken)
     }
 }

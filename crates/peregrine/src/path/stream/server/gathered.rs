@@ -3,7 +3,7 @@
 use std::io;
 
 use crate::call::blocks_at;
-use crate::path::stream::sending::{Full, Sending};
+use crate::path::stream::peer::sending::{OnStall, Sending};
 use crate::value::{Space, Window, align_up};
 
 /// Where the parts of a result lie, and how they travel: what was filled of each block behind what
@@ -52,7 +52,7 @@ impl<'a> Gathered<'a> {
         self.space.range(self.blocks[index] as usize, filled as usize).window()
     }
 
-    pub(super) fn write(&self, sending: &mut Sending<'a, impl Full>) -> io::Result<()> {
+    pub(super) fn write(&self, sending: &mut Sending<'a, impl OnStall>) -> io::Result<()> {
         let table = 4 * self.blocks.len();
         if self.blocks.is_empty() {
             return sending.part(self.head);

@@ -10,7 +10,8 @@ use super::intake::{Reservation, STUCK};
 use super::{Attended, Host, IDLE, Incoming, PARKED, QUEUED, READ_AHEAD, StreamWorker};
 use crate::call::chain::waiting_inside;
 use crate::call::{EStack, Wait, block_cost};
-use crate::limits;
+use crate::path::stream::peer::now;
+use crate::protocol::stream::server_end::{MessageTimer, Unread};
 
 use core::sync::atomic::Ordering;
 
@@ -27,30 +28,17 @@ pub(super) struct Kept {
     part: Part,
 }
 
-/// A message that is larger than what is read ahead, and has not come whole.
+/// A message that is larger than what is read ahead, and has not arrived whole.
 #[derive(Default)]
 pub(super) struct Part {
     /// The memory that is reserved for it.
     reserved: Option<Reservation>,
-    /// When it began to come.
-    began: Option<Instant>,
-    /// For how long it was not read because there was no memory for it, and since when it is not.
-    held: Duration,
-    held_since: Option<Instant>,
+    /// How long its client may still take.
+    timer: MessageTimer,
     /// Whether it may be a nested call, for which a procedure of this process waits: not if no thread
     /// waited inside when memory was first wanted for it, for such a thread begins to wait before it
     /// sends anything. `None` until then.
     may_be_nested: Option<bool>,
-}
-
-impl Part {
-    /// How long its client may still take for what has come of it, so many bytes.
-    fn patience(&self, bytes: usize, now: Instant) -> Option<Duration> {
-        let began = self.began.filter(|_| self.held_since.is_none())?;
-        let spent = now.saturating_duration_since(began).saturating_sub(self.held);
-        let rate = Duration::from_secs_f64(bytes as f64 / limits::MESSAGE_RATE as f64);
-        Some((limits::MESSAGE_TIME + rate).saturating_sub(spent))
-    }
 }
 
 /// What reading on has come to.
@@ -69,11 +57,9 @@ impl Incoming {
     pub(super) fn load(&self, worker: &mut StreamWorker) -> bool {
         let mut kept = self.kept();
         let kept = &mut *kept;
-        (worker.from, worker.to, worker.skip) = (0, kept.bytes, kept.skip);
+        worker.unread = Unread { from: 0, to: kept.bytes, skip: kept.skip };
         worker.part = core::mem::take(&mut kept.part);
-        if let Some(since) = worker.part.held_since.take() {
-            worker.part.held += since.elapsed();
-        }
+        worker.part.timer.resume(now());
         if kept.bytes > READ_AHEAD {
             let own = core::mem::replace(&mut worker.input, core::mem::take(&mut kept.memory));
             worker.spare = own;
@@ -87,7 +73,7 @@ impl Incoming {
 
     /// Leaves it to the keeper.
     pub(super) fn park(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
-        let patience = worker.part.patience(worker.to - worker.from, Instant::now());
+        let patience = worker.part.timer.left(worker.unread.len(), now());
         if !self.put_back(worker, true) {
             return Attended::Ended;
         }
@@ -102,7 +88,7 @@ impl Incoming {
     /// Reads no more of it until there is memory.
     #[cold]
     pub(super) fn hold(&self, worker: &mut StreamWorker, host: &dyn Host) -> Attended {
-        worker.part.held_since = Some(Instant::now());
+        worker.part.timer.hold(now());
         if !self.put_back(worker, true) {
             return Attended::Ended;
         }
@@ -128,7 +114,7 @@ impl Incoming {
     fn put_back(&self, worker: &mut StreamWorker, parks: bool) -> bool {
         let mut kept_guard = self.kept();
         let kept = &mut *kept_guard;
-        let bytes = worker.to - worker.from;
+        let bytes = worker.unread.len();
         worker.move_to_front();
         if worker.input.memory().len() <= 2 * bytes {
             // The memory goes along: a peer that sends byte by byte does not make us copy.
@@ -144,10 +130,10 @@ impl Incoming {
             }
             kept.memory.memory()[..bytes].copy_from_slice(&worker.input.memory()[..bytes]);
         }
-        (kept.bytes, kept.skip) = (bytes, worker.skip);
+        (kept.bytes, kept.skip) = (bytes, worker.unread.skip);
         kept.stalled = parks && (bytes > 0 || kept.skip > 0);
         let needed = kept.memory.memory().len();
-        (worker.from, worker.to, worker.skip) = (0, 0, 0);
+        worker.unread = Unread::default();
         let mut part = core::mem::take(&mut worker.part);
         drop(kept_guard);
         // What was reserved for what may have come, and did not. Other connections then read on, so
@@ -186,7 +172,7 @@ impl Incoming {
     /// none that takes memory, or a thread reads it.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let kept = self.kept();
-        kept.part.patience(kept.bytes, Instant::now())
+        kept.part.timer.left(kept.bytes, now())
     }
 
     /// Receives more, at least one byte, if it comes.
@@ -214,11 +200,11 @@ impl Incoming {
                 None => true,
                 Some(until) => Instant::now() >= until && how == Wait::Adaptive,
             };
-            let place = &mut worker.input.memory()[worker.to..upto];
+            let place = &mut worker.input.memory()[worker.unread.to..upto];
             match self.stream.receive(place, blocks) {
                 Ok(0) => return Got::Closed,
                 Ok(bytes) => {
-                    worker.to += bytes;
+                    worker.unread.to += bytes;
                     if blocks {
                         worker.serving.counting.slept()
                     } else {
@@ -250,12 +236,12 @@ impl Incoming {
         }
         // As far as the thread's memory reaches, else twice what has come.
         let there = worker.input.memory().len();
-        let grown = if worker.to < there { there } else { 2 * worker.to };
+        let grown = if worker.unread.to < there { there } else { 2 * worker.unread.to };
         let wanted = needed.min(grown.max(READ_AHEAD));
         if self.reserve(&mut worker.part, wanted) {
             return Some(wanted);
         }
-        let least = needed.min((2 * worker.to).max(READ_AHEAD));
+        let least = needed.min((2 * worker.unread.to).max(READ_AHEAD));
         (least < wanted && self.reserve(&mut worker.part, least)).then_some(least)
     }
 
@@ -266,13 +252,14 @@ impl Incoming {
             return true;
         }
         let may_be_nested = *part.may_be_nested.get_or_insert_with(|| waiting_inside() > 0);
-        let extensions = if may_be_nested && part.held >= STUCK { waiting_inside() } else { 0 };
+        let extensions =
+            if may_be_nested && part.timer.held() >= STUCK { waiting_inside() } else { 0 };
         match &mut part.reserved {
             Some(reserved) => reserved.grow(bytes - before, extensions),
             none => {
                 *none = self.intake.reserve(self.host, bytes, extensions);
                 if none.is_some() {
-                    part.began = Some(Instant::now());
+                    part.timer.begin(now());
                 }
                 none.is_some()
             }
@@ -283,33 +270,9 @@ impl Incoming {
     /// that was reserved for it, if there is any.
     #[inline]
     pub(super) fn is_whole(worker: &mut StreamWorker) -> Option<Reservation> {
-        if worker.part.may_be_nested.is_none() && worker.part.held.is_zero() {
+        if worker.part.may_be_nested.is_none() && worker.part.timer.held().is_zero() {
             return None;
         }
         core::mem::take(&mut worker.part).reserved
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn time_for_a_message_grows_with_what_has_come_and_stands_while_held() {
-        let began = Instant::now();
-        let part = Part { began: Some(began), ..Part::default() };
-        let later = |seconds| began + Duration::from_secs(seconds);
-        assert_eq!(part.patience(0, began), Some(limits::MESSAGE_TIME));
-        assert_eq!(part.patience(0, later(3)), Some(limits::MESSAGE_TIME - Duration::from_secs(3)));
-        assert_eq!(part.patience(0, later(1000)), Some(Duration::ZERO));
-        // What has come earns time.
-        let bytes = 20 * limits::MESSAGE_RATE;
-        assert_eq!(part.patience(bytes, later(20)), Some(limits::MESSAGE_TIME));
-        // The time during which the server did not read counts for nothing.
-        let held = Part { held: Duration::from_secs(900), began: Some(began), ..Part::default() };
-        assert_eq!(held.patience(0, later(900)), Some(limits::MESSAGE_TIME));
-        let holds = Part { held_since: Some(began), began: Some(began), ..Part::default() };
-        assert_eq!(holds.patience(0, later(1000)), None);
-        assert_eq!(Part::default().patience(0, began), None);
     }
 }

@@ -8,7 +8,7 @@ use super::reading::Part;
 use crate::call::EStack;
 use crate::counters::Counting;
 use crate::limits;
-use crate::protocol::stream::{HEADER_BYTES, Header, Kind, Unreadable};
+use crate::protocol::stream::server_end::Unread;
 use crate::serving::binding_table::BindingCache;
 use crate::serving::procedure::Serving;
 use crate::sys::Memory;
@@ -18,9 +18,8 @@ pub(crate) struct StreamWorker {
     pub(super) serving: Serving,
     pub(super) rows: BindingCache,
     pub(super) input: EStack,
-    pub(super) from: usize,
-    pub(super) to: usize,
-    pub(super) skip: usize,
+    /// The received bytes in `input`.
+    pub(super) unread: Unread,
     /// The message of which a part is there.
     pub(super) part: Part,
     /// Its own memory, while it reads into a connection's.
@@ -38,9 +37,7 @@ impl StreamWorker {
             serving: Serving::new(counting),
             rows: BindingCache::default(),
             input: EStack::default(),
-            from: 0,
-            to: 0,
-            skip: 0,
+            unread: Unread::default(),
             part: Part::default(),
             spare: EStack::default(),
             reply: None,
@@ -88,38 +85,10 @@ impl StreamWorker {
 
     /// Moves what is there to the start of the memory.
     pub(super) fn move_to_front(&mut self) {
-        let (from, to) = (self.from, self.to);
+        let Unread { from, to, .. } = self.unread;
         if from > 0 {
             self.input.memory().copy_within(from..to, 0);
-            (self.from, self.to) = (0, to - from);
-        }
-    }
-
-    /// Whether a call is given up by what is there behind it already.
-    #[inline]
-    pub(super) fn abandons_behind(&mut self, number: u32) -> bool {
-        self.from < self.to && self.looks_for_abandon(number)
-    }
-
-    #[cold]
-    fn looks_for_abandon(&mut self, number: u32) -> bool {
-        let Some(mut rest) = self.input.memory().get(self.from..self.to) else { return false };
-        while let Some(Ok(header)) = rest.first_chunk().map(Header::from_bytes) {
-            if (header.kind, header.number) == (Kind::Abandon, number) {
-                return true;
-            }
-            let Some(behind) = rest.get(HEADER_BYTES + header.rest()..) else { return false };
-            rest = behind;
-        }
-        false
-    }
-
-    /// The header of the next message, if it is there.
-    pub(super) fn header(&mut self) -> Result<Option<Header>, Unreadable> {
-        let there = self.input.memory().get(self.from..self.to);
-        match there.and_then(|there| there.first_chunk()) {
-            Some(header) => Header::from_bytes(header).map(Some),
-            None => Ok(None),
+            (self.unread.from, self.unread.to) = (0, to - from);
         }
     }
 }

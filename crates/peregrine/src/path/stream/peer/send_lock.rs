@@ -1,4 +1,4 @@
-//! `Turn`: whose turn it is to send on a connection. A lock that one waits for until a moment.
+//! The lock for sending on a connection. A thread waits for it until a deadline.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -7,35 +7,35 @@ use crate::sys;
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody sleeps until it is not.
+/// Taken, and another thread sleeps until it is free.
 const WANTED: u32 = 2;
 
 #[derive(Debug, Default)]
-pub(super) struct Turn(AtomicU32);
+pub(in crate::path::stream) struct SendLock(AtomicU32);
 
-/// The turn; passed on when dropped.
+/// Holds the lock until it is dropped.
 #[derive(Debug)]
-pub(super) struct Held<'a>(&'a Turn);
+pub(in crate::path::stream) struct SendGuard<'a>(&'a SendLock);
 
-impl Turn {
-    /// The turn, if it is nobody's.
+impl SendLock {
+    /// Takes the lock if it is free.
     #[inline]
-    pub(super) fn try_take(&self) -> Option<Held<'_>> {
-        // SYNC: turn, released in `drop`.
+    pub(in crate::path::stream) fn try_take(&self) -> Option<SendGuard<'_>> {
+        // SYNC: send lock, released in `drop`.
         let order = Ordering::SeqCst;
         let taken = self.0.compare_exchange(FREE, TAKEN, order, order);
-        taken.is_ok().then(|| Held(self))
+        taken.is_ok().then(|| SendGuard(self))
     }
 
-    /// Waits for the turn until `deadline`; `None` if it did not come.
+    /// Takes the lock. Returns `None` if it was not free by the deadline.
     #[inline]
-    pub(super) fn take(&self, deadline: Option<Instant>) -> Option<Held<'_>> {
+    pub(in crate::path::stream) fn take(&self, deadline: Option<Instant>) -> Option<SendGuard<'_>> {
         self.try_take().or_else(|| self.take_slowly(deadline))
     }
 
     #[cold]
-    fn take_slowly(&self, deadline: Option<Instant>) -> Option<Held<'_>> {
-        // Whoever has slept leaves it wanted: others may sleep too.
+    fn take_slowly(&self, deadline: Option<Instant>) -> Option<SendGuard<'_>> {
+        // A thread that has slept leaves the state at `WANTED`, because other threads may sleep too.
         while self.0.swap(WANTED, Ordering::Acquire) != FREE {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -43,14 +43,15 @@ impl Turn {
             }
             sys::futex_wait(&self.0, WANTED, left);
         }
-        Some(Held(self))
+        Some(SendGuard(self))
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for SendGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        // SYNC: turn, acquired where it is taken; in one order with what those say who take it.
+        // SYNC: send lock, acquired where it is taken. In one order with what threads note before they
+        // try to take it.
         if self.0.0.swap(FREE, Ordering::SeqCst) == WANTED {
             sys::futex_wake_one(&self.0.0);
         }
@@ -64,13 +65,13 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn one_at_a_time_has_the_turn() {
-        let (turn, sum) = (Turn::default(), AtomicU64::new(0));
+    fn one_thread_at_a_time_has_the_lock() {
+        let (lock, sum) = (SendLock::default(), AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..2000 {
-                        let _held = turn.take(None).unwrap();
+                        let _held = lock.take(None).unwrap();
                         let now = sum.load(Ordering::Relaxed);
                         std::hint::spin_loop();
                         sum.store(now + 1, Ordering::Relaxed);
@@ -82,14 +83,14 @@ mod tests {
     }
 
     #[test]
-    fn a_deadline_ends_the_wait() {
-        let turn = Turn::default();
-        let held = turn.take(None).unwrap();
-        assert!(turn.try_take().is_none());
+    fn deadline_ends_the_wait() {
+        let lock = SendLock::default();
+        let held = lock.take(None).unwrap();
+        assert!(lock.try_take().is_none());
         let moment = Instant::now() + Duration::from_millis(10);
-        assert!(turn.take(Some(moment)).is_none());
+        assert!(lock.take(Some(moment)).is_none());
         assert!(Instant::now() >= moment);
         drop(held);
-        assert!(turn.take(Some(moment)).is_some(), "what is free is had without waiting");
+        assert!(lock.take(Some(moment)).is_some(), "a free lock is taken without waiting");
     }
 }

@@ -1,4 +1,4 @@
-//! What is done where a connection takes no more: wait, for as long as nobody suffers; or leave it unsaid.
+//! What a server does when a connection takes no more bytes.
 
 use core::sync::atomic::Ordering;
 use std::io;
@@ -7,24 +7,24 @@ use std::time::Instant;
 use super::{Host, Incoming};
 use crate::device::tcp::For;
 use crate::limits;
-use crate::path::stream::sending::Full;
+use crate::path::stream::peer::sending::OnStall;
 
-/// What the socket does not take at once is not said.
-pub(super) struct Never;
+/// Does not wait: a message that the socket does not take at once is not sent.
+pub(super) struct NoStall;
 
-impl Full for Never {
+impl OnStall for NoStall {
     fn wait(&self) -> io::Result<()> {
         Err(io::ErrorKind::WouldBlock.into())
     }
 }
 
-/// A client that does not read its replies.
-pub(super) struct Unread<'a> {
+/// Waits for a client that does not read its replies, while no other client suffers.
+pub(super) struct ReplyStall<'a> {
     pub(super) incoming: &'a Incoming,
     pub(super) host: &'a dyn Host,
 }
 
-impl Full for Unread<'_> {
+impl OnStall for ReplyStall<'_> {
     #[cold]
     fn wait(&self) -> io::Result<()> {
         let [short, long] = limits::UNREAD_TIME;

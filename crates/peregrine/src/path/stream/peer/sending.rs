@@ -8,7 +8,7 @@ use crate::sys::Parts;
 use crate::value::Window;
 
 /// What is done when a socket takes nothing more.
-pub(super) trait Full {
+pub(in crate::path::stream) trait OnStall {
     /// Waits until it may take more.
     ///
     /// # Errors
@@ -17,26 +17,26 @@ pub(super) trait Full {
 }
 
 /// A message on its way out.
-pub(super) struct Sending<'a, F> {
+pub(in crate::path::stream) struct Sending<'a, F> {
     stream: &'a Stream,
     parts: Parts<'a>,
     /// Bytes of the message so far, from the last multiple of 16.
     bytes: usize,
     /// Whether anything of it has left.
-    pub(super) begun: bool,
+    pub(in crate::path::stream) begun: bool,
     full: F,
 }
 
 static ZEROS: [u8; 64] = [0; 64];
 
-impl<'a, F: Full> Sending<'a, F> {
-    pub(super) const fn new(stream: &'a Stream, full: F) -> Self {
+impl<'a, F: OnStall> Sending<'a, F> {
+    pub(in crate::path::stream) const fn new(stream: &'a Stream, full: F) -> Self {
         Self { stream, parts: Parts::new(), bytes: 0, begun: false, full }
     }
 
     /// Appends a part.
     #[inline]
-    pub(super) fn part(&mut self, part: Window<'a>) -> io::Result<()> {
+    pub(in crate::path::stream) fn part(&mut self, part: Window<'a>) -> io::Result<()> {
         self.bytes = (self.bytes + part.len()) % 16;
         if !self.parts.push(part) {
             self.flush(true)?;
@@ -47,12 +47,12 @@ impl<'a, F: Full> Sending<'a, F> {
 
     /// Appends zeros up to the next multiple of 16.
     #[inline]
-    pub(super) fn pad(&mut self) -> io::Result<()> {
+    pub(in crate::path::stream) fn pad(&mut self) -> io::Result<()> {
         self.part(Window::from(&ZEROS[..padding(self.bytes)]))
     }
 
     /// Appends so many zeros.
-    pub(super) fn zeros(&mut self, bytes: usize) -> io::Result<()> {
+    pub(in crate::path::stream) fn zeros(&mut self, bytes: usize) -> io::Result<()> {
         for at in (0..bytes).step_by(ZEROS.len()) {
             self.part(Window::from(&ZEROS[..(bytes - at).min(ZEROS.len())]))?;
         }
@@ -61,14 +61,14 @@ impl<'a, F: Full> Sending<'a, F> {
 
     /// Appends a part that begins at a multiple of 16.
     #[inline]
-    pub(super) fn block(&mut self, block: Window<'a>) -> io::Result<()> {
+    pub(in crate::path::stream) fn block(&mut self, block: Window<'a>) -> io::Result<()> {
         self.pad()?;
         self.part(block)
     }
 
     /// Pads the message and sends all that has not left yet.
     #[inline]
-    pub(super) fn end(&mut self) -> io::Result<()> {
+    pub(in crate::path::stream) fn end(&mut self) -> io::Result<()> {
         self.pad()?;
         self.flush(false)
     }

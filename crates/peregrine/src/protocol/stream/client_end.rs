@@ -1,0 +1,581 @@
+//! The client's end of a connection: calls in flight, received messages, and how the connection ends.
+
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use core::time::Duration;
+use std::sync::OnceLock;
+
+use super::header::{HEADER_BYTES, Header, Kind, Unreadable};
+use crate::growing::Growing;
+use crate::limits;
+
+// The states of a call slot.
+
+/// No call uses the slot.
+pub(crate) const IDLE: u32 = 0;
+/// A call is being sent. Its reply may arrive already.
+pub(crate) const SENDING: u32 = 1;
+/// The caller waits for the reply, and looks at the slot.
+pub(crate) const WAITING: u32 = 2;
+/// The caller waits for the reply, and must be woken.
+pub(crate) const ASLEEP: u32 = 3;
+/// The caller has been asked to receive for all callers.
+pub(crate) const LEADS: u32 = 4;
+/// The caller has given the call up. The reply still arrives.
+pub(crate) const CAPTURED: u32 = 5;
+/// The reply is in place.
+pub(crate) const DONE: u32 = 6;
+
+const INDEX_BITS: u32 = limits::ASTACKS_MAX.ilog2();
+const _: () = assert!(limits::ASTACKS_MAX.is_power_of_two());
+
+/// One call in flight. The call's frame has the same index.
+#[repr(align(128))]
+pub(crate) struct CallSlot {
+    /// One of the states above.
+    pub(crate) state: AtomicU32,
+    /// The number of the call: the index of the slot, and above it how often the slot was used.
+    number: AtomicU32,
+    /// Whether the server is still to be told that the call is cancelled.
+    cancels: AtomicBool,
+    /// Of the reply: kind, procedure, split, head and body of its header.
+    reply: [AtomicU32; 5],
+}
+
+impl CallSlot {
+    fn new() -> Self {
+        Self {
+            state: AtomicU32::new(IDLE),
+            number: AtomicU32::new(0),
+            cancels: AtomicBool::new(false),
+            reply: Default::default(),
+        }
+    }
+
+    /// Changes the state from `from` to `to`. Returns false if it was another one.
+    #[inline]
+    pub(crate) fn moves(&self, from: u32, to: u32) -> bool {
+        self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Returns whether the reply is in place.
+    #[inline]
+    pub(crate) fn is_done(&self) -> bool {
+        self.state.load(Ordering::Acquire) == DONE
+    }
+
+    /// Frees the slot for the next call of its frame.
+    #[inline]
+    pub(crate) fn release(&self) {
+        self.state.store(IDLE, Ordering::Release);
+    }
+
+    /// Returns whether the reply to the call of this number is still to arrive.
+    #[inline]
+    fn awaits(&self, number: u32) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        state != IDLE && state != DONE && self.number.load(Ordering::Relaxed) == number
+    }
+
+    /// The caller gives the call up. Returns false if the reply has arrived meanwhile.
+    #[cold]
+    pub(crate) fn capture(&self) -> bool {
+        let give_up = |state| (state != DONE).then_some(CAPTURED);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, give_up).is_ok()
+    }
+
+    /// Notes that the reply is in place. Returns whether its caller must be woken.
+    #[inline]
+    fn fill(&self, header: &Header) -> bool {
+        let words = [header.kind as u32, header.procedure, header.split, header.head, header.body];
+        for (place, word) in self.reply.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+        // SYNC: call slot. The thread that finds it done sees what was received.
+        self.state.swap(DONE, Ordering::AcqRel) == ASLEEP
+    }
+
+    /// Returns kind, procedure, split, head and body of the reply's header.
+    #[inline]
+    pub(crate) fn reply(&self) -> [u32; 5] {
+        core::array::from_fn(|i| self.reply[i].load(Ordering::Relaxed))
+    }
+
+    /// Returns the header of the answer to a request of this kind.
+    pub(crate) fn answer(&self, asked: Kind) -> Header {
+        let [kind, _, _, _, body] = self.reply();
+        let answers = [Kind::Bound, Kind::Refused, Kind::Description];
+        let kind = answers.into_iter().find(|one| *one as u32 == kind).unwrap_or(asked);
+        Header { body, ..Header::new(kind, self.number.load(Ordering::Relaxed)) }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum EndReason {
+    /// The server stopped. Calls without a reply were not executed, because the server said so.
+    Stopped,
+    /// The server closed the connection.
+    Closed,
+    /// The server broke the protocol.
+    Violated(String),
+    /// Sending failed.
+    Sending(String),
+    /// Receiving failed.
+    Receiving(String),
+    /// A call reached its deadline when only a part of it had been sent. The rest can no longer be sent,
+    /// and so no other message can.
+    PartlySent,
+    /// The server was silent for this long, although probes were sent.
+    Silent(Duration),
+}
+
+impl EndReason {
+    /// Returns whether calls that have no reply may have been executed.
+    pub(crate) const fn may_have_executed(&self) -> bool {
+        !matches!(self, Self::Stopped)
+    }
+}
+
+impl core::fmt::Display for EndReason {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Stopped => f.write_str("the server has stopped"),
+            Self::Closed => f.write_str("the server closed the connection"),
+            Self::Violated(text) => f.write_str(text),
+            Self::Sending(text) => write!(f, "sending failed: {text}"),
+            Self::Receiving(text) => write!(f, "receiving failed: {text}"),
+            Self::PartlySent => {
+                f.write_str("a call reached its deadline when only a part of it was sent")
+            }
+            Self::Silent(silence) => {
+                let ms = silence.as_millis();
+                write!(f, "nothing was received from the server for {ms} ms, despite probes")
+            }
+        }
+    }
+}
+
+/// Why a message was not sent whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SendFailure {
+    /// The deadline of its call passed.
+    Late,
+    /// The socket failed.
+    Failed(String),
+}
+
+/// The outcome of a call whose message was not sent whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unsent {
+    /// Nothing was sent, and the connection goes on.
+    NotBegun,
+    /// Nothing was sent, and the connection has ended.
+    Ended,
+    /// The deadline passed when a part of the message was sent. The connection has ended. The server
+    /// does not execute a call that it has not received whole, but the whole may be on its way.
+    Cut,
+    /// The socket failed when a part of the message was sent. The connection has ended.
+    Unanswered,
+}
+
+/// Why a received message breaks the protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Violation {
+    Unreadable(Unreadable),
+    /// The server refused the whole connection.
+    Refused,
+    /// The message answers a call for which no caller waits.
+    Unawaited(u32),
+    /// Only clients send this kind of message.
+    ClientKind(Kind),
+    /// The message has this many bytes, which is too many.
+    TooLarge(u32),
+}
+
+impl core::fmt::Display for Violation {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Unreadable(unreadable) => unreadable.fmt(f),
+            Self::Refused => f.write_str("the server refused the connection"),
+            Self::Unawaited(number) => {
+                write!(f, "the server answered call {number}, for which no caller waits")
+            }
+            Self::ClientKind(kind) => {
+                write!(f, "the server sent a message that only clients send: {kind:?}")
+            }
+            Self::TooLarge(bytes) => write!(f, "the server sent a message of {bytes} bytes"),
+        }
+    }
+}
+
+/// A message that has arrived whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrived {
+    /// The answer to the call of this slot. The driver wakes the caller if it `wakes`.
+    Answer { index: u32, body: u32, wakes: bool },
+    /// The export of this binding was withdrawn.
+    Revoked(u32),
+    /// The server stopped. The connection has ended.
+    Goodbye,
+}
+
+/// A message of which a part has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Incoming {
+    pub(crate) header: Header,
+    /// The index of the frame into which the body is received. Notices have no body.
+    pub(crate) frame: Option<u32>,
+    /// Bytes after the header that have arrived.
+    pub(crate) done: usize,
+}
+
+impl Incoming {
+    /// Returns the number of bytes that are still to arrive.
+    pub(crate) const fn left(&self) -> usize {
+        self.header.rest() - self.done
+    }
+}
+
+/// The messages that a client receives, as they are put together from bytes. One thread at a time
+/// receives.
+pub(crate) struct Assembly {
+    header: [u8; HEADER_BYTES],
+    got: usize,
+    message: Option<Incoming>,
+}
+
+impl Assembly {
+    pub(crate) const fn new() -> Self {
+        Self { header: [0; HEADER_BYTES], got: 0, message: None }
+    }
+
+    /// Returns the message whose header has arrived, and whose body has not arrived whole.
+    #[inline]
+    pub(crate) const fn message(&self) -> Option<&Incoming> {
+        self.message.as_ref()
+    }
+
+    /// Returns whether the next byte is the first of a message.
+    #[inline]
+    pub(crate) const fn is_between_messages(&self) -> bool {
+        self.message.is_none() && self.got == 0
+    }
+
+    /// Returns the place of the next bytes if they belong to a header.
+    #[inline]
+    pub(crate) fn header_place(&mut self) -> &mut [u8] {
+        &mut self.header[self.got..]
+    }
+
+    /// Notes that `bytes` bytes have arrived in their place. They belong to the header, or if that is
+    /// complete, to the body. Returns the message if it is whole now.
+    ///
+    /// # Errors
+    /// Fails if the server breaks the protocol.
+    #[inline]
+    pub(crate) fn add(
+        &mut self,
+        end: &ClientEnd,
+        bytes: usize,
+    ) -> Result<Option<Arrived>, Violation> {
+        if let Some(message) = &mut self.message {
+            message.done += bytes;
+        } else {
+            self.got += bytes;
+            if self.got < HEADER_BYTES {
+                return Ok(None);
+            }
+            self.got = 0;
+            self.message = Some(end.begin_message(&self.header)?);
+        }
+        match self.message.take_if(|message| message.left() == 0) {
+            Some(message) => Ok(Some(end.complete(&message))),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The client's end of a connection to one server.
+pub(crate) struct ClientEnd {
+    slots: Growing<CallSlot>,
+    /// Bytes of the largest message.
+    message_bytes: usize,
+    /// Whether some slot has a cancel that was not sent yet.
+    cancels: AtomicBool,
+    ended: AtomicBool,
+    reason: OnceLock<EndReason>,
+}
+
+impl ClientEnd {
+    /// A connection with this many call slots, whose messages have at most this many bytes.
+    pub(crate) fn new(count: u32, message_bytes: usize) -> Self {
+        Self {
+            slots: Growing::new(count, |_| CallSlot::new()),
+            message_bytes,
+            cancels: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
+            reason: OnceLock::new(),
+        }
+    }
+
+    /// Returns the slot of a frame.
+    #[inline]
+    pub(crate) fn slot(&self, index: u32) -> &CallSlot {
+        &self.slots[index as usize]
+    }
+
+    /// Returns the slots that have been used, and perhaps others.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &CallSlot> {
+        self.slots.iter()
+    }
+
+    // Sending.
+
+    /// Begins a call in a frame. Returns its number.
+    #[inline]
+    pub(crate) fn begin(&self, index: u32) -> u32 {
+        let slot = self.slot(index);
+        let used = (slot.number.load(Ordering::Relaxed) >> INDEX_BITS) + 1;
+        // No call has number 0.
+        let used = if used >> (32 - INDEX_BITS) == 0 { used } else { 1 };
+        let number = used << INDEX_BITS | index;
+        // SYNC: cancels, in `next_cancel`. A thread that finds this number does not find the cancel of
+        // the last one.
+        slot.cancels.store(false, Ordering::Relaxed);
+        slot.number.store(number, Ordering::Release);
+        slot.state.store(SENDING, Ordering::Release);
+        number
+    }
+
+    /// Notes that the server is to be told that a call is cancelled.
+    #[cold]
+    pub(crate) fn cancel(&self, index: u32) {
+        self.slot(index).cancels.store(true, Ordering::Relaxed);
+        self.cancels.store(true, Ordering::SeqCst);
+    }
+
+    /// Returns whether cancels are to be sent.
+    #[inline]
+    pub(crate) fn has_cancels(&self) -> bool {
+        self.cancels.load(Ordering::SeqCst) && !self.has_ended()
+    }
+
+    /// Sends all cancels with `send`, which sends a header. The caller has the lock for sending. Stops
+    /// at the first that cannot be sent; it is sent later, unless its reply has arrived by then.
+    #[cold]
+    pub(crate) fn send_cancels(&self, mut send: impl FnMut(Header) -> bool) {
+        self.cancels.store(false, Ordering::SeqCst);
+        for slot in self.slots.iter() {
+            let number = slot.number.load(Ordering::Acquire);
+            if slot.cancels.swap(false, Ordering::AcqRel)
+                && !send(Header::new(Kind::Abandon, number))
+            {
+                slot.cancels.store(slot.awaits(number), Ordering::Release);
+                self.cancels.store(true, Ordering::SeqCst);
+                return;
+            }
+        }
+    }
+
+    /// Decides the outcome of a call whose message was not sent whole; `begun` tells whether a part was.
+    #[cold]
+    pub(crate) fn fails_to_send(&self, failure: SendFailure, begun: bool) -> Unsent {
+        let is_late = failure == SendFailure::Late;
+        if is_late && !begun {
+            return Unsent::NotBegun;
+        }
+        self.end(match failure {
+            SendFailure::Late => EndReason::PartlySent,
+            SendFailure::Failed(text) => EndReason::Sending(text),
+        });
+        match (begun, is_late) {
+            (false, _) => Unsent::Ended,
+            (true, true) => Unsent::Cut,
+            (true, false) => Unsent::Unanswered,
+        }
+    }
+
+    // Receiving.
+
+    /// Reads a header, and decides where its message goes.
+    #[inline]
+    fn begin_message(&self, header: &[u8; HEADER_BYTES]) -> Result<Incoming, Violation> {
+        let header = Header::from_bytes(header).map_err(Violation::Unreadable)?;
+        let frame = match header.kind {
+            Kind::Revoked | Kind::Goodbye => None,
+            Kind::Refused if header.number == 0 => return Err(Violation::Refused),
+            Kind::Bound | Kind::Refused | Kind::Description | Kind::Reply => {
+                let index = header.number & ((1 << INDEX_BITS) - 1);
+                let slot = self.slots.get(index as usize);
+                if !slot.is_some_and(|slot| slot.awaits(header.number)) {
+                    return Err(Violation::Unawaited(header.number));
+                }
+                Some(index)
+            }
+            kind => return Err(Violation::ClientKind(kind)),
+        };
+        let room = if frame.is_some() { self.message_bytes } else { 0 };
+        if header.body as usize > room || header.extensions > 0 {
+            return Err(Violation::TooLarge(header.body));
+        }
+        Ok(Incoming { header, frame, done: 0 })
+    }
+
+    /// Takes a message that has arrived whole.
+    #[inline]
+    fn complete(&self, message: &Incoming) -> Arrived {
+        let header = &message.header;
+        match (message.frame, header.kind) {
+            (Some(index), _) => {
+                let wakes = self.slot(index).fill(header);
+                Arrived::Answer { index, body: header.body, wakes }
+            }
+            (None, Kind::Revoked) => Arrived::Revoked(header.binding),
+            (None, _) => {
+                self.end(EndReason::Stopped);
+                Arrived::Goodbye
+            }
+        }
+    }
+
+    // The end.
+
+    /// Returns whether the connection has ended.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Returns why the connection has ended.
+    pub(crate) fn end_reason(&self) -> Option<&EndReason> {
+        self.reason.get()
+    }
+
+    /// Ends the connection. Only the first reason is kept. The driver then wakes all callers
+    /// ([`sleepers`](Self::sleepers)).
+    #[cold]
+    pub(crate) fn end(&self, reason: EndReason) {
+        if self.reason.set(reason).is_ok() {
+            self.ended.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns the slots of callers that must be woken because the connection has ended.
+    pub(crate) fn sleepers(&self) -> impl Iterator<Item = &CallSlot> {
+        self.slots.iter().filter(|slot| {
+            // SYNC: end. A caller notes that it sleeps, and then looks whether the connection has ended.
+            fence(Ordering::SeqCst);
+            slot.moves(ASLEEP, WAITING)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives a message to an end, `step` bytes at a time.
+    fn give(end: &ClientEnd, header: Header, step: usize) -> Result<Option<Arrived>, Violation> {
+        let mut assembly = Assembly::new();
+        let bytes = header.to_bytes();
+        let mut at = 0;
+        while at < HEADER_BYTES {
+            let place = assembly.header_place();
+            let part = step.min(place.len());
+            place[..part].copy_from_slice(&bytes[at..at + part]);
+            at += part;
+            if let Some(arrived) = assembly.add(end, part)? {
+                return Ok(Some(arrived));
+            }
+        }
+        while let Some(message) = assembly.message() {
+            let part = step.min(message.left());
+            if let Some(arrived) = assembly.add(end, part)? {
+                assert!(assembly.is_between_messages());
+                return Ok(Some(arrived));
+            }
+        }
+        Ok(None)
+    }
+
+    fn reply(number: u32, body: u32) -> Header {
+        Header { body, ..Header::new(Kind::Reply, number) }
+    }
+
+    #[test]
+    fn reply_is_put_together_from_pieces_of_any_size() {
+        for step in [1, 5, 31, 32, 100] {
+            let end = ClientEnd::new(4, 256);
+            let number = end.begin(2);
+            assert!(end.slot(2).moves(SENDING, ASLEEP));
+            let arrived = give(&end, reply(number, 77), step);
+            let expected = Arrived::Answer { index: 2, body: 77, wakes: true };
+            assert_eq!(arrived, Ok(Some(expected)));
+            assert_eq!(end.slot(2).reply(), [Kind::Reply as u32, 0, 0, 0, 77]);
+        }
+    }
+
+    #[test]
+    fn only_awaited_answers_are_accepted() {
+        let end = ClientEnd::new(4, 256);
+        let number = end.begin(1);
+        let violation = |header: Header| give(&end, header, 32).unwrap_err();
+        assert_eq!(violation(reply(number + 4096, 0)), Violation::Unawaited(number + 4096));
+        assert_eq!(violation(reply(number | 3, 0)), Violation::Unawaited(number | 3));
+        assert_eq!(violation(reply(number, 257)), Violation::TooLarge(257));
+        assert_eq!(violation(Header::new(Kind::Call, number)), Violation::ClientKind(Kind::Call));
+        assert_eq!(violation(Header::new(Kind::Refused, 0)), Violation::Refused);
+        assert!(give(&end, reply(number, 256), 32).is_ok());
+        assert_eq!(violation(reply(number, 0)), Violation::Unawaited(number), "a second reply");
+        end.slot(1).release();
+        let next = end.begin(1);
+        assert_ne!(next, number);
+        assert_eq!(violation(reply(number, 0)), Violation::Unawaited(number), "an earlier call");
+    }
+
+    #[test]
+    fn cancel_is_sent_once_unless_the_reply_arrives_first() {
+        let end = ClientEnd::new(4, 256);
+        let numbers = [end.begin(0), end.begin(1), end.begin(2)];
+        (0..3).for_each(|index| assert!(end.slot(index).capture()));
+        (0..3).for_each(|index| end.cancel(index));
+        let mut sent = Vec::new();
+        // The socket takes one header only.
+        end.send_cancels(|header| {
+            sent.push(header.number);
+            sent.len() == 1
+        });
+        assert!(end.has_cancels());
+        assert!(give(&end, reply(numbers[1], 0), 32).is_ok());
+        end.slot(1).release();
+        end.begin(1);
+        end.send_cancels(|header| {
+            sent.push(header.number);
+            true
+        });
+        assert_eq!(sent, [numbers[0], numbers[1], numbers[2]], "the second was tried in between");
+        assert!(!end.has_cancels());
+    }
+
+    #[test]
+    fn goodbye_says_that_unanswered_calls_were_not_executed() {
+        let end = ClientEnd::new(4, 256);
+        end.begin(0);
+        assert_eq!(give(&end, Header::new(Kind::Goodbye, 0), 32), Ok(Some(Arrived::Goodbye)));
+        end.end(EndReason::Closed);
+        assert_eq!(end.end_reason(), Some(&EndReason::Stopped), "the first reason is kept");
+        assert!(!EndReason::Stopped.may_have_executed() && EndReason::Closed.may_have_executed());
+    }
+
+    #[test]
+    fn late_call_ends_the_connection_only_if_a_part_of_it_was_sent() {
+        let end = ClientEnd::new(4, 256);
+        assert_eq!(end.fails_to_send(SendFailure::Late, false), Unsent::NotBegun);
+        assert!(!end.has_ended());
+        assert_eq!(end.fails_to_send(SendFailure::Late, true), Unsent::Cut);
+        assert_eq!(end.end_reason(), Some(&EndReason::PartlySent));
+        let failed = || SendFailure::Failed("broken pipe".into());
+        assert_eq!(end.fails_to_send(failed(), false), Unsent::Ended);
+        assert_eq!(end.fails_to_send(failed(), true), Unsent::Unanswered);
+    }
+}

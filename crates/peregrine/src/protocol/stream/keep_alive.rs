@@ -1,0 +1,133 @@
+//! Whether a silent server is still there.
+//!
+//! When a server's process ends, its kernel closes the connection. A host that has lost its power, or a
+//! broken link, closes nothing. The kernel of the client probes idle connections so seldom that they
+//! cost nothing. While a call waits for long, the client therefore probes more often: it sends a
+//! few bytes without meaning, which the server's kernel acknowledges whatever the server does. Bytes
+//! that are not acknowledged need no probe, because the kernel retransmits them; the same holds for a
+//! peer that has no room to receive, which the kernel asks.
+
+use core::time::Duration;
+
+use crate::limits;
+
+/// How long a caller waits before it examines the connection, and the interval of later examinations.
+pub(crate) const EXAMINE_EVERY: Duration = Duration::from_millis(200);
+/// The silence after which the client sends a probe.
+const PROBE_AFTER: Duration = Duration::from_millis(400);
+/// The number of unanswered transmissions from which on a silent server is presumed dead.
+const UNANSWERED_MIN: u32 = 2;
+
+/// The state of a connection, as the kernel reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Link {
+    /// The time since anything was received, acknowledgements included.
+    pub(crate) silence: Duration,
+    /// Transmissions since then that were not acknowledged.
+    pub(crate) unanswered: u32,
+    /// Bytes that were sent and not acknowledged.
+    pub(crate) unacknowledged: usize,
+}
+
+/// What a caller does about a server that is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Wait,
+    /// Send a message that needs an acknowledgement and means nothing: a cancel of call 0.
+    Probe,
+    /// End the connection: its server was silent for this long.
+    End(Duration),
+}
+
+/// The keep-alive of one wait for a reply. Times are measured from any fixed moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeepAlive {
+    /// When the first and the last examination took place.
+    examined: Option<(Duration, Duration)>,
+}
+
+impl KeepAlive {
+    /// Returns whether the connection is to be examined now. May be called at any rate while nothing
+    /// is received, for the first time when the wait has lasted for [`EXAMINE_EVERY`].
+    pub(crate) fn is_due(&mut self, now: Duration) -> bool {
+        let (first, last) = *self.examined.get_or_insert((now, now));
+        let is_due = now.saturating_sub(last) >= EXAMINE_EVERY || now == first;
+        if is_due {
+            self.examined = Some((first, now));
+        }
+        is_due
+    }
+
+    /// Decides what to do about a connection in this state.
+    pub(crate) fn examine(&self, link: &Link) -> Action {
+        let waited =
+            self.examined.map_or(Duration::ZERO, |(first, last)| last.saturating_sub(first));
+        judge(link, waited + EXAMINE_EVERY)
+    }
+
+    /// Something was received.
+    #[inline]
+    pub(crate) const fn heard(&mut self) {
+        self.examined = None;
+    }
+}
+
+/// Decides after a wait of this length.
+fn judge(link: &Link, waited: Duration) -> Action {
+    // While no caller waited, no answer was expected.
+    let silence = link.silence.min(waited);
+    if silence >= limits::CALL_SILENCE && link.unanswered >= UNANSWERED_MIN {
+        Action::End(link.silence)
+    } else if silence >= PROBE_AFTER && link.unacknowledged == 0 {
+        Action::Probe
+    } else {
+        Action::Wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn server_is_presumed_dead_after_long_silence_and_unanswered_probes() {
+        let link = |silence, unanswered, unacknowledged| Link {
+            silence: ms(silence),
+            unanswered,
+            unacknowledged,
+        };
+        let long = limits::CALL_SILENCE.as_millis() as u64;
+        let hour = 3_600_000;
+        for (link, waited, expected) in [
+            (link(10, 0, 0), hour, Action::Wait),
+            // The procedure takes long, and the client sends a probe now and then.
+            (link(400, 0, 0), hour, Action::Probe),
+            (link(600, 1, 32), hour, Action::Wait),
+            (link(long - 1, 9, 32), hour, Action::Wait),
+            (link(long, 9, 32), hour, Action::End(ms(long))),
+            // Nothing was sent while no caller waited.
+            (link(hour, 1, 32), 300, Action::Wait),
+            (link(hour, 0, 0), 500, Action::Probe),
+            (link(hour, 9, 32), long, Action::End(ms(hour))),
+            // A peer without room to receive answers each question for room.
+            (link(long * 2, 0, 1 << 20), hour, Action::Wait),
+            // This machine was suspended, and the server had no reason to send anything.
+            (link(long * 2, 0, 0), hour, Action::Probe),
+        ] {
+            assert_eq!(judge(&link, ms(waited)), expected, "{link:?} after {waited} ms");
+        }
+    }
+
+    #[test]
+    fn examinations_are_as_seldom_as_their_interval() {
+        let mut keep_alive = KeepAlive::default();
+        let due: Vec<u64> = (0..1000).filter(|at| keep_alive.is_due(ms(*at))).collect();
+        assert_eq!(due, [0, 200, 400, 600, 800]);
+        keep_alive.heard();
+        assert!(keep_alive.is_due(ms(1000)), "another wait begins");
+    }
+}

@@ -1,0 +1,340 @@
+//! The server's end of a connection: received messages, and calls that have no reply yet.
+
+use core::time::Duration;
+
+use super::header::{HEADER_BYTES, Header, Kind, Unreadable};
+use crate::limits;
+
+/// Bytes that the body of a message may have that is no call.
+const REQUEST_BYTES_MAX: u32 = 1024;
+/// Bytes of extensions: a chain of the largest length, and room for more.
+const EXTENSION_BYTES_MAX: u32 = 4096;
+
+/// What follows in the received bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A message has arrived whole. It begins at this position.
+    Message { header: Header, at: usize },
+    /// A call that is not to be taken in. Its bytes are skipped.
+    Refuse(Header),
+    /// This many bytes must have arrived from the start of the next message on.
+    More(usize),
+    /// The peer does not keep to the protocol.
+    Violated(Unreadable),
+}
+
+/// The range of the bytes that have been received and not been read, in the memory of the driver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unread {
+    pub(crate) from: usize,
+    pub(crate) to: usize,
+    /// Bytes that belong to a refused message, and are to be skipped.
+    pub(crate) skip: usize,
+}
+
+impl Unread {
+    /// Returns the number of received bytes that have not been read.
+    #[inline]
+    pub(crate) const fn len(&self) -> usize {
+        self.to - self.from
+    }
+
+    /// Returns whether a message has begun to arrive, and is not whole.
+    pub(crate) const fn is_within_message(&self) -> bool {
+        self.len() > 0 || self.skip > 0
+    }
+
+    /// Skips bytes of a refused message. Returns true when the last of them has been skipped: the driver
+    /// then moves the unread bytes to the start of its memory, so that the next message is aligned.
+    pub(crate) fn skip(&mut self) -> bool {
+        if self.skip == 0 {
+            return false;
+        }
+        let skipped = self.skip.min(self.len());
+        self.skip -= skipped;
+        self.from += skipped;
+        self.skip == 0
+    }
+
+    /// Reads on. `memory` is the driver's memory, and `admits` decides about the header of a call before
+    /// memory for its body is used. It may be asked again while the body arrives.
+    #[inline]
+    pub(crate) fn next(&mut self, memory: &[u8], admits: impl FnOnce(&Header) -> bool) -> Next {
+        if self.skip > 0 {
+            return Next::More(HEADER_BYTES);
+        }
+        let unread = memory.get(self.from..self.to).unwrap_or(&[]);
+        let Some(header) = unread.first_chunk() else { return Next::More(HEADER_BYTES) };
+        let header = match Header::from_bytes(header) {
+            Ok(header) => header,
+            Err(unreadable) => return Next::Violated(unreadable),
+        };
+        let is_allowed = match header.kind {
+            Kind::Call => true,
+            Kind::Bind | Kind::Describe | Kind::Unbind | Kind::Abandon => {
+                header.body <= REQUEST_BYTES_MAX
+            }
+            _ => false,
+        };
+        if !is_allowed || header.extensions > EXTENSION_BYTES_MAX {
+            return Next::Violated(Unreadable::Foreign);
+        }
+        if header.kind == Kind::Call && !admits(&header) {
+            self.from += HEADER_BYTES;
+            self.skip = header.rest();
+            return Next::Refuse(header);
+        }
+        let needed = HEADER_BYTES + header.rest();
+        if self.len() < needed {
+            return Next::More(needed);
+        }
+        let at = self.from;
+        self.from += needed;
+        Next::Message { header, at }
+    }
+
+    /// Returns whether the unread bytes contain a cancel of the call of this number.
+    #[inline]
+    pub(crate) fn cancels(&self, memory: &[u8], number: u32) -> bool {
+        self.from < self.to && self.finds_cancel(memory, number)
+    }
+
+    #[cold]
+    fn finds_cancel(&self, memory: &[u8], number: u32) -> bool {
+        let Some(mut rest) = memory.get(self.from..self.to) else { return false };
+        while let Some(Ok(header)) = rest.first_chunk().map(Header::from_bytes) {
+            if (header.kind, header.number) == (Kind::Abandon, number) {
+                return true;
+            }
+            let Some(after) = rest.get(HEADER_BYTES + header.rest()..) else { return false };
+            rest = after;
+        }
+        false
+    }
+}
+
+/// The calls of a connection that have arrived and have no reply yet.
+#[derive(Debug, Default)]
+pub(crate) struct Calls {
+    calls: Vec<Call>,
+    /// Whether the connection has ended: no caller waits for any of them.
+    ended: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Call {
+    number: u32,
+    /// Whether its procedure has begun to run.
+    runs: bool,
+    cancelled: bool,
+}
+
+impl Calls {
+    /// Adds a call, before another thread receives, which may find its cancel.
+    pub(crate) fn begin(&mut self, number: u32) {
+        self.calls.push(Call { number, runs: false, cancelled: false });
+    }
+
+    /// The procedure of a call is about to run. Returns false if the call was cancelled, and must not
+    /// run.
+    pub(crate) fn starts(&mut self, number: u32) -> bool {
+        if self.ended {
+            return false;
+        }
+        let call = self.calls.iter_mut().find(|call| call.number == number);
+        call.is_some_and(|call| {
+            call.runs = !call.cancelled;
+            call.runs
+        })
+    }
+
+    /// Removes a call, which has its reply. Returns whether it was cancelled while it ran.
+    pub(crate) fn end(&mut self, number: u32) -> bool {
+        let at = self.calls.iter().position(|call| call.number == number);
+        let ended = at.map(|at| self.calls.swap_remove(at));
+        ended.is_some_and(|call| call.runs && call.cancelled)
+    }
+
+    /// Cancels the call of this number, if there is one. Returns the number of procedures that are
+    /// captured by this.
+    pub(crate) fn cancel(&mut self, number: u32) -> usize {
+        self.cancel_where(|call| call.number == number)
+    }
+
+    /// The connection has ended: cancels all calls. Returns as [`cancel`](Self::cancel).
+    pub(crate) fn cancel_all(&mut self) -> usize {
+        self.ended = true;
+        self.cancel_where(|_| true)
+    }
+
+    fn cancel_where(&mut self, which: impl Fn(&Call) -> bool) -> usize {
+        let found = self.calls.iter_mut().filter(|call| which(call) && !call.cancelled);
+        found
+            .map(|call| {
+                call.cancelled = true;
+                usize::from(call.runs)
+            })
+            .sum()
+    }
+
+    /// Returns whether a call has been cancelled. A call that has its reply is not known.
+    pub(crate) fn is_cancelled(&self, number: u32) -> bool {
+        self.calls.iter().any(|call| call.number == number && call.cancelled)
+    }
+
+    /// Returns the number of calls that were cancelled and have no reply.
+    pub(crate) fn cancelled(&self) -> u64 {
+        self.calls.iter().filter(|call| call.cancelled).count() as u64
+    }
+
+    /// Returns whether a server that stops may say goodbye, which means that calls without a reply were
+    /// not executed.
+    pub(crate) const fn may_say_goodbye(&self) -> bool {
+        self.calls.is_empty()
+    }
+}
+
+/// How long a client may take to send a message. Times are measured from any fixed moment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct MessageTimer {
+    /// When the message began to arrive.
+    began: Option<Duration>,
+    /// For how long the server did not receive because it had no memory, and since when it does not.
+    held: Duration,
+    held_since: Option<Duration>,
+}
+
+impl MessageTimer {
+    /// The message begins to arrive, unless it has begun.
+    pub(crate) fn begin(&mut self, now: Duration) {
+        self.began.get_or_insert(now);
+    }
+
+    /// Returns for how long the server did not receive because it had no memory.
+    pub(crate) const fn held(&self) -> Duration {
+        self.held
+    }
+
+    /// The server does not receive more for now, because it has no memory.
+    pub(crate) const fn hold(&mut self, now: Duration) {
+        self.held_since = Some(now);
+    }
+
+    /// The server receives again.
+    pub(crate) fn resume(&mut self, now: Duration) {
+        if let Some(since) = self.held_since.take() {
+            self.held += now.saturating_sub(since);
+        }
+    }
+
+    /// Returns how long the client may still take for a message of which this many bytes have arrived.
+    pub(crate) fn left(&self, bytes: usize, now: Duration) -> Option<Duration> {
+        let began = self.began.filter(|_| self.held_since.is_none())?;
+        let spent = now.saturating_sub(began).saturating_sub(self.held);
+        let transfer = Duration::from_secs_f64(bytes as f64 / limits::MESSAGE_RATE as f64);
+        Some((limits::MESSAGE_TIME + transfer).saturating_sub(spent))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn procedure_is_captured_once_and_until_it_ends() {
+        let mut calls = Calls::default();
+        (1..5).for_each(|number| calls.begin(number));
+        assert!(calls.starts(1) && calls.starts(2));
+        assert_eq!((calls.cancel(1), calls.cancel(1)), (1, 0));
+        assert_eq!(calls.cancel(3), 0, "it does not run yet");
+        assert!(!calls.starts(3), "it was cancelled before it could run");
+        assert_eq!(calls.cancel_all(), 1, "only the second is captured now");
+        assert!(!calls.starts(4) && !calls.starts(5));
+        assert_eq!([1, 2, 3, 4].map(|number| calls.end(number)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn call_is_cancelled_while_it_is_known() {
+        let mut calls = Calls::default();
+        calls.cancel(7);
+        calls.begin(7);
+        calls.begin(8);
+        assert!(!calls.is_cancelled(7), "an earlier cancel was meant for another call");
+        calls.cancel(7);
+        assert!(calls.is_cancelled(7) && !calls.is_cancelled(8) && !calls.may_say_goodbye());
+        calls.end(7);
+        calls.end(9);
+        calls.begin(7);
+        assert!(!calls.is_cancelled(7), "the number belongs to another call");
+        (7..9).for_each(|number| assert!(!calls.end(number)));
+        assert!(calls.may_say_goodbye());
+    }
+
+    fn message(kind: Kind, number: u32, body: usize) -> Vec<u8> {
+        let header = Header { body: body as u32, ..Header::new(kind, number) };
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.resize(HEADER_BYTES + header.rest(), 7);
+        bytes
+    }
+
+    #[test]
+    fn messages_are_found_wherever_the_bytes_are_divided() {
+        let stream =
+            [message(Kind::Call, 1, 40), message(Kind::Call, 2, 100), message(Kind::Abandon, 2, 0)];
+        let stream = stream.concat();
+        for step in 1..stream.len() {
+            let (mut unread, mut found) = (Unread::default(), Vec::new());
+            while unread.to < stream.len() {
+                unread.to = (unread.to + step).min(stream.len());
+                loop {
+                    unread.skip();
+                    match unread.next(&stream, |header| header.number != 2) {
+                        Next::Message { header, .. } => found.push((header.kind, header.number)),
+                        Next::Refuse(header) => found.push((Kind::Refused, header.number)),
+                        Next::More(_) => break,
+                        Next::Violated(error) => panic!("{error}"),
+                    }
+                }
+            }
+            let expected = [(Kind::Call, 1), (Kind::Refused, 2), (Kind::Abandon, 2)];
+            assert_eq!(found, expected, "{step} bytes at a time");
+            assert!(!unread.is_within_message());
+        }
+    }
+
+    #[test]
+    fn cancel_after_a_call_is_found_before_the_call_runs() {
+        let stream = [message(Kind::Call, 3, 20), message(Kind::Abandon, 2, 0)].concat();
+        let unread = Unread { from: 0, to: stream.len(), skip: 0 };
+        assert!(unread.cancels(&stream, 2) && !unread.cancels(&stream, 3));
+        let short = Unread { to: stream.len() - 1, ..unread };
+        assert!(!short.cancels(&stream, 2), "it has not arrived whole");
+    }
+
+    #[test]
+    fn messages_that_no_client_sends_are_violations() {
+        let next =
+            |bytes: &[u8]| Unread { from: 0, to: bytes.len(), skip: 0 }.next(bytes, |_| true);
+        let foreign = Next::Violated(Unreadable::Foreign);
+        assert_eq!(next(&message(Kind::Reply, 1, 0)), foreign);
+        assert_eq!(next(&message(Kind::Bind, 1, REQUEST_BYTES_MAX as usize + 1)), foreign);
+        let header = Header { extensions: EXTENSION_BYTES_MAX + 1, ..Header::new(Kind::Call, 1) };
+        assert_eq!(next(&header.to_bytes()), foreign);
+    }
+
+    #[test]
+    fn time_without_memory_does_not_count_against_the_client() {
+        let second = Duration::from_secs(1);
+        let mut timer = MessageTimer::default();
+        assert_eq!(timer.left(0, second), None);
+        timer.begin(second);
+        timer.begin(9 * second);
+        assert_eq!(timer.left(0, 2 * second), Some(limits::MESSAGE_TIME.saturating_sub(second)));
+        timer.hold(2 * second);
+        assert_eq!(timer.left(0, 8 * second), None);
+        timer.resume(8 * second);
+        assert_eq!(timer.left(0, 8 * second), Some(limits::MESSAGE_TIME.saturating_sub(second)));
+        let transfer = limits::MESSAGE_RATE;
+        assert_eq!(timer.left(transfer, 8 * second), Some(limits::MESSAGE_TIME));
+    }
+}

@@ -1,0 +1,474 @@
+//! A client: callers that share one connection, as the threads of a process do.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use super::pipe::{Broken, Pipe};
+use crate::exchange::client_end::Executed;
+use crate::network::Token;
+use crate::oracle::{Ending, Oracle, StreamFailure};
+use crate::protocol::stream::client_end::{
+    Arrived, Assembly, ClientEnd, DONE, EndReason, IDLE, SENDING, SendFailure, Unsent, WAITING,
+};
+use crate::protocol::stream::keep_alive::{Action, EXAMINE_EVERY, KeepAlive, Link};
+use crate::protocol::stream::{HEADER_BYTES, Header, Kind, padding};
+use crate::random::Random;
+
+/// The largest body of a message.
+pub(crate) const BODY_MAX: usize = 8192;
+
+/// Answers of calls.
+pub(crate) const OK: u32 = 0;
+pub(crate) const REFUSED: u32 = 1;
+pub(crate) const GIVEN_UP: u32 = 2;
+
+/// What a caller is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Nothing,
+    /// Its message is in the queue for sending.
+    Sends(Token),
+    Waits(Token),
+    /// It gave its call up, and cannot use its frame before the reply has arrived.
+    Captured,
+}
+
+/// A caller, which makes its calls one after the other.
+#[derive(Debug)]
+struct Caller {
+    calls: VecDeque<Token>,
+    doing: Doing,
+    /// The call that it made last, by which deadlines know it.
+    number: u32,
+}
+
+/// A message that is being sent, or waits for the lock.
+struct Outgoing {
+    caller: usize,
+    bytes: Vec<u8>,
+    sent: usize,
+}
+
+/// A connection as the client sees it.
+struct Connection {
+    end: ClientEnd,
+    assembly: Assembly,
+    /// The frames into which replies are received.
+    frames: Vec<Vec<u8>>,
+    queue: VecDeque<Outgoing>,
+    keep_alive: KeepAlive,
+    last_heard: u64,
+}
+
+/// What the client wants from the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A deadline of a caller's call.
+    Deadline { caller: usize, number: u32, at: u64 },
+    /// Another connection, soon.
+    Connect,
+    /// The client has closed its end.
+    Close,
+}
+
+/// What one step of a client may use.
+pub(crate) struct Context<'a> {
+    /// The number of the connection.
+    pub(crate) id: u64,
+    pub(crate) now: u64,
+    pub(crate) delay: u64,
+    pub(crate) up: &'a mut Pipe,
+    pub(crate) down: &'a mut Pipe,
+    pub(crate) random: &'a mut Random,
+    pub(crate) oracle: &'a mut Oracle,
+    pub(crate) wanted: &'a mut Vec<Wanted>,
+}
+
+pub(crate) struct Client {
+    callers: Vec<Caller>,
+    connection: Option<Connection>,
+}
+
+impl Client {
+    pub(crate) fn new(calls: Vec<Vec<Token>>) -> Self {
+        let caller =
+            |calls: Vec<Token>| Caller { calls: calls.into(), doing: Doing::Nothing, number: 0 };
+        Self { callers: calls.into_iter().map(caller).collect(), connection: None }
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        let queue = self.connection.as_ref().map(|one| {
+            let queue: Vec<_> = one.queue.iter().map(|one| (one.caller, one.sent)).collect();
+            (queue, one.end.has_ended(), one.assembly.message().copied())
+        });
+        let callers: Vec<_> = self.callers.iter().map(|one| (one.doing, one.calls.len())).collect();
+        format!("callers {callers:?}, connection {queue:?}")
+    }
+
+    /// Returns whether all calls have ended.
+    pub(crate) fn is_done(&self) -> bool {
+        let is_done = |caller: &Caller| {
+            caller.calls.is_empty() && matches!(caller.doing, Doing::Nothing | Doing::Captured)
+        };
+        self.callers.iter().all(is_done)
+    }
+
+    /// The client has a new connection.
+    pub(crate) fn connected(&mut self, context: &mut Context<'_>) {
+        let count = self.callers.len();
+        self.connection = Some(Connection {
+            end: ClientEnd::new(count as u32, BODY_MAX),
+            assembly: Assembly::new(),
+            frames: vec![vec![0; BODY_MAX + 16]; count],
+            queue: VecDeque::new(),
+            keep_alive: KeepAlive::default(),
+            last_heard: context.now,
+        });
+        (0..count).for_each(|caller| self.begin(caller, context));
+        self.send(context);
+    }
+
+    /// A caller begins its next call.
+    fn begin(&mut self, at: usize, context: &mut Context<'_>) {
+        let Some(connection) = &mut self.connection else { return };
+        let caller = &mut self.callers[at];
+        if caller.doing != Doing::Nothing || connection.end.has_ended() {
+            return;
+        }
+        let Some(token) = caller.calls.pop_front() else { return };
+        let call = context.oracle.call(token);
+        call.began = Some(context.now);
+        let plan = call.plan;
+        let number = connection.end.begin(at as u32);
+        context.oracle.sends(context.id, number, token);
+        let body = (plan.total as usize).clamp(8, BODY_MAX);
+        // The server admits no calls of binding 1.
+        let binding = u32::from(context.random.chance(20));
+        let header = Header { body: body as u32, binding, ..Header::new(Kind::Call, number) };
+        let mut bytes = header.to_bytes().to_vec();
+        bytes.extend(token.to_le_bytes());
+        bytes.resize(HEADER_BYTES + body + padding(body), 0);
+        connection.queue.push_back(Outgoing { caller: at, bytes, sent: 0 });
+        (caller.doing, caller.number) = (Doing::Sends(token), number);
+        if let Some(after) = plan.quits_after {
+            let at = context.now + after;
+            context.wanted.push(Wanted::Deadline { caller: caller_index(number), number, at });
+        }
+    }
+
+    /// A call has ended for its caller.
+    fn ends(&mut self, caller: usize, token: Token, ending: Ending, context: &mut Context<'_>) {
+        context.oracle.ends_as(context.now, token, ending);
+        if self.callers[caller].doing != Doing::Captured {
+            self.callers[caller].doing = Doing::Nothing;
+        }
+    }
+
+    /// Sends what there is room for.
+    pub(crate) fn send(&mut self, context: &mut Context<'_>) {
+        while let Some(connection) = &mut self.connection {
+            let Some(front) = connection.queue.front_mut() else { break };
+            if connection.end.has_ended() && front.sent == 0 {
+                // The thread takes the lock, and sees that the connection has ended.
+                self.not_sent(Executed::No, StreamFailure::NoConnection, context);
+                continue;
+            }
+            let rest = &front.bytes[front.sent..];
+            match context.up.write(context.now, context.delay, rest, context.random) {
+                Ok((0, _)) => return,
+                Ok((bytes, _)) => {
+                    front.sent += bytes;
+                    if front.sent == front.bytes.len() {
+                        self.is_sent(context);
+                    }
+                }
+                Err(error) => {
+                    let begun = front.sent > 0;
+                    let failure = SendFailure::Failed(format!("{error:?}"));
+                    match connection.end.fails_to_send(failure, begun) {
+                        Unsent::Ended => {
+                            self.not_sent(Executed::No, StreamFailure::NoConnection, context);
+                        }
+                        unsent => {
+                            assert_eq!(unsent, Unsent::Unanswered);
+                            self.not_sent(Executed::Maybe, StreamFailure::Unanswered, context);
+                        }
+                    }
+                    self.ended(context);
+                }
+            }
+        }
+    }
+
+    /// The first message of the queue has been sent whole. Then the lock is free.
+    fn is_sent(&mut self, context: &mut Context<'_>) {
+        let Some(connection) = &mut self.connection else { return };
+        let Some(sent) = connection.queue.pop_front() else { return };
+        let caller = &mut self.callers[sent.caller];
+        if let Doing::Sends(token) = caller.doing {
+            caller.doing = Doing::Waits(token);
+            let slot = connection.end.slot(sent.caller as u32);
+            if !slot.moves(SENDING, WAITING) && slot.is_done() {
+                self.answered(sent.caller as u32, context);
+            }
+        }
+        self.send_cancels(context);
+    }
+
+    /// The first message of the queue will not be sent.
+    fn not_sent(&mut self, executed: Executed, why: StreamFailure, context: &mut Context<'_>) {
+        let Some(connection) = &mut self.connection else { return };
+        let Some(unsent) = connection.queue.pop_front() else { return };
+        let Doing::Sends(token) = self.callers[unsent.caller].doing else { return };
+        connection.end.slot(unsent.caller as u32).release();
+        self.ends(unsent.caller, token, Ending::StreamFailed(executed, why), context);
+    }
+
+    fn send_cancels(&mut self, context: &mut Context<'_>) {
+        let Some(Connection { end, queue, .. }) = &mut self.connection else { return };
+        if !end.has_cancels() || queue.front().is_some_and(|front| front.sent > 0) {
+            return;
+        }
+        end.send_cancels(|header| tell(end, header, context));
+        if end.has_ended() {
+            self.ended(context);
+        }
+    }
+
+    /// A deadline has passed.
+    pub(crate) fn deadline(&mut self, caller: usize, number: u32, context: &mut Context<'_>) {
+        let Some(connection) = &mut self.connection else { return };
+        if self.callers[caller].number != number {
+            return;
+        }
+        match self.callers[caller].doing {
+            Doing::Sends(token) => {
+                let at = connection.queue.iter().position(|one| one.caller == caller);
+                let Some(at) = at else { return };
+                if at > 0 || connection.queue[0].sent == 0 {
+                    // Either it did not get the lock, or the server takes nothing.
+                    let unsent = connection.end.fails_to_send(SendFailure::Late, false);
+                    assert_eq!(unsent, Unsent::NotBegun);
+                    connection.queue.remove(at);
+                    connection.end.slot(caller as u32).release();
+                    let ending = Ending::StreamFailed(Executed::No, StreamFailure::NotSent);
+                    self.ends(caller, token, ending, context);
+                } else {
+                    let unsent = connection.end.fails_to_send(SendFailure::Late, true);
+                    assert_eq!(unsent, Unsent::Cut);
+                    self.not_sent(Executed::Maybe, StreamFailure::PartlySent, context);
+                    self.ended(context);
+                }
+            }
+            Doing::Waits(token) => {
+                if !connection.end.slot(caller as u32).capture() {
+                    return;
+                }
+                connection.end.cancel(caller as u32);
+                self.callers[caller].doing = Doing::Captured;
+                let ending = Ending::StreamFailed(Executed::Maybe, StreamFailure::Late);
+                self.ends(caller, token, ending, context);
+                self.send_cancels(context);
+            }
+            Doing::Nothing | Doing::Captured => {}
+        }
+        self.go_on(context);
+    }
+
+    /// Bytes have arrived, or the connection is broken.
+    pub(crate) fn receive(&mut self, context: &mut Context<'_>) {
+        while let Some(connection) = &mut self.connection {
+            if connection.end.has_ended() {
+                break;
+            }
+            let Connection { end, assembly, frames, .. } = connection;
+            let most = *context.random.pick(&[1, 7, 32, 100, 5000]);
+            let (place, most) = match assembly.message() {
+                None => {
+                    let place = assembly.header_place();
+                    let most = most.min(place.len());
+                    (place, most)
+                }
+                Some(message) => {
+                    let (done, left) = (message.done, message.left());
+                    let frame = &mut frames[message.frame.expect("a body") as usize];
+                    (&mut frame[done..], most.min(left))
+                }
+            };
+            let bytes = match context.down.read(most) {
+                Ok(bytes) if bytes.is_empty() => break,
+                Ok(bytes) => bytes,
+                Err(error) => {
+                    end.end(match error {
+                        Broken::Closed => EndReason::Closed,
+                        Broken::Reset => EndReason::Receiving("reset".into()),
+                    });
+                    self.ended(context);
+                    break;
+                }
+            };
+            place[..bytes.len()].copy_from_slice(&bytes);
+            connection.last_heard = context.now;
+            connection.keep_alive.heard();
+            match assembly.add(end, bytes.len()) {
+                Ok(None) => {}
+                Ok(Some(Arrived::Answer { index, .. })) => self.answered(index, context),
+                Ok(Some(Arrived::Goodbye)) => self.ended(context),
+                Ok(Some(Arrived::Revoked(_))) => {}
+                Err(violation) => {
+                    context.oracle.violated(format!("an honest server: {violation}"));
+                    end.end(EndReason::Violated(violation.to_string()));
+                    self.ended(context);
+                }
+            }
+        }
+        self.go_on(context);
+    }
+
+    /// The reply of a caller's call is in its frame.
+    fn answered(&mut self, index: u32, context: &mut Context<'_>) {
+        let Some(connection) = &mut self.connection else { return };
+        let caller = index as usize;
+        let slot = connection.end.slot(index);
+        match self.callers[caller].doing {
+            Doing::Waits(token) => {
+                let [_, answer, _, _, body] = slot.reply();
+                let frame = &connection.frames[caller][..body as usize];
+                let told = frame.first_chunk().map(|token| u64::from_le_bytes(*token));
+                if told != Some(token) {
+                    context.oracle.violated(format!("call {token} got the reply of {told:?}"));
+                }
+                slot.release();
+                let ending = match answer {
+                    OK => Ending::Ok,
+                    REFUSED => Ending::StreamFailed(Executed::No, StreamFailure::Refused),
+                    _ => Ending::StreamFailed(Executed::Maybe, StreamFailure::Refused),
+                };
+                self.ends(caller, token, ending, context);
+            }
+            Doing::Captured => {
+                slot.moves(DONE, IDLE);
+                self.callers[caller].doing = Doing::Nothing;
+            }
+            // A server may refuse a call by its header. Its caller sends the rest first.
+            Doing::Sends(_) => {}
+            Doing::Nothing => context.oracle.violated(format!("frame {caller} is not in use")),
+        }
+    }
+
+    /// The connection has ended: so have all calls.
+    fn ended(&mut self, context: &mut Context<'_>) {
+        let Some(connection) = &mut self.connection else { return };
+        let Some(reason) = connection.end.end_reason().cloned() else { return };
+        for caller in 0..self.callers.len() {
+            match self.callers[caller].doing {
+                Doing::Waits(token) => {
+                    let executed =
+                        if reason.may_have_executed() { Executed::Maybe } else { Executed::No };
+                    let ending = Ending::StreamFailed(executed, StreamFailure::Unanswered);
+                    self.ends(caller, token, ending, context);
+                }
+                Doing::Captured => self.callers[caller].doing = Doing::Nothing,
+                Doing::Sends(_) | Doing::Nothing => {}
+            }
+        }
+        // What is in the queue finds the connection ended; the first may have been sent in part.
+        while let Some(connection) = &mut self.connection {
+            let Some(front) = connection.queue.front() else { break };
+            let begun = front.sent > 0;
+            let failure = SendFailure::Failed("the connection has ended".into());
+            match connection.end.fails_to_send(failure, begun) {
+                Unsent::Ended => self.not_sent(Executed::No, StreamFailure::NoConnection, context),
+                _ => {
+                    let executed =
+                        if reason.may_have_executed() { Executed::Maybe } else { Executed::No };
+                    self.not_sent(executed, StreamFailure::Unanswered, context);
+                }
+            }
+        }
+        if self.connection.take().is_some() {
+            context.wanted.push(Wanted::Close);
+            context.wanted.push(Wanted::Connect);
+        }
+    }
+
+    /// Callers that are free begin their next calls.
+    fn go_on(&mut self, context: &mut Context<'_>) {
+        (0..self.callers.len()).for_each(|caller| self.begin(caller, context));
+        self.send(context);
+    }
+
+    /// An acknowledgement has arrived.
+    pub(crate) fn acknowledged(&mut self, now: u64) {
+        if let Some(connection) = &mut self.connection {
+            connection.last_heard = now;
+        }
+    }
+
+    /// The callers that wait examine the connection.
+    pub(crate) fn examine(&mut self, context: &mut Context<'_>) {
+        let waits = |caller: &Caller| matches!(caller.doing, Doing::Waits(_) | Doing::Sends(_));
+        let Some(connection) = &mut self.connection else { return };
+        if !self.callers.iter().any(waits) {
+            connection.keep_alive.heard();
+            return;
+        }
+        let ns = Duration::from_nanos;
+        if !connection.keep_alive.is_due(ns(context.now)) {
+            return;
+        }
+        // The kernel retransmits after growing intervals.
+        let since = context.up.waiting_since().map_or(0, |since| context.now - since);
+        let intervals = since / EXAMINE_EVERY.as_nanos() as u64;
+        let link = Link {
+            silence: ns(context.now - connection.last_heard),
+            unanswered: intervals.checked_ilog2().map_or(0, |doubled| doubled + 1),
+            unacknowledged: context.up.on_the_way(),
+        };
+        match connection.keep_alive.examine(&link) {
+            Action::Wait => {}
+            Action::Probe => {
+                if connection.queue.front().is_none_or(|front| front.sent == 0) {
+                    tell(&connection.end, Header::new(Kind::Abandon, 0), context);
+                    if connection.end.has_ended() {
+                        self.ended(context);
+                    }
+                }
+            }
+            Action::End(silence) => {
+                connection.end.end(EndReason::Silent(silence));
+                self.ended(context);
+            }
+        }
+    }
+
+    /// The client's process ends: its calls are lost.
+    pub(crate) fn crash(&mut self, now: u64, oracle: &mut Oracle) {
+        self.connection = None;
+        for caller in &mut self.callers {
+            if let Doing::Sends(token) | Doing::Waits(token) = caller.doing {
+                oracle.loses(now, token);
+            }
+            caller.calls.drain(..).for_each(|token| oracle.loses(now, token));
+            caller.doing = Doing::Nothing;
+        }
+    }
+}
+
+/// The index of the caller that made the call of this number.
+fn caller_index(number: u32) -> usize {
+    (number % crate::limits::ASTACKS_MAX) as usize
+}
+
+/// Sends a header if that is possible at once. Returns whether it was.
+fn tell(end: &ClientEnd, header: Header, context: &mut Context<'_>) -> bool {
+    let bytes = header.to_bytes();
+    let (sent, failure) = match context.up.write(context.now, context.delay, &bytes, context.random)
+    {
+        Ok((HEADER_BYTES, _)) => return true,
+        Ok((sent, _)) => (sent, SendFailure::Late),
+        Err(error) => (0, SendFailure::Failed(format!("{error:?}"))),
+    };
+    end.fails_to_send(failure, sent > 0);
+    false
+}

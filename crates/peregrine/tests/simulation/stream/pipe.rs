@@ -1,0 +1,136 @@
+//! One direction of a TCP connection, as its two ends see it: bytes in order, in pieces of any size.
+
+use std::collections::VecDeque;
+
+use crate::random::Random;
+
+/// Why an end can use a connection no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// The other end closed it, and all its bytes have been read.
+    Closed,
+    /// The connection was reset.
+    Reset,
+}
+
+/// One direction of a connection.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    /// Pieces on their way, and when each arrives.
+    on_the_way: VecDeque<(u64, Vec<u8>)>,
+    /// Bytes in the receiver's kernel.
+    arrived: VecDeque<u8>,
+    /// Bytes for which both kernels have room.
+    capacity: usize,
+    is_closed: bool,
+    is_reset: bool,
+    /// When the first byte on the way was written.
+    waiting_since: Option<u64>,
+}
+
+impl Pipe {
+    pub(crate) fn new(capacity: usize) -> Self {
+        Self {
+            on_the_way: VecDeque::new(),
+            arrived: VecDeque::new(),
+            capacity,
+            is_closed: false,
+            is_reset: false,
+            waiting_since: None,
+        }
+    }
+
+    /// Returns how many bytes can be written now.
+    pub(crate) fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.on_the_way() + self.arrived.len())
+    }
+
+    /// Returns the number of bytes that the receiver's kernel has not acknowledged.
+    pub(crate) fn on_the_way(&self) -> usize {
+        self.on_the_way.iter().map(|(_, piece)| piece.len()).sum()
+    }
+
+    pub(crate) fn waiting_since(&self) -> Option<u64> {
+        self.waiting_since
+    }
+
+    /// Returns whether the receiver's kernel has no room.
+    pub(crate) fn is_full(&self) -> bool {
+        self.arrived.len() >= self.capacity
+    }
+
+    /// Writes as many bytes as there is room for. Returns how many, and when the last of them arrives.
+    pub(crate) fn write(
+        &mut self,
+        now: u64,
+        delay: u64,
+        bytes: &[u8],
+        random: &mut Random,
+    ) -> Result<(usize, u64), Broken> {
+        if self.is_reset || self.is_closed {
+            return Err(Broken::Reset);
+        }
+        let taken = bytes.len().min(self.room());
+        let mut at = self.on_the_way.back().map_or(now + delay, |(due, _)| (*due).max(now + delay));
+        let mut rest = &bytes[..taken];
+        while !rest.is_empty() {
+            let most = *random.pick(&[1, 16, 33, 500, 100_000]);
+            let (piece, later) = rest.split_at(rest.len().min(1 + random.below(most) as usize));
+            at += random.below(20_000);
+            self.on_the_way.push_back((at, piece.to_vec()));
+            rest = later;
+        }
+        if taken > 0 {
+            self.waiting_since.get_or_insert(now);
+        }
+        Ok((taken, at))
+    }
+
+    /// Lets pieces arrive that are due. Returns whether any did.
+    pub(crate) fn arrive(&mut self, now: u64) -> bool {
+        let mut any = false;
+        while let Some((_, piece)) = self.on_the_way.pop_front_if(|(due, _)| *due <= now) {
+            self.arrived.extend(piece);
+            any = true;
+        }
+        if any {
+            self.waiting_since = (!self.on_the_way.is_empty()).then_some(now);
+        }
+        any
+    }
+
+    /// Returns when the next piece arrives.
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        self.on_the_way.front().map(|(due, _)| *due)
+    }
+
+    /// Reads up to this many bytes. No bytes: there are none now.
+    pub(crate) fn read(&mut self, most: usize) -> Result<Vec<u8>, Broken> {
+        if !self.arrived.is_empty() {
+            let taken = most.min(self.arrived.len());
+            return Ok(self.arrived.drain(..taken).collect());
+        }
+        if self.is_reset {
+            return Err(Broken::Reset);
+        }
+        if self.is_closed && self.on_the_way.is_empty() {
+            return Err(Broken::Closed);
+        }
+        Ok(Vec::new())
+    }
+
+    /// The sender writes no more.
+    pub(crate) fn close(&mut self) {
+        self.is_closed = true;
+    }
+
+    /// The connection is reset: bytes on the way are lost, and perhaps those that have arrived.
+    pub(crate) fn reset(&mut self, loses_arrived: bool) {
+        self.is_reset = true;
+        self.on_the_way.clear();
+        self.waiting_since = None;
+        if loses_arrived {
+            self.arrived.clear();
+        }
+    }
+}

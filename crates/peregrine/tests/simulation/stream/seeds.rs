@@ -1,0 +1,178 @@
+//! Runs that chance makes, and cases that say what happens.
+
+use super::world::{Change, World};
+use crate::exchange::client_end::Executed;
+use crate::exchange::time::{MICROSECOND, MILLISECOND, SECOND};
+use crate::oracle::{Ending, Plan, StreamFailure};
+use crate::random::Random;
+use crate::seeds::number;
+
+const QUICK: Plan =
+    Plan { total: 100, result: 0, runs_for: Some(MILLISECOND), quits_after: None, heeds: false };
+
+fn plan(random: &mut Random) -> Plan {
+    let longest = *random.pick(&[10 * MICROSECOND, MILLISECOND, 50 * MILLISECOND, 3 * SECOND]);
+    let quits_after = random.chance(300).then(|| {
+        let longest = *random.pick(&[MICROSECOND, MILLISECOND, 100 * MILLISECOND, 5 * SECOND]);
+        random.below(longest)
+    });
+    let total = match random.below(4) {
+        0 => 8,
+        1 => random.below(100) as u32,
+        _ => random.below(6000) as u32,
+    };
+    Plan { total, result: 0, runs_for: Some(random.below(longest)), quits_after, heeds: false }
+}
+
+fn world(seed: u64) -> (World, bool) {
+    let mut random = Random::new(seed);
+    let is_fair = random.chance(100);
+    let delay =
+        *random.pick(&[20 * MICROSECOND, 300 * MICROSECOND, 5 * MILLISECOND, 80 * MILLISECOND]);
+    // Where each round trip takes long, little room would make a run last for hours.
+    let capacities: &[usize] =
+        if delay < MILLISECOND { &[40, 500, 100_000] } else { &[5000, 100_000] };
+    let capacity = *random.pick(capacities);
+    let clients = 1 + random.below(3) as usize;
+    let mut plans = Vec::new();
+    for _ in 0..clients {
+        let (callers, calls) = (1 + random.below(6), 1 + random.below(12));
+        let mut caller = || (0..calls).map(|_| plan(&mut random)).collect();
+        plans.push((0..callers).map(|_| caller()).collect());
+    }
+    let mut world = World::new(plans, delay, capacity, Random::new(random.next()));
+    if !is_fair {
+        for _ in 0..random.below(8) {
+            let latest = *random.pick(&[10 * MILLISECOND, SECOND, 20 * SECOND]);
+            let after = random.below(latest);
+            let client = random.below(clients as u64) as usize;
+            let long = *random.pick(&[100 * MILLISECOND, 3 * SECOND, 15 * SECOND]);
+            let change = match random.below(9) {
+                0..3 => Change::Reset(client),
+                3 => Change::Vanish(client),
+                4 => Change::Freeze(client, random.below(long)),
+                5 => Change::FreezeServer(random.below(long)),
+                6 => Change::CrashServer,
+                7 => Change::StopServer,
+                _ if random.chance(300) => Change::CrashClient(client),
+                _ => Change::Reset(client),
+            };
+            world.later(after, change);
+        }
+    }
+    // A cancel of which only a part can be sent ends the connection.
+    (world, is_fair && capacity == 100_000)
+}
+
+/// What a run showed: calls that returned and that failed, and all violations.
+fn run(seed: u64) -> (usize, usize, Vec<String>) {
+    let (mut world, is_fair) = world(seed);
+    while !world.is_done() && world.now < 600 * SECOND && world.steps < 5_000_000 {
+        world.run_until(world.now + SECOND);
+    }
+    if !world.is_done() {
+        let open = world.oracle.calls.iter().position(|call| call.ended.is_none());
+        let text = format!("after {} s call {open:?} has not ended", world.now / SECOND);
+        world.oracle.violated(text + &world.describe());
+    }
+    // What is on its way may still be executed.
+    world.run_until(world.now + 60 * SECOND);
+    let ok = world.oracle.count(|ending| ending == Ending::Ok);
+    let failed = world.oracle.count(|ending| matches!(ending, Ending::StreamFailed(..)));
+    let broken = |ending| {
+        use StreamFailure::{NoConnection, Unanswered};
+        matches!(ending, Ending::StreamFailed(_, NoConnection | Unanswered))
+    };
+    let lost = world.oracle.count(broken);
+    let partly = |ending| matches!(ending, Ending::StreamFailed(_, StreamFailure::PartlySent));
+    if is_fair && lost > 0 && world.oracle.count(partly) == 0 {
+        world.oracle.violated(format!("{lost} calls lost their connections in fair weather"));
+    }
+    (ok, failed, world.oracle.violations)
+}
+
+/// One seed, or many from 1 or from a seed on.
+#[test]
+fn stream_seeds() {
+    let (first, count) = (number("PEREGRINE_SEED"), number("PEREGRINE_SEEDS"));
+    let count = count.unwrap_or(if first.is_some() { 1 } else { 400 });
+    let first = first.unwrap_or(1);
+    let (mut ok, mut failed, mut wrong) = (0, 0, Vec::new());
+    for seed in first..first + count {
+        let (returned, did_not, violations) = run(seed);
+        (ok, failed) = (ok + returned, failed + did_not);
+        if !violations.is_empty() {
+            println!("{}", violations.join("\n"));
+            println!(
+                "PEREGRINE_SEED={seed} cargo test -p peregrine --test simulation -- stream_seeds"
+            );
+            wrong.push(seed);
+        }
+        assert!(wrong.len() < 3, "these seeds went wrong: {wrong:?}");
+    }
+    println!("{count} seeds: {ok} calls returned, {failed} failed");
+    assert!(wrong.is_empty(), "these seeds went wrong: {wrong:?}");
+    assert!(count < 100 || (ok > failed && failed > 0), "{ok} returned, {failed} failed");
+}
+
+/// One client with one caller, which makes these calls.
+fn one(plans: &[Plan], capacity: usize) -> World {
+    World::new(vec![vec![plans.to_vec()]], MILLISECOND, capacity, Random::new(1))
+}
+
+fn endings(world: &World) -> Vec<Option<Ending>> {
+    world.oracle.calls.iter().map(|call| call.ended.map(|(_, ending)| ending)).collect()
+}
+
+#[test]
+fn silent_server_is_presumed_dead_and_the_next_call_uses_another_connection() {
+    let long = Plan { runs_for: Some(100 * SECOND), ..QUICK };
+    let mut world = one(&[QUICK, long, QUICK], 5000);
+    world.run_until(50 * MILLISECOND);
+    assert_eq!(world.oracle.calls[1].executions, 1, "it runs");
+    world.later(0, Change::Vanish(0));
+    world.run_until(world.now + 4 * SECOND);
+    let unanswered = Ending::StreamFailed(Executed::Maybe, StreamFailure::Unanswered);
+    assert_eq!(endings(&world), [Some(Ending::Ok), Some(unanswered), Some(Ending::Ok)]);
+    assert_eq!(world.oracle.violations, [""; 0]);
+}
+
+#[test]
+fn procedure_that_takes_long_is_waited_for_while_probes_are_acknowledged() {
+    let long = Plan { runs_for: Some(100 * SECOND), ..QUICK };
+    let mut world = one(&[long], 5000);
+    world.run_until(110 * SECOND);
+    assert_eq!(endings(&world), [Some(Ending::Ok)]);
+}
+
+#[test]
+fn server_that_reads_nothing_is_not_presumed_dead() {
+    let mut world = one(&[Plan { total: 6000, ..QUICK }], 100);
+    world.later(0, Change::FreezeServer(30 * SECOND));
+    world.run_until(29 * SECOND);
+    assert_eq!(endings(&world), [None]);
+    world.run_until(40 * SECOND);
+    assert_eq!(endings(&world), [Some(Ending::Ok)]);
+}
+
+#[test]
+fn deadline_within_a_message_ends_the_connection() {
+    let cut = Plan { total: 6000, quits_after: Some(SECOND), ..QUICK };
+    let mut world = one(&[cut, QUICK], 100);
+    world.later(0, Change::FreezeServer(2 * SECOND));
+    world.run_until(10 * SECOND);
+    let partly = Ending::StreamFailed(Executed::Maybe, StreamFailure::PartlySent);
+    assert_eq!(endings(&world), [Some(partly), Some(Ending::Ok)]);
+    assert_eq!(world.oracle.calls[0].executions, 0);
+}
+
+#[test]
+fn calls_that_a_stopping_server_did_not_read_are_not_executed() {
+    let mut world = World::new(vec![vec![vec![QUICK]; 4]], 50 * MILLISECOND, 5000, Random::new(7));
+    // The calls are on their way when the server says goodbye.
+    world.later(10 * MILLISECOND, Change::StopServer);
+    world.run_until(10 * SECOND);
+    let unanswered = Ending::StreamFailed(Executed::No, StreamFailure::Unanswered);
+    assert_eq!(endings(&world), [Some(unanswered); 4]);
+    assert_eq!(world.oracle.violations, [""; 0]);
+}
