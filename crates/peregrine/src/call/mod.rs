@@ -116,6 +116,10 @@ pub enum OnExhausted {
     /// Activates another one, up to the number that exists, and waits only if there is none. An
     /// A-stack that was captured by an abandoned call counts as used.
     More,
+    /// Waits, as with `Wait`, while A-stacks are being returned. If none has been returned for 10 ms,
+    /// activates further ones for the callers that wait: each time at most as many as are active. So many
+    /// short calls share few A-stacks, and long calls do not keep others waiting.
+    Adaptive,
 }
 
 /// One call, as a stub passes it to a path. The head is already in its place, the frame.

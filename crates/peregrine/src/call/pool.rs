@@ -182,7 +182,7 @@ impl<M: Machine> FramePool<M> {
         is_released: &dyn Fn(u32) -> bool,
         on_exhausted: OnExhausted,
     ) -> Option<u32> {
-        let looks = if on_exhausted == OnExhausted::Wait { M::LOOKS } else { 1 };
+        let looks = if on_exhausted == OnExhausted::More { 1 } else { M::LOOKS };
         for look in 0..looks {
             if look > 0 {
                 M::offer_processor();
@@ -203,7 +203,7 @@ impl<M: Machine> FramePool<M> {
         }
         if self.slots.open.peek() == 0 && self.until_look(policy.look_every / 8).is_zero() {
             // Others wait, and get what is found. All callers together do this now and then.
-            self.look(is_released);
+            self.look(policy.look_every, is_released);
         }
         match self.queue.inner.join(&self.slots, hint, on_exhausted) {
             Joined::Taken(index) => Some(index),
@@ -242,10 +242,15 @@ impl<M: Machine> FramePool<M> {
     }
 
     /// Checks for frames that were released silently, for all waiting callers.
-    fn look(&self, is_released: &dyn Fn(u32) -> bool) {
+    fn look(&self, look_every: Duration, is_released: &dyn Fn(u32) -> bool) {
         self.queue.looked.store(M::clock());
         self.hand_over_free();
         self.reclaim(is_released);
+        if self.queue.inner.is_stuck(&self.slots, look_every) {
+            while let Some(told) = self.queue.inner.grow(&self.slots) {
+                told.wake();
+            }
+        }
     }
 
     fn hand_over_free(&self) {
@@ -343,7 +348,7 @@ impl<M: Machine> QueuePlace<'_, M> {
                 left = left.min(self.pool.until_look(policy.look_every));
             }
             if left.is_zero() {
-                self.pool.look(is_released);
+                self.pool.look(policy.look_every, is_released);
                 self.looks = self.pool.queue.inner.pass_look(self.ticket);
             } else {
                 self.waiter.given.sleep(seen, left);

@@ -240,7 +240,7 @@ impl BindOptions {
     /// Returns what a caller does if all A-stacks are in use. The number of A-stacks is a bound only if
     /// the program has set it.
     pub(crate) fn on_exhausted_or_default(&self) -> OnExhausted {
-        self.on_exhausted.unwrap_or(OnExhausted::More)
+        self.on_exhausted.unwrap_or(OnExhausted::Adaptive)
     }
 
     /// Returns the number of A-stacks of `bytes` bytes to reserve space for: those in use from the start,
@@ -248,7 +248,9 @@ impl BindOptions {
     pub(crate) fn room_for(&self, bytes: usize) -> u32 {
         match self.on_exhausted_or_default() {
             OnExhausted::Wait => self.astacks,
-            OnExhausted::More => self.astacks.max(frames_that_fit(limits::ASTACKS_SPARSE, bytes)),
+            OnExhausted::More | OnExhausted::Adaptive => {
+                self.astacks.max(frames_that_fit(limits::ASTACKS_SPARSE, bytes))
+            }
         }
     }
 

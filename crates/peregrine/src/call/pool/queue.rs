@@ -5,6 +5,7 @@
 //! wake other callers and use the pool.
 
 use core::ops::DerefMut;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -34,10 +35,17 @@ pub(in crate::call) struct State<M: Machine> {
     looks: u64,
     /// How often a caller was told to check.
     appointed: u32,
+    /// How many frames were given to waiting callers since `since`, by [`Machine::clock`].
+    given: u32,
+    since: u32,
+    /// How many frames may still be activated for waiting callers.
+    growth: u32,
 }
 
 struct Waiting<M: Machine> {
     ticket: u64,
+    /// Whether a frame may be activated for the caller.
+    may_grow: bool,
     waiter: Arc<Waiter<M>>,
 }
 
@@ -83,9 +91,10 @@ impl<M: Machine> State<M> {
 
     /// Gives a frame that is `TAKEN` to the caller that waits longest, if one waits.
     fn give(&mut self, slots: &Slots<M>, index: u32) -> Wakeups<M> {
-        let Some(Waiting { ticket, waiter }) = self.waiting.pop_front() else {
+        let Some(Waiting { ticket, waiter, .. }) = self.waiting.pop_front() else {
             return Wakeups::NONE;
         };
+        self.given = self.given.wrapping_add(1);
         // SYNC: frame, seen in `Waiter::frame`.
         waiter.given.store(index + 1);
         let looks = if self.looks == ticket { self.appoint_last() } else { None };
@@ -99,7 +108,7 @@ impl<M: Machine> State<M> {
     }
 
     fn appoint(&mut self, at: usize) -> Option<Arc<Waiter<M>>> {
-        let Waiting { ticket, waiter } = self.waiting.get(at)?;
+        let Waiting { ticket, waiter, .. } = self.waiting.get(at)?;
         self.looks = *ticket;
         self.appointed = self.appointed.wrapping_add(1);
         waiter.given.store(LOOK | self.appointed);
@@ -114,7 +123,16 @@ impl<M: Machine> State<M> {
 impl<M: Machine> Queue<M> {
     pub(super) fn new(base: u32) -> Self {
         let waiting = VecDeque::new();
-        Self(M::Lock::new(State { base, waiting, next_ticket: 0, looks: 0, appointed: 0 }))
+        Self(M::Lock::new(State {
+            base,
+            waiting,
+            next_ticket: 0,
+            looks: 0,
+            appointed: 0,
+            given: 0,
+            since: 0,
+            growth: 0,
+        }))
     }
 
     /// Takes a free frame or a new one, or begins to wait.
@@ -138,6 +156,7 @@ impl<M: Machine> Queue<M> {
                 state.settle(slots);
                 return Joined::Taken(index);
             }
+            (state.given, state.since) = (0, M::clock());
         }
         let (ticket, waiter) = (state.next_ticket, M::waiter());
         waiter.given.store(NOTHING);
@@ -147,7 +166,8 @@ impl<M: Machine> Queue<M> {
             // The previous one notices when it is about to check again.
             state.looks = ticket;
         }
-        state.waiting.push_back(Waiting { ticket, waiter: Arc::clone(&waiter) });
+        let may_grow = on_exhausted == OnExhausted::Adaptive;
+        state.waiting.push_back(Waiting { ticket, may_grow, waiter: Arc::clone(&waiter) });
         Joined::Waits { ticket, waiter, looks }
     }
 
@@ -180,6 +200,32 @@ impl<M: Machine> Queue<M> {
             return None;
         }
         let index = slots.take_free(0, slots.active())?;
+        Some(state.give(slots, index))
+    }
+
+    /// Returns whether no frame was given to a waiting caller for as long as `interval`. Then as many
+    /// frames as are active may be activated ([`grow`](Self::grow)). A check that comes late tells
+    /// nothing: the processors are overloaded, and more calls in flight would make that worse.
+    pub(super) fn is_stuck(&self, slots: &Slots<M>, interval: Duration) -> bool {
+        let mut state = self.0.lock();
+        let now = M::clock();
+        let passed = Duration::from_micros(now.wrapping_sub(state.since).into());
+        if passed < interval {
+            return false;
+        }
+        let is_stuck = core::mem::take(&mut state.given) == 0 && passed < 2 * interval;
+        state.since = now;
+        state.growth = if is_stuck { slots.active() } else { 0 };
+        is_stuck
+    }
+
+    /// Activates a frame for the caller that waits longest, if that caller allows it. Returns `None` if
+    /// there is no such caller, no such frame, or enough have been activated for now.
+    pub(super) fn grow(&self, slots: &Slots<M>) -> Option<Wakeups<M>> {
+        let mut state = self.0.lock();
+        let may_grow = state.waiting.front().is_some_and(|first| first.may_grow);
+        state.growth = state.growth.checked_sub(1).filter(|_| may_grow)?;
+        let index = state.activate(slots, TAKEN)?;
         Some(state.give(slots, index))
     }
 
