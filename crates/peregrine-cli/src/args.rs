@@ -1,4 +1,4 @@
-//! What can be written on the command line.
+//! The command line: commands, options and arguments.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,77 +20,77 @@ const STYLES: Styles = Styles::styled()
 
 const EXIT_CODES: &str = "\
 Exit codes:
-  0    fine
-  1    the procedure itself said no
-  2    the command line makes no sense
-  3    it failed and nothing was executed: it may be repeated
-  4    it failed and may have been executed
-  130  Ctrl-C (128 and the number of whatever signal ended it)
+  0    success
+  1    the procedure returned an error
+  2    usage error
+  3    the command failed and nothing was executed: it is safe to repeat it
+  4    the command failed and the call may have been executed
+  130  interrupted by Ctrl-C (128 plus the number of the signal)
 
 Environment:
-  PEREGRINE_DIR    where names are exported and looked up first
-  PEREGRINE_HOSTS  the file that says on which machines names are served
-  NO_COLOR         no colours, even on a terminal";
+  PEREGRINE_DIR    the runtime directory, in which servers export and clients search first
+  PEREGRINE_HOSTS  the hosts file, which maps names to the machines that serve them
+  NO_COLOR         disables colours, also on a terminal";
 
-/// Remote procedure calls that cost what the distance costs, and nothing more.
+/// Calls procedures of servers on this machine and over networks, and inspects servers.
 ///
-/// Without a command it runs the demonstration.
+/// Without a command, it runs the demonstration.
 #[derive(Debug, Parser)]
 #[command(name = "peregrine", version, styles = STYLES, after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// How to answer; JSON, and a header in C (of `describe`), stand alone on standard output
-    #[arg(long, global = true, value_enum, default_value_t = Written::Human)]
-    pub(crate) format: Written,
+    /// Output format; JSON, and the C header of `describe`, are the only text on standard output
+    #[arg(long, global = true, value_enum, default_value_t = FormatOption::Human)]
+    pub(crate) format: FormatOption,
     /// When to use colours; `auto`: on a terminal, unless NO_COLOR is set or TERM is `dumb`
     #[arg(long, global = true, value_enum, value_name = "WHEN", default_value_t = Colour::Auto)]
     pub(crate) color: Colour,
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
 }
 
-/// How an answer is wanted.
+/// The value of `--format`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Written {
-    /// Text for people
+pub(crate) enum FormatOption {
+    /// Text
     Human,
     /// One JSON object
     Json,
-    /// A JSON object a line: one for each result of those that have several
+    /// One JSON object per line: one for each result of a command that has several
     Ndjson,
-    /// A header for a program in C: only of `describe`
+    /// A C header; only for `describe`
     C,
 }
 
-/// When there are colours.
+/// When output has colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Colour {
-    /// On a terminal that has them
+    /// On a terminal that supports them
     Auto,
-    /// Into files and pipes, too
+    /// Also in files and pipes
     Always,
-    /// Nowhere
+    /// Never
     Never,
 }
 
-/// How to answer.
+/// The format of results and failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// Text for people.
+    /// Text.
     Human,
     /// One JSON object.
     Json,
-    /// A JSON object a line.
+    /// One JSON object per line.
     Ndjson,
 }
 
 impl Format {
-    /// Whether programs read it.
+    /// Whether the output is JSON.
     pub(crate) const fn is_json(self) -> bool {
         matches!(self, Self::Json | Self::Ndjson)
     }
 
-    /// As it is written on the command line.
+    /// Returns the value of the option.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Human => "human",
@@ -101,7 +101,7 @@ impl Format {
 }
 
 impl Colour {
-    /// As it is written on the command line.
+    /// Returns the value of the option.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -112,62 +112,62 @@ impl Colour {
 }
 
 impl Arguments {
-    /// How answers, and failures, are told.
-    pub(crate) const fn answers(&self) -> Format {
+    /// Returns the format of results and failures.
+    pub(crate) const fn format(&self) -> Format {
         match self.format {
-            Written::Json => Format::Json,
-            Written::Ndjson => Format::Ndjson,
-            Written::Human | Written::C => Format::Human,
+            FormatOption::Json => Format::Json,
+            FormatOption::Ndjson => Format::Ndjson,
+            FormatOption::Human | FormatOption::C => Format::Human,
         }
     }
 }
 
-/// What to do.
+/// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Copy a file between two processes, call every kind of parameter, measure round trips
+    /// Copy a file between two processes, call with every kind of parameter, and measure round trips
     Demo(Demo),
-    /// Export a directory's files until SIGINT or SIGTERM
+    /// Export the files of a directory until SIGINT or SIGTERM
     Serve(Serve),
-    /// Copy a file from a server of `serve`, here or over a network
+    /// Copy a file from a `serve` server on this machine or over a network
     Copy(Copy),
-    /// List the names that are exported on this machine, or by a server elsewhere
+    /// List the exports of this machine, or of a server on another one
     List {
-        /// The server: @HOST or @HOST:PORT, perhaps with eth:, udp: or tcp: in front, or a name that
-        /// a hosts file has [default: all of this machine]
+        /// The server: @HOST or @HOST:PORT, optionally with the prefix eth:, udp: or tcp:, or a name
+        /// in a hosts file [default: all servers of this machine]
         address: Option<String>,
     },
-    /// Show the interface of an export, as the trait that its server was written against
+    /// Show the interface of an export as a Rust trait
     Describe(Describe),
     /// Call a procedure of any server, with arguments as NAME=VALUE or JSON
     Call(Call),
-    /// Tell which path a client would take, and why none of the others
+    /// Show which path a client would use, and why it would not use the others
     Explain {
-        /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:,
-        /// eth:, udp: or tcp: in front
+        /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the
+        /// prefix local:, eth:, udp: or tcp:
         #[arg(add = ArgValueCompleter::new(completions::addresses))]
         address: String,
     },
-    /// Call the procedure that does nothing, and say how long it takes
+    /// Measure how long a call of an empty procedure takes
     Ping(Ping),
-    /// Show what a running server counts: calls, rates, latency, sessions, bindings
+    /// Show the counters of a running server: calls, rates, latency, sessions, bindings
     Stat(Stat),
-    /// Tell what this machine allows, what that costs a call, and how to mend it
+    /// Check what this machine supports, what it costs a call, and how to improve it
     Doctor(Doctor),
-    /// Remove what dead servers have left in the runtime directories
+    /// Remove files of dead servers from the runtime directories
     Clean(Clean),
-    /// Print a script that makes a shell complete verbs, options, exports, procedures and parameters
+    /// Print a completion script for a shell: commands, options, exports, procedures, parameters
     Completions {
         /// Which shell
         #[arg(value_enum)]
         shell: Shell,
     },
-    /// Print the manual's page, or write all of them
+    /// Print the manual page, or write the pages of all commands
     Man(Man),
-    /// The demonstration's server of every kind of parameter.
+    /// The server of the demonstration, with every kind of parameter.
     #[command(hide = true)]
     DemoServer(DemoServer),
-    /// The other end of the demonstration's ping-pong.
+    /// The peer of the ping-pong of the demonstration.
     #[command(hide = true)]
     DemoEcho(DemoEcho),
 }
@@ -181,16 +181,16 @@ impl Default for Command {
 /// Options of `demo`.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Demo {
-    /// Copy this file rather than one that is made up
+    /// Copy this file instead of a generated one
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, conflicts_with = "bytes")]
     pub(crate) file: Option<PathBuf>,
-    /// Size of the file that is made up, such as 64M [default: 256M]
+    /// Size of the generated file, such as 64M [default: 256M]
     #[arg(long, value_name = "N", value_parser = bytes)]
     pub(crate) bytes: Option<u64>,
     /// Measure for a shorter time
     #[arg(long)]
     pub(crate) quick: bool,
-    /// The directory that this run lives in, made and removed by itself.
+    /// The working directory of this run; the run creates and removes it.
     #[arg(long, hide = true)]
     pub(crate) home: Option<PathBuf>,
 }
@@ -198,29 +198,29 @@ pub(crate) struct Demo {
 /// Options of `serve`.
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
-    /// Directory whose files are exported
+    /// The directory to export
     #[arg(value_hint = ValueHint::DirPath)]
     pub(crate) dir: PathBuf,
-    /// Name of the export [default: the directory's own]
+    /// Name of the export [default: the name of the directory]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// Let every user of the machine call, not only this one
+    /// Allow calls of every user of this machine, not only of the user that runs the server
     #[arg(long)]
     pub(crate) public: bool,
-    /// Let callers write files too
+    /// Allow callers to write files
     #[arg(long)]
     pub(crate) writable: bool,
-    /// Calls that run at one time
+    /// Maximum number of calls that run at a time
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = value_parser!(u16).range(1..))]
     pub(crate) threads: u16,
-    /// Listen also at a port, such as tcp:127.0.0.1:7000 or eth:192.0.2.7:7000 (port 0: any); may be given several times.
-    /// Nothing on a network is encrypted yet, and whoever reaches the port may call
+    /// Also listen on a port, such as tcp:127.0.0.1:7000 or eth:192.0.2.7:7000 (port 0: any); can be repeated.
+    /// Network traffic is not encrypted, and every host that reaches the port can call
     #[arg(long, value_name = "ENDPOINT")]
     pub(crate) listen: Vec<String>,
-    /// Allow --listen where other machines can reach it
+    /// Allow --listen on addresses that other machines can reach
     #[arg(long, requires = "listen")]
     pub(crate) beyond_this_machine: bool,
-    /// Stop when this parent has ended.
+    /// Stop when this parent process has ended.
     #[arg(long, hide = true, value_name = "PID")]
     pub(crate) parent: Option<u32>,
 }
@@ -228,10 +228,10 @@ pub(crate) struct Serve {
 /// Options of `copy`.
 #[derive(Args, Debug)]
 pub(crate) struct Copy {
-    /// Which file: NAME/PATH or NAME@HOST:PORT/PATH, perhaps with local:, eth:, udp: or tcp: in front
+    /// The file: NAME/PATH or NAME@HOST:PORT/PATH, optionally with the prefix local:, eth:, udp: or tcp:
     #[arg(value_name = "ADDRESS/PATH")]
     pub(crate) from: String,
-    /// Where the copy goes: a file, or a directory
+    /// The destination: a file or a directory
     #[arg(value_name = "DEST", value_hint = ValueHint::AnyPath)]
     pub(crate) to: PathBuf,
 }
@@ -239,33 +239,33 @@ pub(crate) struct Copy {
 /// Options of `ping`.
 #[derive(Args, Debug)]
 pub(crate) struct Ping {
-    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
-    /// udp: or tcp: in front
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the prefix
+    /// local:, eth:, udp: or tcp:
     #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) name: String,
-    /// How many calls
+    /// Number of calls
     #[arg(short, long, default_value_t = 10_000, value_parser = value_parser!(u32).range(1..=10_000_000))]
     pub(crate) count: u32,
     /// How to wait for each result
-    #[arg(long, value_enum, default_value_t = WaitHow::Adaptive)]
-    pub(crate) wait: WaitHow,
+    #[arg(long, value_enum, default_value_t = WaitOption::Adaptive)]
+    pub(crate) wait: WaitOption,
 }
 
 /// Options of `stat`.
 #[derive(Args, Debug)]
 pub(crate) struct Stat {
-    /// Any name of a server of this machine, or the address of one: @HOST or @HOST:PORT, perhaps with
-    /// eth:, udp: or tcp: in front [default: the only one here]
+    /// Any name that a server of this machine exports, or the address of a server: @HOST or
+    /// @HOST:PORT, optionally with the prefix eth:, udp: or tcp: [default: the only server here]
     #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) address: Option<String>,
-    /// How long to count for each result, such as 200ms, 1s or 1m
+    /// Length of an interval, such as 200ms, 1s or 1m
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = time)]
     pub(crate) interval: Duration,
-    /// Show one interval after the other: on a terminal in place, until `q` or Ctrl-C; elsewhere in
-    /// lines
+    /// Show one interval after the other until `q` or Ctrl-C: in place on a terminal, otherwise one
+    /// per line
     #[arg(short, long)]
     pub(crate) watch: bool,
-    /// End after so many intervals [default: 1, or none with --watch]
+    /// Number of intervals [default: 1, or unlimited with --watch]
     #[arg(short, long, value_name = "N", value_parser = value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }
@@ -273,11 +273,11 @@ pub(crate) struct Stat {
 /// Options of `describe`.
 #[derive(Args, Debug)]
 pub(crate) struct Describe {
-    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
-    /// udp: or tcp: in front
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the prefix
+    /// local:, eth:, udp: or tcp:
     #[arg(add = ArgValueCompleter::new(completions::addresses), required_unless_present = "interface")]
     pub(crate) address: Option<String>,
-    /// Show what was saved here, and ask nobody: JSON or a trait that `describe` has printed
+    /// Show an interface from a file instead of a server: JSON or a trait that `describe` printed
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, conflicts_with = "address")]
     pub(crate) interface: Option<PathBuf>,
 }
@@ -286,47 +286,47 @@ pub(crate) struct Describe {
 #[derive(Args, Debug)]
 #[command(after_help = CALL_ARGUMENTS)]
 pub(crate) struct Call {
-    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, perhaps with local:, eth:,
-    /// udp: or tcp: in front
+    /// Name or address of the export: NAME, NAME@HOST or NAME@HOST:PORT, optionally with the prefix
+    /// local:, eth:, udp: or tcp:
     #[arg(add = ArgValueCompleter::new(completions::addresses))]
     pub(crate) address: String,
-    /// Which procedure: `describe` shows what there is
+    /// The procedure; `describe` lists them
     #[arg(add = ArgValueCompleter::new(completions::procedures))]
     pub(crate) procedure: String,
     /// NAME=VALUE, NAME:=JSON, NAME=@FILE, a JSON object or array, @FILE, or @- for standard input
     #[arg(value_name = "ARGUMENT", allow_hyphen_values = false, add = ArgValueCompleter::new(completions::parameters))]
     pub(crate) arguments: Vec<String>,
-    /// Write what comes back in a buffer to a file, as it is; `-` is standard output
+    /// Write the content of a returned buffer to a file; `-` is standard output
     #[arg(long, value_name = "NAME=FILE", add = ArgValueCompleter::new(completions::out_buffers))]
     pub(crate) out: Vec<String>,
-    /// How bytes are shown
+    /// How to show bytes
     #[arg(long, value_enum, default_value_t = ShownBytes::Auto)]
     pub(crate) bytes: ShownBytes,
-    /// Give up after so long, such as 500ms or 2s
+    /// Time limit of the call, such as 500ms or 2s
     #[arg(long, value_name = "TIME", value_parser = time)]
     pub(crate) timeout: Option<Duration>,
-    /// Call by this description, which was saved, rather than by what the server says
+    /// Use the interface in this file instead of asking the server for it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) interface: Option<PathBuf>,
 }
 
 const CALL_ARGUMENTS: &str = "\
 Arguments:
-  path=hosts           a word: text as it is, numbers, enums and the rest as JSON
-  sizes:='[1, 2]'      JSON in any case
-  data=@photo.jpg      a file: its bytes or text, or the JSON in it
-  into=64K             room for so many elements of a buffer that comes back
-  '{\"path\": \"hosts\"}'  all of them by name; an array has them in order
+  path=hosts           a text, number or enum as it is; other types as JSON
+  sizes:='[1, 2]'      JSON
+  data=@photo.jpg      the content of a file: bytes, text or JSON
+  into=64K             the maximum number of elements of a returned buffer
+  '{\"path\": \"hosts\"}'  all arguments by name, or in order in an array
   @arguments.json, @-  the same from a file, or from standard input
 
-An option may be left out and is none then. Every other parameter is required.";
+A parameter of type Option is optional; its default is None. All others are required.";
 
-/// How bytes are shown.
+/// The value of `--bytes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ShownBytes {
-    /// As text if they are text, otherwise as hexadecimal digits
+    /// As text if they are valid UTF-8, otherwise as hexadecimal digits
     Auto,
-    /// As text, in which what is none is replaced
+    /// As text, with invalid bytes replaced
     Text,
     /// As hexadecimal digits
     Hex,
@@ -348,7 +348,7 @@ impl From<ShownBytes> for Bytes {
 /// Options of `doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// Measure nothing, and make no link of its own: only ask
+    /// Skip measurements, and do not create a network link
     #[arg(long)]
     pub(crate) quick: bool,
 }
@@ -356,7 +356,7 @@ pub(crate) struct Doctor {
 /// Options of `clean`.
 #[derive(Args, Debug)]
 pub(crate) struct Clean {
-    /// Only tell what would be removed
+    /// Show what would be removed, without removing it
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -364,12 +364,12 @@ pub(crate) struct Clean {
 /// Options of `man`.
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// Write a page for each verb, and one for all, into this directory
+    /// Write a page for each command and one for the program to this directory
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) dir: Option<PathBuf>,
 }
 
-/// Options of the demonstration's server.
+/// Options of the server of the demonstration.
 #[derive(Args, Debug)]
 pub(crate) struct DemoServer {
     /// Name of the export.
@@ -377,36 +377,36 @@ pub(crate) struct DemoServer {
     pub(crate) name: String,
     /// How its threads wait.
     #[arg(long, value_enum)]
-    pub(crate) wait: WaitHow,
-    /// The process with which it ends.
+    pub(crate) wait: WaitOption,
+    /// The parent process; this process ends with it.
     #[arg(long)]
     pub(crate) parent: u32,
 }
 
-/// Options of the ping-pong's other end.
+/// Options of the peer of the ping-pong.
 #[derive(Args, Debug)]
 pub(crate) struct DemoEcho {
-    /// The shared memory, as a path.
+    /// Path of the shared memory.
     #[arg(long)]
     pub(crate) memory: PathBuf,
-    /// The process with which it ends.
+    /// The parent process; this process ends with it.
     #[arg(long)]
     pub(crate) parent: u32,
 }
 
-/// How one waits for the other side.
+/// The value of `--wait`: how a thread waits for its peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum WaitHow {
-    /// Look at memory all the time
+pub(crate) enum WaitOption {
+    /// Poll memory all the time
     Spin,
     /// Sleep in the kernel
     Block,
-    /// Spin for about what sleeping costs, then sleep
+    /// Spin for about as long as a wake-up takes, then sleep
     Adaptive,
 }
 
-impl WaitHow {
-    /// As it is written on the command line.
+impl WaitOption {
+    /// Returns the value of the option.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Spin => "spin",
@@ -416,17 +416,17 @@ impl WaitHow {
     }
 }
 
-impl From<WaitHow> for Wait {
-    fn from(how: WaitHow) -> Self {
+impl From<WaitOption> for Wait {
+    fn from(how: WaitOption) -> Self {
         match how {
-            WaitHow::Spin => Self::Spin,
-            WaitHow::Block => Self::Block,
-            WaitHow::Adaptive => Self::Adaptive,
+            WaitOption::Spin => Self::Spin,
+            WaitOption::Block => Self::Block,
+            WaitOption::Adaptive => Self::Adaptive,
         }
     }
 }
 
-/// A time of 10 ms to a day, with its unit.
+/// Parses a duration of 10 ms to 24 h with its unit.
 fn time(text: &str) -> Result<Duration, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let ms: f64 = match &text[digits.len()..] {
@@ -434,7 +434,7 @@ fn time(text: &str) -> Result<Duration, String> {
         "s" | "" => 1e3,
         "m" | "min" => 60e3,
         "h" => 3600e3,
-        unit => return Err(format!("`{unit}` is no unit of time: ms, s, m or h")),
+        unit => return Err(format!("unknown unit `{unit}`: use ms, s, m or h")),
     };
     let number: f64 = digits.parse().map_err(|error| format!("{error}"))?;
     let all = number * ms;
@@ -444,7 +444,7 @@ fn time(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(all / 1e3))
 }
 
-/// A number of bytes, perhaps with K, M or G behind it (powers of 1024).
+/// Parses a number with an optional suffix K, M or G (powers of 1024).
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'k' | b'K') => (&text[..text.len() - 1], 10),

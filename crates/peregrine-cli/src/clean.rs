@@ -1,4 +1,4 @@
-//! `clean`: removes what dead servers have left in the runtime directories.
+//! `clean`: removes files of dead servers from the runtime directories.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,18 +9,18 @@ use serde_json::{Value, json};
 use crate::args::{Clean, Format};
 use crate::output::{self, BAD, BOLD, DIM, Failure};
 
-/// What became of a leftover.
+/// The outcome for one leftover of a dead server.
 struct Cleaned {
     leftover: Leftover,
     files: Vec<PathBuf>,
-    /// Why it was kept.
+    /// Why removing it failed.
     kept: Option<String>,
 }
 
-/// Removes all leftovers, or tells which there are.
+/// Removes all leftovers, or lists them.
 pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
     let leftovers = directory::leftovers();
-    // Names that are dead, or may be, and that only another user may clean up.
+    // Names that may be dead, and that only another user can remove.
     let is_left = |entry: &Entry| {
         let same = |one: &Leftover| {
             one.name() == entry.name && entry.socket.parent() == Some(one.directory())
@@ -33,15 +33,15 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
         leftovers.into_iter().filter_map(|one| cleaned(one, clean.dry_run)).collect();
     let kept = cleaned.iter().filter(|one| one.kept.is_some()).count();
     let failed = || {
-        let what = format!("{kept} of {} dead names could not be removed", cleaned.len());
-        Failure::local(what, "see why beside each; the owner of the directory may remove them")
+        let what = format!("cannot remove {kept} of {} dead names", cleaned.len());
+        Failure::local(what, "see the reason of each; the owner of the directory can remove them")
     };
     if format.is_json() {
         let all = cleaned.iter().map(|one| one.to_json(clean.dry_run)).collect();
         let names: Vec<_> = foreign.iter().map(|entry| &entry.name).collect();
         let mut whole = json!({ "dry_run": clean.dry_run, "other_users": names });
         if kept > 0 && format == Format::Json {
-            // One object, which says both.
+            // One object with the results and the error.
             whole["leftovers"] = json!(all);
             return Err(failed().with(whole));
         }
@@ -50,16 +50,16 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
     }
     if !foreign.is_empty() {
         let names: Vec<_> = foreign.iter().map(|entry| entry.name.as_str()).collect();
-        output::tell(format_args!(
-            "not looked at: {}; these names belong to other users, who alone may clean them up",
+        output::note(format_args!(
+            "skipped {}: these names belong to other users, and only their owners can remove them",
             names.join(", ")
         ));
     } else if cleaned.is_empty() {
         let path: Vec<_> =
             directory::search_path().iter().map(|dir| dir.display().to_string()).collect();
-        output::tell(format_args!("nothing is left of dead servers in {}", path.join(", ")));
+        output::note(format_args!("no files of dead servers in {}", path.join(", ")));
     }
-    // Servers of earlier versions left a lock file of each name that they ever had.
+    // Servers of earlier versions left one lock file per name.
     let (locks, named): (Vec<_>, Vec<_>) = cleaned.iter().partition(|one| one.is_lock());
     for one in named {
         output::say(one.to_text(clean.dry_run))?;
@@ -71,7 +71,7 @@ pub(crate) fn run(clean: &Clean, format: Format) -> Result<(), Failure> {
     if kept == 0 { Ok(()) } else { Err(failed()) }
 }
 
-/// What became of one; nothing if its server was started again meanwhile.
+/// Removes one leftover; returns `None` if its server was restarted meanwhile.
 fn cleaned(leftover: Leftover, dry_run: bool) -> Option<Cleaned> {
     let removed = if dry_run { Ok(leftover.files().to_vec()) } else { leftover.remove() };
     let (files, kept) = match removed {
@@ -83,7 +83,7 @@ fn cleaned(leftover: Leftover, dry_run: bool) -> Option<Cleaned> {
 }
 
 impl Cleaned {
-    /// Whether nothing was left but the lock's file.
+    /// Whether only the lock file was left.
     fn is_lock(&self) -> bool {
         let locks = |file: &PathBuf| file.extension().is_some_and(|end| end == "lock");
         self.kept.is_none() && self.files.len() == 1 && self.files.iter().all(locks)

@@ -17,7 +17,7 @@ use peregrine::{BindOptions, GenericClient};
 use serde_json::json;
 
 use crate::args::{Arguments, Format};
-use crate::output::{self, During as _, Failure};
+use crate::output::{self, Failure, OrFail as _};
 use crate::{call, saved};
 
 /// The environment variable by which a shell asks for completions.
@@ -52,7 +52,7 @@ const BASH: &str = r#"_peregrine_complete() {
 }
 complete -o bashdefault -o nosort -F _peregrine_complete peregrine"#;
 
-/// A shell that can ask.
+/// A shell with completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
     /// source <(peregrine completions bash)
@@ -79,7 +79,7 @@ impl Shell {
     }
 }
 
-/// Answers a shell, if it is one that asks, and ends the process.
+/// Answers a completion request of a shell and ends the process, if there is one.
 pub(crate) fn answer() {
     CompleteEnv::with_factory(Arguments::command).var(VARIABLE).complete();
 }
@@ -99,9 +99,9 @@ pub(crate) fn run(shell: Shell, format: Format) -> Result<(), Failure> {
     output::print(script.trim_end())
 }
 
-/// The script as `clap_complete` writes it.
+/// Returns the script of `clap_complete`.
 fn script(shell: Shell) -> Result<String, Failure> {
-    let what = "making completions";
+    let what = "cannot generate completions";
     let shells = Shells::builtins();
     let unknown = || Failure::local(what, "name another shell");
     let completer = shells.completer(shell.text()).ok_or_else(unknown)?;
@@ -109,12 +109,11 @@ fn script(shell: Shell) -> Result<String, Failure> {
     let program = program();
     completer
         .write_registration(VARIABLE, "peregrine", "peregrine", &program, &mut script)
-        .during(what)?;
+        .or_fail(what)?;
     Ok(String::from_utf8_lossy(&script).into_owned())
 }
 
-/// This program as the shell finds it: by its name if that was how it was called, or else by its
-/// path.
+/// Returns how the shell finds this program: its name if it was run by name, otherwise its path.
 fn program() -> String {
     let called = std::env::args_os().next().unwrap_or_default();
     let by_name = Path::new(&called).components().count() == 1;
@@ -124,7 +123,7 @@ fn program() -> String {
     }
 }
 
-/// Exports of this machine that an address may mean.
+/// Returns exports of this machine that match the typed text.
 pub(crate) fn addresses(begun: &OsStr) -> Vec<CompletionCandidate> {
     let begun = begun.to_str().unwrap_or_default();
     let (path, name) = match begun.split_once(':') {
@@ -141,9 +140,9 @@ pub(crate) fn addresses(begun: &OsStr) -> Vec<CompletionCandidate> {
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Procedures of the interface that the command line names.
+/// Returns the procedures of the interface that the command line names.
 pub(crate) fn procedures(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(described) = Called::read().and_then(|called| called.described()) else {
+    let Some(described) = PartialCall::read().and_then(|called| called.described()) else {
         return Vec::new();
     };
     let procedures = described.procedures.iter();
@@ -151,9 +150,9 @@ pub(crate) fn procedures(begun: &OsStr) -> Vec<CompletionCandidate> {
     matching(begun, named)
 }
 
-/// Parameters of the procedure that the command line names, without those that have a value.
+/// Returns the parameters of the named procedure that have no value yet.
 pub(crate) fn parameters(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(called) = Called::read() else { return Vec::new() };
+    let Some(called) = PartialCall::read() else { return Vec::new() };
     let is_given = |one: &DescribedParameter| {
         let given = called.arguments.iter().filter(|word| OsStr::new(word) != begun);
         let mut names = given.filter_map(|word| word.split_once('='));
@@ -162,13 +161,13 @@ pub(crate) fn parameters(begun: &OsStr) -> Vec<CompletionCandidate> {
     called.assignments(begun, |_, one| !is_given(one))
 }
 
-/// Buffers that come back from the procedure that the command line names.
+/// Returns the buffers that the named procedure returns.
 pub(crate) fn out_buffers(begun: &OsStr) -> Vec<CompletionCandidate> {
-    let Some(called) = Called::read() else { return Vec::new() };
+    let Some(called) = PartialCall::read() else { return Vec::new() };
     called.assignments(begun, call::is_buffer_back)
 }
 
-/// Candidates that begin with what was typed, each with the first line of its help.
+/// Returns the candidates that start with the typed text, each with the first line of its help.
 fn matching(
     begun: &OsStr,
     all: impl Iterator<Item = (String, String)>,
@@ -182,16 +181,16 @@ fn matching(
     matching.map(candidate).collect()
 }
 
-/// A `call` whose command line is being completed.
-struct Called {
+/// The `call` command that is being completed.
+struct PartialCall {
     address: Option<String>,
     interface: Option<PathBuf>,
     procedure: Option<String>,
     arguments: Vec<String>,
 }
 
-impl Called {
-    /// Reads the words that the shell passes after `--`, as far as they make a call.
+impl PartialCall {
+    /// Reads the words that the shell passes after `--`, if they are a `call` command.
     fn read() -> Option<Self> {
         let words: Vec<OsString> = std::env::args_os().skip_while(|word| word != "--").collect();
         Self::of(words.get(1..)?)
@@ -210,7 +209,7 @@ impl Called {
         })
     }
 
-    /// What a saved file or the server says of the interface.
+    /// Returns the interface from the saved file or from the server.
     fn described(&self) -> Option<Described> {
         if let Some(path) = &self.interface {
             return saved::read(path).ok();
@@ -220,7 +219,7 @@ impl Called {
         Some(client.described().clone())
     }
 
-    /// `NAME=` for parameters of the procedure.
+    /// Returns `NAME=` for the parameters of the procedure.
     fn assignments(
         &self,
         begun: &OsStr,
@@ -231,7 +230,7 @@ impl Called {
         let found = call::find_procedure(&described, name);
         let Some((_, DescribedProcedure { parameters, .. })) = found else { return Vec::new() };
         let offered = parameters.iter().filter(|one| is_offered(&described, one));
-        // What must be given comes before the room for what comes back.
+        // Arguments come before capacities of returned buffers.
         let (back, given): (Vec<_>, Vec<_>) =
             offered.partition(|one| one.direction == Direction::Out);
         let named = given.into_iter().chain(back);
@@ -245,10 +244,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_read_as_far_as_it_is_written() {
+    fn incomplete_call_is_read() {
         let called = |line: &str| {
             let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            Called::of(&words)
+            PartialCall::of(&words)
         };
         assert!(called("peregrine ping files").is_none());
         let one = called("peregrine call --timeout 2s tcp:files@h:7 re").unwrap();

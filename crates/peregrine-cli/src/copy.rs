@@ -1,4 +1,4 @@
-//! `copy`: fetches one file from a server of `Files`, wherever it is.
+//! `copy`: copies one file from a server of `Files`, on any path.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -13,56 +13,56 @@ use serde_json::json;
 
 use crate::args::{Copy, Format};
 use crate::files::{CHUNK_BYTES, Files as _, FilesClient};
-use crate::interrupt::{Interrupt, Terms};
-use crate::output::{self, BOLD, Counted, During, Failure};
+use crate::interrupt::{Interrupt, InterruptOptions};
+use crate::output::{self, BOLD, Counted, Failure, OrFail};
 
-/// A call that takes longer than this has no server that works.
+/// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How long a chunk has to come to its end when the copy is interrupted.
+/// How long the current chunk may take when the copy is interrupted.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Copies one file.
 pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
     let (address, path) = Address::split(&copy.from)?;
     let path = path.filter(|path| !path.is_empty()).ok_or_else(|| {
-        let what = format!("`{}` names no file", copy.from);
-        Failure::local(what, "write the file's path behind the address: ADDRESS/PATH")
+        let what = format!("missing file path in `{}`", copy.from);
+        Failure::local(what, "write the path of the file after the address: ADDRESS/PATH")
     })?;
     let target = target(&copy.to, path);
-    // What is no file, a pipe or a device for one, is written to, and never replaced.
+    // A special file, such as a pipe or a device, is written to and never replaced.
     let in_place = target.symlink_metadata().is_ok_and(|about| !about.is_file());
     let files = FilesClient::bind(&address.to_string())?.with_timeout(LIMIT);
     let begun = Instant::now();
     let bytes = files.size(path)?;
-    let what = || format!("writing {}", target.display());
+    let what = || format!("cannot write {}", target.display());
     let copied = if in_place {
         let mut to =
-            File::options().write(true).create(true).truncate(true).open(&target).during(what())?;
+            File::options().write(true).create(true).truncate(true).open(&target).or_fail(what())?;
         let progress = Progress::new(bytes, false);
-        let interrupt = progress.mind(format, None)?;
+        let interrupt = progress.handle_signals(format, None)?;
         fetch(&files, path, &progress, &interrupt, &mut to, &what)?
     } else {
-        // The copy has its name when it is whole.
+        // The copy appears under its name only when it is complete.
         let directory = target.parent().filter(|parent| !parent.as_os_str().is_empty());
         let directory = directory.unwrap_or(Path::new("."));
-        let mut made = tempfile::NamedTempFile::new_in(directory).during(what())?;
+        let mut made = tempfile::NamedTempFile::new_in(directory).or_fail(what())?;
         let progress = Progress::new(bytes, true);
-        let interrupt = progress.mind(format, Some(made.path().to_owned()))?;
+        let interrupt = progress.handle_signals(format, Some(made.path().to_owned()))?;
         let copied = fetch(&files, path, &progress, &interrupt, made.as_file_mut(), &what)?;
-        make_readable(made.as_file()).during(what())?;
+        make_readable(made.as_file()).or_fail(what())?;
         interrupt.check(|| progress.interrupted())?;
         interrupt.leave();
-        made.persist(&target).map_err(|error| error.error).during(what())?;
+        made.persist(&target).map_err(|error| error.error).or_fail(what())?;
         copied
     };
     let took = begun.elapsed();
     let per_s = copied as f64 / took.as_secs_f64().max(1e-9);
-    let way = files.binding().path().to_string();
+    let used = files.binding().path().to_string();
     if format.is_json() {
         return output::print(json!({
             "from": copy.from,
             "to": target.display().to_string(),
-            "path": way,
+            "path": used,
             "bytes": copied,
             "seconds": took.as_secs_f64(),
             "bytes_per_s": per_s,
@@ -70,7 +70,7 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
         }));
     }
     let said = format!(
-        "{copied} bytes of {BOLD}{}{BOLD:#} to {BOLD}{}{BOLD:#}, path {way}: {:.2} GB/s",
+        "{copied} bytes of {BOLD}{}{BOLD:#} to {BOLD}{}{BOLD:#}, path {used}: {:.2} GB/s",
         copy.from,
         target.display(),
         per_s / 1e9
@@ -78,12 +78,12 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
     if !in_place {
         return output::say(said);
     }
-    // Standard output may be what was written to.
-    output::tell(said);
+    // The copy itself may have been written to standard output.
+    output::note(said);
     Ok(())
 }
 
-/// Where the copy goes: in a directory it has the file's own name.
+/// Returns the path of the copy; in a directory, it has the name of the source file.
 fn target(to: &Path, path: &str) -> PathBuf {
     match path.rsplit('/').next() {
         Some(name) if to.is_dir() => to.join(name),
@@ -91,26 +91,26 @@ fn target(to: &Path, path: &str) -> PathBuf {
     }
 }
 
-/// A temporary file is its owner's alone; a copy is as any new file.
+/// Makes the copy readable by all users, because a temporary file is private to its owner.
 fn make_readable(file: &File) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     file.set_permissions(std::fs::Permissions::from_mode(0o644))
 }
 
-/// How far the copy is, for who watches.
+/// The progress of the copy.
 struct Progress {
     bytes: u64,
-    /// Whether a copy that is interrupted goes.
-    goes: bool,
+    /// Whether an interrupted copy is removed.
+    is_removed: bool,
     bar: ProgressBar,
     done: Arc<AtomicU64>,
 }
 
 impl Progress {
-    fn new(bytes: u64, goes: bool) -> Self {
+    fn new(bytes: u64, is_removed: bool) -> Self {
         Self {
             bytes,
-            goes,
+            is_removed,
             bar: output::bar(bytes, "copying", Counted::Bytes),
             done: Arc::default(),
         }
@@ -122,24 +122,24 @@ impl Progress {
     }
 
     fn interrupted(&self) -> String {
-        interrupted(self.done.load(Ordering::Relaxed), self.bytes, self.goes)
+        interrupted(self.done.load(Ordering::Relaxed), self.bytes, self.is_removed)
     }
 
-    /// Minds signals: what was begun at `part` goes, if the copy does not end by itself.
-    fn mind(&self, format: Format, part: Option<PathBuf>) -> Result<Interrupt, Failure> {
-        let terms = Terms { format, grace: GRACE, executed: "maybe" };
-        let (bytes, goes, done) = (self.bytes, self.goes, Arc::clone(&self.done));
+    /// Handles signals: removes the file `part` if the copy does not end in time.
+    fn handle_signals(&self, format: Format, part: Option<PathBuf>) -> Result<Interrupt, Failure> {
+        let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
+        let (bytes, is_removed, done) = (self.bytes, self.is_removed, Arc::clone(&self.done));
         let last = move || {
             part.map(std::fs::remove_file);
-            interrupted(done.load(Ordering::Relaxed), bytes, goes)
+            interrupted(done.load(Ordering::Relaxed), bytes, is_removed)
         };
-        Interrupt::mind(terms, || {}, last)
+        Interrupt::handle(signals, || {}, last)
     }
 }
 
-fn interrupted(done: u64, bytes: u64, goes: bool) -> String {
-    let gone = if goes { ", and are removed again" } else { "" };
-    format!("{done} of {bytes} bytes were copied{gone}")
+fn interrupted(done: u64, bytes: u64, is_removed: bool) -> String {
+    let removed = if is_removed { "; the incomplete copy is removed" } else { "" };
+    format!("{done} of {bytes} bytes were copied{removed}")
 }
 
 fn fetch(
@@ -159,7 +159,7 @@ fn fetch(
         if filled == 0 {
             break;
         }
-        // The server has run what was called.
+        // The call was executed before the write failed.
         let unwritten = |error| Failure::Unwritten { what: what(), error };
         made.write_all(&chunk[..filled]).map_err(unwritten)?;
         at += filled as u64;
@@ -168,7 +168,7 @@ fn fetch(
     }
     progress.bar.finish_and_clear();
     if at < progress.bytes {
-        return Err(Failure::Said(format!("`{path}` has become shorter")));
+        return Err(Failure::Refused(format!("`{path}` was truncated during the copy")));
     }
     Ok(at)
 }

@@ -1,4 +1,4 @@
-//! `describe`: an interface as the trait that its server was written against, as JSON, or as a header in C.
+//! `describe`: shows an interface as a Rust trait, as JSON, or as a C header.
 
 use core::fmt::Write as _;
 use std::time::Instant;
@@ -6,13 +6,13 @@ use std::time::Instant;
 use peregrine::interface::Described;
 use serde_json::{Value, json};
 
-use crate::args::{Describe, Written};
+use crate::args::{Describe, FormatOption};
 use crate::header;
 use crate::output::{self, BOLD, DIM, Failure};
 use crate::saved;
 
-/// Describes one export, or what was saved of one.
-pub(crate) fn run(describe: &Describe, format: Written) -> Result<(), Failure> {
+/// Describes one export, or a saved description.
+pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failure> {
     let begun = Instant::now();
     let (described, server) = match (&describe.address, &describe.interface) {
         (_, Some(path)) => (saved::read(path)?, None),
@@ -22,11 +22,11 @@ pub(crate) fn run(describe: &Describe, format: Written) -> Result<(), Failure> {
             (described, Some((address.as_str(), said)))
         }
         (None, None) => {
-            return Err(Failure::local("there is nothing to describe", "name an address"));
+            return Err(Failure::local("missing address", "write the address of an export"));
         }
     };
     match format {
-        Written::Json | Written::Ndjson => {
+        FormatOption::Json | FormatOption::Ndjson => {
             let mut whole = to_json(&described);
             if let Some((address, said)) = server {
                 whole["name"] = json!(address);
@@ -37,9 +37,9 @@ pub(crate) fn run(describe: &Describe, format: Written) -> Result<(), Failure> {
             }
             output::print(whole)
         }
-        Written::Human => {
+        FormatOption::Human => {
             let mut text = String::new();
-            // A comment too, so that the whole is Rust.
+            // A comment, so that the output is valid Rust.
             if let Some((address, said)) = server {
                 let (age, bindings) = (output::age(said.age_ms), said.bindings);
                 let process = said.process;
@@ -52,20 +52,20 @@ pub(crate) fn run(describe: &Describe, format: Written) -> Result<(), Failure> {
             text.push_str(&painted(&peregrine_idl::to_trait(&described)));
             output::say(text.trim_end())
         }
-        Written::C => output::print(header::of(&described).trim_end()),
+        FormatOption::C => output::print(header::of(&described).trim_end()),
     }
 }
 
 fn unreadable(name: &str, error: &dyn core::fmt::Display) -> Failure {
     Failure::Local {
-        what: format!("reading what {name} says of its interface"),
+        what: format!("cannot read the interface of {name}"),
         causes: vec![error.to_string()],
-        advice: "the server may be of another version of Peregrine",
+        advice: "the server may use another version of Peregrine",
         suggestions: Vec::new(),
     }
 }
 
-/// The description as it is read back, with what people like to see.
+/// Returns the description that can be read back, with signatures and texts for display.
 fn to_json(described: &Described) -> Value {
     let mut whole = described.to_json();
     if let Some(procedures) = whole["procedures"].as_array_mut() {
@@ -80,7 +80,7 @@ fn to_json(described: &Described) -> Value {
     whole
 }
 
-/// Rust in colours: comments are dim, names of what is described are bold.
+/// Adds styles to Rust: dim comments, bold names.
 fn painted(text: &str) -> String {
     let line = |line: &str| {
         let trimmed = line.trim_start();

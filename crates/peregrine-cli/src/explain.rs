@@ -1,4 +1,4 @@
-//! `explain`: which path binding to an address takes, and why none of the others.
+//! `explain`: shows which path a binding uses, and why it does not use the others.
 
 use std::time::{Duration, Instant};
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use crate::args::Format;
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, visible};
 
-/// Explains one address. Where no path works that is told too, and then why the command failed.
+/// Explains one address. If no path works, it shows the explanation and then fails.
 pub(crate) fn run(address: &str, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let (explanation, bound) = peregrine::explain(address, &BindOptions::default());
     let took = begun.elapsed();
     if format.is_json() {
-        // One object, which says both.
-        let told = to_json(&explanation, took);
+        // One object with the explanation and the error.
+        let members = to_json(&explanation, took);
         return match bound {
-            Ok(()) => output::print(told),
-            Err(error) => Err(Failure::from(error).with(told)),
+            Ok(()) => output::print(members),
+            Err(error) => Err(Failure::from(error).with(members)),
         };
     }
     output::say(to_text(&explanation))?;

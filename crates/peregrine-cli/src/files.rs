@@ -1,4 +1,4 @@
-//! `Files`: the interface under which a directory is exported, and the directory that answers.
+//! `Files`: the interface of an exported directory, and its implementation.
 
 use core::fmt;
 use std::fs::File;
@@ -11,17 +11,17 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
 use crate::output::Failure;
 
-/// Bytes that one call reads or writes at most.
+/// Maximum bytes that one call reads or writes.
 pub(crate) const CHUNK_BYTES: usize = 1 << 20;
 
-/// The files of a directory. Paths are relative to it and never lead out of it.
+/// The files of a directory. Paths are relative to the directory and cannot leave it.
 #[interface]
 pub(crate) trait Files {
-    /// Bytes that a file has.
+    /// Returns the size of a file in bytes.
     #[idempotent]
     fn size(&self, path: &str) -> Result<u64, FileError>;
 
-    /// Fills the caller's buffer from byte `offset` of a file on; less at the file's end.
+    /// Reads from byte `offset` of a file; at the end of the file, the buffer is filled only partly.
     #[idempotent]
     fn read(
         &self,
@@ -30,7 +30,7 @@ pub(crate) trait Files {
         #[max_len(CHUNK_BYTES as u32)] into: Out<'_, u8>,
     ) -> Result<(), FileError>;
 
-    /// Writes to byte `offset` of a file, which is made if it is missing.
+    /// Writes at byte `offset` of a file, and creates the file if it does not exist.
     #[idempotent]
     fn write(
         &self,
@@ -40,14 +40,14 @@ pub(crate) trait Files {
     ) -> Result<(), FileError>;
 }
 
-/// Why there is no result.
+/// Why a procedure of `Files` failed.
 #[derive(Debug, Value)]
 pub(crate) enum FileError {
-    /// The directory says no.
+    /// The server refused the operation.
     Refused {
-        /// Which file.
+        /// The path of the file.
         path: String,
-        /// What the operating system said.
+        /// The reason, usually of the operating system.
         why: String,
     },
     /// The call failed.
@@ -79,7 +79,7 @@ impl From<FileError> for Failure {
     fn from(error: FileError) -> Self {
         match error {
             FileError::Call(error) => Self::Call(error),
-            refused => Self::Said(refused.to_string()),
+            refused => Self::Refused(refused.to_string()),
         }
     }
 }
@@ -98,22 +98,22 @@ impl Directory {
         Ok(Self { root: open(path, flags, Mode::empty())?, writable })
     }
 
-    /// Opens a file beneath the root. The kernel refuses what would lead out of it (`..`, an
-    /// absolute path, a symbolic link) as it walks, so that nobody can change the way meanwhile.
+    /// Opens a file below the root. The kernel refuses a path that leaves the root (`..`, an absolute
+    /// path, a symbolic link) while it resolves the path, so that there is no race with a rename.
     fn file(&self, path: &str, flags: OFlags) -> Result<File, FileError> {
-        // Not to hang when the name is that of a pipe.
+        // `NONBLOCK`, because opening a pipe would block.
         let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let mode =
             if flags.contains(OFlags::CREATE) { Mode::from_raw_mode(0o600) } else { Mode::empty() };
         let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let file = openat2(&self.root, path, flags, mode, inside).map_err(|error| match error {
-            rustix::io::Errno::XDEV => FileError::refused(path, "it leads out of the directory"),
+            rustix::io::Errno::XDEV => FileError::refused(path, "path leaves the directory"),
             error => FileError::refused(path, io::Error::from(error)),
         })?;
         let file = File::from(file);
         match file.metadata() {
             Ok(about) if about.is_file() => Ok(file),
-            Ok(_) => Err(FileError::refused(path, "no regular file")),
+            Ok(_) => Err(FileError::refused(path, "not a regular file")),
             Err(error) => Err(FileError::refused(path, error)),
         }
     }
@@ -147,7 +147,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     #[test]
-    fn nothing_outside_of_the_directory_is_reached() {
+    fn paths_cannot_leave_the_directory() {
         let outside = tempfile::tempdir().unwrap();
         let root = outside.path().join("root");
         std::fs::create_dir_all(root.join("sub")).unwrap();
@@ -169,19 +169,19 @@ mod tests {
                 files.write("../new", 0, Lent::from(b"new")),
             ] {
                 let text = result.unwrap_err().to_string();
-                assert!(text.contains("leads out of the directory"), "{path}: {text}");
+                assert!(text.contains("leaves the directory"), "{path}: {text}");
             }
         }
         assert_eq!(std::fs::read(secret).unwrap(), b"secret");
         assert!(!outside.path().join("new").exists());
         assert_eq!(files.size("inside").unwrap(), 4);
-        assert!(files.size("sub").unwrap_err().to_string().contains("no regular file"));
+        assert!(files.size("sub").unwrap_err().to_string().contains("not a regular file"));
         assert!(files.size("a\0b").is_err());
         assert!(files.size("").is_err());
     }
 
     #[test]
-    fn only_a_writable_directory_is_written() {
+    fn read_only_directory_refuses_writes() {
         let root = tempfile::tempdir().unwrap();
         let of =
             |writable| FilesClient::in_process(Directory::open(root.path(), writable).unwrap());

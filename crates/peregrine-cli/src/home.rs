@@ -1,4 +1,5 @@
-//! Everything that a verb starts and makes beside itself, and its end: also by Ctrl-C or an error.
+//! A temporary directory and child processes of a command; both are removed at its end, also after
+//! Ctrl-C or an error.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -12,30 +13,30 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::args::{Colour, Demo, Format};
-use crate::interrupt::{Interrupt, Terms};
-use crate::output::{During, Failure};
+use crate::interrupt::{Interrupt, InterruptOptions};
+use crate::output::{Failure, OrFail};
 
-/// How long a child has to stop in good order.
-const STOP: Duration = Duration::from_secs(2);
+/// How long a child may take to stop after SIGTERM.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
 
-/// A private directory and the processes that live in it; gone when this is dropped.
+/// A private directory and child processes that export in it; both are removed on drop.
 pub(crate) struct Home {
     path: PathBuf,
-    things: Arc<Mutex<Things>>,
+    contents: Arc<Mutex<Contents>>,
     interrupt: Interrupt,
 }
 
-struct Things {
+struct Contents {
     path: PathBuf,
     children: Vec<Child>,
 }
 
-/// Starts this program again, in a fresh directory that is its `$PEREGRINE_DIR` from the first
-/// instruction on: the environment of a running process cannot be changed safely.
+/// Executes this program again with a new directory as `$PEREGRINE_DIR`, because the environment of a
+/// running process cannot be changed safely.
 pub(crate) fn enter(demo: &Demo, format: Format, colour: Colour) -> Result<(), Failure> {
     let home = tempfile::Builder::new().prefix("peregrine-demo-").tempdir();
-    let home = home.during("making a temporary directory")?;
-    let program = std::env::current_exe().during("finding this program")?;
+    let home = home.or_fail("cannot create a temporary directory")?;
+    let program = std::env::current_exe().or_fail("cannot find this program")?;
     let mut again = Command::new(program);
     again.arg("demo").arg("--home").arg(home.path());
     if let Some(file) = &demo.file {
@@ -48,62 +49,63 @@ pub(crate) fn enter(demo: &Demo, format: Format, colour: Colour) -> Result<(), F
         again.arg("--quick");
     }
     again.args(["--format", format.text(), "--color", colour.text()]);
-    // Comes back only if it fails; then the directory goes.
-    Err(again.env("PEREGRINE_DIR", home.path().join("run")).exec()).during("starting again")
+    // `exec` returns only on failure; then the directory is removed.
+    Err(again.env("PEREGRINE_DIR", home.path().join("run")).exec())
+        .or_fail("cannot execute this program")
 }
 
 impl Home {
-    /// Takes charge of the directory that [`enter`] made.
+    /// Takes over the directory that [`enter`] created.
     pub(crate) fn adopt(path: &Path, format: Format) -> Result<Self, Failure> {
         let ours = path
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"peregrine-demo-"));
         let run = std::env::var_os("PEREGRINE_DIR").is_some_and(|run| path.join("run") == run);
         if !ours || !run {
-            return Err(Failure::local("this is no demonstration's directory", "leave out --home"));
+            return Err(Failure::local("not a directory of a demonstration", "omit --home"));
         }
         Self::of(path.to_owned(), format)
     }
 
-    /// A fresh directory, in which children export.
+    /// Creates a directory in which children export.
     pub(crate) fn new(format: Format) -> Result<Self, Failure> {
         let home = tempfile::Builder::new().prefix("peregrine-").tempdir();
-        Self::of(home.during("making a temporary directory")?.keep(), format)
+        Self::of(home.or_fail("cannot create a temporary directory")?.keep(), format)
     }
 
     fn of(path: PathBuf, format: Format) -> Result<Self, Failure> {
-        let things = Things { path: path.clone(), children: Vec::new() };
-        let things = Arc::new(Mutex::new(things));
-        let terms = Terms { format, grace: Duration::ZERO, executed: "maybe" };
-        let all = Arc::clone(&things);
+        let contents = Contents { path: path.clone(), children: Vec::new() };
+        let contents = Arc::new(Mutex::new(contents));
+        let signals = InterruptOptions { format, grace: Duration::ZERO, executed: "maybe" };
+        let all = Arc::clone(&contents);
         let last = move || {
-            let mut things = lock(&all);
-            things.end();
-            // Never unlocked: whoever would start another process now waits for the end.
-            core::mem::forget(things);
-            "the processes and files that were made are gone again".to_owned()
+            let mut contents = lock(&all);
+            contents.end();
+            // The lock is never released, so that no other thread starts another process.
+            core::mem::forget(contents);
+            "all processes and files of the command are removed".to_owned()
         };
-        let interrupt = Interrupt::mind(terms, || {}, last)?;
-        Ok(Self { path, things, interrupt })
+        let interrupt = Interrupt::handle(signals, || {}, last)?;
+        Ok(Self { path, contents, interrupt })
     }
 
-    /// A place in it.
+    /// Returns a path in the directory.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Starts this program as a child; returns its id and what it said when it was ready.
+    /// Starts this program as a child; returns its process ID and the object that it printed when ready.
     pub(crate) fn spawn(&self, arguments: &[&str]) -> Result<(u32, Value), Failure> {
         self.spawn_in(&[], arguments)
     }
 
-    /// The same by another program, which runs this one in its own place.
+    /// Starts this program through another one, such as `nsenter`.
     pub(crate) fn spawn_in(
         &self,
         by: &[&str],
         arguments: &[&str],
     ) -> Result<(u32, Value), Failure> {
-        let program = std::env::current_exe().during("finding this program")?;
+        let program = std::env::current_exe().or_fail("cannot find this program")?;
         let mut command = match by.split_first() {
             None => Command::new(program),
             Some((by, words)) => {
@@ -116,33 +118,33 @@ impl Home {
         command.env("PEREGRINE_DIR", self.path.join("run"));
         command.args(["--format", "json"]).stdin(Stdio::null()).stdout(Stdio::piped());
         let (process, output) = {
-            let mut things = lock(&self.things);
-            let mut child = command.spawn().during("starting a second process")?;
+            let mut contents = lock(&self.contents);
+            let mut child = command.spawn().or_fail("cannot start a second process")?;
             let (process, output) = (child.id(), child.stdout.take());
-            things.children.push(child);
+            contents.children.push(child);
             (process, output)
         };
         let mut line = String::new();
         if let Some(output) = output {
             let read = BufReader::new(output).read_line(&mut line);
-            read.during("waiting for the second process")?;
+            read.or_fail("cannot read from the second process")?;
         }
         let said: Value = serde_json::from_str(&line).unwrap_or_default();
         if said["ready"] != true {
             let why = said["error"]["what"].as_str().unwrap_or("it ended");
-            let text = format!("the second process did not start: {why}");
+            let text = format!("cannot start the second process: {why}");
             return Err(Failure::local(text, "see its standard error"));
         }
         Ok((process, said))
     }
 
-    /// Starts a process that says one line when it is ready, and then nothing.
+    /// Starts a process that prints one line when it is ready.
     pub(crate) fn hold(&self, mut command: Command) -> io::Result<u32> {
         let (process, output) = {
-            let mut things = lock(&self.things);
+            let mut contents = lock(&self.contents);
             let mut child = command.spawn()?;
             let (process, output) = (child.id(), child.stdout.take());
-            things.children.push(child);
+            contents.children.push(child);
             (process, output)
         };
         let read = output.map(|output| BufReader::new(output).read_line(&mut String::new()));
@@ -152,17 +154,17 @@ impl Home {
         }
     }
 
-    /// Stops one child and waits for its end.
+    /// Stops one child and waits until it has ended.
     pub(crate) fn stop(&self, process: u32) {
-        let mut things = lock(&self.things);
-        let found = things.children.iter().position(|child| child.id() == process);
-        if let Some(mut child) = found.map(|found| things.children.swap_remove(found)) {
+        let mut contents = lock(&self.contents);
+        let found = contents.children.iter().position(|child| child.id() == process);
+        if let Some(mut child) = found.map(|found| contents.children.swap_remove(found)) {
             end(core::slice::from_mut(&mut child));
         }
     }
 
-    /// Waits if a signal is just ending everything: what failed then failed because of it, and
-    /// a signal that has reached a child is about to reach us.
+    /// Waits for a signal handler that may be ending everything. A failure may be the consequence of a
+    /// signal that a child received first, and that this process is about to receive.
     pub(crate) fn settle(&self) {
         std::thread::sleep(Duration::from_millis(50));
         self.interrupt.leave();
@@ -171,13 +173,13 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        // Whoever ends everything because of a signal finds nothing left to do, and says so.
-        lock(&self.things).end();
+        // A signal handler that runs later finds nothing left to remove.
+        lock(&self.contents).end();
         self.interrupt.leave();
     }
 }
 
-impl Things {
+impl Contents {
     fn end(&mut self) {
         end(&mut self.children);
         self.children.clear();
@@ -185,13 +187,13 @@ impl Things {
     }
 }
 
-/// Stops children in good order, or else not.
+/// Stops children with SIGTERM, and kills those that do not stop in time.
 fn end(children: &mut [Child]) {
     for child in &mut *children {
         signal(child.id(), Signal::TERM);
         signal(child.id(), Signal::CONT);
     }
-    let until = Instant::now() + STOP;
+    let until = Instant::now() + STOP_LIMIT;
     for child in children {
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
@@ -208,6 +210,6 @@ pub(crate) fn signal(process: u32, signal: Signal) {
     }
 }
 
-fn lock(things: &Mutex<Things>) -> MutexGuard<'_, Things> {
-    things.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock(contents: &Mutex<Contents>) -> MutexGuard<'_, Contents> {
+    contents.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! Ctrl-C: what is undone and told when a long command is interrupted.
+//! Signals: cleans up and reports when a long command is interrupted.
 //!
-//! The first signal lets the command come to an end by itself: it looks at [`Interrupt::check`], or
-//! is told by what was given to [`Interrupt::mind`]. If it has not ended after a while, or a second
-//! signal comes, it is ended from outside, after the same has been undone.
+//! After the first signal, the command can end regularly: it polls [`Interrupt::check`], or the first
+//! closure of [`Interrupt::handle`] stops it. If it has not ended after a grace period, or if a second
+//! signal arrives, a separate thread runs the second closure and exits the process.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -12,71 +12,71 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::args::Format;
-use crate::output::{During as _, Failure};
+use crate::output::{Failure, OrFail as _};
 
-/// How long telling of an interruption may take.
-const TELLING: Duration = Duration::from_millis(500);
+/// How long the report of an interruption may take.
+const REPORT_LIMIT: Duration = Duration::from_millis(500);
 
-/// What a command says when it is interrupted: what was done, and what is left of it.
-type Last = Box<dyn FnOnce() -> String + Send>;
+/// Cleans up and returns the text of the report: what was done, and what is left.
+type CleanUp = Box<dyn FnOnce() -> String + Send>;
 
-/// How a command is interrupted.
-pub(crate) struct Terms {
-    /// How answers are told.
+/// How a command reacts to signals.
+pub(crate) struct InterruptOptions {
+    /// The format of the report.
     pub(crate) format: Format,
-    /// How long the command has to end by itself.
+    /// How long the command may take to end regularly.
     pub(crate) grace: Duration,
-    /// Whether anything may have been executed: "no" or "maybe".
+    /// Whether a call may have been executed: "no" or "maybe".
     pub(crate) executed: &'static str,
 }
 
-/// A command that minds SIGINT, SIGTERM, and SIGHUP unless that was ignored when it was started.
+/// Handles SIGINT and SIGTERM, and SIGHUP unless it was ignored when the process started.
 pub(crate) struct Interrupt {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// The signal that came, or 0.
-    came: AtomicI32,
-    /// How it ends from outside; none once it is ending by itself.
-    last: Mutex<Option<Last>>,
-    /// The first signal came, and when it is too late to end by oneself.
+    /// The first signal, or 0.
+    signal: AtomicI32,
+    /// The clean-up of a forced exit; `None` once the command ends regularly.
+    last: Mutex<Option<CleanUp>>,
+    /// When the process exits; `None` before the first signal.
     until: Mutex<Option<Instant>>,
     changed: Condvar,
-    terms: Terms,
+    options: InterruptOptions,
     begun: Instant,
 }
 
 impl Interrupt {
-    /// Minds signals from now on. When one comes `first` is called at once; `last` undoes what is
-    /// to be undone and says so, should the command not have ended by itself.
-    pub(crate) fn mind(
-        terms: Terms,
+    /// Handles signals from now on. The first signal calls `first` immediately. If the command does not
+    /// end regularly, `last` cleans up and returns the text of the report.
+    pub(crate) fn handle(
+        options: InterruptOptions,
         first: impl FnOnce() + Send + 'static,
         last: impl FnOnce() -> String + Send + 'static,
     ) -> Result<Self, Failure> {
         let shared = Arc::new(Shared {
-            came: AtomicI32::new(0),
+            signal: AtomicI32::new(0),
             last: Mutex::new(Some(Box::new(last))),
             until: Mutex::default(),
             changed: Condvar::new(),
-            terms,
+            options,
             begun: Instant::now(),
         });
         let hangup = (!is_hangup_ignored()).then_some(SIGHUP);
-        let minded = [SIGINT, SIGTERM].into_iter().chain(hangup);
-        let mut signals = Signals::new(minded).during("minding signals")?;
+        let handled = [SIGINT, SIGTERM].into_iter().chain(hangup);
+        let mut signals = Signals::new(handled).or_fail("cannot handle signals")?;
         let watching = Arc::clone(&shared);
         let watch = move || {
             let mut first = Some(first);
             for signal in signals.forever() {
                 match first.take() {
                     Some(first) => {
-                        watching.came.store(signal, Ordering::SeqCst);
+                        watching.signal.store(signal, Ordering::SeqCst);
                         first();
-                        watching.give(watching.terms.grace);
+                        watching.limit(watching.options.grace);
                     }
-                    None => watching.give(Duration::ZERO),
+                    None => watching.limit(Duration::ZERO),
                 }
             }
         };
@@ -86,31 +86,31 @@ impl Interrupt {
             ("interrupt", Box::new(move || ending.end())),
         ] {
             let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
-            spawned.during("minding signals")?;
+            spawned.or_fail("cannot handle signals")?;
         }
         Ok(Self { shared })
     }
 
-    /// The signal that has come, if one has.
+    /// Returns the first signal, if any.
     pub(crate) fn signal(&self) -> Option<i32> {
-        Some(self.shared.came.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
+        Some(self.shared.signal.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
     }
 
-    /// Fails if a signal has come: then everything is undone that is undone by dropping it. `what`
-    /// says what was done until now.
+    /// Fails after a signal, so that the command returns and drops clean up. `what` describes what was
+    /// done until now.
     pub(crate) fn check(&self, what: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.signal() {
             None => Ok(()),
             Some(signal) => {
                 self.leave();
-                let executed = self.shared.terms.executed;
+                let executed = self.shared.options.executed;
                 Err(Failure::Interrupted { signal, what: what(), executed })
             }
         }
     }
 
-    /// From now on the command ends by itself; what was to be undone is not undone any more. A
-    /// process that is just being ended from outside never comes back from here.
+    /// Marks that the command ends regularly, so that `last` does not run any more. If the process is
+    /// already exiting, this never returns.
     pub(crate) fn leave(&self) {
         lock(&self.shared.last).take();
     }
@@ -123,15 +123,15 @@ impl Drop for Interrupt {
 }
 
 impl Shared {
-    /// Gives the command so long to end.
-    fn give(&self, time: Duration) {
+    /// Exits the process after `time`, unless the command has ended before.
+    fn limit(&self, time: Duration) {
         let until = Instant::now() + time;
         let mut given = lock(&self.until);
         *given = Some(given.map_or(until, |before| before.min(until)));
         self.changed.notify_all();
     }
 
-    /// Ends the process when its time is up.
+    /// Waits until the limit has passed, and exits the process.
     fn end(&self) {
         let mut until = lock(&self.until);
         loop {
@@ -146,25 +146,25 @@ impl Shared {
             };
         }
         drop(until);
-        // With the lock held: whoever fails now because of this has no time to say so.
+        // The lock is held until the exit, so that failures that this causes are not reported.
         let mut last = lock(&self.last);
-        let signal = self.came.load(Ordering::SeqCst);
+        let signal = self.signal.load(Ordering::SeqCst);
         let Some(last) = last.take() else { std::process::exit(128 + signal) };
-        let Terms { format, executed, .. } = self.terms;
+        let InterruptOptions { format, executed, .. } = self.options;
         let failure = Failure::Interrupted { signal, what: last(), executed };
         let took = self.begun.elapsed();
-        // The command may be just writing to somebody who does not read: that one is not waited for.
-        let (done, told) = mpsc::channel();
-        let tell = move || {
+        // On a separate thread, because the write blocks if nothing reads the output.
+        let (done, reported) = mpsc::channel();
+        let report = move || {
             let _ = done.send(failure.report(format, took));
         };
-        let telling = std::thread::Builder::new().name("interrupted".into()).spawn(tell);
-        let code = telling.ok().and_then(|_| told.recv_timeout(TELLING).ok());
+        let reporting = std::thread::Builder::new().name("interrupted".into()).spawn(report);
+        let code = reporting.ok().and_then(|_| reported.recv_timeout(REPORT_LIMIT).ok());
         std::process::exit(code.map_or(128 + signal, i32::from))
     }
 }
 
-/// Whether whoever started us said that we are to outlive the terminal, as `nohup` does.
+/// Whether the process started with SIGHUP ignored, as `nohup` does.
 fn is_hangup_ignored() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,5 +1,5 @@
-//! A link of our own: two network namespaces, joined by a pair of interfaces, with a
-//! server at the far end. Raw Ethernet needs one, for on this machine nothing is at the other end.
+//! A virtual link: two network namespaces, connected by a pair of interfaces, with a server at the far
+//! end. Raw Ethernet needs it, because it cannot reach a server in the same namespace.
 
 use std::fs::File;
 use std::io;
@@ -9,35 +9,35 @@ use std::process::{Command, Stdio};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::home::Home;
-use crate::output::{During, Failure};
+use crate::output::{Failure, OrFail};
 
-/// Both ends of it.
+/// The addresses of both ends.
 const ENDS: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const TOOLS: [&str; 3] = ["ip", "nsenter", "unshare"];
 
-/// Two namespaces that live as long as the processes that hold them.
+/// Two network namespaces, which exist as long as the processes that hold them.
 pub(crate) struct Link {
     holders: [u32; 2],
 }
 
-/// Why there can be none here.
+/// Returns why a link cannot be created, or `None` if it can.
 pub(crate) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return Some("network namespaces of its own take root".to_owned());
+        return Some("creating network namespaces requires root".to_owned());
     }
     let paths = std::env::var_os("PATH").unwrap_or_default();
     let is_there =
         |tool: &&str| std::env::split_paths(&paths).any(|path| path.join(tool).is_file());
     let missing = TOOLS.iter().find(|tool| !is_there(tool))?;
-    Some(format!("network namespaces of its own take `{missing}`"))
+    Some(format!("creating network namespaces requires `{missing}`"))
 }
 
 impl Link {
-    /// Makes the namespaces and joins them.
+    /// Creates the namespaces and connects them.
     pub(crate) fn new(home: &Home) -> Result<Self, String> {
         let hold = || {
             let mut command = Command::new("unshare");
-            // It says when it is in its namespace, and ends with whoever holds its input.
+            // It prints a line when it is in its namespace, and ends when its input is closed.
             command.args(["--net", "sh", "-c", "echo && exec cat"]);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             home.hold(command).map_err(|error| format!("`unshare --net`: {error}"))
@@ -54,8 +54,8 @@ impl Link {
         Ok(link)
     }
 
-    /// Serves a directory at the far end, at an endpoint with that end's host and port 0, such as
-    /// `eth:`: its addresses.
+    /// Serves a directory at the far end, on any port of a scheme such as `eth:`; returns the addresses
+    /// of the server.
     pub(crate) fn serve(
         &self,
         home: &Home,
@@ -72,20 +72,20 @@ impl Link {
         Ok(addresses.filter_map(|one| one.as_str().map(str::to_owned)).collect())
     }
 
-    /// Does something at the near end.
+    /// Runs a closure at the near end.
     pub(crate) fn near<T: Send>(
         &self,
         act: impl FnOnce() -> Result<T, Failure> + Send,
     ) -> Result<T, Failure> {
         let near = format!("/proc/{}/ns/net", self.holders[0]);
         let there = || {
-            let namespace = File::open(&near).during("opening a network namespace")?;
+            let namespace = File::open(&near).or_fail("cannot open a network namespace")?;
             let kind = Some(LinkNameSpaceType::Network);
             let entered = move_into_link_name_space(namespace.as_fd(), kind);
-            entered.map_err(io::Error::from).during("entering a network namespace")?;
+            entered.map_err(io::Error::from).or_fail("cannot enter a network namespace")?;
             act()
         };
-        // A thread of its own, for it stays where it has gone.
+        // On a separate thread, because the thread stays in the namespace.
         std::thread::scope(|scope| {
             scope.spawn(there).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })

@@ -1,5 +1,4 @@
-//! `list`: the names that are exported on this machine, or by a server elsewhere, and what they say of
-//! themselves.
+//! `list`: lists the exports of this machine, or of a server on another one, with their descriptions.
 
 use std::time::Instant;
 
@@ -12,14 +11,14 @@ use serde_json::{Value, json};
 use crate::args::Format;
 use crate::output::{self, Failure};
 
-/// Why it is not known whether a server holds a name.
+/// Why the state of a name is unknown.
 const UNKNOWN: &str =
-    "the export is private to another user: this user may not see whether it is alive";
+    "the export is private to another user, and only that user can see whether it is alive";
 
-/// What is known of a name; only those that clients would find are asked.
-type Said = Option<Result<Description, CallError>>;
+/// The description of an export; `None` if clients would not find it.
+type Described = Option<Result<Description, CallError>>;
 
-/// Lists all names of this machine, or those of a server.
+/// Lists all names of this machine, or those of one server.
 pub(crate) fn run(address: Option<&str>, format: Format) -> Result<(), Failure> {
     match address {
         Some(address) => of_server(address, format),
@@ -41,7 +40,7 @@ fn of_server(address: &str, format: Format) -> Result<(), Failure> {
         return output::print_all(format, "exports", exports, whole);
     }
     if exports.is_empty() {
-        output::tell(format_args!("{address} exports nothing to networks"));
+        output::note(format_args!("{address} exports nothing over networks"));
         return Ok(());
     }
     let header =
@@ -50,8 +49,7 @@ fn of_server(address: &str, format: Format) -> Result<(), Failure> {
     output::say(output::table(&header, &[2, 4, 5, 6], rows))
 }
 
-/// What a server of this machine exports: all names of its process. `None` if the address is not that
-/// of one.
+/// Returns all exports of a server on this machine, or `None` if the address is not of such a server.
 fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
     let Ok(parsed) = address.parse::<Address>() else { return Ok(None) };
     let is_alive = |entry: &Entry| entry.alive == Some(true);
@@ -79,7 +77,7 @@ fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
 }
 
 fn exported_to_row(one: &Exported) -> Vec<String> {
-    // What others say is not let loose on a terminal.
+    // Text of a server must not control the terminal.
     let printable = |text: &str| text.replace(char::is_control, "?");
     vec![
         printable(&one.name),
@@ -122,7 +120,7 @@ fn of_machine(format: Format) -> Result<(), Failure> {
         Format::Human if entries.is_empty() => {
             let path: Vec<_> =
                 directory::search_path().iter().map(|dir| dir.display().to_string()).collect();
-            output::tell(format_args!("nothing is exported in {}", path.join(", ")));
+            output::note(format_args!("nothing is exported in {}", path.join(", ")));
             Ok(())
         }
         Format::Human => {
@@ -131,8 +129,8 @@ fn of_machine(format: Format) -> Result<(), Failure> {
             let rows = all.map(|(entry, said)| to_row(entry, said)).collect();
             output::say(output::table(&header, &[3, 4, 5, 6], rows))?;
             if entries.iter().any(|entry| entry.alive.is_none()) {
-                output::tell(
-                    "unknown: private to another user, who alone may see whether it is alive",
+                output::note(
+                    "unknown: private to another user, and only that user can see whether it is alive",
                 );
             }
             Ok(())
@@ -140,10 +138,10 @@ fn of_machine(format: Format) -> Result<(), Failure> {
     }
 }
 
-/// Asks all at once, so that one that hangs holds up the list only once.
-fn ask(entries: &[Entry]) -> Vec<Said> {
+/// Asks all servers concurrently, so that several hung servers delay the list only once.
+fn ask(entries: &[Entry]) -> Vec<Described> {
     let first = |i: usize| {
-        // Those of other users are not asked: this user may not connect to them.
+        // This user cannot connect to private exports of other users.
         let same = |entry: &Entry| entry.alive == Some(true) && entry.name == entries[i].name;
         entries.iter().position(same) == Some(i)
     };
@@ -157,7 +155,7 @@ fn ask(entries: &[Entry]) -> Vec<Said> {
     })
 }
 
-fn state(entry: &Entry, said: &Said) -> &'static str {
+fn state(entry: &Entry, said: &Described) -> &'static str {
     match (entry.alive, said) {
         (Some(false), _) => "dead",
         (None, _) => "unknown",
@@ -167,7 +165,7 @@ fn state(entry: &Entry, said: &Said) -> &'static str {
     }
 }
 
-fn to_row(entry: &Entry, said: &Said) -> Vec<String> {
+fn to_row(entry: &Entry, said: &Described) -> Vec<String> {
     let mut row = vec![entry.name.clone(), state(entry, said).to_owned()];
     match said {
         Some(Ok(one)) => row.extend([
@@ -183,7 +181,7 @@ fn to_row(entry: &Entry, said: &Said) -> Vec<String> {
     row
 }
 
-fn to_json(entry: &Entry, said: &Said) -> Value {
+fn to_json(entry: &Entry, said: &Described) -> Value {
     let mut one = json!({
         "name": entry.name,
         "alive": entry.alive,

@@ -1,4 +1,4 @@
-//! `peregrine`: shows what calls cost here, serves a directory, and tells what is exported.
+//! `peregrine`: calls, serves and inspects exports, and measures what calls cost on this machine.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -29,17 +29,17 @@ use std::time::Instant;
 
 use args::{Arguments, Command, Format};
 use output::Failure;
-use usage::Read;
+use usage::Parsed;
 
 fn main() -> ExitCode {
     let begun = Instant::now();
     completions::answer();
     let arguments = match usage::read() {
-        Read::Command(arguments) => arguments,
-        Read::Over(code) => return code.into(),
-        Read::Wrong(failure, format) => return failure.report(format, begun.elapsed()).into(),
+        Parsed::Command(arguments) => arguments,
+        Parsed::Exit(code) => return code.into(),
+        Parsed::Invalid(failure, format) => return failure.report(format, begun.elapsed()).into(),
     };
-    let format = arguments.answers();
+    let format = arguments.format();
     match run(arguments, format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(format, begun.elapsed()).into(),

@@ -1,20 +1,20 @@
-//! `man`: pages of the manual, made of what `--help` says.
+//! `man`: manual pages, generated from the help texts.
 
 use std::path::Path;
 
 use clap::{Command, CommandFactory as _};
-use clap_mangen::Man as Page;
+use clap_mangen::Man as Renderer;
 use serde_json::json;
 
 use crate::args::{Arguments, Format, Man};
-use crate::output::{self, BOLD, During as _, Failure};
+use crate::output::{self, BOLD, Failure, OrFail as _};
 
-/// The command whose pages are made: `help` needs none.
+/// Returns the command without `help`, which needs no page.
 fn whole() -> Command {
     Arguments::command().disable_help_subcommand(true)
 }
 
-/// Prints the page of the whole command, or writes it and one for each verb.
+/// Prints the page of the program, or writes it and one page per command.
 pub(crate) fn run(man: &Man, format: Format) -> Result<(), Failure> {
     match &man.dir {
         None => print(format),
@@ -22,14 +22,14 @@ pub(crate) fn run(man: &Man, format: Format) -> Result<(), Failure> {
     }
 }
 
-/// A page: its file's name and its text.
-struct Written {
+/// A page: the name of its file and its text.
+struct Page {
     name: String,
     text: String,
 }
 
 fn print(format: Format) -> Result<(), Failure> {
-    let Written { name, text } = page(whole())?;
+    let Page { name, text } = page(whole())?;
     if format.is_json() {
         return output::print(json!({ "page": name, "text": text }));
     }
@@ -38,16 +38,16 @@ fn print(format: Format) -> Result<(), Failure> {
 
 fn write(dir: &Path, format: Format) -> Result<(), Failure> {
     let mut built = whole();
-    // Options that stand before or behind any verb are of each of them.
+    // Adds the global options to each command.
     built.build();
     let verbs = built.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
     let pages: Vec<_> = [whole()].into_iter().chain(verbs).map(page).collect();
-    std::fs::create_dir_all(dir).during(format_args!("making {}", dir.display()))?;
+    std::fs::create_dir_all(dir).or_fail(format_args!("cannot create {}", dir.display()))?;
     let mut files = Vec::new();
     for one in pages {
-        let Written { name, text } = one?;
+        let Page { name, text } = one?;
         let file = dir.join(name);
-        std::fs::write(&file, text).during(format_args!("writing {}", file.display()))?;
+        std::fs::write(&file, text).or_fail(format_args!("cannot write {}", file.display()))?;
         files.push(file.display().to_string());
     }
     if format.is_json() {
@@ -61,9 +61,9 @@ fn write(dir: &Path, format: Format) -> Result<(), Failure> {
     ))
 }
 
-fn page(command: Command) -> Result<Written, Failure> {
-    let page = Page::new(command);
+fn page(command: Command) -> Result<Page, Failure> {
+    let page = Renderer::new(command);
     let mut text = Vec::new();
-    page.render(&mut text).during("making a page of the manual")?;
-    Ok(Written { name: page.get_filename(), text: String::from_utf8_lossy(&text).into_owned() })
+    page.render(&mut text).or_fail("cannot generate a manual page")?;
+    Ok(Page { name: page.get_filename(), text: String::from_utf8_lossy(&text).into_owned() })
 }

@@ -1,4 +1,4 @@
-//! `ping`: calls the procedure that every export has, and says how long it takes.
+//! `ping`: measures calls of the empty procedure that every export has.
 
 use std::time::{Duration, Instant};
 
@@ -6,27 +6,27 @@ use peregrine::{BindOptions, Binding};
 use serde_json::{Value, json};
 
 use crate::args::{Format, Ping};
-use crate::interrupt::{Interrupt, Terms};
+use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, BOLD, Failure, nanoseconds, whole_ns};
 
-/// A call that takes longer than this has no server that works.
+/// Time limit of a call.
 const LIMIT: Duration = Duration::from_secs(5);
-/// How often one is told how it goes, if a line can be told.
+/// Interval of intermediate results, with `--format ndjson`.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// How long a call has to come to its end when it is interrupted.
+/// How long the current call may take when the command is interrupted.
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Pings one export.
 pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     let options = BindOptions::default().wait(ping.wait.into()).timeout(LIMIT);
-    let terms = Terms { format, grace: GRACE, executed: "maybe" };
-    let interrupt = Interrupt::mind(terms, || {}, || "a call had no answer yet".to_owned())?;
+    let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
+    let interrupt = Interrupt::handle(signals, || {}, || "a call had no reply yet".to_owned())?;
     let begun = Instant::now();
     let binding = Binding::bind_any(&ping.name, &options)?;
     let bind = begun.elapsed();
     let mut times = Vec::with_capacity(ping.count as usize);
     let begun = Instant::now();
-    let mut interval = Interval { since: begun, first: 0, told: Duration::ZERO };
+    let mut interval = Interval { since: begun, first: 0, printing: Duration::ZERO };
     let mut ended = Ok(());
     for _ in 0..ping.count {
         let begun = Instant::now();
@@ -37,16 +37,16 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
         let after = Instant::now();
         times.push(u64::try_from((after - begun).as_nanos()).unwrap_or(u64::MAX));
         if format == Format::Ndjson && after - interval.since >= INTERVAL {
-            interval.tell(&times, after)?;
+            interval.print(&times, after)?;
         }
         if interrupt.signal().is_some() {
             break;
         }
     }
-    let took = begun.elapsed() - interval.told;
+    let took = begun.elapsed() - interval.printing;
     let path = binding.path().to_string();
     let explain = binding.explain().summary();
-    // What was measured until it failed is worth as much.
+    // The measurements before a failure are valid, too.
     let times = Times::of(&times, took);
     let ended = ended.and_then(|()| interrupt.check(|| times.stopped(ping.count)));
     interrupt.leave();
@@ -75,35 +75,35 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     ended
 }
 
-/// Calls of about a second that are told of while others follow.
+/// The calls of the current interval.
 struct Interval {
     since: Instant,
-    /// The first of them.
+    /// The index of the first call.
     first: usize,
-    /// How long telling took until now, while nothing was called.
-    told: Duration,
+    /// Total time of printing, during which no call was made.
+    printing: Duration,
 }
 
 impl Interval {
-    fn tell(&mut self, times: &[u64], now: Instant) -> Result<(), Failure> {
+    fn print(&mut self, times: &[u64], now: Instant) -> Result<(), Failure> {
         let mut told = Times::of(&times[self.first..], now - self.since).to_json();
         told["row"] = json!("interval");
         output::print(told)?;
-        self.told += now.elapsed();
+        self.printing += now.elapsed();
         (self.since, self.first) = (Instant::now(), times.len());
         Ok(())
     }
 }
 
-/// How long calls took.
+/// The durations of calls.
 struct Times {
     calls: usize,
-    /// None if no call was completed.
+    /// `None` if no call was completed.
     quantiles: Option<Quantiles>,
     took: Duration,
 }
 
-/// How long calls took, in nanoseconds.
+/// Quantiles of the durations, in nanoseconds.
 struct Quantiles {
     min: u64,
     median: u64,
@@ -132,7 +132,7 @@ impl Times {
         format!("{} of {wanted} calls were made", self.calls)
     }
 
-    /// Figures that were not measured are null.
+    /// Returns the members of the result; values that were not measured are null.
     fn to_json(&self) -> Value {
         let quantile = |of: fn(&Quantiles) -> u64| self.quantiles.as_ref().map(of);
         json!({
@@ -149,7 +149,7 @@ impl Times {
 
     fn to_text(&self) -> String {
         let Some(Quantiles { min, median, p99, max, .. }) = self.quantiles else {
-            return "no call was completed, so there are no times".to_owned();
+            return "no call was completed: no times".to_owned();
         };
         let text = |ns: u64| nanoseconds(ns as f64);
         let calls = if self.calls == 1 { "call" } else { "calls" };
@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_completed_call_there_are_no_times() {
+    fn no_completed_call_gives_no_times() {
         let none = Times::of(&[], Duration::from_secs(1));
         assert!(!none.to_text().contains("ns"), "{}", none.to_text());
         let told = none.to_json();

@@ -1,18 +1,18 @@
-//! Descriptions of interfaces that were saved: as JSON, as a trait in Rust, as canonical text.
+//! Saved descriptions of interfaces: as JSON, as a Rust trait, or as canonical text.
 
 use std::path::Path;
 
 use peregrine::interface::Described;
 
-use crate::output::{During as _, Failure, near_files};
+use crate::output::{Failure, OrFail as _, near_files};
 
-/// Reads a description from a file, whichever form it has.
+/// Reads a description of any form from a file.
 pub(crate) fn read(path: &Path) -> Result<Described, Failure> {
-    let what = || format!("reading an interface from {}", path.display());
+    let what = || format!("cannot read an interface from {}", path.display());
     let text =
-        std::fs::read_to_string(path).during(what()).map_err(|failure| match path.exists() {
+        std::fs::read_to_string(path).or_fail(what()).map_err(|failure| match path.exists() {
             true => failure,
-            false => failure.or_meant(near_files(path)),
+            false => failure.suggest(near_files(path)),
         })?;
     parse(&text).map_err(|cause| Failure::Local {
         what: what(),

@@ -1,4 +1,4 @@
-//! `serve`: exports a directory's files until it is told to stop.
+//! `serve`: exports the files of a directory until a signal stops it.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use signal_hook::consts::SIGTERM;
 
 use crate::args::{Format, Serve};
 use crate::files::{Directory, FilesServer};
-use crate::interrupt::{Interrupt, Terms};
-use crate::output::{self, BOLD, DIM, During, Failure};
+use crate::interrupt::{Interrupt, InterruptOptions};
+use crate::output::{self, BOLD, DIM, Failure, OrFail};
 
-/// How long a server has to stop: more than it gives to procedures that run.
+/// How long the server may take to stop: longer than it waits for running procedures.
 const GRACE: Duration = Duration::from_secs(6);
 
 /// Serves one directory.
@@ -21,18 +21,19 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
     if let Some(parent) = serve.parent {
         end_with(parent, Signal::TERM)?;
     }
-    // Before the name is there, which is to go again.
+    // Before the export, so that a signal always removes the name.
     let begun = Instant::now();
     let stop: Arc<OnceLock<StopHandle>> = Arc::default();
-    let interrupt = mind(format, Arc::clone(&stop))?;
+    let interrupt = handle_signals(format, Arc::clone(&stop))?;
     let shown = serve.dir.display();
-    let dir = serve.dir.canonicalize().during(format_args!("serving {shown}"));
-    let dir = dir.map_err(|failure| failure.or_meant(output::near_files(&serve.dir)))?;
+    let dir = serve.dir.canonicalize().or_fail(format_args!("cannot serve {shown}"));
+    let dir = dir.map_err(|failure| failure.suggest(output::near_files(&serve.dir)))?;
     let own = || dir.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = serve.name.clone().or_else(own).ok_or_else(|| {
-        Failure::local(format!("{shown} has no name of its own"), "give it one with --name")
+        Failure::local(format!("{shown} has no directory name"), "name the export with --name")
     })?;
-    let files = Directory::open(&dir, serve.writable).during(format_args!("serving {shown}"))?;
+    let files =
+        Directory::open(&dir, serve.writable).or_fail(format_args!("cannot serve {shown}"))?;
     let mut options = ExportOptions::default();
     if serve.public {
         options = options.public();
@@ -65,42 +66,44 @@ pub(crate) fn run(serve: &Serve, format: Format) -> Result<(), Failure> {
         }))?,
         Format::Human => {
             let access = if serve.writable { "to read and write" } else { "to read" };
-            let whom = if serve.public { "every user" } else { "this user" };
-            output::tell(format_args!(
+            let whom = if serve.public { "all users" } else { "this user" };
+            output::note(format_args!(
                 "serving {BOLD}{}{BOLD:#} as {BOLD}{name}{BOLD:#}, {access}, to {whom} \
                  {DIM}(process {process}; Ctrl-C stops it){DIM:#}",
                 dir.display()
             ));
             for address in &addresses {
-                output::tell(format_args!(
-                    "and at {BOLD}{address}{BOLD:#} {DIM}(not encrypted, to whoever reaches it){DIM:#}"
+                output::note(format_args!(
+                    "and at {BOLD}{address}{BOLD:#} {DIM}(not encrypted, open to every host that reaches it){DIM:#}"
                 ));
             }
         }
     }
     server.wait();
     let time = output::age(begun.elapsed().as_millis() as u64);
-    let over = || format!("`{name}` was served for {time}; its name is removed");
+    let stopped = || format!("`{name}` was served for {time}; its name is removed");
     if interrupt.signal() == Some(SIGTERM) {
-        // Whoever runs servers stops them so: all is well.
+        // SIGTERM is the regular way to stop a server: exit code 0.
         interrupt.leave();
         if format == Format::Human {
-            output::tell(over());
+            output::note(stopped());
         }
         return Ok(());
     }
-    interrupt.check(over)
+    interrupt.check(stopped)
 }
 
-/// Lets signals stop the server, once there is one.
-fn mind(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Interrupt, Failure> {
-    let terms = Terms { format, grace: GRACE, executed: "no" };
+/// Stops the server on a signal.
+fn handle_signals(format: Format, stop: Arc<OnceLock<StopHandle>>) -> Result<Interrupt, Failure> {
+    let signals = InterruptOptions { format, grace: GRACE, executed: "no" };
     let first = move || {
         if let Some(stop) = stop.get() {
             stop.stop();
         }
     };
-    Interrupt::mind(terms, first, || "procedures still ran, and were not waited for".to_owned())
+    Interrupt::handle(signals, first, || {
+        "the server stopped while procedures were running".to_owned()
+    })
 }
 
 /// Returns the address of a name at an endpoint, such as `tcp:files@192.0.2.7:7000`.
@@ -109,20 +112,20 @@ fn address_at(endpoint: &Endpoint, name: &str) -> String {
     text.parse::<Address>().map_or(text, |address| address.to_string())
 }
 
-/// Where the name stands.
+/// Returns the path of the socket of a name.
 fn socket(name: &str) -> Option<String> {
     let entries = directory::list();
     let entry = entries.into_iter().find(|entry| entry.alive == Some(true) && entry.name == name);
     entry.map(|entry| entry.socket.display().to_string())
 }
 
-/// Asks for a signal when the parent has ended.
+/// Requests a signal at the end of the parent process.
 pub(crate) fn end_with(parent: u32, signal: Signal) -> Result<(), Failure> {
-    set_parent_process_death_signal(Some(signal)).during("minding the parent process")?;
-    // It may have ended before that.
+    set_parent_process_death_signal(Some(signal)).or_fail("cannot watch the parent process")?;
+    // The parent may have ended before the request.
     let ours = getppid().map(Pid::as_raw_nonzero).map(|pid| pid.get().cast_unsigned());
     if ours == Some(parent) {
         return Ok(());
     }
-    Err(Failure::local("the parent process has ended", "leave out --parent"))
+    Err(Failure::local("the parent process has ended", "omit --parent"))
 }

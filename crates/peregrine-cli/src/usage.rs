@@ -1,4 +1,4 @@
-//! A command line that makes no sense, told like any other failure.
+//! Parsing of the command line; reports a usage error like any other failure.
 
 use std::error::Error as _;
 use std::ffi::{OsStr, OsString};
@@ -9,23 +9,23 @@ use clap::error::ContextValue as Said;
 use clap::error::{Error, ErrorKind};
 use clap::{CommandFactory as _, FromArgMatches as _};
 
-use crate::args::{Arguments, Colour, Command, Format, Written};
+use crate::args::{Arguments, Colour, Command, Format, FormatOption};
 use crate::output::{self, Failure};
 
-/// What the process is to do now.
-pub(crate) enum Read {
-    /// A command.
+/// The result of parsing the command line.
+pub(crate) enum Parsed {
+    /// A valid command.
     Command(Arguments),
-    /// Nothing more: help or the version was printed, or what is wrong, for people.
-    Over(u8),
-    /// Tell what is wrong, in this format.
-    Wrong(Failure, Format),
+    /// Help, the version or an error was printed: exit with this code.
+    Exit(u8),
+    /// A usage error to report in this format.
+    Invalid(Failure, Format),
 }
 
 /// Reads the command line.
-pub(crate) fn read() -> Read {
+pub(crate) fn read() -> Parsed {
     let words: Vec<OsString> = std::env::args_os().collect();
-    // Both also rule how it is told that the rest makes no sense.
+    // Both also apply to the report of a usage error, so they are read first.
     let format = match asked(&words, "--format").and_then(OsStr::to_str) {
         Some("json") => Format::Json,
         Some("ndjson") => Format::Ndjson,
@@ -34,7 +34,7 @@ pub(crate) fn read() -> Read {
     let colour = match asked(&words, "--color").and_then(OsStr::to_str) {
         Some("always") => Colour::Always,
         Some("never") => Colour::Never,
-        // Whatever else is set, as it is where programs are built.
+        // Overrides variables that force colours, as build tools do.
         _ if std::env::var_os("TERM").is_some_and(|term| term == "dumb") => Colour::Never,
         _ => Colour::Auto,
     };
@@ -47,24 +47,24 @@ pub(crate) fn read() -> Read {
     let matches = command.try_get_matches_from_mut(words);
     let read = matches.and_then(|mut matches| Arguments::from_arg_matches_mut(&mut matches));
     let error = match read.and_then(|arguments| sensible(arguments, &mut command)) {
-        Ok(arguments) => return Read::Command(arguments),
+        Ok(arguments) => return Parsed::Command(arguments),
         Err(error) => error,
     };
     if !error.use_stderr() {
-        // Whoever asks for help and does not read it has it.
+        // A closed pipe is no failure here.
         let _ = output::say(error.render().ansi().to_string().trim_end());
-        return Read::Over(0);
+        return Parsed::Exit(0);
     }
     let failure = failure(&error);
     if format.is_json() {
-        return Read::Wrong(failure, format);
+        return Parsed::Invalid(failure, format);
     }
-    output::tell(error.render().ansi().to_string().trim_end());
-    Read::Over(failure.code())
+    output::note(error.render().ansi().to_string().trim_end());
+    Parsed::Exit(failure.code())
 }
 
 impl Colour {
-    /// Rules all that is printed from now on.
+    /// Applies the choice to all output from now on.
     fn choose(self) {
         let choice = match self {
             Self::Auto => return,
@@ -75,8 +75,7 @@ impl Colour {
     }
 }
 
-/// The value of an option, wherever it stands, as far as that can be known before the command line
-/// is understood.
+/// Finds the value of an option anywhere on the command line, without parsing the rest.
 fn asked<'a>(words: &'a [OsString], option: &str) -> Option<&'a OsStr> {
     let mut words = words.iter().skip(1).take_while(|word| *word != "--");
     let mut value = None;
@@ -92,16 +91,18 @@ fn asked<'a>(words: &'a [OsString], option: &str) -> Option<&'a OsStr> {
     value
 }
 
-/// What cannot be said of each option by itself.
+/// Checks conditions between options.
 fn sensible(arguments: Arguments, command: &mut clap::Command) -> Result<Arguments, Error> {
-    if arguments.format == Written::C && !matches!(arguments.command, Some(Command::Describe(_))) {
-        let only = "`--format c` is a header of an interface: only `describe` has one";
+    if arguments.format == FormatOption::C
+        && !matches!(arguments.command, Some(Command::Describe(_)))
+    {
+        let only = "`--format c` prints the header of an interface: use it with `describe`";
         return Err(command.error(ErrorKind::ArgumentConflict, only));
     }
     Ok(arguments)
 }
 
-/// What is wrong, in the members that all failures have.
+/// Converts an error of the parser to a failure.
 fn failure(error: &Error) -> Failure {
     let text = error.to_string();
     let told = text.split("\n\n").next().unwrap_or(&text);
@@ -123,8 +124,8 @@ fn failure(error: &Error) -> Failure {
     let usage: Vec<&str> = usage.split_whitespace().collect();
     let usage = usage.join(" ");
     let advice = match usage.strip_prefix("Usage: ") {
-        Some(usage) => format!("write `{usage}`; `--help` says more"),
-        None => "`--help` says what can be written".to_owned(),
+        Some(usage) => format!("usage: `{usage}`; see `--help`"),
+        None => "see `--help`".to_owned(),
     };
     let causes = error.source().map(ToString::to_string).into_iter().collect();
     Failure::Usage { what, causes, advice, suggestions }
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn an_option_is_found_wherever_it_stands() {
+    fn option_is_found_anywhere_on_the_command_line() {
         for (text, found) in [
             ("peregrine --format json pong", Some("json")),
             ("peregrine pong --format=ndjson x", Some("ndjson")),
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_has_the_members_of_a_failure() {
+    fn parser_error_becomes_usage_failure() {
         let wrong = |text: &str| {
             let error = Arguments::command().try_get_matches_from(words(text)).unwrap_err();
             match failure(&error) {
@@ -166,7 +167,7 @@ mod tests {
         let (what, _, advice, suggestions) = wrong("peregrine pign files");
         assert_eq!(what, "unrecognized subcommand 'pign'");
         assert_eq!(suggestions, ["ping"]);
-        assert!(advice.starts_with("write `peregrine "), "{advice}");
+        assert!(advice.starts_with("usage: `peregrine "), "{advice}");
         let (what, causes, ..) = wrong("peregrine ping files -c many");
         assert!(what.contains("'many'") && causes.len() == 1, "{what} {causes:?}");
         let (what, ..) = wrong("peregrine ping");

@@ -1,4 +1,4 @@
-//! `call` and `describe` against a server of every kind of parameter, on every path.
+//! `call` and `describe` with a server that has every kind of parameter, on every path.
 
 mod place;
 #[path = "terminal/mod.rs"]
@@ -13,10 +13,10 @@ use place::{Done, Place};
 use serde_json::{Value, json};
 use terminal::Terminal;
 
-/// More than a message has by default.
+/// More than the default message size.
 const KEPT_BYTES_MAX: u32 = 20 << 20;
 
-/// What there is in a drawer.
+/// An entry of a drawer.
 #[derive(Clone, Debug, PartialEq, PeregrineValue)]
 struct Entry {
     name: String,
@@ -24,7 +24,7 @@ struct Entry {
     tags: Vec<u8>,
 }
 
-/// Why there is no result.
+/// Why a procedure failed.
 #[derive(Debug, PeregrineValue)]
 enum Trouble {
     Locked { since: u32 },
@@ -40,17 +40,17 @@ impl From<peregrine::CallError> for Trouble {
 /// A drawer of entries.
 #[interface(version = 2)]
 trait Drawer {
-    /// Puts entries in; what there is then.
+    /// Adds entries; returns all entries.
     fn put(&self, entries: &[Entry], at: u32) -> Result<Vec<Entry>, Trouble>;
-    /// Sorts numbers, and says how many there were.
+    /// Sorts and counts numbers.
     fn sort(&self, numbers: &mut [i64], count: &mut u32) -> peregrine::Result<()>;
-    /// Every other byte of what is lent.
+    /// Returns every other byte.
     #[idempotent]
     fn thin(&self, bytes: Lent<'_, u8>, into: Out<'_, u8>) -> peregrine::Result<u64>;
-    /// Squares, as many as there is room for up to 100.
+    /// Fills the buffer with up to 100 squares.
     #[idempotent]
     fn squares(&self, #[max_len(100)] into: Out<'_, u64>) -> peregrine::Result<()>;
-    /// The same number.
+    /// Returns the same number.
     fn same(&self, key: u128) -> peregrine::Result<u128>;
     /// Sleeps.
     fn sleep(&self, ms: u64) -> peregrine::Result<()>;
@@ -89,9 +89,9 @@ impl Drawer for Object {
     }
     fn thin(&self, bytes: Lent<'_, u8>, mut into: Out<'_, u8>) -> peregrine::Result<u64> {
         let mut all = vec![0; bytes.len()];
-        bytes.copy_to(0, &mut all).expect("all of it came");
+        bytes.copy_to(0, &mut all).expect("all bytes arrived");
         let thin: Vec<u8> = all.iter().copied().step_by(2).take(into.capacity()).collect();
-        into.put(&thin).expect("room");
+        into.put(&thin).expect("the buffer is large enough");
         Ok(bytes.len() as u64)
     }
     fn squares(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
@@ -113,7 +113,7 @@ impl Drawer for Object {
     }
 }
 
-/// Runs in a process of its own, until its standard input ends.
+/// Runs in a separate process, until its standard input ends.
 #[test]
 fn server() {
     if std::env::var_os("PEREGRINE_TEST_SERVER").is_none() {
@@ -130,11 +130,11 @@ fn server() {
     drop(running);
 }
 
-/// The server, and its addresses: local, over UDP, over TCP.
+/// The server and its addresses: local, UDP and TCP.
 struct Served {
     place: Place,
     process: Child,
-    /// Kept open, for it says more when it ends.
+    /// Kept open, because the server prints more at its end.
     _said: Lines<BufReader<ChildStdout>>,
     at: Vec<(&'static str, String)>,
 }
@@ -214,29 +214,29 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         let out = call(&["thin", "bytes=@tmp/bytes", "--out", "into=tmp/thin"]).1;
         assert_eq!(out["into"], json!({ "file": "tmp/thin", "bytes": 3 }));
         assert_eq!(fs::read(place.path("tmp/thin")).unwrap(), [1, 3, 0]);
-        // More than a message has unless one asks for it.
+        // More than the default message size.
         let large = vec![7u8; 17 << 20];
         fs::write(place.path("tmp/large"), &large).unwrap();
         let (code, said) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
         assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");
     }
-    // An option that is left out is none, and the answer says so to programs, too.
+    // A missing option is None, and JSON output notes it.
     let (_, said) = served.json("drawer", &["stay", "ms=0"]);
-    assert_eq!(said["notes"], json!(["`more` was left out: none"]));
+    assert_eq!(said["notes"], json!(["`more` is missing: using None"]));
     // A number of 128 bits keeps its digits.
     let long = "340282366920938463463374607431768211455";
     let (_, said) = served.json("drawer", &["same", &format!("key={long}")]);
     assert_eq!(said["result"], long);
-    // A file that cannot be made is told before anything is called.
+    // A file that cannot be created fails before the call.
     let (code, said) = served.json("drawer", &["die", "--out", "into=nowhere/x"]);
     assert_eq!((code, &said["error"]["executed"]), (2, &"no".into()));
     let words = ["thin", "bytes=abc", "--out", "into=nowhere/x"];
     let (code, said) = served.json("drawer", &words);
     assert_eq!((code, &said["error"]["kind"]), (3, &"Local".into()), "{said}");
-    // One that cannot be written is told beside the result.
+    // A file that cannot be written fails after the call, with the result.
     let (code, said) = served.json("drawer", &["thin", "bytes=abc", "--out", "into=/dev/full"]);
     assert_eq!((code, &said["result"]), (4, &json!(3)), "{said}");
-    // From standard input, and to standard output as it is.
+    // From standard input, and to standard output without changes.
     let done = served.fed(b"a-b-c", &["call", "drawer", "thin", "bytes=@-", "--out", "into=-"]);
     assert_eq!((done.code, &*done.out), (0, "abc"));
     let input = br#"{"numbers": [2, 1], "count": 5}"#;
@@ -246,7 +246,7 @@ fn every_kind_of_parameter_is_called_on_every_path() {
 }
 
 #[test]
-fn a_value_of_exactly_the_declared_size_is_called_with() {
+fn value_of_exactly_the_declared_size_is_accepted() {
     let served = Served::new();
     let value = vec![7u8; KEPT_BYTES_MAX as usize + 1];
     fs::write(served.place.path("tmp/whole"), &value[1..]).unwrap();
@@ -260,12 +260,12 @@ fn a_value_of_exactly_the_declared_size_is_called_with() {
 }
 
 #[test]
-fn a_parameter_that_is_left_out_is_named_with_its_type() {
+fn missing_arguments_are_named_with_their_types() {
     let served = Served::new();
     for (words, missing) in [
-        (&["sort", "numbers=[]"][..], "`sort` needs `count: u32`"),
-        (&["sleep"], "`sleep` needs `ms: u64`"),
-        (&["put"], "`put` needs `entries: [Entry#0]`, `at: u32`"),
+        (&["sort", "numbers=[]"][..], "missing arguments of `sort`: `count: u32`"),
+        (&["sleep"], "missing arguments of `sleep`: `ms: u64`"),
+        (&["put"], "missing arguments of `put`: `entries: [Entry#0]`, `at: u32`"),
     ] {
         let (code, said) = served.json("drawer", words);
         assert_eq!((code, &said["error"]["kind"]), (2, &"Usage".into()), "{said}");
@@ -274,7 +274,7 @@ fn a_parameter_that_is_left_out_is_named_with_its_type() {
 }
 
 #[test]
-fn whatever_fails_says_so_and_whether_it_ran() {
+fn every_failure_says_whether_it_was_executed() {
     let served = Served::new();
     for (path, address) in &served.at {
         let refused = |words: &[&str], code: i32, kind: &str, what: &str| {
@@ -282,7 +282,7 @@ fn whatever_fails_says_so_and_whether_it_ran() {
             let error = &said["error"];
             assert_eq!((said_code, &error["kind"]), (code, &kind.into()), "{words:?}: {said}");
             let text = error.to_string();
-            assert!(text.contains(what), "{text}\nrather than\n{what}");
+            assert!(text.contains(what), "{text}\ndoes not contain\n{what}");
             let mut members: Vec<_> = error.as_object().unwrap().keys().map(|one| &**one).collect();
             members.sort_unstable();
             let all =
@@ -297,22 +297,17 @@ fn whatever_fails_says_so_and_whether_it_ran() {
         assert_eq!(said["error"]["suggestions"], json!(["put"]));
         let said = refused(&["put", "entires=[]"], 2, "Usage", "no parameter `entires`");
         assert_eq!(said["error"]["suggestions"], json!(["entries"]));
-        refused(&["put"], 2, "Usage", "`put` needs `entries: [Entry#0]`");
-        refused(&["put", "entries"], 2, "Usage", "`entries` is no argument");
-        refused(&["put", "entries:=["], 2, "Usage", "is no JSON");
-        refused(&["put", "[[],1,2]"], 2, "Usage", "takes 2 arguments, and 3 are given");
-        refused(&["put", "entries=[]", "[[]]"], 2, "Usage", "`entries` is given twice");
+        refused(&["put"], 2, "Usage", "missing arguments of `put`: `entries: [Entry#0]`");
+        refused(&["put", "entries"], 2, "Usage", "invalid argument `entries`");
+        refused(&["put", "entries:=["], 2, "Usage", "as JSON: ");
+        refused(&["put", "[[],1,2]"], 2, "Usage", "takes 2 arguments, but 3 were given");
+        refused(&["put", "entries=[]", "[[]]"], 2, "Usage", "duplicate argument `entries`");
         let bad = r#"entries=[{"name":"a","tags":[]},{"name":3,"tags":[]}]"#;
         refused(&["put", bad], 2, "Usage", "entries[1].name: expected string, got number");
-        refused(&["squares", "into=many"], 2, "Usage", "how many elements");
-        refused(&["squares", "into=99999999999999"], 2, "Usage", "elements at most");
+        refused(&["squares", "into=many"], 2, "Usage", "maximum number of elements");
+        refused(&["squares", "into=99999999999999"], 2, "Usage", "the maximum is ");
         refused(&["squares", "--out", "from=x"], 2, "Usage", "no parameter `from`");
-        refused(
-            &["sort", "numbers=[]", "--out", "count=x"],
-            2,
-            "Usage",
-            "no buffer that comes back",
-        );
+        refused(&["sort", "numbers=[]", "--out", "count=x"], 2, "Usage", "not a returned buffer");
         refused(&["put", "entries=@nowhere"], 3, "Local", "nowhere");
         refused(&["sleep", "ms=60000", "--timeout", "150ms"], 4, "TimedOut", "maybe");
     }
@@ -325,7 +320,7 @@ fn whatever_fails_says_so_and_whether_it_ran() {
 }
 
 #[test]
-fn what_was_saved_serves_offline() {
+fn saved_description_replaces_that_of_the_server() {
     let served = Served::new();
     let place = &served.place;
     let (_, described) = place.json(&["describe", "drawer"]);
@@ -345,11 +340,11 @@ fn what_was_saved_serves_offline() {
         assert_eq!(again["types"], described["types"]);
         let (code, said) = served.json("drawer", &["squares", "into=2", "--interface", form]);
         assert_eq!((code, &said["out"]["into"]), (0, &json!([1, 4])));
-        // What makes no sense is told before anybody is asked.
+        // A usage error is found before any server is asked.
         let (code, said) = served.json("nobody", &["squares", "x=2", "--interface", form]);
         assert_eq!((code, &said["error"]["kind"]), (2, &"Usage".into()));
     }
-    // Another interface than the server's is told apart, and a part of it is enough.
+    // A different interface is refused; a part of the interface is accepted.
     let text = fs::read_to_string(place.path("only.rs")).unwrap();
     saved("other.rs", &text.replace("ms: u64", "ms: u32"));
     let (code, said) = served.json("drawer", &["sleep", "ms=1", "--interface", "other.rs"]);
@@ -366,7 +361,7 @@ fn what_was_saved_serves_offline() {
 }
 
 #[test]
-fn people_see_what_came_back_in_a_terminal() {
+fn result_of_a_call_fits_the_terminal() {
     let served = Served::new();
     let place = &served.place;
     let seen = |words: &[&str], columns: u16| {
@@ -383,16 +378,16 @@ fn people_see_what_came_back_in_a_terminal() {
         let (_, text) = seen(&["thin", r#"bytes:={"hex":"00ff01"}"#], columns);
         assert!(text.contains("00 01") && text.contains("path local"), "{text}");
         let (code, text) = seen(&["put", "entries=[]", "at=7"], columns);
-        assert!(code == 1 && text.contains("said no"), "{text}");
+        assert!(code == 1 && text.contains("returned an error"), "{text}");
     }
     let (_, text) = seen(&["squares", "into=2"], 80);
     assert!(text.starts_with("[1,4]\n"), "{text}");
-    // Ctrl-C: nobody knows what became of it.
+    // After Ctrl-C, the outcome of the call is unknown.
     let terminal = Terminal::start(place.command(&["call", "drawer", "stay", "ms=3000"]), 20, 80);
-    // This is said just before the call.
-    terminal.until("was left out");
+    // This note is printed immediately before the call.
+    terminal.until("is missing");
     terminal.interrupt();
     let seen = terminal.end();
     assert_eq!(seen.code, 130, "{}", seen.text());
-    assert!(seen.text().contains("was given up"), "{}", seen.text());
+    assert!(seen.text().contains("was cancelled"), "{}", seen.text());
 }

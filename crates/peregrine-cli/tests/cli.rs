@@ -1,4 +1,4 @@
-//! The command end to end: real processes, each test in a runtime directory of its own.
+//! The command end to end: real processes, with a separate runtime directory per test.
 
 mod place;
 
@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 #[test]
-fn what_is_served_is_listed_described_and_pinged() {
+fn served_directory_is_listed_described_and_pinged() {
     let place = Place::new();
     let server = place.serve(&[]);
     let listed = place.list();
@@ -34,13 +34,16 @@ fn what_is_served_is_listed_described_and_pinged() {
     let names: Vec<_> = procedures.iter().map(|one| one["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["size", "read", "write"]);
     assert!(procedures[0]["signature"].as_str().unwrap().starts_with("size(in path: str) -> u64"));
-    assert_eq!(procedures[0]["docs"], "Bytes that a file has.");
+    assert_eq!(procedures[0]["docs"], "Returns the size of a file in bytes.");
     assert_eq!(procedures[0]["idempotent"], true);
     assert_eq!(described["types"][0]["name"], "FileError");
     let text = place.run(&["describe", "files"]).out;
-    for part in
-        ["pub trait Files {", "/// Bytes that a file has.", "Out<'_, u8>", "pub enum FileError {"]
-    {
+    for part in [
+        "pub trait Files {",
+        "/// Returns the size of a file in bytes.",
+        "Out<'_, u8>",
+        "pub enum FileError {",
+    ] {
         assert!(text.contains(part), "{part:?} is missing in {text:?}");
     }
 
@@ -57,7 +60,7 @@ fn what_is_served_is_listed_described_and_pinged() {
 }
 
 #[test]
-fn an_unknown_name_is_not_executed_and_near_ones_are_named() {
+fn unknown_name_is_not_executed_and_gets_suggestions() {
     let place = Place::new();
     let _server = place.serve(&[]);
     for command in ["describe", "ping"] {
@@ -81,7 +84,7 @@ fn an_unknown_name_is_not_executed_and_near_ones_are_named() {
 }
 
 #[test]
-fn a_command_line_without_sense_is_a_matter_of_usage() {
+fn invalid_command_line_is_a_usage_error() {
     let place = Place::new();
     for arguments in [&["describe"][..], &["pong"], &["ping", "files", "-c", "0"], &["serve"]] {
         let done = place.run(arguments);
@@ -91,7 +94,7 @@ fn a_command_line_without_sense_is_a_matter_of_usage() {
 }
 
 #[test]
-fn a_live_name_is_not_taken_and_a_bad_one_is_refused() {
+fn live_name_and_invalid_name_are_refused() {
     let place = Place::new();
     let _server = place.serve(&[]);
     let files = place.path("files");
@@ -123,7 +126,7 @@ fn signals_stop_a_server_and_remove_its_name() {
 }
 
 #[test]
-fn what_a_killed_server_leaves_is_shown_dead_and_replaced() {
+fn name_of_a_killed_server_is_dead_and_can_be_replaced() {
     let place = Place::new();
     let mut server = place.serve(&[]);
     server.signal(Signal::KILL);
@@ -143,12 +146,12 @@ fn what_a_killed_server_leaves_is_shown_dead_and_replaced() {
 }
 
 #[test]
-fn a_server_that_dies_under_a_ping_is_told_at_once() {
+fn ping_reports_the_death_of_the_server() {
     let place = Place::new();
     let server = place.serve(&[]);
     let ping = ["ping", "files", "-c", "10000000", "--format", "json"];
     let mut ping = Process::start(&mut place.command(&ping));
-    until("the binding stands", || place.list()[0]["bindings"] == 1);
+    until("the client is bound", || place.list()[0]["bindings"] == 1);
     server.signal(Signal::KILL);
     let code = ping.wait().code().unwrap();
     let mut out = String::new();
@@ -163,7 +166,7 @@ fn a_server_that_dies_under_a_ping_is_told_at_once() {
 }
 
 #[test]
-fn a_closed_pipe_ends_quietly() {
+fn closed_pipe_is_no_failure() {
     let place = Place::new();
     let _server = place.serve(&[]);
     for arguments in [&["list"][..], &["describe", "files", "--format", "json"], &["--help"]] {
@@ -176,7 +179,7 @@ fn a_closed_pipe_ends_quietly() {
 }
 
 #[test]
-fn the_demonstration_succeeds_and_leaves_nothing() {
+fn demonstration_succeeds_and_removes_everything() {
     let place = Place::new();
     let (code, said) = place.json(&["demo", "--quick", "--bytes", "3000001"]);
     assert_eq!(code, 0, "{said}");
@@ -198,14 +201,14 @@ fn the_demonstration_succeeds_and_leaves_nothing() {
 }
 
 #[test]
-fn the_demonstration_copies_a_given_file_and_says_what_is_none() {
+fn demonstration_copies_a_given_file_and_refuses_others() {
     let place = Place::new();
     let (code, said) = place.json(&["demo", "--quick", "--file", &place.path("files/hello")]);
     assert_eq!(code, 0, "{said}");
     let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     assert_eq!(said["file"]["sha256"], hash);
     let left: Vec<_> = fs::read_dir(place.path("files")).unwrap().collect();
-    assert_eq!(left.len(), 1, "a given file's directory is not written");
+    assert_eq!(left.len(), 1, "the directory of a given file is not written");
 
     let (code, said) = place.json(&["demo", "--file", &place.path("files")]);
     assert_eq!((code, &said["error"]["executed"]), (1, &"yes".into()), "{said}");
@@ -215,9 +218,9 @@ fn the_demonstration_copies_a_given_file_and_says_what_is_none() {
 }
 
 #[test]
-fn an_interrupted_demonstration_leaves_nothing() {
+fn interrupted_demonstration_removes_everything() {
     let place = Place::new();
-    // Once while it copies, once while it measures: then one of its children may be halted.
+    // Once during the copy, once during the measurement, when a child may be stopped.
     for (children, bytes) in [(1, "64M"), (3, "1M")] {
         let mut demo = Process::start(&mut place.command(&["demo", "--bytes", bytes]));
         let mut found = Vec::new();
@@ -229,9 +232,7 @@ fn an_interrupted_demonstration_leaves_nothing() {
         assert_eq!(demo.wait().code(), Some(130));
         assert!(place.is_tidy());
         for child in found {
-            until("its processes have ended, tools that just ran by themselves", || {
-                !Path::new("/proc").join(&child).exists()
-            });
+            until("all child processes have ended", || !Path::new("/proc").join(&child).exists());
         }
     }
 }
@@ -293,7 +294,7 @@ fn files_are_served_copied_and_pinged_over_tcp() {
         let (said, error) = place.json(&arguments);
         assert_eq!((said, &error["error"]["kind"]), (code, &kind.into()), "{arguments:?}");
     }
-    assert!(place.is_tidy(), "nothing is left of copies that failed");
+    assert!(place.is_tidy(), "failed copies leave no files");
     server.signal(Signal::TERM);
     assert!(server.wait().success());
     let (code, error) = place.json(&["ping", addresses[0]]);
@@ -301,7 +302,7 @@ fn files_are_served_copied_and_pinged_over_tcp() {
 }
 
 #[test]
-fn listening_wider_takes_a_word() {
+fn listening_beyond_this_machine_requires_an_option() {
     let place = Place::new();
     let server = place.serve(&["--listen", "tcp:0.0.0.0:0", "--beyond-this-machine"]);
     drop(server);
@@ -315,7 +316,7 @@ fn exports_of_another_user_are_unknown_and_not_dead() {
     use std::os::unix::process::CommandExt as _;
     const OTHER: u32 = 61_999;
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be somebody else");
+        println!("skipped: changing the user requires root");
         return;
     }
     let place = Place::new();
@@ -324,7 +325,7 @@ fn exports_of_another_user_are_unknown_and_not_dead() {
     let mut public = place.serve(&["--name", "public", "--public"]);
     let other = |arguments: &[&str]| {
         let mut command = place.command(arguments);
-        Done::of(&command.uid(OTHER).gid(OTHER).output().expect("a command that may be run"))
+        Done::of(&command.uid(OTHER).gid(OTHER).output().expect("the command can be executed"))
     };
     let json = |arguments: &[&str]| -> Value {
         let done = other(&[arguments, &["--format", "json"]].concat());
@@ -347,7 +348,7 @@ fn exports_of_another_user_are_unknown_and_not_dead() {
     public.0.kill().unwrap();
     public.wait();
     assert_eq!(states(), [unknown, (false.into(), "dead".into())]);
-    // Neither is this user's to clean up.
+    // This user can clean up neither.
     let cleaned = json(&["clean"]);
     let left = cleaned["leftovers"].as_array().unwrap();
     let run = place.path("run");
@@ -355,5 +356,5 @@ fn exports_of_another_user_are_unknown_and_not_dead() {
     let names = cleaned["other_users"].as_array().unwrap();
     assert!(["private", "public"].iter().all(|name| names.contains(&(*name).into())), "{cleaned}");
     let done = other(&["clean", "--dry-run"]);
-    assert!(done.err.contains("not looked at: ") && done.err.contains("public"), "{done:?}");
+    assert!(done.err.contains("skipped ") && done.err.contains("public"), "{done:?}");
 }

@@ -1,4 +1,4 @@
-//! The command shows what README.md says.
+//! The command prints what README.md shows.
 
 use std::process::{Command, Stdio};
 
@@ -6,7 +6,7 @@ mod place;
 
 use place::{Place, Process, until};
 
-/// The section's command lines, each with what it is to say.
+/// Returns the command lines of the section with their expected output.
 fn shown() -> Vec<(String, String)> {
     let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
@@ -29,7 +29,7 @@ fn shown() -> Vec<(String, String)> {
     all.into_iter().map(|(command, said)| (command, said.trim_end().to_owned())).collect()
 }
 
-/// Without what differs from run to run: numbers of more than two digits, and ages.
+/// Replaces what differs between runs: numbers of more than two digits, and ages.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut digits = String::new();
@@ -53,8 +53,8 @@ fn plain(text: &str) -> String {
 }
 
 #[test]
-fn the_command_prints_what_the_readme_shows() {
-    // The program of the section is an example of the library, which stands beside the tests.
+fn command_prints_what_the_readme_shows() {
+    // The program of the section is an example of the library, in the directory of the tests.
     let programs = std::env::current_exe().unwrap();
     let hello = programs.parent().unwrap().parent().unwrap().join("examples/hello");
     if !hello.exists() {

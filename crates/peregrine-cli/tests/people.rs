@@ -1,5 +1,4 @@
-//! What a person sees who uses the command at a terminal: text that fits, colours where they are
-//! wanted, and nothing left of what was interrupted.
+//! The command in a terminal: text fits, colours follow the options, and an interrupted command cleans up.
 
 mod place;
 mod terminal;
@@ -16,12 +15,12 @@ use rustix::process::Signal;
 use serde_json::Value;
 use terminal::{Seen, Terminal};
 
-/// Runs a command to its end in a terminal of so many columns.
+/// Runs a command to its end in a terminal with `columns`.
 fn seen(place: &Place, arguments: &[&str], columns: u16) -> Seen {
     Terminal::start(place.command(arguments), 200, columns).end()
 }
 
-/// Commands that show a good part of what there is to be shown, and their exit codes.
+/// Commands with most kinds of output, and their exit codes.
 const SHOWN: [(&[&str], i32); 18] = [
     (&["list"], 0),
     (&["describe", "files"], 0),
@@ -44,7 +43,7 @@ const SHOWN: [(&[&str], i32); 18] = [
 ];
 
 #[test]
-fn whatever_is_shown_fits_the_terminal() {
+fn output_fits_the_terminal() {
     let place = Place::new();
     let _server = place.serve(&["--name", "a-name-that-is-rather-long"]);
     let _files = place.serve(&[]);
@@ -60,7 +59,7 @@ fn whatever_is_shown_fits_the_terminal() {
 }
 
 #[test]
-fn a_list_is_a_table_or_records() {
+fn list_is_a_table_or_records() {
     let place = Place::new();
     let server = place.serve(&[]);
     let wide = seen(&place, &["list"], 120).text();
@@ -77,7 +76,7 @@ fn a_list_is_a_table_or_records() {
 }
 
 #[test]
-fn colours_are_where_they_are_wanted() {
+fn colours_follow_options_and_environment() {
     let place = Place::new();
     let _server = place.serve(&[]);
     let words = ["ping", "files", "-c", "3"];
@@ -92,14 +91,14 @@ fn colours_are_where_they_are_wanted() {
     assert!(!in_terminal("xterm", &[], &[("NO_COLOR", "1")]));
     assert!(in_terminal("xterm", &["--color", "always"], &[("NO_COLOR", "1")]));
     assert!(!in_terminal("dumb", &[], &[]));
-    // The same of what is wrong, and of what the library of arguments says.
+    // Also for failures, and for texts of the argument parser.
     for words in [&["ping", "fiels"][..], &["pnig"], &["--help"]] {
         for (colour, is) in [("auto", true), ("always", true), ("never", false)] {
             let seen = seen(&place, &[words, &["--color", colour]].concat(), 100);
             assert_eq!(seen.is_coloured(), is, "{words:?} {colour}");
         }
     }
-    // And into a pipe only if asked for; never into JSON.
+    // In a pipe only with `always`; never in JSON.
     let out = |more: &[&str]| {
         let output = place.command(&[&words, more].concat()).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
@@ -109,7 +108,7 @@ fn colours_are_where_they_are_wanted() {
 }
 
 #[test]
-fn flags_stand_anywhere() {
+fn global_options_are_accepted_anywhere() {
     let place = Place::new();
     let _server = place.serve(&[]);
     for words in [
@@ -125,12 +124,12 @@ fn flags_stand_anywhere() {
     }
 }
 
-/// The members of a failure, in their order.
+/// The members of a failure, in order.
 const MEMBERS: [&str; 8] =
     ["kind", "what", "executed", "address", "phase", "causes", "advice", "suggestions"];
 
 #[test]
-fn a_command_line_without_sense_is_told_like_any_failure() {
+fn usage_error_is_reported_like_any_failure() {
     let place = Place::new();
     for format in ["json", "ndjson"] {
         for (words, suggestion) in [
@@ -155,13 +154,13 @@ fn a_command_line_without_sense_is_told_like_any_failure() {
         }
     }
     let done = place.run(&["list", "--format", "c"]);
-    assert!(done.code == 2 && done.err.contains("only `describe` has one"), "{done:?}");
+    assert!(done.code == 2 && done.err.contains("use it with `describe`"), "{done:?}");
     let done = place.run(&["pnig"]);
     assert!(done.code == 2 && done.err.contains("'ping'"), "{done:?}");
 }
 
 #[test]
-fn a_reader_that_goes_early_is_no_failure() {
+fn reader_that_closes_the_pipe_is_no_failure() {
     let place = Place::new();
     let _server = place.serve(&[]);
     let program = env!("CARGO_BIN_EXE_peregrine");
@@ -185,7 +184,7 @@ fn a_reader_that_goes_early_is_no_failure() {
 }
 
 #[test]
-fn ctrl_c_stops_a_server_and_leaves_no_name() {
+fn ctrl_c_stops_a_server_and_removes_its_name() {
     let place = Place::new();
     let terminal = Terminal::start(place.command(&["serve", "files"]), 30, 100);
     terminal.until("Ctrl-C stops it");
@@ -200,7 +199,7 @@ fn ctrl_c_stops_a_server_and_leaves_no_name() {
 }
 
 #[test]
-fn a_server_that_was_told_to_ignore_a_hangup_does() {
+fn server_respects_an_ignored_hangup() {
     let place = Place::new();
     let program = env!("CARGO_BIN_EXE_peregrine");
     let own = fs::read_to_string("/proc/self/status").unwrap();
@@ -208,7 +207,7 @@ fn a_server_that_was_told_to_ignore_a_hangup_does() {
     let hangs_up = u64::from_str_radix(own.trim(), 16).unwrap() & 1 == 0;
     for (ignored, code) in [("", 129), ("trap '' HUP;", 0)] {
         if code == 129 && !hangs_up {
-            eprintln!("skipped: this test itself was started to ignore hangups");
+            eprintln!("skipped: hangups are ignored in this test");
             continue;
         }
         let mut shell = Command::new("sh");
@@ -229,21 +228,21 @@ fn a_server_that_was_told_to_ignore_a_hangup_does() {
 }
 
 #[test]
-fn ctrl_c_ends_a_ping_with_what_was_measured() {
+fn interrupted_ping_reports_its_measurements() {
     let place = Place::new();
     let _server = place.serve(&[]);
     let ping = ["ping", "files", "-c", "10000000"];
     let terminal = Terminal::start(place.command(&ping), 30, 100);
-    until("the binding stands", || place.list()[0]["bindings"] == 1);
+    until("the client is bound", || place.list()[0]["bindings"] == 1);
     std::thread::sleep(Duration::from_millis(50));
     terminal.interrupt();
     let seen = terminal.end();
     let text = seen.text();
     assert_eq!(seen.code, 130, "{text}");
     assert!(text.contains(" of 10000000 calls were made") && text.contains("median"), "{text}");
-    // The same for programs: one object with both.
+    // In JSON, one object has the measurements and the error.
     let mut ping = Process::start(&mut place.command(&[&ping[..], &["--format", "json"]].concat()));
-    until("the binding stands", || place.list()[0]["bindings"] == 1);
+    until("the client is bound", || place.list()[0]["bindings"] == 1);
     std::thread::sleep(Duration::from_millis(50));
     ping.signal(Signal::INT);
     assert_eq!(ping.wait().code(), Some(130));
@@ -255,12 +254,12 @@ fn ctrl_c_ends_a_ping_with_what_was_measured() {
 }
 
 #[test]
-fn ctrl_c_ends_a_ping_that_has_no_answer() {
+fn ctrl_c_ends_a_ping_without_a_reply() {
     let place = Place::new();
     let server = place.serve(&[]);
     let ping = ["ping", "files", "-c", "10000000"];
     let terminal = Terminal::start(place.command(&ping), 30, 100);
-    until("the binding stands", || place.list()[0]["bindings"] == 1);
+    until("the client is bound", || place.list()[0]["bindings"] == 1);
     server.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(50));
     let begun = Instant::now();
@@ -269,11 +268,11 @@ fn ctrl_c_ends_a_ping_that_has_no_answer() {
     server.signal(Signal::CONT);
     assert!(begun.elapsed() < Duration::from_secs(4), "a call may take 5 s");
     assert_eq!(seen.code, 130, "{}", seen.text());
-    assert!(seen.text().contains("interrupted: a call had no answer yet"), "{}", seen.text());
+    assert!(seen.text().contains("interrupted: a call had no reply yet"), "{}", seen.text());
 }
 
 #[test]
-fn near_names_are_those_of_the_server_that_was_asked() {
+fn suggestions_come_from_the_server_at_the_address() {
     let place = Place::new();
     let (_server, ready) = place.serve_files(&["--listen", "127.0.0.1:0"]);
     for address in ready["addresses"].as_array().unwrap() {
@@ -286,14 +285,14 @@ fn near_names_are_those_of_the_server_that_was_asked() {
 }
 
 #[test]
-fn an_interruption_waits_for_no_reader() {
+fn interruption_does_not_wait_for_a_reader() {
     let place = Place::new();
     let _server = place.serve(&[]);
     let stat = ["stat", "files", "--watch", "--interval", "10ms", "--format", "ndjson"];
     let mut stat = Process::start(&mut place.command(&stat));
-    // Until the pipe is full, of which nobody reads.
+    // Until the pipe is full, because nothing reads it.
     let mut before = 0;
-    until("it waits for a reader", || {
+    until("the pipe is full", || {
         std::thread::sleep(Duration::from_millis(200));
         let now = rustix::io::ioctl_fionread(stat.0.stdout.as_ref().unwrap()).unwrap();
         std::mem::replace(&mut before, now) == now && now > 4096
@@ -305,7 +304,7 @@ fn an_interruption_waits_for_no_reader() {
 }
 
 #[test]
-fn what_others_say_steers_no_terminal() {
+fn text_of_others_cannot_control_the_terminal() {
     let place = Place::new();
     let _server = place.serve(&[]);
     for (name, shown) in [
@@ -321,7 +320,7 @@ fn what_others_say_steers_no_terminal() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_is_not_said_to_have_executed_nothing() {
+fn failure_to_write_output_may_have_been_executed() {
     let place = Place::new();
     let _server = place.serve(&[]);
     for format in ["human", "json"] {
@@ -332,7 +331,7 @@ fn an_answer_that_cannot_be_written_is_not_said_to_have_executed_nothing() {
     }
 }
 
-/// A file that is much longer than anybody waits for, and takes no room.
+/// Creates a sparse file that is too large to be copied during a test.
 fn endless(place: &Place) {
     let file = fs::File::create(place.path("files/endless")).unwrap();
     file.write_at(&[1], 1 << 40).unwrap();
@@ -343,13 +342,13 @@ fn is_empty(path: &str) -> bool {
 }
 
 #[test]
-fn ctrl_c_ends_a_copy_and_leaves_no_part_of_it() {
+fn interrupted_copy_is_removed() {
     let place = Place::new();
     endless(&place);
     let (server, _) = place.serve_files(&[]);
     let to = place.path("tmp");
     let copy = ["copy", "files/endless", &to];
-    // Once while it goes on, once while the server answers nothing any more.
+    // Once with a server that replies, once with a server that hangs.
     for hangs in [false, true] {
         let terminal = Terminal::start(place.command(&copy), 30, 100);
         terminal.until("1.00 TiB");
@@ -365,25 +364,25 @@ fn ctrl_c_ends_a_copy_and_leaves_no_part_of_it() {
         assert!(begun.elapsed() < Duration::from_secs(10));
         let text = seen.text();
         assert_eq!(seen.code, 130, "{text}");
-        assert!(text.contains("bytes were copied, and are removed again"), "{text}");
-        assert!(!text.contains("copying "), "the bar is cleared: {text}");
+        assert!(text.contains("bytes were copied; the incomplete copy is removed"), "{text}");
+        assert!(!text.contains("copying "), "the bar is not cleared: {text}");
         assert!(!seen.screen.hide_cursor() && seen.screen.cursor_position().1 == 0);
         assert!(is_empty(&to));
     }
-    // A server that dies leaves no bar either.
+    // The bar is also cleared when the server dies.
     let terminal = Terminal::start(place.command(&copy), 30, 100);
     terminal.until("1.00 TiB");
     server.signal(Signal::KILL);
     let seen = terminal.end();
     let text = seen.text();
-    // Whether the call was taken depends on the moment.
+    // Whether the call was executed depends on timing.
     assert!(seen.code == 3 || seen.code == 4, "{text}");
     assert!(text.starts_with("error: calling `read`") && !text.contains("copying "), "{text}");
     assert!(is_empty(&to));
 }
 
 #[test]
-fn what_is_no_file_is_written_to_and_not_replaced() {
+fn special_files_are_written_and_not_replaced() {
     let place = Place::new();
     let _server = place.serve(&[]);
     let pipe = place.path("tmp/pipe");
@@ -406,7 +405,7 @@ fn what_is_no_file_is_written_to_and_not_replaced() {
 }
 
 #[test]
-fn ctrl_c_ends_a_demonstration_with_all_that_it_made() {
+fn interrupted_demonstration_removes_everything() {
     let place = Place::new();
     let demo = place.command(&["demo", "--bytes", "64M"]);
     let terminal = Terminal::start(demo, 100, 100);
@@ -417,40 +416,36 @@ fn ctrl_c_ends_a_demonstration_with_all_that_it_made() {
     let seen = terminal.end();
     let text = seen.text();
     assert_eq!(seen.code, 130, "{text}");
-    assert!(text.ends_with("the processes and files that were made are gone again"), "{text}");
+    assert!(text.ends_with("all processes and files of the command are removed"), "{text}");
     assert!(!text.contains("copying "), "{text}");
     assert!(place.is_tidy());
     for child in children {
-        until("its processes have ended, tools that just ran by themselves", || {
-            !Path::new("/proc").join(&child).exists()
-        });
+        until("all child processes have ended", || !Path::new("/proc").join(&child).exists());
     }
 }
 
 #[test]
-fn ctrl_c_ends_a_doctor_with_all_that_it_made() {
+fn interrupted_doctor_removes_everything() {
     let place = Place::new();
     let terminal = Terminal::start(place.command(&["doctor"]), 200, 100);
     let mut children = Vec::new();
-    until("it makes a link", || {
+    until("it creates a link", || {
         children = terminal.process.children();
         !children.is_empty() || terminal.screen().contents().contains("calls over a link")
     });
     if children.is_empty() {
-        return eprintln!("skipped: no link can be made here");
+        return eprintln!("skipped: cannot create a link");
     }
     terminal.interrupt();
     let seen = terminal.end();
     assert_eq!(seen.code, 130, "{}", seen.text());
     assert!(place.is_tidy());
     for child in children {
-        until("its processes have ended, tools that just ran by themselves", || {
-            !Path::new("/proc").join(&child).exists()
-        });
+        until("all child processes have ended", || !Path::new("/proc").join(&child).exists());
     }
 }
 
-/// Starts bash, with the completions of this program.
+/// Starts bash with the completions of this program.
 fn completing_shell(place: &Place) -> Terminal {
     let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
     let mut shell = Command::new("bash");
@@ -466,7 +461,7 @@ fn completing_shell(place: &Place) -> Terminal {
 }
 
 #[test]
-fn a_shell_completes_verbs_options_and_names() {
+fn shell_completes_commands_options_and_names() {
     let place = Place::new();
     let _server = place.serve(&["--name", "archive-of-files"]);
     let terminal = completing_shell(&place);
@@ -487,7 +482,7 @@ fn a_shell_completes_verbs_options_and_names() {
 }
 
 #[test]
-fn a_shell_completes_procedures_and_parameters_of_a_running_server() {
+fn shell_completes_procedures_and_parameters_of_a_server() {
     let place = Place::new();
     let (_server, ready) = place.serve_files(&["--listen", "tcp:127.0.0.1:0"]);
     let address = ready["addresses"][0].as_str().unwrap();
@@ -511,7 +506,7 @@ fn a_shell_completes_procedures_and_parameters_of_a_running_server() {
 }
 
 #[test]
-fn pages_of_the_manual_can_be_read() {
+fn manual_has_a_page_per_command() {
     let place = Place::new();
     let done = place.run(&["man"]);
     assert!(done.code == 0 && done.out.contains(".TH peregrine 1"), "{done:?}");
@@ -522,15 +517,15 @@ fn pages_of_the_manual_can_be_read() {
     for verb in ["serve", "copy", "list", "describe", "call", "explain", "ping", "doctor", "clean"]
     {
         let page = format!("tmp/man1/peregrine-{verb}.1");
-        assert!(files.contains(&&*page), "{page} is none of {files:?}");
+        assert!(files.contains(&&*page), "{page} is not in {files:?}");
         let text = fs::read_to_string(place.path(&page)).unwrap();
         assert!(text.contains("\\-\\-format") && text.contains(".SH SYNOPSIS"), "{text}");
     }
-    assert!(!files.iter().any(|file| file.contains("demo-")), "what is hidden has no page");
+    assert!(!files.iter().any(|file| file.contains("demo-")), "hidden commands have no page");
 }
 
 #[test]
-fn what_is_cleaned_was_dead() {
+fn clean_removes_only_dead_names() {
     let place = Place::new();
     let _alive = place.serve(&[]);
     let dead = place.serve(&["--name", "dead"]);

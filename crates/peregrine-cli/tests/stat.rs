@@ -1,5 +1,5 @@
-//! `stat` and `list ADDRESS` end to end: what they say agrees with what was called, on every path; and a
-//! terminal that is watched on is afterwards as it was.
+//! `stat` and `list ADDRESS` end to end: the counters agree with the calls on every path, and `--watch`
+//! restores the terminal.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read as _, Write as _};
@@ -16,13 +16,13 @@ use rustix::termios::tcgetattr;
 use serde_json::Value;
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A runtime directory, with a server.
 struct Place {
     dir: TempDir,
     servers: Vec<Child>,
-    /// Where the first one listens.
+    /// The addresses of the first server.
     addresses: Vec<String>,
 }
 
@@ -66,7 +66,7 @@ impl Place {
         self.servers.push(server);
     }
 
-    /// The server itself, at each address where it listens.
+    /// The addresses of the server without a name.
     fn places(&self) -> Vec<String> {
         let place = |address: &String| address.replacen("files@", "@", 1);
         self.addresses.iter().map(place).collect()
@@ -77,7 +77,7 @@ impl Place {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         let (out, err) = (text(stdout), text(stderr));
         assert!(!out.contains('\u{1b}'), "escapes in a pipe: {out:?}");
-        (status.code().expect("it ended by itself"), out, err)
+        (status.code().expect("not killed by a signal"), out, err)
     }
 
     fn json(&self, arguments: &[&str]) -> (i32, Value) {
@@ -98,9 +98,9 @@ impl Drop for Place {
 
 #[track_caller]
 fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + TIMEOUT;
     while !done() {
-        assert!(Instant::now() < limit, "waited in vain until {what}");
+        assert!(Instant::now() < limit, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -110,7 +110,7 @@ fn of<'a>(all: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn what_was_called_is_counted_on_every_path() {
+fn calls_are_counted_on_every_path() {
     let place = Place::with_server();
     let mut due = 0;
     let paths = ["files".to_owned()].into_iter().chain(place.addresses.clone());
@@ -131,7 +131,7 @@ fn what_was_called_is_counted_on_every_path() {
 }
 
 #[test]
-fn there_is_an_object_for_each_interval() {
+fn ndjson_has_an_object_per_interval() {
     let place = Place::with_server();
     let arguments = ["stat", "--interval", "20ms", "--count", "3"];
     let (code, out, _) = place.run(&[&arguments[..], &["--format", "ndjson"]].concat());
@@ -140,7 +140,7 @@ fn there_is_an_object_for_each_interval() {
     assert!(lines.iter().all(|line| line["exports"][0]["name"] == "files"));
     let (code, told) = place.json(&arguments);
     assert_eq!((code, told["intervals"].as_array().unwrap().len()), (0, 3));
-    // Lines, where there is no terminal.
+    // Without a terminal, one line per interval.
     let (code, out, _) = place.run(&[&arguments[..], &["--watch"]].concat());
     assert_eq!((code, out.lines().count()), (0, 3), "{out}");
     assert!(out.lines().all(|line| line.contains("calls/s  in flight 0")), "{out}");
@@ -149,7 +149,7 @@ fn there_is_an_object_for_each_interval() {
 }
 
 #[test]
-fn servers_elsewhere_are_listed() {
+fn servers_at_addresses_are_listed() {
     let place = Place::with_server();
     for address in place.places() {
         let (code, told) = place.json(&["list", &address]);
@@ -175,7 +175,7 @@ fn servers_elsewhere_are_listed() {
 }
 
 #[test]
-fn without_a_name_it_is_the_only_server() {
+fn default_is_the_only_server() {
     let mut place = Place::new();
     let (code, told) = place.json(&["stat"]);
     assert_eq!((code, &told["error"]["executed"]), (3, &"no".into()));
@@ -195,7 +195,7 @@ fn without_a_name_it_is_the_only_server() {
 }
 
 #[test]
-fn nobody_who_reads_is_no_failure() {
+fn closed_pipe_is_no_failure() {
     let place = Place::with_server();
     let mut command = place.command(&["stat", "--watch", "--interval", "10ms"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -224,7 +224,7 @@ fn size(number: u16) -> NonZero<u16> {
     NonZero::new(number).expect("a terminal has a size")
 }
 
-/// A terminal, what is seen on it, and a command that runs there.
+/// A terminal, its screen, and a command that runs in it.
 struct Terminal {
     pty: Arc<Pty>,
     seen: Arc<Mutex<vt100::Parser>>,
@@ -235,13 +235,12 @@ impl Terminal {
     fn start(command: Command, rows: u16, columns: u16) -> Self {
         let (pty, pts) = open().unwrap();
         pty.resize(Size::new(rows, columns)).unwrap();
-        // As a shell leaves it; what the line discipline does is not to be changed for good.
         let command = pty_process::blocking::Command::from(command);
         let (pty, seen) =
             (Arc::new(pty), Arc::new(Mutex::new(vt100::Parser::new(size(rows), size(columns), 0))));
         let child = command.spawn(pts).unwrap();
         let (reads, writes) = (Arc::clone(&pty), Arc::clone(&seen));
-        // It ends with the terminal's other end.
+        // The thread ends when the terminal is closed.
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
             while let Ok(read @ 1..) = (&*reads).read(&mut bytes) {
@@ -257,7 +256,7 @@ impl Terminal {
 
     #[track_caller]
     fn until_seen(&self, what: &str) -> String {
-        let limit = Instant::now() + PATIENCE;
+        let limit = Instant::now() + TIMEOUT;
         loop {
             let text = self.text();
             if text.contains(what) {
@@ -272,15 +271,15 @@ impl Terminal {
         (&*self.pty).write_all(keys).unwrap();
     }
 
-    fn is_taken(&self) -> bool {
+    fn is_drawn(&self) -> bool {
         let seen = self.seen.lock().unwrap();
         seen.screen().alternate_screen() && seen.screen().hide_cursor()
     }
 
-    /// Whether nothing is left of it: the screen, the cursor, what keys do.
+    /// Asserts that the screen, the cursor and the modes are restored.
     #[track_caller]
-    fn is_as_it_was(&self) {
-        until("the screen is back", || {
+    fn assert_restored(&self) {
+        until("the screen is restored", || {
             let seen = self.seen.lock().unwrap();
             !seen.screen().alternate_screen() && !seen.screen().hide_cursor()
         });
@@ -310,42 +309,42 @@ fn watch(place: &Place, rows: u16, columns: u16, more: &[&str]) -> Terminal {
 }
 
 #[test]
-fn a_terminal_is_drawn_on_in_place_and_given_back() {
+fn watch_draws_in_place_and_restores_the_terminal() {
     let place = Place::with_server();
     for key in [&b"q"[..], &[4], &[27]] {
         let mut terminal = watch(&place, 24, 80, &[]);
         terminal.until_seen("EXPORT");
-        until("it is taken", || terminal.is_taken());
+        until("the alternate screen is used", || terminal.is_drawn());
         let (code, ..) = place.run(&["ping", "files", "--count", "50"]);
         assert_eq!(code, 0);
-        let text = terminal.until_seen("q ends");
+        let text = terminal.until_seen("press q to quit");
         assert_eq!(text.matches("EXPORT").count(), 1, "not in place: {text}");
-        // What is no key to leave with is nothing.
+        // Other keys have no effect.
         terminal.press(b"x\x1b[A");
         std::thread::sleep(Duration::from_millis(100));
         assert!(terminal.child.try_wait().unwrap().is_none());
         terminal.press(key);
         assert_eq!(ended(&mut terminal.child).code(), Some(0), "{key:?}");
-        terminal.is_as_it_was();
+        terminal.assert_restored();
         assert!(!terminal.text().contains("EXPORT"));
     }
-    // Ctrl-C is what it always is; keys that halt are nothing here.
+    // Ctrl-C sends a signal; Ctrl-Z and Ctrl-\\ have no effect.
     let mut terminal = watch(&place, 24, 80, &[]);
     terminal.until_seen("EXPORT");
     terminal.press(&[26, 28]);
     std::thread::sleep(Duration::from_millis(100));
-    assert!(terminal.child.try_wait().unwrap().is_none() && terminal.is_taken());
+    assert!(terminal.child.try_wait().unwrap().is_none() && terminal.is_drawn());
     terminal.press(&[3]);
     assert_eq!(ended(&mut terminal.child).code(), Some(130));
-    terminal.is_as_it_was();
+    terminal.assert_restored();
     terminal.until_seen("interrupted");
     let mut terminal = watch(&place, 24, 80, &["--count", "2"]);
     assert_eq!(ended(&mut terminal.child).code(), Some(0));
-    terminal.is_as_it_was();
+    terminal.assert_restored();
 }
 
 #[test]
-fn narrow_and_low_terminals_are_enough() {
+fn watch_fits_small_terminals() {
     let place = Place::with_server();
     let terminal = watch(&place, 40, 40, &[]);
     let text = terminal.until_seen("EXPORT");
@@ -355,14 +354,14 @@ fn narrow_and_low_terminals_are_enough() {
     let terminal = watch(&place, 4, 20, &[]);
     let text = terminal.until_seen("more lines");
     assert!(text.lines().count() <= 4, "{text}");
-    // Another size is minded.
+    // A new size takes effect.
     terminal.pty.resize(Size::new(50, 160)).unwrap();
     terminal.seen.lock().unwrap().screen_mut().set_size(size(50), size(160));
     terminal.until_seen("INTERFACE");
 }
 
 #[test]
-fn a_terminal_is_given_back_whatever_ends_the_command() {
+fn terminal_is_restored_however_the_command_ends() {
     let mut place = Place::with_server();
     let mut terminal = watch(&place, 24, 80, &[]);
     terminal.until_seen("EXPORT");
@@ -370,10 +369,10 @@ fn a_terminal_is_given_back_whatever_ends_the_command() {
     kill_process(pid, Signal::TERM).unwrap();
     let status = ended(&mut terminal.child);
     assert_eq!(status.code().or(status.signal()), Some(128 + 15));
-    terminal.is_as_it_was();
+    terminal.assert_restored();
     terminal.until_seen("interrupted");
 
-    // The server hangs: it is waited for, and then not.
+    // With a hung server, the wait is bounded.
     let mut terminal = watch(&place, 24, 80, &[]);
     terminal.until_seen("EXPORT");
     let server = Pid::from_raw(place.servers[0].id().cast_signed()).unwrap();
@@ -383,7 +382,7 @@ fn a_terminal_is_given_back_whatever_ends_the_command() {
     terminal.press(&[3]);
     assert_eq!(ended(&mut terminal.child).code(), Some(130));
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
-    terminal.is_as_it_was();
+    terminal.assert_restored();
     kill_process(server, Signal::CONT).unwrap();
 
     let mut terminal = watch(&place, 24, 80, &[]);
@@ -391,26 +390,26 @@ fn a_terminal_is_given_back_whatever_ends_the_command() {
     place.servers[0].kill().unwrap();
     place.servers[0].wait().unwrap();
     assert_eq!(ended(&mut terminal.child).code(), Some(3));
-    terminal.is_as_it_was();
+    terminal.assert_restored();
     terminal.until_seen("error:");
 }
 
 #[test]
-fn a_terminal_that_cannot_be_drawn_on_has_lines() {
+fn dumb_terminal_gets_lines() {
     let place = Place::with_server();
     let mut command = place.command(&["stat", "--watch", "--interval", "20ms", "--count", "2"]);
     command.env("TERM", "dumb");
     let mut terminal = Terminal::start(command, 24, 120);
     assert_eq!(ended(&mut terminal.child).code(), Some(0));
-    until("both are there", || terminal.text().matches("calls/s").count() == 2);
-    assert!(!terminal.is_taken());
-    // No colours, and drawn on all the same.
+    until("both lines are printed", || terminal.text().matches("calls/s").count() == 2);
+    assert!(!terminal.is_drawn());
+    // Without colours, it still draws.
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
     command.args(["stat", "files", "--watch", "--interval", "20ms", "--color", "never"]);
     command.env("PEREGRINE_DIR", place.dir.path().join("run")).env("TERM", "xterm");
     let terminal = Terminal::start(command, 24, 80);
     terminal.until_seen("EXPORT");
-    until("it is taken", || terminal.is_taken());
+    until("the alternate screen is used", || terminal.is_drawn());
     let seen = terminal.seen.lock().unwrap();
     let cells = (0..24).flat_map(|row| (0..80).map(move |column| (row, column)));
     let bold = cells.filter_map(|(row, column)| seen.screen().cell(row, column));

@@ -1,10 +1,10 @@
-//! Why a text is not an interface, and where.
+//! The error of a text that is not an interface, with its position.
 
 use core::fmt::{self, Display};
 
 use proc_macro2::Span;
 
-/// Why a text is not a trait that describes an interface.
+/// An error in a text that should be the trait of an interface.
 ///
 /// ```
 /// let text = "trait Shapes {\n    fn draw(&self, shape: &shape) -> peregrine::Result<()>;\n}\n\
@@ -27,13 +27,13 @@ impl ParseError {
         Self { line, column, reason }
     }
 
-    /// An error where a span begins.
+    /// Returns an error at the start of a span.
     pub(crate) fn at(span: Span, reason: String) -> Self {
         let start = span.start();
         Self::new(start.line.max(1), start.column + 1, reason)
     }
 
-    /// An error of the parser. What fails where the text ends has no token, so its span is empty.
+    /// Converts an error of the parser. At the end of the text there is no token, so the span is empty.
     pub(crate) fn of_syn(text: &str, error: &syn::Error) -> Self {
         let span = error.span();
         if span.start() != span.end() {
@@ -44,7 +44,7 @@ impl ParseError {
         Self::new(line, last.chars().count() + 1, error.to_string())
     }
 
-    /// The line of the text, the first being 1.
+    /// Returns the line of the text; the first line is 1.
     ///
     /// ```
     /// let error = peregrine_idl::parse_trait("trait A {}\ntrait B {}").unwrap_err();
@@ -54,7 +54,7 @@ impl ParseError {
         self.line
     }
 
-    /// The column in that line, in characters, the first being 1.
+    /// Returns the column in characters; the first column is 1.
     ///
     /// ```
     /// let error = peregrine_idl::parse_trait("trait A {}\ntrait B {}").unwrap_err();

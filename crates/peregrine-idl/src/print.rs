@@ -1,4 +1,4 @@
-//! An interface as a trait in Rust.
+//! Prints an interface as a Rust trait.
 
 use core::fmt::Write as _;
 use std::collections::HashSet;
@@ -9,7 +9,7 @@ use peregrine::interface::{
 };
 use unicode_ident::{is_xid_continue, is_xid_start};
 
-/// Names that mean something else in Rust, or to the reader, than the type of an interface.
+/// Names that cannot be types of an interface, because Rust or Peregrine defines them.
 const TAKEN: &str = "bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64 \
     String Vec Option Result Box Lent Out CallError Self Plain Value";
 
@@ -33,7 +33,7 @@ pub(crate) fn trait_of(described: &Described) -> String {
 
 struct Printer<'a> {
     described: &'a Described,
-    /// Whether a type is in a module of its own, because its name is taken.
+    /// Whether a type is in a separate module, because its name is taken.
     in_modules: Vec<bool>,
     /// The cycle to which each type belongs. Types of one cycle contain each other, without a sequence
     /// between.
@@ -61,7 +61,7 @@ fn name(name: &str) -> String {
     }
 }
 
-/// Which types have the name of an earlier one, or of a type of the language.
+/// Finds the types that have the name of an earlier type or of a type of the language.
 fn in_modules(described: &Described) -> Vec<bool> {
     // `#[interface]` generates types, too.
     let ident = ident(&described.name);
@@ -144,7 +144,7 @@ fn inside(named: &DescribedNamed) -> Vec<usize> {
     into
 }
 
-/// The name of the trait: that of the interface, or one made of it.
+/// Returns the name of the trait: the name of the interface, or one derived from it.
 fn ident(own: &str) -> String {
     let plain = is_identifier(own)
         && own.starts_with(char::is_uppercase)
@@ -153,7 +153,7 @@ fn ident(own: &str) -> String {
     if plain { own.to_owned() } else { camel(own) }
 }
 
-/// A name for the trait of an interface whose own name is not that of a type: `ShapesV2` for `shapes.v2`.
+/// Derives the name of a trait from a name that no type can have: `ShapesV2` from `shapes.v2`.
 fn camel(name: &str) -> String {
     let parts =
         name.split(|c: char| c == '_' || !is_xid_continue(c)).filter(|part| !part.is_empty());

@@ -1,4 +1,4 @@
-//! Types by name become types by number, and plain types get their sizes.
+//! Replaces names of types by numbers, and computes the sizes of plain types.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,7 +12,7 @@ use syn::{Error, Result};
 
 use crate::syntax::{Align, Body, Definition, Field, Method, Parameter, Source, Type, TypeName};
 
-/// The interface that a text describes.
+/// Returns the interface that a text describes.
 pub(crate) fn described(source: Source) -> Result<Described> {
     let spans: Vec<Span> = core::iter::once(source.root.span)
         .chain(source.root.methods.iter().map(|method| method.span))
@@ -50,7 +50,8 @@ pub(crate) fn described(source: Source) -> Result<Described> {
     checked(described, &spans.collect::<Vec<_>>())
 }
 
-/// Holds an interface to the rules of canonical texts. A span is where a line of that text comes from.
+/// Checks an interface against the rules of canonical texts. Each span is the source of a line of that
+/// text.
 fn checked(described: Described, spans: &[Span]) -> Result<Described> {
     let span = |line: usize| spans[line.saturating_sub(1).min(spans.len() - 1)];
     let read = Described::parse(&described.to_string())
@@ -153,13 +154,13 @@ impl Resolver<'_> {
     }
 }
 
-/// The struct that a failed call is.
+/// Returns the definition of `CallError`.
 fn call_error() -> DescribedBody {
     let chain = DescribedField { name: "chain".into(), ty: DescribedType::Text };
     DescribedBody::Struct(vec![chain])
 }
 
-/// Finds the sizes of plain types, which the text does not give.
+/// Computes the sizes of plain types, which the text does not contain.
 struct Sizes<'a> {
     described: Described,
     types: &'a HashMap<String, Definition>,

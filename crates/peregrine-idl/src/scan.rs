@@ -1,4 +1,4 @@
-//! Text as tokens that the parser can take without harm: their nesting and their numbers are bounded.
+//! Splits text into tokens, and bounds their nesting and the length of numbers for the parser.
 
 use core::str::FromStr;
 
@@ -25,7 +25,7 @@ pub const NESTING_MAX: usize = 128;
 /// ```
 pub const NUMBER_LETTERS_MAX: usize = 256;
 
-/// All tokens of a text.
+/// Returns all tokens of a text.
 pub(crate) fn tokens(text: &str) -> Result<TokenStream, ParseError> {
     let tokens = TokenStream::from_str(text).map_err(|error| unreadable(text, &error))?;
     // Without recursion: the groups around the present one, each with the tokens after it.
@@ -54,7 +54,7 @@ pub(crate) fn tokens(text: &str) -> Result<TokenStream, ParseError> {
     Ok(tokens)
 }
 
-/// What is wrong where the text is not made of tokens.
+/// Explains why a text cannot be split into tokens.
 #[cold]
 fn unreadable(text: &str, error: &LexError) -> ParseError {
     let start = error.span().start();
@@ -62,15 +62,13 @@ fn unreadable(text: &str, error: &LexError) -> ParseError {
     let rest: String = line.chars().skip(start.column).take(3).collect();
     let reason = match rest.chars().next() {
         _ if rest.starts_with("/*") => "this comment has no `*/`".to_owned(),
-        _ if rest.starts_with("//") => {
-            "this comment contains a carriage return, which no comment can".to_owned()
-        }
+        _ if rest.starts_with("//") => "this comment contains a carriage return".to_owned(),
         Some('"') => "this string has no closing quote, or an unknown escape sequence".to_owned(),
-        Some('\'') => "`'` begins neither a lifetime nor a character".to_owned(),
+        Some('\'') => "`'` starts neither a lifetime nor a character".to_owned(),
         Some(open @ ('(' | '[' | '{')) => format!("this `{open}` is never closed"),
         Some(close @ (')' | ']' | '}')) => format!("this `{close}` closes no bracket of its kind"),
         Some(other) => format!("`{}` is not part of the language", other.escape_debug()),
-        None => "this text is not made of tokens of Rust".to_owned(),
+        None => "this text has an invalid token".to_owned(),
     };
     ParseError::at(error.span(), reason)
 }

@@ -335,7 +335,7 @@ fn names_and_bounds_are_found_where_the_compiler_finds_them() {
          X#2 = struct {inner: u16}\n\
          X#3 = struct {outer: u8}\n"
     );
-    // A type with the name of one that the macro generates is in a module of its own.
+    // A type with the name of one that the macro generates is in a separate module.
     let text = "interface A version 0\nf() -> AClient#0 or unit\nAClient#0 = struct {}\n";
     assert!(to_trait(&Described::parse(text).unwrap()).contains("pub mod m0 {"));
 }

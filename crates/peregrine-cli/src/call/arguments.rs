@@ -1,4 +1,4 @@
-//! What stands behind the procedure on the command line, as the arguments of its call.
+//! Converts the words after the procedure on the command line to the arguments of the call.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,37 +14,37 @@ use serde_json::{Map, Value};
 use tempfile::NamedTempFile;
 
 use crate::args::Call;
-use crate::output::{During as _, Failure, near, near_files};
+use crate::output::{Failure, OrFail as _, near, near_files};
 
-/// Room for what comes back, in bytes, of all buffers whose size nothing says.
-const ROOM_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
-/// Bytes that every message has beside its arguments, as `Described::message_bytes` counts them.
+/// Capacity in bytes of all returned buffers whose size is not given.
+const CAPACITY_BYTES: usize = limits::MESSAGE_BYTES_ASKED / 4 * 3;
+/// Bytes of a message besides its arguments, as `Described::message_bytes` counts them.
 const HEAD_BYTES: usize = 64;
-/// Bytes that an argument takes at most beside its own, for its length and its alignment.
+/// Maximum bytes of an argument besides its content, for length and alignment.
 const ARGUMENT_BYTES: usize = 32;
-/// Bytes allowed for values whose size is only estimated.
+/// Bytes added if the size of a value is only estimated.
 const ESTIMATE_BYTES: usize = 64 << 10;
 
-/// All that a call needs.
-pub(super) struct Given {
-    /// The procedure's number.
+/// A call that is ready to be made.
+pub(super) struct PreparedCall {
+    /// The number of the procedure.
     pub(super) number: u32,
-    /// An argument for each parameter.
-    pub(super) places: Vec<Place>,
-    /// Into which files buffers go: made before the call, so that it is not made in vain.
+    /// One argument per parameter.
+    pub(super) slots: Vec<Slot>,
+    /// Files for returned buffers. They are created before the call, which is not made if that fails.
     pub(super) files: Vec<Target>,
-    /// What was decided for the caller.
+    /// Defaults that were chosen for missing arguments.
     pub(super) notes: Vec<String>,
-    /// Bytes that messages must have.
+    /// The message size to ask for; 0 if the default is enough.
     pub(super) message_bytes: usize,
 }
 
-/// A file for what comes back.
+/// A file for a returned buffer.
 pub(super) struct Target {
     /// The parameter.
     pub(super) name: String,
     pub(super) path: PathBuf,
-    /// Beside it until it is whole; `None` if it is standard output, or no file.
+    /// The temporary file, renamed to `path` when complete; `None` for standard output and special files.
     made: Option<NamedTempFile>,
 }
 
@@ -57,17 +57,17 @@ impl Target {
         } else {
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let made = NamedTempFile::new_in(directory.unwrap_or(Path::new(".")));
-            Some(made.during(format!("making {}", path.display()))?)
+            Some(made.or_fail(format!("cannot create {}", path.display()))?)
         };
         Ok(Self { name: name.to_owned(), path, made })
     }
 
-    /// Whether it is standard output.
+    /// Whether this is standard output.
     pub(super) fn is_piped(&self) -> bool {
         self.path.as_os_str() == "-"
     }
 
-    /// Writes all of it: a file has its name when it is whole.
+    /// Writes the buffer; a regular file appears under its name only when complete.
     pub(super) fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let Some(mut made) = self.made.take() else { return std::fs::write(&self.path, bytes) };
         made.write_all(bytes)?;
@@ -78,34 +78,34 @@ impl Target {
 }
 
 /// An argument.
-pub(super) enum Place {
+pub(super) enum Slot {
     In(Dynamic),
     Bytes(Vec<u8>),
     InOut(Dynamic),
     Out(Vec<u8>),
 }
 
-/// A value as it was written.
-enum Written {
+/// A value from the command line, before conversion to its type.
+enum Input {
     Json(Value),
-    /// Behind `name=`: what it is depends on the type.
+    /// The text after `name=`; the type determines how it is read.
     Word(String),
-    /// Bytes of a file.
+    /// The content of a file.
     Raw(Vec<u8>),
 }
 
-impl Given {
-    /// Reads the command line as arguments of the procedure that it names.
+impl PreparedCall {
+    /// Reads the arguments of the procedure that the command line names.
     pub(super) fn read(described: &Described, call: &Call) -> Result<Self, Failure> {
         let (number, procedure) = procedure(described, &call.procedure)?;
-        let mut written: Vec<Option<Written>> = procedure.parameters.iter().map(|_| None).collect();
+        let mut written: Vec<Option<Input>> = procedure.parameters.iter().map(|_| None).collect();
         let mut taken = false;
         for word in &call.arguments {
             read_word(procedure, word, &mut written, &mut taken)?;
         }
         let mut given = Self {
             number,
-            places: Vec::new(),
+            slots: Vec::new(),
             files: Vec::new(),
             notes: Vec::new(),
             message_bytes: 0,
@@ -114,7 +114,7 @@ impl Given {
             let (name, path) = split(one, "--out", "NAME=FILE")?;
             let parameter = &procedure.parameters[find(procedure, name)?];
             if !is_buffer_back(described, parameter) {
-                return Err(usage(format!("`{name}` is no buffer that comes back")));
+                return Err(usage(format!("`{name}` is not a returned buffer")));
             }
             given.files.push(Target::new(name, path)?);
         }
@@ -124,16 +124,16 @@ impl Given {
         let mut needed = Needed::new();
         for (parameter, written) in procedure.parameters.iter().zip(written) {
             if parameter.direction == Direction::Out {
-                let room = room(described, parameter, written, ROOM_BYTES / outs)?;
+                let room = capacity(described, parameter, written, CAPACITY_BYTES / outs)?;
                 needed.add(parameter.direction, room);
-                given.places.push(Place::Out(vec![0; room]));
+                given.slots.push(Slot::Out(vec![0; room]));
                 continue;
             }
             let Some(written) = written else {
-                match left_out(parameter) {
+                match default_value(parameter) {
                     Some(value) => {
-                        given.notes.push(format!("`{}` was left out: none", parameter.name));
-                        given.places.push(placed(parameter, value));
+                        given.notes.push(format!("`{}` is missing: using None", parameter.name));
+                        given.slots.push(slot(parameter, value));
                     }
                     None => missing.push(format!("`{}`", declared(described, parameter))),
                 }
@@ -142,10 +142,10 @@ impl Given {
             let (place, size) = value(described, parameter, written)?;
             needed.add(parameter.direction, size.bytes);
             needed.is_estimated |= size.is_estimated;
-            given.places.push(place);
+            given.slots.push(place);
         }
         if !missing.is_empty() {
-            let what = format!("`{}` needs {}", procedure.name, missing.join(", "));
+            let what = format!("missing arguments of `{}`: {}", procedure.name, missing.join(", "));
             return Err(with_signature(described, procedure, what));
         }
         given.message_bytes = needed.message_bytes(described, procedure);
@@ -153,11 +153,11 @@ impl Given {
     }
 }
 
-/// How large the messages of a call are.
+/// The sizes of the messages of a call.
 struct Needed {
     call: usize,
     reply: usize,
-    /// Whether an argument may be larger than it was counted.
+    /// Whether the size of an argument is only estimated.
     is_estimated: bool,
 }
 
@@ -177,7 +177,7 @@ impl Needed {
         }
     }
 
-    /// The message size to ask for; 0 if every binding to the interface allows for it.
+    /// Returns the message size to ask for, or 0 if every binding to the interface allows it.
     fn message_bytes(&self, described: &Described, procedure: &DescribedProcedure) -> usize {
         let result = described.bytes_max(&procedure.result);
         let bytes = self.call.max(self.reply.saturating_add(result.unwrap_or(0)));
@@ -200,7 +200,7 @@ fn procedure<'a>(
         Failure::Usage {
             what: format!("`{}` has no procedure `{name}`", described.name),
             causes: Vec::new(),
-            advice: format!("it has {}", some(names())),
+            advice: format!("its procedures are {}", first_names(names())),
             suggestions: near(name, names()),
         }
     })
@@ -215,15 +215,15 @@ pub(crate) fn find_procedure<'a>(
     described.procedure(name).or_else(|| described.procedure(own?))
 }
 
-/// Whether the bytes of a parameter come back, so that they can go to a file.
+/// Whether a parameter returns bytes, which can be written to a file.
 pub(crate) fn is_buffer_back(described: &Described, parameter: &DescribedParameter) -> bool {
     matches!(parameter.direction, Direction::Out | Direction::InOut)
         && parameter.shape == Shape::Buffer
         && described.plain_bytes(&parameter.ty).is_some()
 }
 
-/// The first of many names.
-fn some(names: impl Iterator<Item = String>) -> String {
+/// Joins the first names of a long list.
+fn first_names(names: impl Iterator<Item = String>) -> String {
     const MOST: usize = 32;
     let mut all: Vec<String> = names.take(MOST + 1).collect();
     if all.len() > MOST {
@@ -237,7 +237,7 @@ fn usage(what: String) -> Failure {
         what,
         causes: Vec::new(),
         advice:
-            "arguments are NAME=VALUE, NAME:=JSON, NAME=@FILE, a JSON object or array, @FILE or @-"
+            "write an argument as NAME=VALUE, NAME:=JSON, NAME=@FILE, a JSON object or array, @FILE or @-"
                 .to_owned(),
         suggestions: Vec::new(),
     }
@@ -248,7 +248,7 @@ fn with_signature(described: &Described, procedure: &DescribedProcedure, what: S
     Failure::Usage {
         what,
         causes: Vec::new(),
-        advice: format!("it is {signature}"),
+        advice: format!("the procedure is {signature}"),
         suggestions: Vec::new(),
     }
 }
@@ -260,27 +260,27 @@ fn find(procedure: &DescribedProcedure, name: &str) -> Result<usize, Failure> {
         what: format!("`{}` has no parameter `{name}`", procedure.name),
         causes: Vec::new(),
         advice: match procedure.parameters.is_empty() {
-            true => "it has none".to_owned(),
-            false => format!("it has {}", some(names())),
+            true => "the procedure has no parameters".to_owned(),
+            false => format!("its parameters are {}", first_names(names())),
         },
         suggestions: near(name, names()),
     })
 }
 
 fn split<'a>(word: &'a str, what: &str, form: &str) -> Result<(&'a str, &'a str), Failure> {
-    word.split_once('=').ok_or_else(|| usage(format!("`{what} {word}` should be {form}")))
+    word.split_once('=').ok_or_else(|| usage(format!("invalid `{what} {word}`: expected {form}")))
 }
 
-/// One word of the command line.
+/// Reads one word of the command line.
 fn read_word(
     procedure: &DescribedProcedure,
     word: &str,
-    written: &mut [Option<Written>],
+    written: &mut [Option<Input>],
     taken: &mut bool,
 ) -> Result<(), Failure> {
-    let mut put = |place: usize, value: Written| match written[place].replace(value) {
+    let mut put = |place: usize, value: Input| match written[place].replace(value) {
         None => Ok(()),
-        Some(_) => Err(usage(format!("`{}` is given twice", procedure.parameters[place].name))),
+        Some(_) => Err(usage(format!("duplicate argument `{}`", procedure.parameters[place].name))),
     };
     let whole = match word {
         "@-" => Some((Path::new("standard input"), read_input(taken)?)),
@@ -295,45 +295,44 @@ fn read_word(
             } else {
                 from.display().to_string()
             };
-            usage(format!("{from} are no JSON: {error}"))
+            usage(format!("cannot parse {from} as JSON: {error}"))
         })?;
         return match json {
             Value::Object(all) => read_object(procedure, all, &mut put),
             Value::Array(all) => read_array(procedure, all, &mut put),
-            _ => {
-                Err(usage("arguments in JSON are an object by names, or an array in order".into()))
-            }
+            _ => Err(usage("expected a JSON object with names, or an array in order".into())),
         };
     }
     let Some((name, value)) = word.split_once('=') else {
-        return Err(usage(format!("`{word}` is no argument")));
+        return Err(usage(format!("invalid argument `{word}`")));
     };
     if let Some(name) = name.strip_suffix(':') {
-        let json = serde_json::from_str(value)
-            .map_err(|error| usage(format!("what stands behind `{name}:=` is no JSON: {error}")))?;
-        return put(find(procedure, name)?, Written::Json(json));
+        let json = serde_json::from_str(value).map_err(|error| {
+            usage(format!("cannot parse the value of `{name}` as JSON: {error}"))
+        })?;
+        return put(find(procedure, name)?, Input::Json(json));
     }
     let place = find(procedure, name)?;
     match value.strip_prefix('@') {
-        Some("-") => put(place, Written::Raw(read_input(taken)?)),
-        Some(path) => put(place, Written::Raw(read_file(path)?)),
-        None => put(place, Written::Word(value.to_owned())),
+        Some("-") => put(place, Input::Raw(read_input(taken)?)),
+        Some(path) => put(place, Input::Raw(read_file(path)?)),
+        None => put(place, Input::Word(value.to_owned())),
     }
 }
 
 fn read_object(
     procedure: &DescribedProcedure,
     all: Map<String, Value>,
-    put: &mut impl FnMut(usize, Written) -> Result<(), Failure>,
+    put: &mut impl FnMut(usize, Input) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    all.into_iter().try_for_each(|(name, value)| put(find(procedure, &name)?, Written::Json(value)))
+    all.into_iter().try_for_each(|(name, value)| put(find(procedure, &name)?, Input::Json(value)))
 }
 
-/// In the order of what travels with the call.
+/// Reads arguments in the order of the parameters that are sent with the call.
 fn read_array(
     procedure: &DescribedProcedure,
     all: Vec<Value>,
-    put: &mut impl FnMut(usize, Written) -> Result<(), Failure>,
+    put: &mut impl FnMut(usize, Input) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let parameters = procedure.parameters.iter().enumerate();
     let places: Vec<usize> = parameters
@@ -342,36 +341,36 @@ fn read_array(
         .collect();
     if all.len() > places.len() {
         let (name, wanted, got) = (&procedure.name, places.len(), all.len());
-        return Err(usage(format!("`{name}` takes {wanted} arguments, and {got} are given")));
+        return Err(usage(format!("`{name}` takes {wanted} arguments, but {got} were given")));
     }
     let mut both = places.into_iter().zip(all);
-    both.try_for_each(|(place, value)| put(place, Written::Json(value)))
+    both.try_for_each(|(place, value)| put(place, Input::Json(value)))
 }
 
 fn read_input(taken: &mut bool) -> Result<Vec<u8>, Failure> {
     if core::mem::replace(taken, true) {
-        return Err(usage("standard input can be read once".into()));
+        return Err(usage("standard input is used twice: it can be read only once".into()));
     }
     let mut bytes = Vec::new();
     let most = limits::MESSAGE_BYTES_MAX as u64 + 1;
-    std::io::stdin().take(most).read_to_end(&mut bytes).during("reading standard input")?;
+    std::io::stdin().take(most).read_to_end(&mut bytes).or_fail("cannot read standard input")?;
     Ok(bytes)
 }
 
 fn read_file(path: &str) -> Result<Vec<u8>, Failure> {
     let path = Path::new(path);
-    let read = std::fs::read(path).during(format!("reading {}", path.display()));
-    read.map_err(|failure| if path.exists() { failure } else { failure.or_meant(near_files(path)) })
+    let read = std::fs::read(path).or_fail(format!("cannot read {}", path.display()));
+    read.map_err(|failure| if path.exists() { failure } else { failure.suggest(near_files(path)) })
 }
 
-fn placed(parameter: &DescribedParameter, value: Dynamic) -> Place {
+fn slot(parameter: &DescribedParameter, value: Dynamic) -> Slot {
     match parameter.direction {
-        Direction::InOut => Place::InOut(value),
-        _ => Place::In(value),
+        Direction::InOut => Slot::InOut(value),
+        _ => Slot::In(value),
     }
 }
 
-/// How many bytes an argument takes in a message.
+/// The size of an argument in a message.
 struct Size {
     bytes: usize,
     is_estimated: bool,
@@ -387,37 +386,35 @@ impl Size {
 fn value(
     described: &Described,
     parameter: &DescribedParameter,
-    written: Written,
-) -> Result<(Place, Size), Failure> {
+    written: Input,
+) -> Result<(Slot, Size), Failure> {
     let is_bytes = parameter.shape == Shape::Buffer && parameter.ty == DescribedType::U8;
     let json = match written {
-        Written::Json(json) => json,
-        Written::Raw(bytes) if is_bytes => {
+        Input::Json(json) => json,
+        Input::Raw(bytes) if is_bytes => {
             let size = Size::exact(bytes.len());
             return Ok(match parameter.direction {
-                Direction::InOut => (Place::InOut(Dynamic::Plain(bytes)), size),
-                _ => (Place::Bytes(bytes), size),
+                Direction::InOut => (Slot::InOut(Dynamic::Plain(bytes)), size),
+                _ => (Slot::Bytes(bytes), size),
             });
         }
-        Written::Raw(bytes) if is_text(described, parameter) => {
+        Input::Raw(bytes) if is_text(described, parameter) => {
             let name = &parameter.name;
             let text = String::from_utf8(bytes)
-                .map_err(|_| usage(format!("{name}: expected text, got bytes that are none")))?;
+                .map_err(|_| usage(format!("{name}: expected text, got invalid UTF-8")))?;
             Value::String(text)
         }
-        Written::Raw(bytes) => serde_json::from_slice(&bytes)
-            .map_err(|error| usage(format!("{}: the file is no JSON: {error}", parameter.name)))?,
-        // Numbers, too: as a number in JSON a long one would lose digits.
-        Written::Word(word)
-            if is_bytes || is_text(described, parameter) || is_number(parameter) =>
-        {
+        Input::Raw(bytes) => serde_json::from_slice(&bytes).map_err(|error| {
+            usage(format!("{}: cannot parse the file as JSON: {error}", parameter.name))
+        })?,
+        // Numbers stay text, because a JSON number would lose digits of a long one.
+        Input::Word(word) if is_bytes || is_text(described, parameter) || is_number(parameter) => {
             Value::String(word)
         }
-        // Whatever is no JSON is a word.
-        Written::Word(word) => serde_json::from_str(&word).unwrap_or(Value::String(word)),
+        // Anything that is not JSON is a text.
+        Input::Word(word) => serde_json::from_str(&word).unwrap_or(Value::String(word)),
     };
-    let value =
-        described.argument_from_json(parameter, &json).map_err(|unfit| unfitting(&unfit))?;
+    let value = described.argument_from_json(parameter, &json).map_err(|unfit| mismatch(&unfit))?;
     let size = match &value {
         Dynamic::Plain(bytes) => Size::exact(bytes.len()),
         Dynamic::Text(text) => Size::exact(text.len()),
@@ -427,14 +424,14 @@ fn value(
             _ => Size { bytes: json.to_string().len(), is_estimated: true },
         },
     };
-    Ok((placed(parameter, value), size))
+    Ok((slot(parameter, value), size))
 }
 
-fn unfitting(unfit: &Unfit) -> Failure {
+fn mismatch(unfit: &Unfit) -> Failure {
     usage(unfit.to_string())
 }
 
-/// Whether a word stands for itself.
+/// Whether a word is used as text, without parsing it as JSON.
 fn is_text(described: &Described, parameter: &DescribedParameter) -> bool {
     match (parameter.shape, &parameter.ty) {
         (Shape::Text, _) | (Shape::One, DescribedType::Text | DescribedType::Char) => true,
@@ -455,7 +452,7 @@ fn is_number(parameter: &DescribedParameter) -> bool {
         )
 }
 
-/// A parameter's name and type, without its direction.
+/// Returns the name and the type of a parameter, without its direction.
 fn declared(described: &Described, parameter: &DescribedParameter) -> String {
     let text = described.parameter_text(parameter);
     match text.find(&format!("{}: ", parameter.name)) {
@@ -464,18 +461,18 @@ fn declared(described: &Described, parameter: &DescribedParameter) -> String {
     }
 }
 
-/// The value of a parameter that is left out: an option is none, and everything else is required.
-fn left_out(parameter: &DescribedParameter) -> Option<Dynamic> {
+/// Returns the default of a missing parameter: `None` for an option. Other parameters are required.
+fn default_value(parameter: &DescribedParameter) -> Option<Dynamic> {
     let is_option =
         parameter.shape == Shape::One && matches!(parameter.ty, DescribedType::Option(_));
     is_option.then_some(Dynamic::Option(None))
 }
 
-/// Bytes of room for what comes back in a buffer.
-fn room(
+/// Returns the capacity of a returned buffer in bytes.
+fn capacity(
     described: &Described,
     parameter: &DescribedParameter,
-    written: Option<Written>,
+    written: Option<Input>,
     share: usize,
 ) -> Result<usize, Failure> {
     let one = described.plain_bytes(&parameter.ty).and_then(|one| usize::try_from(one).ok());
@@ -483,24 +480,22 @@ fn room(
     let name = &parameter.name;
     let count = match written {
         None => (share / one).max(1).min(parameter.max_len.map_or(usize::MAX, |max| max as usize)),
-        Some(Written::Word(word)) => crate::args::bytes(&word)
+        Some(Input::Word(word)) => crate::args::bytes(&word)
             .ok()
             .and_then(|count| usize::try_from(count).ok())
-            .ok_or_else(|| {
-                usage(format!("{name}: expected how many elements there is room for"))
-            })?,
-        Some(Written::Json(Value::Number(count))) if count.is_u64() => {
+            .ok_or_else(|| usage(format!("{name}: expected the maximum number of elements")))?,
+        Some(Input::Json(Value::Number(count))) if count.is_u64() => {
             count.as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX)
         }
         Some(_) => {
             let what =
-                format!("{name}: it comes back; expected how many elements there is room for");
+                format!("{name}: expected the maximum number of elements of the returned buffer");
             return Err(usage(what));
         }
     };
     let bytes = count.checked_mul(one).filter(|bytes| *bytes <= limits::MESSAGE_BYTES_MAX);
     bytes.ok_or_else(|| {
         let most = limits::MESSAGE_BYTES_MAX / one;
-        usage(format!("{name}: there is room for {most} elements at most"))
+        usage(format!("{name}: the maximum is {most} elements"))
     })
 }

@@ -1,4 +1,4 @@
-//! `call`: any procedure of any server, by what the server says of its interface.
+//! `call`: calls any procedure of any server, with the interface that the server describes.
 
 mod arguments;
 mod show;
@@ -10,44 +10,44 @@ use peregrine::json::Bytes;
 use peregrine::{Argument, BindOptions, CallError, Dynamic, GenericClient, Kind, Limit, Out, Wait};
 use serde_json::{Map, Value, json};
 
-use self::arguments::{Given, Place, Target};
+use self::arguments::{PreparedCall, Slot, Target};
 pub(crate) use self::arguments::{find_procedure, is_buffer_back};
 use crate::args::{Call, Format};
-use crate::interrupt::{Interrupt, Terms};
+use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
 use crate::saved;
 
-/// How long a call has to come to its end when it is interrupted.
+/// How long an interrupted call may take to complete.
 const GRACE: Duration = Duration::from_millis(50);
 
 /// Makes one call.
 pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
-    let terms = Terms { format, grace: GRACE, executed: "maybe" };
+    let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
     let name = call.procedure.clone();
     let interrupt =
-        Interrupt::mind(terms, || {}, move || format!("the call of `{name}` was given up"))?;
-    // What was saved tells before anybody is asked whether the arguments make sense.
+        Interrupt::handle(signals, || {}, move || format!("the call of `{name}` was cancelled"))?;
+    // With a saved description, the arguments are checked before any server is asked.
     let saved = call.interface.as_deref().map(saved::read).transpose()?;
-    let ready = saved.as_ref().map(|described| Given::read(described, call)).transpose()?;
+    let ready = saved.as_ref().map(|described| PreparedCall::read(described, call)).transpose()?;
     let begun = Instant::now();
     let (bound, mut given) = match (saved, ready) {
         (Some(described), Some(given)) => {
-            (Bound::as_described(call, described, given.message_bytes)?, given)
+            (BoundClient::as_described(call, described, given.message_bytes)?, given)
         }
         _ => {
             let client = GenericClient::bind_with(&call.address, &options(0))?;
-            let given = Given::read(client.described(), call)?;
-            (Bound::enlarged(call, client, given.message_bytes)?, given)
+            let given = PreparedCall::read(client.described(), call)?;
+            (BoundClient::enlarged(call, client, given.message_bytes)?, given)
         }
     };
-    let Bound { client, refused } = bound;
+    let BoundClient { client, refused } = bound;
     let client = match call.timeout {
         Some(limit) => client.with_limit(Limit::Within(limit)),
         None => client,
     };
     let bind = begun.elapsed();
     if format == Format::Human {
-        given.notes.iter().for_each(output::tell);
+        given.notes.iter().for_each(output::note);
     }
     let described = client.described().clone();
     let procedure = &described.procedures[given.number as usize];
@@ -55,7 +55,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     let made = make(&client, &mut given);
     let took = called.elapsed();
     let path = client.binding().path().to_string();
-    let told = json!({
+    let members = json!({
         "path": path,
         "took_ns": output::whole_ns(took),
         "bind_ns": output::whole_ns(bind),
@@ -68,27 +68,28 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
     let result = match made.map_err(Failure::from) {
         Ok(result) => result,
         Err(failure) => {
-            interrupt.check(|| format!("the call of `{}` was given up", procedure.name))?;
-            return Err(failure.with(told));
+            interrupt.check(|| format!("the call of `{}` was cancelled", procedure.name))?;
+            return Err(failure.with(members));
         }
     };
     interrupt.leave();
     let mut files = core::mem::take(&mut given.files);
-    let done = Done { described: &described, procedure, given: &given, bytes: call.bytes.into() };
+    let done =
+        CompletedCall { described: &described, procedure, given: &given, bytes: call.bytes.into() };
     match result {
-        Ok(result) => done.show(&mut files, &result, told, format, &path, took),
-        Err(error) => Err(done.said(&error, told)),
+        Ok(result) => done.show(&mut files, &result, members, format, &path, took),
+        Err(error) => Err(done.returned_error(&error, members)),
     }
 }
 
-/// A client, and why its messages are not as large as was asked.
-struct Bound {
+/// A client, and the error if the server did not allow the requested message size.
+struct BoundClient {
     client: GenericClient,
     refused: Option<CallError>,
 }
 
-impl Bound {
-    /// Binds by a description, with messages of this size if the server allows it.
+impl BoundClient {
+    /// Binds with a description, and with this message size if the server allows it.
     fn as_described(
         call: &Call,
         described: Described,
@@ -97,7 +98,7 @@ impl Bound {
         let bind =
             |bytes| GenericClient::bind_as(&call.address, described.clone(), &options(bytes));
         match bind(message_bytes) {
-            // The size is an upper bound: the call may fit all the same.
+            // The size is an upper bound: the call may fit nevertheless.
             Err(error) if error.kind() == Kind::TooLarge && message_bytes > 0 => {
                 Ok(Self { client: bind(0)?, refused: Some(error) })
             }
@@ -105,7 +106,7 @@ impl Bound {
         }
     }
 
-    /// Binds again if the messages of a client must be larger.
+    /// Binds again if the call needs larger messages.
     fn enlarged(
         call: &Call,
         client: GenericClient,
@@ -119,7 +120,7 @@ impl Bound {
 }
 
 fn options(message_bytes: usize) -> BindOptions {
-    // For one call it takes longer to find out how long to spin than to sleep once.
+    // For a single call, measuring how long to spin takes longer than sleeping once.
     let options = BindOptions::default().wait(Wait::Block);
     match message_bytes {
         0 => options,
@@ -127,18 +128,21 @@ fn options(message_bytes: usize) -> BindOptions {
     }
 }
 
-/// Makes the call; what came back stands in the places of the arguments.
-fn make(client: &GenericClient, given: &mut Given) -> Result<Result<Dynamic, Dynamic>, CallError> {
+/// Makes the call; returned values replace the arguments.
+fn make(
+    client: &GenericClient,
+    given: &mut PreparedCall,
+) -> Result<Result<Dynamic, Dynamic>, CallError> {
     let mut filled: Vec<usize> = Vec::new();
     let mut result = Dynamic::Unit;
     let mut arguments: Vec<Argument<'_>> = given
-        .places
+        .slots
         .iter_mut()
-        .map(|place| match place {
-            Place::In(value) => Argument::In(value),
-            Place::Bytes(bytes) => Argument::Bytes((&bytes[..]).into()),
-            Place::InOut(value) => Argument::InOut(value),
-            Place::Out(room) => Argument::Out(Out::from(&mut room[..])),
+        .map(|slot| match slot {
+            Slot::In(value) => Argument::In(value),
+            Slot::Bytes(bytes) => Argument::Bytes((&bytes[..]).into()),
+            Slot::InOut(value) => Argument::InOut(value),
+            Slot::Out(room) => Argument::Out(Out::from(&mut room[..])),
         })
         .collect();
     let made = client.call_into(given.number, &mut arguments, &mut result);
@@ -149,41 +153,41 @@ fn make(client: &GenericClient, given: &mut Given) -> Result<Result<Dynamic, Dyn
     }
     drop(arguments);
     let mut filled = filled.into_iter();
-    for place in &mut given.places {
-        if let Place::Out(room) = place {
+    for place in &mut given.slots {
+        if let Slot::Out(room) = place {
             room.truncate(filled.next().unwrap_or(0));
         }
     }
     Ok(if made? { Ok(result) } else { Err(result) })
 }
 
-/// A call that came to its end.
-struct Done<'a> {
+/// A call that returned.
+struct CompletedCall<'a> {
     described: &'a Described,
     procedure: &'a DescribedProcedure,
-    given: &'a Given,
+    given: &'a PreparedCall,
     bytes: Bytes,
 }
 
-/// What came back in a parameter: its name, its bytes if it is a buffer of those, and as JSON.
-struct Back<'a> {
+/// A returned parameter: its name, its value as JSON, and its bytes if it is a plain buffer.
+struct Returned<'a> {
     name: &'a str,
     raw: Option<&'a [u8]>,
     json: Value,
 }
 
-impl Done<'_> {
-    /// What came back besides the result. Buffers for which a file was named are in it then; a file that
-    /// could not be written is told beside the result, which is not lost for it.
-    fn back(&self, files: &mut [Target]) -> (Vec<Back<'_>>, Option<Failure>) {
+impl CompletedCall<'_> {
+    /// Returns the returned parameters, and writes buffers to the files that were named for them. A file
+    /// that cannot be written is a failure, but the other results are still shown.
+    fn back(&self, files: &mut [Target]) -> (Vec<Returned<'_>>, Option<Failure>) {
         let mut all = Vec::new();
         let mut failed = None;
-        for (parameter, place) in self.procedure.parameters.iter().zip(&self.given.places) {
+        for (parameter, place) in self.procedure.parameters.iter().zip(&self.given.slots) {
             let (value, raw) = match (parameter.direction, place) {
-                (Direction::Out, Place::Out(bytes)) => {
+                (Direction::Out, Slot::Out(bytes)) => {
                     (Dynamic::Plain(bytes.clone()), Some(&bytes[..]))
                 }
-                (Direction::InOut, Place::InOut(value)) => match value {
+                (Direction::InOut, Slot::InOut(value)) => match value {
                     Dynamic::Plain(bytes) => (value.clone(), Some(&bytes[..])),
                     _ => (value.clone(), None),
                 },
@@ -197,7 +201,7 @@ impl Done<'_> {
                     let written = match target.is_piped() {
                         true => output::print_bytes(bytes),
                         false => target.write(bytes).map_err(|error| Failure::Unwritten {
-                            what: format!("writing {path}"),
+                            what: format!("cannot write {path}"),
                             error,
                         }),
                     };
@@ -209,7 +213,7 @@ impl Done<'_> {
                 _ => self.described.argument_to_json(parameter, &value, self.bytes),
             };
             let raw = raw.filter(|_| !is_kept);
-            all.push(Back { name: &parameter.name, raw, json });
+            all.push(Returned { name: &parameter.name, raw, json });
         }
         (all, failed)
     }
@@ -218,7 +222,7 @@ impl Done<'_> {
         &self,
         files: &mut [Target],
         result: &Dynamic,
-        told: Value,
+        members: Value,
         format: Format,
         path: &str,
         took: Duration,
@@ -230,33 +234,34 @@ impl Done<'_> {
             let out: Map<String, Value> =
                 back.into_iter().map(|one| (one.name.to_owned(), one.json)).collect();
             let mut whole = json!({ "result": result, "out": out });
-            if let (Some(whole), Value::Object(told)) = (whole.as_object_mut(), told) {
-                whole.extend(told);
+            if let (Some(whole), Value::Object(members)) = (whole.as_object_mut(), members) {
+                whole.extend(members);
             }
-            // Who reads JSON is told so, too.
+            // JSON has the notes, too.
             if !self.given.notes.is_empty() {
                 whole["notes"] = json!(self.given.notes);
             }
             return match failed {
                 Some(failure) => Err(failure.with(whole)),
-                // What went to standard output instead stands there alone.
+                // Standard output has only the content of the buffer.
                 None if piped => Ok(()),
                 None => output::print(whole),
             };
         }
-        show::people(&result, &back, piped)?;
-        output::tell(show::how(path, took));
+        show::text(&result, &back, piped)?;
+        output::note(show::how(path, took));
         failed.map_or(Ok(()), Err)
     }
 
-    /// The procedure said no.
-    fn said(&self, error: &Dynamic, mut told: Value) -> Failure {
+    /// Returns the failure for an error that the procedure returned.
+    fn returned_error(&self, error: &Dynamic, mut members: Value) -> Failure {
         let value = self.described.value_to_json(&self.procedure.error, error, self.bytes);
         let text = match &value {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         };
-        told["said"] = value;
-        Failure::Said(format!("`{}` said no: {text}", self.procedure.name)).with(told)
+        members["said"] = value;
+        Failure::Refused(format!("`{}` returned an error: {text}", self.procedure.name))
+            .with(members)
     }
 }

@@ -1,21 +1,21 @@
-//! What came of a call, for people.
+//! The result of a call as text.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-use super::Back;
+use super::Returned;
 use crate::output::{self, BOLD, DIM, Failure, nanoseconds};
 
-/// Bytes that are shown of a buffer.
+/// Maximum number of bytes of a buffer that are shown.
 const SHOWN_BYTES: usize = 4096;
-/// Bytes in a line of them.
+/// Bytes per line.
 const LINE_BYTES: usize = 16;
 
-/// Shows the result and what came back; what is alone has no name. `alone` is already where somebody
-/// else reads it.
-pub(super) fn people(result: &Value, back: &[Back<'_>], alone: bool) -> Result<(), Failure> {
-    if alone {
+/// Shows the result and the returned parameters; a single value has no name. Shows nothing if a
+/// buffer was `piped` to standard output.
+pub(super) fn text(result: &Value, back: &[Returned<'_>], piped: bool) -> Result<(), Failure> {
+    if piped {
         return Ok(());
     }
     let has_result = !result.is_null() || back.is_empty();
@@ -41,12 +41,12 @@ pub(super) fn people(result: &Value, back: &[Back<'_>], alone: bool) -> Result<(
     Ok(())
 }
 
-/// How it went.
+/// Formats the path and the duration of the call.
 pub(super) fn how(path: &str, took: Duration) -> String {
     format!("{DIM}path {path}, {}{DIM:#}", nanoseconds(took.as_nanos() as f64))
 }
 
-/// JSON as one reads it: text as it is, the rest in lines of its own if it is long.
+/// Formats JSON for reading: a string without quotes, a long value in several lines.
 fn text_of(value: &Value) -> String {
     match value {
         Value::String(text) => harmless(text),
@@ -62,21 +62,21 @@ fn text_of(value: &Value) -> String {
     }
 }
 
-/// What a server says does nothing to a terminal.
+/// Replaces control characters in text of a server, so that it cannot control the terminal.
 fn harmless(text: &str) -> String {
     let letter = |c: char| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c };
     text.strip_suffix('\n').unwrap_or(text).chars().map(letter).collect()
 }
 
-/// A buffer: text, values, or bytes in lines.
-fn buffer(one: &Back<'_>) -> String {
+/// Formats a buffer as text, values, or lines of bytes.
+fn buffer(one: &Returned<'_>) -> String {
     match (one.raw, &one.json) {
         (Some(raw), Value::Object(hex)) if hex.contains_key("hex") => lines(raw),
         (_, json) => text_of(json),
     }
 }
 
-/// Bytes in lines: where they are, their digits, and as letters.
+/// Formats bytes as lines of offset, hexadecimal digits and ASCII characters.
 fn lines(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];
     let mut lines: Vec<String> = shown
@@ -94,7 +94,9 @@ fn lines(bytes: &[u8]) -> String {
         .collect();
     if shown.len() < bytes.len() {
         let more = bytes.len() - shown.len();
-        lines.push(format!("{DIM}and {more} bytes more: `--out NAME=FILE` keeps them all{DIM:#}"));
+        lines.push(format!(
+            "{DIM}and {more} more bytes: `--out NAME=FILE` writes all of them{DIM:#}"
+        ));
     }
     lines.join("\n")
 }

@@ -1,4 +1,4 @@
-//! A file copied through the calls of `Files`, beside the same reads without any call.
+//! Copies a file with calls of `Files`, and measures the same reads without calls.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -11,28 +11,28 @@ use peregrine::{Lent, Out};
 use sha2::{Digest, Sha256};
 
 use crate::files::{CHUNK_BYTES, Files};
-use crate::output::{self, Counted, During, Failure};
+use crate::output::{self, Counted, Failure, OrFail};
 
-/// What a copy came to.
+/// The result of a copy.
 pub(super) struct Copied {
     /// Bytes copied.
     pub(super) bytes: u64,
-    /// For each call the time that it took, and that of the same read by this process itself.
+    /// For each chunk, the time of the call, and the time of the same read in this process.
     pub(super) times: Vec<[Duration; 2]>,
-    /// Hash of the file as it was read by this process.
+    /// Hash of the source file, read by this process.
     pub(super) source: String,
-    /// Hash of the copy as it lies on disk.
+    /// Hash of the copy on disk.
     pub(super) copy: String,
 }
 
-/// Makes a file of `bytes` bytes without any pattern (xorshift64*).
+/// Creates a file of `bytes` pseudo-random bytes (xorshift64*).
 pub(super) fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
-    let what = || format!("making {}", path.display());
-    let mut file = File::create(path).during(what())?;
+    let what = || format!("cannot create {}", path.display());
+    let mut file = File::create(path).or_fail(what())?;
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut chunk = vec![0; CHUNK_BYTES];
     let mut left = bytes;
-    let bar = bar(bytes, "making a file");
+    let bar = bar(bytes, "creating");
     while left > 0 {
         for word in chunk.chunks_exact_mut(8) {
             state ^= state >> 12;
@@ -41,7 +41,7 @@ pub(super) fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
             word.copy_from_slice(&state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_ne_bytes());
         }
         let part = left.min(CHUNK_BYTES as u64);
-        file.write_all(&chunk[..part as usize]).during(what())?;
+        file.write_all(&chunk[..part as usize]).or_fail(what())?;
         left -= part;
         bar.inc(part);
     }
@@ -49,16 +49,17 @@ pub(super) fn make(path: &Path, bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Copies the server's file `name`, which lies at `source`, to `target`.
+/// Copies the file `name` of the server, whose path is `source`, to `target`.
 pub(super) fn copy(
     files: &impl Files,
     name: &str,
     source: &Path,
     target: &Path,
 ) -> Result<Copied, Failure> {
-    let reading = || format!("reading {}", source.display());
-    let own = File::open(source).during(reading())?;
-    let mut made = File::create(target).during(format_args!("making {}", target.display()))?;
+    let reading = || format!("cannot read {}", source.display());
+    let own = File::open(source).or_fail(reading())?;
+    let mut made =
+        File::create(target).or_fail(format_args!("cannot create {}", target.display()))?;
     let bytes = files.size(name)?;
     let bar = bar(bytes, "copying");
     let mut chunk = vec![0; CHUNK_BYTES];
@@ -66,7 +67,7 @@ pub(super) fn copy(
     let mut hash = Sha256::new();
     let (mut at, mut times) = (0, Vec::new());
     while at < bytes {
-        // Each is first every other time: what was read before is read faster.
+        // The order alternates, because the second read of a chunk is faster.
         let call_first = (at / CHUNK_BYTES as u64).is_multiple_of(2);
         let (mut filled, mut took) = (0, [Duration::ZERO; 2]);
         for by_call in [call_first, !call_first] {
@@ -78,15 +79,16 @@ pub(super) fn copy(
                 took[0] = begun.elapsed();
             } else {
                 let wanted = (bytes - at).min(CHUNK_BYTES as u64) as usize;
-                own.read_exact_at(&mut same[..wanted], at).during(reading())?;
+                own.read_exact_at(&mut same[..wanted], at).or_fail(reading())?;
                 took[1] = begun.elapsed();
                 hash.update(&same[..wanted]);
             }
         }
         if filled == 0 {
-            return Err(Failure::Said(format!("`{name}` has become shorter")));
+            return Err(Failure::Refused(format!("`{name}` was truncated during the copy")));
         }
-        made.write_all(&chunk[..filled]).during(format_args!("writing {}", target.display()))?;
+        made.write_all(&chunk[..filled])
+            .or_fail(format_args!("cannot write {}", target.display()))?;
         at += filled as u64;
         times.push(took);
         bar.set_position(at);
@@ -96,26 +98,26 @@ pub(super) fn copy(
     Ok(Copied { bytes, times, source, copy: hash_of(target)? })
 }
 
-/// Writes a note through `Lent`; returns whether it lies there as it was sent.
+/// Writes a note through `Lent`; returns its length, and whether the file has the same content.
 pub(super) fn write(files: &impl Files, root: &Path) -> Result<(usize, bool), Failure> {
     let note: Vec<u8> = (0..CHUNK_BYTES + 4321).map(|i| (i * i / 7) as u8).collect();
     for (i, part) in note.chunks(CHUNK_BYTES).enumerate() {
         files.write("note", (i * CHUNK_BYTES) as u64, Lent::from(part))?;
     }
-    let found = std::fs::read(root.join("note")).during("reading what was written")?;
+    let found = std::fs::read(root.join("note")).or_fail("cannot read the written file")?;
     Ok((note.len(), found == note))
 }
 
-/// The SHA-256 of a whole file.
+/// Returns the SHA-256 of a file.
 fn hash_of(path: &Path) -> Result<String, Failure> {
-    let what = || format!("reading {}", path.display());
-    let mut file = File::open(path).during(what())?;
-    let bytes = file.metadata().during(what())?.len();
+    let what = || format!("cannot read {}", path.display());
+    let mut file = File::open(path).or_fail(what())?;
+    let bytes = file.metadata().or_fail(what())?.len();
     let bar = bar(bytes, "verifying");
     let mut hash = Sha256::new();
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {
-        match file.read(&mut chunk).during(what())? {
+        match file.read(&mut chunk).or_fail(what())? {
             0 => break,
             read => {
                 hash.update(&chunk[..read]);
@@ -131,7 +133,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A bar of bytes.
+/// Returns a progress bar that counts bytes.
 fn bar(bytes: u64, what: &'static str) -> ProgressBar {
     output::bar(bytes, what, Counted::Bytes)
 }

@@ -1,4 +1,4 @@
-//! One procedure for every direction in which a parameter travels, each called once.
+//! One procedure for each parameter direction, each called once.
 
 use peregrine::{CallError, Lent, Out, Plain, Server, interface};
 use rustix::process::Signal;
@@ -8,46 +8,46 @@ use crate::args::DemoServer;
 use crate::output::{self, Failure};
 use crate::serve::end_with;
 
-/// A place in the plane.
+/// A point in the plane.
 #[derive(Clone, Copy, Debug, PartialEq, Plain)]
 #[repr(C)]
 pub(crate) struct Point {
-    /// To the right.
+    /// The horizontal coordinate.
     pub(crate) x: f64,
-    /// Upwards.
+    /// The vertical coordinate.
     pub(crate) y: f64,
 }
 
-/// A procedure for every direction in which a parameter travels, and some to be measured.
+/// A procedure for each parameter direction, and procedures for measurements.
 #[interface]
 pub(crate) trait Directions {
-    /// Nothing at all.
+    /// Does nothing.
     fn null(&self) -> peregrine::Result<()>;
-    /// Values there and back.
+    /// Adds two values.
     fn add(&self, a: i32, b: i32) -> peregrine::Result<i32>;
-    /// A structure, in.
+    /// Returns the distance of a point from the origin: a structure, in.
     fn distance(&self, point: &Point) -> peregrine::Result<f64>;
-    /// A text, in.
+    /// Returns a text in upper case: a text, in.
     fn shout(&self, text: &str) -> peregrine::Result<String>;
-    /// A slice, in.
+    /// Returns the sum of the values: a slice, in.
     fn sum(&self, values: &[u64]) -> peregrine::Result<u64>;
-    /// A slice that is not copied for the procedure, in.
+    /// Returns the exclusive or of all bytes: a slice that is not copied, in.
     fn parity(&self, bytes: Lent<'_, u8>) -> peregrine::Result<u8>;
-    /// The caller's buffer, out.
+    /// Fills the buffer with squares: a buffer of the caller, out.
     fn squares(&self, into: Out<'_, u64>) -> peregrine::Result<()>;
-    /// A value, in and out.
+    /// Increments a value: a value, in and out.
     fn next(&self, value: &mut u64) -> peregrine::Result<()>;
-    /// A slice, in and out.
+    /// Sorts the values: a slice, in and out.
     fn sort(&self, values: &mut [u64]) -> peregrine::Result<()>;
-    /// Which process answers.
+    /// Returns the process ID of the server.
     fn process(&self) -> peregrine::Result<u32>;
-    /// Takes bytes in and does nothing with them.
+    /// Ignores a slice, in.
     fn take(&self, bytes: &[u8]) -> peregrine::Result<()>;
-    /// Takes bytes in and out and does nothing with them.
+    /// Ignores a slice, in and out.
     fn exchange(&self, bytes: &mut [u8]) -> peregrine::Result<()>;
 }
 
-/// What answers.
+/// The implementation.
 struct Answers;
 
 impl Directions for Answers {
@@ -83,7 +83,7 @@ impl Directions for Answers {
     }
 
     fn squares(&self, mut into: Out<'_, u64>) -> peregrine::Result<()> {
-        // As many as there is room for.
+        // Until the buffer is full.
         (1..).map(|i| i * i).find(|square| into.put(&[*square]).is_err());
         Ok(())
     }
@@ -111,7 +111,7 @@ impl Directions for Answers {
     }
 }
 
-/// The second process: serves until it is told to stop.
+/// Runs the second process: serves until a signal stops it.
 pub(crate) fn serve(part: &DemoServer) -> Result<(), Failure> {
     end_with(part.parent, Signal::KILL)?;
     let server = Server::new().wait(part.wait.into()).stop_on_signals();
@@ -121,21 +121,22 @@ pub(crate) fn serve(part: &DemoServer) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A direction, the call that shows it, what came of it, and whether that is right.
-pub(super) struct Shown {
-    /// How the parameter is written.
+/// A parameter direction, and the call that demonstrates it.
+pub(super) struct DirectionResult {
+    /// The type of the parameter.
     pub(super) direction: &'static str,
     /// The call.
     pub(super) call: &'static str,
-    /// Its result.
+    /// The result.
     pub(super) result: String,
-    /// Whether it is the right one.
+    /// Whether the result is correct.
     pub(super) right: bool,
 }
 
-/// Calls each once.
-pub(super) fn show(server: &impl Directions) -> Result<Vec<Shown>, CallError> {
-    let shown = |direction, call, result: String, right| Shown { direction, call, result, right };
+/// Calls one procedure per direction.
+pub(super) fn show(server: &impl Directions) -> Result<Vec<DirectionResult>, CallError> {
+    let shown =
+        |direction, call, result: String, right| DirectionResult { direction, call, result, right };
     let mut all = Vec::new();
 
     let sum = server.add(2, 40)?;
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_direction_is_right() {
+    fn result_of_every_direction_is_correct() {
         let shown = show(&DirectionsClient::in_process(Answers)).unwrap();
         assert_eq!(shown.len(), 8);
         assert!(shown.iter().all(|one| one.right));

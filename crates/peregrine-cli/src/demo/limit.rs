@@ -1,9 +1,9 @@
-//! The machine's own limit: two processes that pass two cache lines, and payload, to and fro.
+//! The limit of the machine: two processes that exchange two cache lines and payload.
 //!
-//! It is the smallest program that moves what a call moves in the same way: write the payload
-//! into shared memory, swap a word, the other side sees it, reads the payload, and answers
-//! alike. Either both look at memory all the time (*lines*) or both sleep on a futex (*futex*:
-//! four system calls a round trip).
+//! This is the smallest program that moves the same data as a call in the same way. One side writes
+//! the payload to shared memory and swaps a word; the other side sees the word, reads the payload,
+//! and replies in the same way. Either both sides poll memory (*lines*), or both sleep on a futex
+//! (*futex*: four system calls per round trip).
 
 use core::hint::spin_loop;
 use core::sync::atomic::AtomicU32;
@@ -18,36 +18,36 @@ use serde_json::json;
 
 use crate::args::DemoEcho;
 use crate::home::Home;
-use crate::output::{self, During, Failure};
+use crate::output::{self, Failure, OrFail};
 use crate::serve::end_with;
 
-// Where things lie in the shared memory. Lines that belong to different sides are far apart: a
-// processor may fetch neighbours too.
+// The layout of the shared memory. Lines that different sides write are far apart, because a
+// processor may also prefetch adjacent lines.
 const BYTES: usize = 16 << 10;
-/// Counts the rounds; the echo sleeps on it between them.
+/// The number of the round; the peer sleeps on it between rounds.
 const ROUND: usize = 0;
-/// What a round is: bytes there, bytes back, how many times, asleep or not, the word before.
+/// The parameters of a round: request bytes, reply bytes, sleep or poll, repetitions, previous word.
 const TERMS: usize = 512;
 const CALL: usize = 1024;
 const REPLY: usize = 2048;
 const CALL_BLOCK: usize = 4096;
 const REPLY_BLOCK: usize = 8192;
-/// Payload that fits the word's own line.
+/// Maximum payload in the cache line of the word.
 const LINE_ROOM: usize = 60;
-/// The largest payload.
+/// Maximum payload.
 const PAYLOAD_BYTES: usize = 4096;
 
-/// How long the other side may let one wait.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long to wait for the peer.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What travels, and how one waits for it.
+/// The payload of a round trip, and how both sides wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    /// Bytes of payload there.
+pub(super) struct RoundTrip {
+    /// Payload bytes of the request.
     pub(super) there: usize,
-    /// Bytes of payload back.
+    /// Payload bytes of the reply.
     pub(super) back: usize,
-    /// Sleep on a futex rather than look.
+    /// Whether both sides sleep on a futex instead of polling.
     pub(super) asleep: bool,
 }
 
@@ -56,22 +56,22 @@ pub(super) struct Limit {
     memory: Memory,
     last: u32,
     rounds: u32,
-    /// The other process.
+    /// The process ID of the peer.
     pub(super) process: u32,
 }
 
 impl Limit {
-    /// Starts the other process.
+    /// Starts the peer.
     pub(super) fn start(home: &Home) -> Result<Self, Failure> {
-        let (memory, file) = Memory::shared(BYTES).during("sharing memory")?;
-        // The child opens it by this name while we still hold it.
+        let (memory, file) = Memory::shared(BYTES).or_fail("cannot create shared memory")?;
+        // The child opens the memory by this path while this process keeps it open.
         let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         let (process, _) = home.spawn(&["demo-echo", "--memory", &path])?;
         Ok(Self { memory, last: 0, rounds: 0, process })
     }
 
-    /// Makes `times` round trips; returns how long they took.
-    pub(super) fn round(&mut self, terms: Terms, times: u32) -> Result<Duration, Failure> {
+    /// Makes `times` round trips; returns their total time.
+    pub(super) fn round(&mut self, terms: RoundTrip, times: u32) -> Result<Duration, Failure> {
         let values = [terms.there as u32, terms.back as u32, terms.asleep.into(), times, self.last];
         for (i, value) in values.into_iter().enumerate() {
             self.memory.word(TERMS + 4 * i).store(value, Release);
@@ -87,19 +87,20 @@ impl Limit {
             let back = &mut payload[..terms.back];
             sent.and_then(|()| receive(&mut self.memory, REPLY, back, self.last, terms))
                 .ok_or_else(|| {
-                    Failure::local("the other end of the ping-pong is silent", "try again")
+                    Failure::local("the peer of the ping-pong does not reply", "try again")
                 })?;
         }
         Ok(begun.elapsed())
     }
 }
 
-/// The other process: answers until it is ended.
+/// Runs the peer: replies until it is killed.
 pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
     end_with(part.parent, Signal::KILL)?;
     let file = OpenOptions::new().read(true).write(true).open(&part.memory);
-    let file = file.during("opening the shared memory")?;
-    let mut memory = Memory::received(file.as_fd(), BYTES).during("mapping the shared memory")?;
+    let file = file.or_fail("cannot open the shared memory")?;
+    let mut memory =
+        Memory::received(file.as_fd(), BYTES).or_fail("cannot map the shared memory")?;
     output::print(json!({ "ready": true }))?;
     let mut payload = [7; PAYLOAD_BYTES];
     let mut seen = 0;
@@ -110,7 +111,7 @@ pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
         seen = memory.word(ROUND).load(Acquire);
         let term = |i: usize| memory.word(TERMS + 4 * i).load(Acquire);
         let length = |i: usize| (term(i) as usize).min(PAYLOAD_BYTES);
-        let terms = Terms { there: length(0), back: length(1), asleep: term(2) != 0 };
+        let terms = RoundTrip { there: length(0), back: length(1), asleep: term(2) != 0 };
         let (times, mut last) = (term(3), term(4));
         for _ in 0..times {
             last = last.wrapping_add(1);
@@ -123,7 +124,7 @@ pub(crate) fn echo(part: &DemoEcho) -> Result<(), Failure> {
     }
 }
 
-/// Where payload lies that goes with the word at `line`.
+/// Returns the offset of the payload that belongs to the word at `line`.
 const fn place(line: usize, bytes: usize) -> usize {
     match line {
         _ if bytes <= LINE_ROOM => line + 4,
@@ -133,7 +134,13 @@ const fn place(line: usize, bytes: usize) -> usize {
 }
 
 #[inline]
-fn send(memory: &mut Memory, line: usize, payload: &[u8], number: u32, terms: Terms) -> Option<()> {
+fn send(
+    memory: &mut Memory,
+    line: usize,
+    payload: &[u8],
+    number: u32,
+    terms: RoundTrip,
+) -> Option<()> {
     if !payload.is_empty() {
         memory.space_mut().write(place(line, payload.len()), payload)?;
     }
@@ -151,7 +158,7 @@ fn receive(
     line: usize,
     into: &mut [u8],
     number: u32,
-    terms: Terms,
+    terms: RoundTrip,
 ) -> Option<()> {
     let word = memory.word(line);
     // SYNC: demo-line, released in `send`.
@@ -165,7 +172,7 @@ fn receive(
     Some(())
 }
 
-/// Waits for a number; `None` if it does not come.
+/// Waits for a number; returns `None` on a timeout.
 fn wait(word: &AtomicU32, number: u32, asleep: bool) -> Option<()> {
     let before = number.wrapping_sub(1);
     let mut until = None;
@@ -175,14 +182,14 @@ fn wait(word: &AtomicU32, number: u32, asleep: bool) -> Option<()> {
                 return Some(());
             }
             if asleep {
-                futex_wait(word, before, Some(PATIENCE));
+                futex_wait(word, before, Some(TIMEOUT));
             } else {
                 spin_loop();
             }
         }
         if word.load(Acquire) != number {
             let now = Instant::now();
-            if now > *until.get_or_insert(now + PATIENCE) {
+            if now > *until.get_or_insert(now + TIMEOUT) {
                 return None;
             }
         }

@@ -1,4 +1,4 @@
-//! Round trips of calls beside the machine's limit, interleaved round by round.
+//! Measures round trips of calls and the limit of the machine, in alternating rounds.
 
 use std::time::{Duration, Instant};
 
@@ -9,19 +9,19 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde_json::{Value, json};
 
 use super::directions::{Directions, DirectionsClient};
-use super::limit::{Limit, Terms};
-use crate::args::WaitHow;
+use super::limit::{Limit, RoundTrip};
+use crate::args::WaitOption;
 use crate::home::{Home, signal};
-use crate::output::{During, Failure};
+use crate::output::{Failure, OrFail};
 
-/// A way to place and to wait.
+/// A combination of placement and waiting.
 struct Setting {
-    wait: WaitHow,
+    wait: WaitOption,
     placement: &'static str,
     limit: &'static str,
-    /// Processors of client and server.
+    /// The processors of client and server.
     cpus: [u32; 2],
-    /// Round trips in a round.
+    /// Round trips per round.
     calls: u32,
 }
 
@@ -45,29 +45,29 @@ const CASES: [Case; 4] = [
     },
 ];
 
-/// Round trips before each round that are not counted: both sides are awake then.
+/// Round trips before each round that are not counted, so that both sides are awake.
 const WARM_UP: u32 = 50;
 
-/// One line of the table.
+/// One row of the table.
 pub(super) struct Row {
     /// The call.
     pub(super) case: &'static str,
     /// How both sides wait.
     pub(super) wait: &'static str,
-    /// Where they run.
+    /// Where both sides run.
     pub(super) placement: &'static str,
-    /// What it is compared with.
+    /// The limit to compare with.
     pub(super) limit: &'static str,
     /// Nanoseconds of a call: median of the rounds.
     pub(super) ours_ns: f64,
-    /// Nanoseconds of the limit's round trip: median of the rounds.
+    /// Nanoseconds of a round trip of the limit: median of the rounds.
     pub(super) limit_ns: f64,
-    /// Ours over the limit's: median of the rounds, and the lowest and highest tenth.
+    /// Ratio of the two: median, 10th and 90th percentile of the rounds.
     pub(super) ratio: [f64; 3],
 }
 
 impl Row {
-    /// In the shape that all experiments have.
+    /// Returns the row with the members that all experiments have.
     pub(super) fn to_json(&self, path: &str) -> Value {
         json!({
             "case": self.case,
@@ -89,19 +89,19 @@ impl Row {
     }
 }
 
-/// Measures all that this machine has the processors for.
-pub(super) fn run(home: &Home, quick: bool, mut told: impl FnMut()) -> Result<Vec<Row>, Failure> {
-    let before = sched_getaffinity(None).during("asking for processors")?;
+/// Measures all settings for which this machine has enough processors.
+pub(super) fn run(home: &Home, quick: bool, mut step: impl FnMut()) -> Result<Vec<Row>, Failure> {
+    let before = sched_getaffinity(None).or_fail("cannot read the processor affinity")?;
     let mut rows = Vec::new();
     for setting in settings(&before) {
-        let measured = measure(home, &setting, quick, &mut rows, &mut told);
-        sched_setaffinity(None, &before).during("leaving a processor")?;
+        let measured = measure(home, &setting, quick, &mut rows, &mut step);
+        sched_setaffinity(None, &before).or_fail("cannot restore the processor affinity")?;
         measured?;
     }
     Ok(rows)
 }
 
-/// How many lines [`run`] will make.
+/// Returns the number of rows of [`run`].
 pub(super) fn rows() -> usize {
     sched_getaffinity(None).map_or(0, |cpus| settings(&cpus).len() * CASES.len())
 }
@@ -113,20 +113,20 @@ fn settings(allowed: &CpuSet) -> Vec<Setting> {
     let mut settings = Vec::new();
     if let Some(second) = other_core(first, &cpus) {
         for (wait, limit, calls) in [
-            (WaitHow::Spin, "lines", 4000),
-            (WaitHow::Adaptive, "lines", 4000),
-            (WaitHow::Block, "futex", 400),
+            (WaitOption::Spin, "lines", 4000),
+            (WaitOption::Adaptive, "lines", 4000),
+            (WaitOption::Block, "futex", 400),
         ] {
             let cpus = [first, second];
             settings.push(Setting { wait, placement: "two-cores", limit, cpus, calls });
         }
     }
-    let (wait, placement) = (WaitHow::Block, "one-core");
+    let (wait, placement) = (WaitOption::Block, "one-core");
     settings.push(Setting { wait, placement, limit: "futex", cpus: [first; 2], calls: 400 });
     settings
 }
 
-/// Another processor; one of another core if there is one.
+/// Returns another processor, on another core if possible.
 fn other_core(first: u32, cpus: &[u32]) -> Option<u32> {
     let core = |cpu: u32| {
         let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
@@ -143,7 +143,7 @@ fn measure(
     setting: &Setting,
     quick: bool,
     rows: &mut Vec<Row>,
-    told: &mut impl FnMut(),
+    step: &mut impl FnMut(),
 ) -> Result<(), Failure> {
     let wait = setting.wait.text();
     let name = format!("{wait}-{}", setting.placement);
@@ -152,13 +152,13 @@ fn measure(
     let server = DirectionsClient::bind_with(&name, &options)?;
     server.null()?;
     let mut limit = Limit::start(home)?;
-    pin_to(setting.cpus[0]).during("going to a processor")?;
-    // All threads that the first call started; later ones inherit it.
+    pin_to(setting.cpus[0]).or_fail("cannot set the processor affinity")?;
+    // All threads that the first call started; later threads inherit the affinity.
     pin_process(process, setting.cpus[1])?;
     pin_process(limit.process, setting.cpus[1])?;
     for case in &CASES {
         rows.push(row(setting, case, quick, &server, process, &mut limit)?);
-        told();
+        step();
     }
     drop(server);
     home.stop(limit.process);
@@ -176,7 +176,7 @@ fn row(
 ) -> Result<Row, Failure> {
     let (rounds, calls) = if quick { (5, setting.calls / 4) } else { (25, setting.calls) };
     let asleep = setting.limit == "futex";
-    let terms = Terms { there: case.there, back: case.back, asleep };
+    let terms = RoundTrip { there: case.there, back: case.back, asleep };
     let mut bytes = vec![7; case.there];
     let mut repeat = |times: u32| -> Result<Duration, CallError> {
         let begun = Instant::now();
@@ -188,8 +188,8 @@ fn row(
     let per_call = |took: Duration| took.as_nanos() as f64 / f64::from(calls);
     let (mut ours, mut limits, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..rounds {
-        // A server that spins would keep the limit's other end from its processor.
-        let spins = setting.wait == WaitHow::Spin;
+        // A spinning server would occupy the processor of the limit's peer.
+        let spins = setting.wait == WaitOption::Spin;
         if spins {
             signal(process, Signal::STOP);
         }
@@ -220,16 +220,16 @@ fn row(
     })
 }
 
-/// Lets all threads of a child run on one processor only.
+/// Pins all threads of a child to one processor.
 fn pin_process(process: u32, cpu: u32) -> Result<(), Failure> {
     let mut cpus = CpuSet::new();
     cpus.set(cpu as usize);
     let tasks = std::fs::read_dir(format!("/proc/{process}/task"));
-    for task in tasks.during("asking for the other process's threads")? {
-        let task = task.during("asking for the other process's threads")?;
+    for task in tasks.or_fail("cannot list the threads of the child")? {
+        let task = task.or_fail("cannot list the threads of the child")?;
         let thread = task.file_name().to_str().and_then(|name| name.parse().ok());
         if let Some(thread) = thread.and_then(Pid::from_raw) {
-            // A thread that has ended meanwhile needs no place.
+            // The thread may have ended meanwhile.
             let _ = sched_setaffinity(Some(thread), &cpus);
         }
     }

@@ -1,4 +1,4 @@
-//! `demo`: two real processes, a real file, every kind of parameter, and what a call costs here.
+//! `demo`: copies a file between two processes, calls with every kind of parameter, and measures calls.
 
 mod copy;
 mod directions;
@@ -10,21 +10,21 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use self::copy::Copied;
-use self::directions::{Directions, DirectionsClient, Shown};
+use self::directions::{DirectionResult, Directions, DirectionsClient};
 use self::measure::Row;
 use self::report::Report;
 use crate::args::{Colour, Demo, Format};
 use crate::files::FilesClient;
 use crate::home::{self, Home};
 use crate::link::{self, Link};
-use crate::output::{self, Counted, During, Failure};
+use crate::output::{self, Counted, Failure, OrFail};
 
 pub(crate) use self::directions::serve as serve_directions;
 pub(crate) use self::limit::echo;
 
-/// The size of the file that is made up.
+/// The size of the generated file.
 const FILE_BYTES: u64 = 256 << 20;
-/// The same in a hurry.
+/// The size of the generated file with `--quick`.
 const QUICK_BYTES: u64 = 16 << 20;
 
 /// Runs the demonstration.
@@ -45,13 +45,13 @@ pub(crate) fn run(demo: &Demo, format: Format, colour: Colour) -> Result<(), Fai
 fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     report::title(format)?;
     let root = home.path("files");
-    std::fs::create_dir(&root).during("making a directory")?;
+    std::fs::create_dir(&root).or_fail("cannot create a directory")?;
     let (source, name) = source(demo, &root)?;
-    let scratch = Served::start(home, &root, "demo", true)?;
-    // The directory of a file that was given is only read.
+    let scratch = FileServer::start(home, &root, "demo", true)?;
+    // The directory of a given file is served read-only.
     let other = match source.parent() {
         Some(parent) if demo.file.is_some() => {
-            Some(Served::start(home, parent, "demo-source", false)?)
+            Some(FileServer::start(home, parent, "demo-source", false)?)
         }
         _ => None,
     };
@@ -60,14 +60,14 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
 
     let copied = copy::copy(&served.client, &name, &source, &home.path("copy"))?;
     report::copied(format, &copied)?;
-    right(copied.source == copied.copy, "the copy differs from the file")?;
+    check(copied.source == copied.copy, "the copy differs from the file")?;
     let (mut far, mut skipped) = (Vec::new(), None);
     for address in &served.addresses {
         let client = FilesClient::bind(address)?;
         let path = client.binding().path().to_string();
         let copied = copy::copy(&client, &name, &source, &home.path(&format!("copy-{path}")))?;
         report::copied_far(format, address, &path, &copied)?;
-        right(copied.source == copied.copy, "the copy over a network path differs from the file")?;
+        check(copied.source == copied.copy, "the copy over a network path differs from the file")?;
         far.push((path, copied));
     }
     match link::missing().map_or_else(|| Link::new(home), Err) {
@@ -79,7 +79,7 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
             let target = home.path("copy-ethernet");
             let (address, how, copied) = copy_over(&link, home, (&source, &name), &target)?;
             report::copied_far(format, &address, &how, &copied)?;
-            right(
+            check(
                 copied.source == copied.copy,
                 "the copy over raw Ethernet differs from the file",
             )?;
@@ -88,7 +88,7 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     }
     let (written, equal) = copy::write(&scratch.client, &root)?;
     report::written(format, written, equal)?;
-    right(equal, "what was written is not what was sent")?;
+    check(equal, "the written file differs from the sent bytes")?;
     let directions = call_directions(home, format)?;
     let rows = measure_rows(home, demo.quick)?;
     report::rows(format, &rows)?;
@@ -106,8 +106,8 @@ fn show(home: &Home, demo: &Demo, format: Format) -> Result<Report, Failure> {
     })
 }
 
-/// Copies a file from a server at the far end of a link: from which address, by which device, and what
-/// that came to.
+/// Copies a file from a server at the far end of a link; returns the address, the device and the
+/// result.
 fn copy_over(
     link: &Link,
     home: &Home,
@@ -125,38 +125,38 @@ fn copy_over(
     Ok((address, how, copied))
 }
 
-fn right(right: bool, otherwise: &str) -> Result<(), Failure> {
-    if right { Ok(()) } else { Err(Failure::Said(otherwise.to_owned())) }
+fn check(is_right: bool, otherwise: &str) -> Result<(), Failure> {
+    if is_right { Ok(()) } else { Err(Failure::Refused(otherwise.to_owned())) }
 }
 
-/// The file that is copied, and its name in its directory.
+/// Returns the file to copy, and its name in its directory.
 fn source(demo: &Demo, root: &Path) -> Result<(PathBuf, String), Failure> {
     let Some(file) = &demo.file else {
         let bytes = demo.bytes.unwrap_or(if demo.quick { QUICK_BYTES } else { FILE_BYTES });
         copy::make(&root.join("large"), bytes)?;
         return Ok((root.join("large"), "large".to_owned()));
     };
-    let what = format!("copying {}", file.display());
-    let source = file.canonicalize().during(&what)?;
+    let what = format!("cannot copy {}", file.display());
+    let source = file.canonicalize().or_fail(&what)?;
     let name = source.file_name().and_then(|name| name.to_str()).map(str::to_owned);
-    let advice = "give the path of a file whose name is text";
+    let advice = "use a file whose name is valid UTF-8";
     Ok((source, name.ok_or_else(|| Failure::local(what, advice))?))
 }
 
-/// A directory served by a second process, and the binding to it.
-struct Served {
+/// A second process that serves a directory, and a client of it.
+struct FileServer {
     process: u32,
     client: FilesClient,
     bind: Duration,
-    /// Where it listens, too.
+    /// Its addresses on network paths.
     addresses: Vec<String>,
 }
 
-impl Served {
+impl FileServer {
     fn start(home: &Home, root: &Path, name: &str, writable: bool) -> Result<Self, Failure> {
         let shown = root.to_str();
-        let advice = "use a temporary directory whose name is text";
-        let shown = shown.ok_or_else(|| Failure::local("serving a directory", advice))?;
+        let advice = "use a temporary directory whose name is valid UTF-8";
+        let shown = shown.ok_or_else(|| Failure::local("cannot serve a directory", advice))?;
         let mut arguments = vec!["serve", shown, "--name", name];
         arguments.extend(["--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"]);
         if writable {
@@ -175,8 +175,8 @@ impl Served {
     }
 }
 
-/// Calls every direction in a server of its own.
-fn call_directions(home: &Home, format: Format) -> Result<Vec<Shown>, Failure> {
+/// Calls every direction in a separate server.
+fn call_directions(home: &Home, format: Format) -> Result<Vec<DirectionResult>, Failure> {
     let (process, _) =
         home.spawn(&["demo-server", "--name", "directions", "--wait", "adaptive"])?;
     let client = DirectionsClient::bind("directions")?;
@@ -185,7 +185,7 @@ fn call_directions(home: &Home, format: Format) -> Result<Vec<Shown>, Failure> {
     home.stop(process);
     report::directions(format, answered, &shown)?;
     let all = answered == process && shown.iter().all(|one| one.right);
-    right(all, "a procedure gave a wrong result")?;
+    check(all, "a procedure returned a wrong result")?;
     Ok(shown)
 }
 

@@ -1,50 +1,50 @@
-//! What the demonstration shows: text as it goes for people, one JSON object for programs.
+//! The output of the demonstration: text during the run, or one JSON object at the end.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::Served;
+use super::FileServer;
 use super::copy::Copied;
-use super::directions::Shown;
+use super::directions::DirectionResult;
 use super::measure::Row;
 use crate::args::Format;
 use crate::files::CHUNK_BYTES;
 use crate::output::{self, BAD, BOLD, DIM, Failure, GOOD, nanoseconds, print};
 
-/// All that was found out.
+/// All results.
 pub(super) struct Report {
-    /// The path that was taken.
+    /// The path of the local copy.
     pub(super) path: String,
     /// The process that served the files.
     pub(super) server_process: u32,
-    /// How long binding to it took.
+    /// How long the bind took.
     pub(super) bind: Duration,
     /// The file that was copied.
     pub(super) source: String,
-    /// What became of it.
+    /// The result of the local copy.
     pub(super) copied: Copied,
-    /// The same over network paths.
+    /// The results of copies over network paths.
     pub(super) far: Vec<(String, Copied)>,
-    /// Why nothing went over raw Ethernet, if nothing did.
+    /// Why raw Ethernet was skipped, if it was.
     pub(super) skipped: Option<String>,
-    /// Bytes that were lent and written.
+    /// Bytes that were written through `Lent`.
     pub(super) written: usize,
-    /// Each direction and its result.
-    pub(super) directions: Vec<Shown>,
+    /// The result of each direction.
+    pub(super) directions: Vec<DirectionResult>,
     /// The table of round trips.
     pub(super) rows: Vec<Row>,
 }
 
 impl Report {
-    /// The end, when all is gone again.
+    /// Prints the end of the report.
     pub(super) fn finish(&self, took: Duration, format: Format) -> Result<(), Failure> {
         let seconds = took.as_secs_f64();
         if format.is_json() {
             return print(self.to_json(seconds));
         }
         output::say(format_args!(
-            "\nAll of it in {seconds:.1} s; the processes and files it made are gone again.\n\
+            "\nDone in {seconds:.1} s; all processes and files of the demonstration are removed.\n\
              Next: {BOLD}peregrine serve DIR{BOLD:#}, then {BOLD}peregrine describe NAME{BOLD:#} \
              or {BOLD}peregrine call NAME read path=FILE offset=0{BOLD:#}"
         ))
@@ -52,7 +52,7 @@ impl Report {
 
     fn to_json(&self, seconds: f64) -> Value {
         let rows: Vec<Value> = self.rows.iter().map(|row| row.to_json(&self.path)).collect();
-        let directions: Vec<Value> = self.directions.iter().map(Shown::to_json).collect();
+        let directions: Vec<Value> = self.directions.iter().map(DirectionResult::to_json).collect();
         let mut file = self.copied.to_json();
         file["path"] = json!(self.source);
         let far = self.far.iter().map(|(path, copied)| (path.clone(), copied.to_json()));
@@ -74,23 +74,23 @@ impl Report {
     }
 }
 
-/// A line for people; programs get all at the end.
+/// Prints text unless the format is JSON, which has everything at the end.
 fn say(format: Format, line: impl core::fmt::Display) -> Result<(), Failure> {
     if format == Format::Human { output::say(line) } else { Ok(()) }
 }
 
-/// What this is.
+/// Prints the title.
 pub(super) fn title(format: Format) -> Result<(), Failure> {
     say(format, format_args!("{BOLD}Peregrine{BOLD:#}: one trait, two processes, on every path\n"))
 }
 
-/// Who talks to whom, and how.
-pub(super) fn served(format: Format, served: &Served) -> Result<(), Failure> {
+/// Prints the processes and the path.
+pub(super) fn served(format: Format, served: &FileServer) -> Result<(), Failure> {
     let bind = nanoseconds(served.bind.as_nanos() as f64);
     let (address, path) = (served.client.binding().address(), served.path());
     let means = match path.as_str() {
-        "local" => "memory that both processes share",
-        _ => "no memory is shared",
+        "local" => "shared memory",
+        _ => "no shared memory",
     };
     let (client, server) = (std::process::id(), served.process);
     say(
@@ -103,7 +103,7 @@ pub(super) fn served(format: Format, served: &Served) -> Result<(), Failure> {
     )
 }
 
-/// What became of the copy.
+/// Prints the result of the local copy.
 pub(super) fn copied(format: Format, copied: &Copied) -> Result<(), Failure> {
     let mib = copied.bytes as f64 / f64::from(1 << 20);
     let [calls, direct, ratio] = copied.rates();
@@ -112,15 +112,15 @@ pub(super) fn copied(format: Format, copied: &Copied) -> Result<(), Failure> {
     say(
         format,
         format_args!(
-            "  {verified} {mib:.1} MiB copied by read(path, offset, into: Out<u8>), 1 MiB a call\n     \
-             {BOLD}{calls:.2} GB/s{BOLD:#}; the same reads without a call {direct:.2} GB/s: ratio {ratio:.2}\n     \
+            "  {verified} {mib:.1} MiB copied by read(path, offset, into: Out<u8>), 1 MiB per call\n     \
+             {BOLD}{calls:.2} GB/s{BOLD:#}; the same reads without calls {direct:.2} GB/s: ratio {ratio:.2}\n     \
              {DIM}sha256 {}, of file and copy{DIM:#}",
             copied.source
         ),
     )
 }
 
-/// What became of the copy over a network path.
+/// Prints the result of a copy over a network path.
 pub(super) fn copied_far(
     format: Format,
     address: &str,
@@ -133,37 +133,42 @@ pub(super) fn copied_far(
     say(
         format,
         format_args!(
-            "  {verified} the same file from {BOLD}{address}{BOLD:#}, by the same code\n     \
+            "  {verified} the same file from {BOLD}{address}{BOLD:#}, with the same code\n     \
              {BOLD}{calls:.2} GB/s{BOLD:#} over {path} on this machine: ratio {ratio:.2}"
         ),
     )
 }
 
-/// A path that cannot be shown here.
+/// Prints why a path is skipped.
 pub(super) fn skipped(format: Format, path: &str, why: &str) -> Result<(), Failure> {
-    say(format, format_args!("  {DIM}- not over {path}: {why}{DIM:#}"))
+    say(format, format_args!("  {DIM}- {path} skipped: {why}{DIM:#}"))
 }
 
-/// What became of a buffer that was lent.
+/// Prints the result of writing through `Lent`.
 pub(super) fn written(format: Format, bytes: usize, equal: bool) -> Result<(), Failure> {
     let mark = mark(equal);
     let call = "write(path, offset, bytes: Lent<u8>)";
-    say(format, format_args!("  {mark} {bytes} bytes written by {call} and found on disk\n"))
+    say(format, format_args!("  {mark} {bytes} bytes written by {call} and verified on disk\n"))
 }
 
-/// What every direction gave.
-pub(super) fn directions(format: Format, process: u32, all: &[Shown]) -> Result<(), Failure> {
-    let title = format_args!("{BOLD}Every direction{BOLD:#} in which a parameter travels");
-    say(format, format_args!("{title}, answered by process {process}"))?;
-    for Shown { direction, call, result, right } in all {
+/// Prints the results of all directions.
+pub(super) fn directions(
+    format: Format,
+    process: u32,
+    all: &[DirectionResult],
+) -> Result<(), Failure> {
+    let title = format_args!("{BOLD}Parameter directions{BOLD:#}");
+    say(format, format_args!("{title}, served by process {process}"))?;
+    for DirectionResult { direction, call, result, right } in all {
         say(format, format_args!("  {} {direction:9} {call:36} {result}", mark(*right)))?;
     }
     Ok(())
 }
 
-/// The table of round trips.
+/// Prints the table of round trips.
 pub(super) fn rows(format: Format, rows: &[Row]) -> Result<(), Failure> {
-    let header = ["", "CALL", "PLACEMENT", "WAIT", "ROUND TRIP", "LIMIT", "OF", "RATIO", "SPREAD"];
+    let header =
+        ["", "CALL", "PLACEMENT", "WAIT", "ROUND TRIP", "LIMIT", "KIND", "RATIO", "SPREAD"];
     let lines = rows.iter().map(|row| {
         let [ratio, low, high] = row.ratio;
         vec![
@@ -182,9 +187,9 @@ pub(super) fn rows(format: Format, rows: &[Row]) -> Result<(), Failure> {
     say(
         format,
         format_args!(
-            "\n{BOLD}Round trips{BOLD:#} beside the machine's own limit, measured by turns\n{table}\n  \
-             {DIM}lines: two processes pass two cache lines and the same payload, looking all the time\n  \
-             futex: the same asleep in the kernel, four system calls a round trip{DIM:#}"
+            "\n{BOLD}Round trips{BOLD:#} compared with the limit of this machine, in alternating rounds\n{table}\n  \
+             {DIM}lines: two processes exchange two cache lines and the same payload by polling\n  \
+             futex: the same, but both sides sleep in the kernel: four system calls per round trip{DIM:#}"
         ),
     )
 }
@@ -194,8 +199,8 @@ fn mark(right: bool) -> String {
 }
 
 impl Copied {
-    /// Bytes per second through calls, without them, and how many times longer the calls took:
-    /// medians, for a processor that was away once says nothing about either.
+    /// Returns bytes per second with calls, without calls, and the ratio of the times. These are medians,
+    /// so that single preemptions do not distort them.
     fn rates(&self) -> [f64; 3] {
         let median = |of: fn(&[Duration; 2]) -> f64| {
             let mut all: Vec<f64> = self.times.iter().map(of).collect();
@@ -224,7 +229,7 @@ impl Copied {
     }
 }
 
-impl Shown {
+impl DirectionResult {
     fn to_json(&self) -> Value {
         json!({
             "direction": self.direction,

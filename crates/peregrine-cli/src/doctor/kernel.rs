@@ -1,4 +1,4 @@
-//! What the kernel can: each is asked for, and given back at once.
+//! Features of the kernel; each check acquires the feature and releases it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use rustix::thread::futex;
 
 use super::{Finding, Verdict};
 
-/// All of them.
+/// Checks all features.
 pub(super) fn look() -> Vec<Finding> {
     vec![
         release(),
@@ -24,11 +24,11 @@ pub(super) fn look() -> Vec<Finding> {
         process_descriptors(),
         packets(),
         xdp(),
-        trains(),
+        offload(),
     ]
 }
 
-/// The number of a release, such as 5.4, as it is written in front of it.
+/// Returns the version at the start of a release, such as 5.4.
 fn number(release: &str) -> Option<(u32, u32)> {
     let mut parts = release.split(|c: char| !c.is_ascii_digit());
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
@@ -39,20 +39,20 @@ fn release() -> Finding {
     let release = told.release().to_string_lossy();
     let new_enough = number(&release).is_some_and(|number| number >= (5, 4));
     Finding::of("Linux", new_enough, release.clone())
-        .costs("5.4 or later is needed; 5.16 and later let threads sleep on many calls at once")
-        .fix("run a later kernel")
+        .costs("5.4 or later is required; with 5.16 or later, a thread waits for many callers at a time")
+        .fix("run a newer kernel")
 }
 
 fn futex_sets() -> Finding {
-    // No set is empty: a kernel that knows them says that this is no valid one.
+    // An empty set is invalid, so a kernel with the system call reports another error than ENOSYS.
     let flags = futex::WaitvFlags::empty();
     let said = futex::waitv(&[], flags, None, futex::ClockId::Monotonic);
     let has = said != Err(Errno::NOSYS);
     let verdict = if has { Verdict::Good } else { Verdict::Slow };
-    Finding::new("futex_waitv", verdict, if has { "there" } else { "not there" })
+    Finding::new("futex_waitv", verdict, if has { "available" } else { "not available" })
         .costs(match has {
-            true => "a server's thread sleeps on many callers at once",
-            false => "a sleeping thread minds one caller; each other one rings it by a socket",
+            true => "a server thread waits for many callers at a time",
+            false => "a sleeping server thread waits for one caller; the other callers wake it through a socket",
         })
         .fix("run Linux 5.16 or later")
 }
@@ -60,23 +60,19 @@ fn futex_sets() -> Finding {
 fn barriers() -> Finding {
     let has = membarrier();
     let verdict = if has { Verdict::Good } else { Verdict::Slow };
-    Finding::new("membarrier", verdict, if has { "there" } else { "not there" })
+    Finding::new("membarrier", verdict, if has { "available" } else { "not available" })
         .costs(match has {
-            true => "who waits pays for the order of memory, and no call does",
-            false => "a server's thread minds one caller at a time",
+            true => "memory barriers are paid by waiting threads, not by calls",
+            false => "a server thread waits for one caller at a time",
         })
-        .fix("run a kernel with CONFIG_MEMBARRIER, and outside of sandboxes that forbid it")
+        .fix("run a kernel with CONFIG_MEMBARRIER, and outside of sandboxes that forbid membarrier")
 }
 
 fn sealing() -> Finding {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let sealed = memfd_create("peregrine-doctor", flags)
         .and_then(|file| fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW));
-    needed(
-        "sealed memory",
-        sealed,
-        "memory that both sides map cannot be cut away from under the other",
-    )
+    needed("sealed memory", sealed, "neither side can truncate memory that the other side maps")
 }
 
 fn process_descriptors() -> Finding {
@@ -84,28 +80,28 @@ fn process_descriptors() -> Finding {
     needed(
         "pidfd",
         opened,
-        "the death of the other side is noticed at once, without any call to it",
+        "the end of the peer process is detected immediately, also without a call",
     )
 }
 
-/// What the local path cannot do without.
+/// Reports a feature that the local path requires.
 fn needed(what: &'static str, tried: Result<(), Errno>, why: &str) -> Finding {
     match tried {
-        Ok(()) => Finding::good(what, "there").costs(why),
+        Ok(()) => Finding::good(what, "available").costs(why),
         Err(error) => Finding::of(what, false, io::Error::from(error).to_string())
-            .costs("no calls through shared memory: only over networks, at more than ten times the time")
-            .fix("run Linux 5.4 or later, and outside of sandboxes that forbid it"),
+            .costs("no calls through shared memory: network paths take more than ten times as long")
+            .fix("run Linux 5.4 or later, outside of sandboxes that forbid it"),
     }
 }
 
 fn packets() -> Finding {
     let what = "AF_PACKET";
     match socket(AddressFamily::PACKET, SocketType::RAW, None) {
-        Ok(_) => Finding::good(what, "a socket was to be had").costs(
-            "raw Ethernet works, also for processes that find the queue of an interface taken",
+        Ok(_) => Finding::good(what, "available").costs(
+            "raw Ethernet works, also if another process uses the AF_XDP queue of the interface",
         ),
         Err(error) => Finding::of(what, false, io::Error::from(error).to_string())
-            .costs("no raw Ethernet: machines of one link are called over UDP")
+            .costs("no raw Ethernet: calls to machines on the same link use UDP")
             .fix(fix_of(error)),
     }
 }
@@ -113,10 +109,11 @@ fn packets() -> Finding {
 fn xdp() -> Finding {
     let what = "AF_XDP";
     match socket(AddressFamily::XDP, SocketType::RAW, None) {
-        Ok(_) => Finding::good(what, "a socket was to be had")
-            .costs("looking for a frame is looking at memory; no system call until one sleeps"),
+        Ok(_) => Finding::good(what, "available").costs(
+            "frames are received by polling memory, without a system call until a thread sleeps",
+        ),
         Err(error) => Finding::new(what, Verdict::Slow, io::Error::from(error).to_string())
-            .costs("raw Ethernet goes by AF_PACKET, and a frame costs some microseconds more")
+            .costs("raw Ethernet uses AF_PACKET, and a frame takes some microseconds more")
             .fix(fix_of(error)),
     }
 }
@@ -128,22 +125,22 @@ fn fix_of(error: Errno) -> &'static str {
     }
 }
 
-/// A train of datagrams is sent by one call, and received by one, between two sockets of ours.
-fn trains() -> Finding {
-    let what = "trains of datagrams";
-    match train() {
+/// Checks whether several datagrams are sent and received in one system call, between two sockets.
+fn offload() -> Finding {
+    let what = "UDP GSO and GRO";
+    match send_batch() {
         Ok((sent, received)) => {
             let (verdict, found) = match (sent, received) {
-                (true, true) => (Verdict::Good, "sent and received as one (UDP GSO and GRO)"),
-                (true, false) => (Verdict::Slow, "sent as one, received one by one"),
-                _ => (Verdict::Slow, "sent and received one by one"),
+                (true, true) => (Verdict::Good, "available"),
+                (true, false) => (Verdict::Slow, "GSO only: datagrams are received one by one"),
+                _ => (Verdict::Slow, "not available"),
             };
             Finding::new(what, verdict, found)
                 .costs(match verdict {
                     Verdict::Good => {
-                        "large messages over UDP take a system call for some 40 packets"
+                        "large messages over UDP take one system call per about 40 packets"
                     }
-                    _ => "large messages over UDP take a system call for each packet",
+                    _ => "large messages over UDP take one system call per packet",
                 })
                 .fix("run Linux 5.0 or later")
         }
@@ -153,8 +150,8 @@ fn trains() -> Finding {
     }
 }
 
-/// Whether four datagrams leave as one, and whether they arrive as one.
-fn train() -> io::Result<(bool, bool)> {
+/// Returns whether four datagrams are sent and received in one system call.
+fn send_batch() -> io::Result<(bool, bool)> {
     const SEGMENT: usize = 1000;
     let any = Address::from(SocketAddr::from(([127, 0, 0, 1], 0)));
     let [to, from] = [Datagrams::new(&any)?, Datagrams::new(&any)?];
@@ -177,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn releases_have_numbers() {
+    fn release_number_is_parsed() {
         assert_eq!(number("6.18.44-fc-v657"), Some((6, 18)));
         assert_eq!(number("5.4"), Some((5, 4)));
         assert!(number("5.10.0-8-amd64") > number("5.4.0"));

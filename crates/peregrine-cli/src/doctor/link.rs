@@ -1,5 +1,4 @@
-//! What calls over a network cost here: really made, over a link of our own between two network
-//! namespaces.
+//! Measures calls over network paths, on a virtual link between two network namespaces.
 
 use std::time::{Duration, Instant};
 
@@ -9,35 +8,35 @@ use super::{Finding, Verdict};
 use crate::args::Format;
 use crate::home::Home;
 use crate::link::{Link, missing};
-use crate::output::{During as _, Failure, nanoseconds};
+use crate::output::{Failure, OrFail as _, nanoseconds};
 
-/// Calls of each path: of them the median counts.
+/// Number of calls per path; the result is their median.
 const CALLS: usize = 400;
 const WHAT: &str = "calls over a link";
 
-/// A path, how it was called, and how long that took.
-type Called = (&'static str, String, f64);
+/// A path, its device, and the nanoseconds of a call.
+type Measured = (&'static str, String, f64);
 
-/// Calls over raw Ethernet, UDP and TCP, one after the other.
+/// Measures raw Ethernet, UDP and TCP, one after the other.
 pub(super) fn measure(format: Format) -> Vec<Finding> {
     if let Some(why) = missing() {
         return vec![
-            Finding::new(WHAT, Verdict::Missing, format!("not tried: {why}"))
-                .costs("nothing; only what raw Ethernet costs here stays unknown")
+            Finding::new(WHAT, Verdict::Missing, format!("not measured: {why}"))
+                .costs("nothing; only the time of a call over a network path is not measured")
                 .fix("sudo peregrine doctor"),
         ];
     }
     match called(format) {
         Ok(all) => all.into_iter().map(finding).collect(),
         Err(failure) => vec![
-            Finding::new(WHAT, Verdict::Missing, format!("not tried: {}", failure.brief()))
-                .costs("nothing; only what raw Ethernet costs here stays unknown")
-                .fix("see the cause; `peregrine doctor --quick` leaves this out"),
+            Finding::new(WHAT, Verdict::Missing, format!("not measured: {}", failure.brief()))
+                .costs("nothing; only the time of a call over a network path is not measured")
+                .fix("see the cause; `peregrine doctor --quick` skips this measurement"),
         ],
     }
 }
 
-fn finding((path, how, ns): Called) -> Finding {
+fn finding((path, how, ns): Measured) -> Finding {
     let (what, name) = match path {
         "eth" => ("a call over raw Ethernet", "call_ethernet"),
         "udp" => ("a call over UDP", "call_udp"),
@@ -46,12 +45,12 @@ fn finding((path, how, ns): Called) -> Finding {
     let is_slow = path == "eth" && !how.contains("AF_XDP");
     let verdict = if is_slow { Verdict::Slow } else { Verdict::Good };
     Finding::new(what, verdict, format!("{} by {how}", nanoseconds(ns)))
-        .costs("to a server on this machine, through a pair of virtual interfaces: a real link adds its own time")
+        .costs("measured on this machine through a pair of virtual interfaces; a real link adds its latency")
         .fix("see AF_XDP, CAP_BPF and locked memory above")
         .measured(name, ns)
 }
 
-fn called(format: Format) -> Result<Vec<Called>, Failure> {
+fn called(format: Format) -> Result<Vec<Measured>, Failure> {
     let home = Home::new(format)?;
     let called = call_all(&home);
     if called.is_err() {
@@ -60,9 +59,9 @@ fn called(format: Format) -> Result<Vec<Called>, Failure> {
     called
 }
 
-fn call_all(home: &Home) -> Result<Vec<Called>, Failure> {
+fn call_all(home: &Home) -> Result<Vec<Measured>, Failure> {
     let root = home.path("files");
-    std::fs::create_dir(&root).during("making a directory")?;
+    std::fs::create_dir(&root).or_fail("cannot create a directory")?;
     let root = root.to_str().unwrap_or("/").to_owned();
     let link = Link::new(home).map_err(|why| Failure::local(why, "see the cause"))?;
     let mut all = Vec::new();
@@ -76,7 +75,7 @@ fn call_all(home: &Home) -> Result<Vec<Called>, Failure> {
     Ok(all)
 }
 
-/// How an address was bound, and how long its calls took.
+/// Returns the device of a binding, and the median nanoseconds of a call.
 fn ping(address: &str) -> Result<(String, f64), Failure> {
     let options = BindOptions::default().timeout(Duration::from_secs(2));
     let binding = Binding::bind_any(address, &options)?;

@@ -1,4 +1,4 @@
-//! What the machine is: processors, clocks, pages, interfaces.
+//! The machine: processors, clock, memory, interfaces.
 
 use std::fs;
 use std::hint::black_box;
@@ -7,14 +7,14 @@ use std::time::Instant;
 use peregrine::sys::online_cpus;
 use rustix::thread::{CpuSet, sched_getaffinity};
 
-use super::{Finding, Verdict, kernel_says};
+use super::{Finding, Verdict, read_kernel_file};
 use crate::output::nanoseconds;
 
 const CPU: &str = "/sys/devices/system/cpu";
 
-/// All of them.
+/// Checks all properties.
 pub(super) fn look() -> Vec<Finding> {
-    let information = kernel_says("/proc/cpuinfo").unwrap_or_default();
+    let information = read_kernel_file("/proc/cpuinfo").unwrap_or_default();
     vec![
         processors(),
         nodes(),
@@ -26,7 +26,7 @@ pub(super) fn look() -> Vec<Finding> {
     ]
 }
 
-/// Whether the processor has a property, as the kernel names it.
+/// Whether the processor has a flag of `/proc/cpuinfo`.
 fn has(information: &str, flag: &str) -> bool {
     let flags = information.lines().find(|line| line.starts_with("flags"));
     flags.is_some_and(|line| line.split_whitespace().any(|one| one == flag))
@@ -39,17 +39,17 @@ fn is_virtual(information: &str) -> bool {
 fn processors() -> Finding {
     let online = online_cpus();
     let allowed = sched_getaffinity(None).map_or(online, |set: CpuSet| set.count() as usize);
-    let threads = match kernel_says(format!("{CPU}/smt/active")).as_deref() {
-        Some("1") => "two threads a core",
-        _ => "one thread a core",
+    let threads = match read_kernel_file(format!("{CPU}/smt/active")).as_deref() {
+        Some("1") => "two threads per core",
+        _ => "one thread per core",
     };
     let found = format!("{allowed} of {online} for this process, {threads}");
     if allowed > 1 {
         return Finding::good("processors", found)
-            .costs("caller and server look at each other from two of them: no kernel in between");
+            .costs("client and server poll shared memory on two processors, without the kernel");
     }
     Finding::new("processors", Verdict::Slow, found)
-        .costs("nobody looks while the other works: each call wakes the server and then the caller")
+        .costs("client and server cannot run at the same time: each call takes two wake-ups")
         .fix(match online {
             1 => "give the machine a second processor".to_owned(),
             _ => format!("taskset -cp 0-{} {}", online - 1, std::process::id()),
@@ -64,72 +64,72 @@ fn nodes() -> Finding {
         names.filter(|name| is_node(name)).count().max(1)
     });
     if found == 1 {
-        return Finding::good("memory nodes", "one").costs("all memory is equally far");
+        return Finding::good("memory nodes", "one").costs("all memory has the same latency");
     }
     Finding::new("memory nodes", Verdict::Slow, format!("{found}"))
-        .costs("two cache lines between nodes take several times what they take within one")
-        .fix("numactl --cpunodebind=0 --membind=0 PROGRAM, for caller and server")
+        .costs("moving a cache line between nodes takes several times as long as within a node")
+        .fix("numactl --cpunodebind=0 --membind=0 PROGRAM, for client and server")
 }
 
 fn governor() -> Finding {
     let what = "frequency";
-    match kernel_says(format!("{CPU}/cpu0/cpufreq/scaling_governor")) {
-        None => Finding::good(what, "not ruled by this system").costs(
-            "no processor is slow because it was idle before, as far as can be seen from here",
-        ),
-        Some(name) if name == "performance" => Finding::good(what, "performance")
-            .costs("no processor is slow because it was idle before"),
+    match read_kernel_file(format!("{CPU}/cpu0/cpufreq/scaling_governor")) {
+        None => Finding::good(what, "not controlled by this system")
+            .costs("no frequency change after an idle period is visible to this system"),
+        Some(name) if name == "performance" => {
+            Finding::good(what, "performance").costs("processors keep their frequency when idle")
+        }
         Some(name) => Finding::new(what, Verdict::Slow, name)
             .costs("the first calls after a pause run at a low frequency")
             .fix("sudo cpupower frequency-set -g performance"),
     }
 }
 
-/// What a processor does that has nothing to do: the larger part of what waking it costs.
+/// Checks what an idle processor does, which is the larger part of the cost of a wake-up.
 fn sleep(is_virtual: bool) -> Finding {
     let what = "idle processors";
-    let driver = kernel_says(format!("{CPU}/cpuidle/current_driver"));
+    let driver = read_kernel_file(format!("{CPU}/cpuidle/current_driver"));
     let driver = driver.filter(|name| name != "none").unwrap_or_default();
     let guest = if is_virtual { "a virtual machine" } else { "no virtual machine" };
     match (&*driver, is_virtual) {
         ("haltpoll", _) => Finding::good(what, format!("haltpoll, {guest}"))
-            .costs("a processor looks for a while before it halts: waking it soon is cheap"),
-        (_, true) => Finding::new(what, Verdict::Slow, format!("halt at once, {guest}"))
-            .costs("each wake-up of another processor leaves the virtual machine and comes back")
+            .costs("a processor polls for a while before it halts, so an early wake-up is cheap"),
+        (_, true) => Finding::new(what, Verdict::Slow, format!("halts immediately, {guest}"))
+            .costs("each wake-up of another processor exits to the hypervisor")
             .fix("sudo modprobe cpuidle-haltpoll force=1"),
         ("", false) => Finding::good(what, format!("halt, {guest}"))
-            .costs("waking one takes little more than the interrupt"),
+            .costs("a wake-up takes little more than an interrupt"),
         (name, false) => Finding::new(what, Verdict::Slow, format!("{name}, {guest}"))
-            .costs("a processor that sleeps deeply takes up to 100 us to wake")
+            .costs("a processor in a deep sleep state takes up to 100 us to wake up")
             .fix("sudo cpupower idle-set -D 10"),
     }
 }
 
 fn clock(information: &str) -> Finding {
     let source = "/sys/devices/system/clocksource/clocksource0";
-    let current = kernel_says(format!("{source}/current_clocksource")).unwrap_or_default();
-    let others = kernel_says(format!("{source}/available_clocksource")).unwrap_or_default();
+    let current = read_kernel_file(format!("{source}/current_clocksource")).unwrap_or_default();
+    let others = read_kernel_file(format!("{source}/available_clocksource")).unwrap_or_default();
     let steady = has(information, "constant_tsc") && has(information, "nonstop_tsc");
     let steady = if steady {
-        "the processor's counter is steady"
+        "the processor has an invariant TSC"
     } else {
-        "the processor's counter is not steady"
+        "the processor has no invariant TSC"
     };
     let ns = stamp_ns();
-    // A clock that takes a system call takes more than this anywhere.
+    // A clock that needs a system call takes longer than this on every machine.
     let verdict = if ns < 100.0 { Verdict::Good } else { Verdict::Slow };
     let fix = match others.split(' ').any(|name| name == "tsc") && current != "tsc" {
         true => format!("echo tsc | sudo tee {source}/current_clocksource"),
-        false => "boot with tsc=reliable, if the processor's counter is".to_owned(),
+        false => "boot with tsc=reliable, if the TSC of the processor is reliable".to_owned(),
     };
     let named = if current.is_empty() { "unnamed".to_owned() } else { current };
-    Finding::new("clock", verdict, format!("{named}, {} a time stamp; {steady}", nanoseconds(ns)))
-        .costs("a call with a limit looks at it once, and while it waits; one without never does")
+    Finding::new("clock", verdict, format!("{named}, {} per reading; {steady}", nanoseconds(ns)))
+        .costs("a call with a time limit reads the clock once and while it waits; a call without a limit does not")
         .fix(fix)
         .measured("time_stamp", ns)
 }
 
-/// Nanoseconds of looking at the clock: the best of some rounds, for others disturb.
+/// Returns the nanoseconds of reading the clock: the minimum of several rounds, without preemptions.
 fn stamp_ns() -> f64 {
     const STAMPS: u32 = 2000;
     let round = |_| {
@@ -142,25 +142,25 @@ fn stamp_ns() -> f64 {
     (0..10).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// Peregrine asks for none: what is said is that nothing is lost.
+/// Reports huge pages, which Peregrine does not use.
 fn pages() -> Finding {
     let shared = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-    let shared = kernel_says(shared).and_then(|text| chosen(&text).map(str::to_owned));
-    let free = kernel_says("/proc/meminfo").and_then(|text| {
+    let shared = read_kernel_file(shared).and_then(|text| chosen(&text).map(str::to_owned));
+    let free = read_kernel_file("/proc/meminfo").and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("HugePages_Free:"));
         line.map(|rest| rest.trim().to_owned())
     });
     let found = format!(
         "{} reserved and free; for shared memory: {}",
         free.as_deref().unwrap_or("none"),
-        shared.as_deref().unwrap_or("not offered")
+        shared.as_deref().unwrap_or("not available")
     );
     Finding::good("huge pages", found).costs(
-        "none are needed: a call touches a few lines, and a large message passes through 2 MiB",
+        "not needed: a call touches a few cache lines, and a large message passes through 2 MiB",
     )
 }
 
-/// The word in brackets.
+/// Returns the word in brackets.
 fn chosen(text: &str) -> Option<&str> {
     text.split_once('[')?.1.split_once(']').map(|(word, _)| word)
 }
@@ -171,7 +171,7 @@ fn interfaces() -> Finding {
         .flatten()
         .filter_map(|one| {
             let one = one.ok()?;
-            let mtu = kernel_says(one.path().join("mtu"))?.parse().ok()?;
+            let mtu = read_kernel_file(one.path().join("mtu"))?.parse().ok()?;
             Some((one.file_name().into_string().ok()?, mtu))
         })
         .collect();
@@ -184,10 +184,10 @@ fn interfaces() -> Finding {
     let small = all.iter().find(|(_, mtu)| *mtu < 1500).map(|(name, _)| name.clone());
     let listed: Vec<_> = all.iter().map(|(name, mtu)| format!("{name} {mtu}")).collect();
     let verdict = if small.is_some() { Verdict::Slow } else { Verdict::Good };
-    Finding::new("interfaces", verdict, format!("bytes of a packet: {}", listed.join(", ")))
-        .costs("48,000 bytes take 34 packets of 1500 bytes, 6 of 9000, one of 65536")
+    Finding::new("interfaces", verdict, format!("MTU: {}", listed.join(", ")))
+        .costs("48,000 bytes take 34 packets with an MTU of 1500, 6 with 9000, 1 with 65536")
         .fix(format!(
-            "sudo ip link set {} mtu 1500, if the link carries it",
+            "sudo ip link set {} mtu 1500, if the link supports it",
             small.unwrap_or_default()
         ))
 }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn the_chosen_word_stands_in_brackets() {
+    fn chosen_word_is_in_brackets() {
         assert_eq!(chosen("always [madvise] never"), Some("madvise"));
         assert_eq!(chosen("never"), None);
     }

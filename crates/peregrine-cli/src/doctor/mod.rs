@@ -1,4 +1,4 @@
-//! `doctor`: tells what this machine allows, what that costs a call, and how to mend it.
+//! `doctor`: checks what this machine supports, what it costs a call, and how to improve it.
 
 mod kernel;
 mod link;
@@ -14,30 +14,30 @@ use serde_json::{Value, json};
 use crate::args::{Doctor, Format};
 use crate::output::{self, BAD, BOLD, DIM, FAIR, Failure, GOOD};
 
-/// How something is here.
+/// The verdict on one property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As Peregrine likes it.
+    /// As fast as possible.
     Good,
-    /// It works, and could be faster.
+    /// It works, but could be faster.
     Slow,
-    /// It is not there.
+    /// It is not available.
     Missing,
 }
 
-/// One thing about this machine.
+/// One property of this machine.
 #[derive(Debug)]
 pub(super) struct Finding {
-    /// What it is.
+    /// The name of the property.
     what: &'static str,
     verdict: Verdict,
-    /// How it is here.
+    /// Its value on this machine.
     found: String,
-    /// What that costs Peregrine.
+    /// The consequence for calls.
     costs: String,
-    /// What to do about it, as exactly as can be said; empty if nothing is to be done.
+    /// How to improve it, if possible as a command; empty if it is good.
     fix: String,
-    /// What was measured: nanoseconds by name.
+    /// Measurements: names and nanoseconds.
     measured: Vec<(&'static str, f64)>,
 }
 
@@ -51,7 +51,7 @@ impl Finding {
         Self::new(what, Verdict::Good, found)
     }
 
-    /// Good if it is so; otherwise missing.
+    /// Returns a finding that is good or missing.
     fn of(what: &'static str, is: bool, found: impl Into<String>) -> Self {
         Self::new(what, if is { Verdict::Good } else { Verdict::Missing }, found)
     }
@@ -61,7 +61,7 @@ impl Finding {
         self
     }
 
-    /// Nothing is to be done about what is good.
+    /// Sets the improvement, unless the finding is good.
     fn fix(mut self, fix: impl Into<String>) -> Self {
         if self.verdict != Verdict::Good {
             self.fix = fix.into();
@@ -75,14 +75,14 @@ impl Finding {
     }
 }
 
-/// Looks at everything, and tells.
+/// Checks all properties, and reports them.
 pub(crate) fn run(doctor: &Doctor, format: Format) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut findings = Vec::new();
-    let asked: [&dyn Fn() -> Vec<Finding>; 3] = [&rights::look, &kernel::look, &machine::look];
+    let checks: [&dyn Fn() -> Vec<Finding>; 3] = [&rights::look, &kernel::look, &machine::look];
     let measured: [&dyn Fn() -> Vec<Finding>; 2] = [&wake::measure, &|| link::measure(format)];
     let measured = measured.into_iter().filter(|_| !doctor.quick);
-    for part in asked.into_iter().chain(measured) {
+    for part in checks.into_iter().chain(measured) {
         for finding in part() {
             match format {
                 Format::Human => output::say(finding.to_text())?,
@@ -155,8 +155,8 @@ impl Finding {
     }
 }
 
-/// What a file of the kernel says, without its last newline; nothing if it is not there.
-fn kernel_says(path: impl AsRef<Path>) -> Option<String> {
+/// Reads a file of the kernel, without the last newline; returns `None` if that fails.
+fn read_kernel_file(path: impl AsRef<Path>) -> Option<String> {
     let said = std::fs::read_to_string(path).ok()?;
     Some(said.trim_end().to_owned())
 }
@@ -166,7 +166,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_finding_says_what_it_costs_and_how_to_mend_it() {
+    fn every_finding_has_a_cost_and_a_fix() {
         let all: Vec<Finding> =
             [rights::look(), kernel::look(), machine::look()].into_iter().flatten().collect();
         assert!(all.len() >= 15, "{all:?}");
@@ -174,7 +174,7 @@ mod tests {
         for one in &all {
             assert!(!one.found.is_empty() && !one.costs.is_empty(), "{one:?}");
             assert_eq!(one.fix.is_empty(), one.verdict == Verdict::Good, "{one:?}");
-            assert!(!seen.contains(&one.what), "twice: {one:?}");
+            assert!(!seen.contains(&one.what), "duplicate: {one:?}");
             seen.push(one.what);
         }
     }

@@ -1,4 +1,4 @@
-//! What it costs to pass something to another thread: looking at memory, and asleep in the kernel.
+//! Measures the cost of passing a word to another thread, with polling and with sleeping.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,28 +13,28 @@ use crate::output::nanoseconds;
 /// How both sides wait.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waiting {
-    Looking,
-    Asleep,
+    Polling,
+    Sleeping,
 }
 
-/// Rounds, of which the median counts.
+/// Number of rounds; the result is their median.
 const ROUNDS: usize = 7;
-/// No round trip takes as long; and if one does, it is not waited for.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// Time limit of a round trip.
+const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// All of it; about a tenth of a second.
+/// Measures everything, in about 0.1 s.
 pub(super) fn measure() -> Vec<Finding> {
     let Ok(allowed) = sched_getaffinity(None) else { return Vec::new() };
     let mut cpus = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| cpu as u32);
     let Some(one) = cpus.next() else { return Vec::new() };
-    let mut all = vec![asleep_together(one)];
+    let mut all = vec![sleeping_on_one(one)];
     if let Some(other) = cpus.next() {
-        all.extend([asleep_apart([one, other]), looking([one, other])]);
+        all.extend([sleeping_on_two([one, other]), polling([one, other])]);
     }
     all
 }
 
-/// What was measured, which is good below a bound.
+/// Returns a measurement as a finding, which is good below `bound` nanoseconds.
 fn finding(
     what: &'static str,
     name: &'static str,
@@ -44,60 +44,60 @@ fn finding(
     match measured {
         Ok(ns) => {
             let verdict = if ns < bound { Verdict::Good } else { Verdict::Slow };
-            let found = format!("{} there and back", nanoseconds(ns));
+            let found = format!("{} per round trip", nanoseconds(ns));
             Finding::new(what, verdict, found).measured(name, ns)
         }
         Err(error) => Finding::new(what, Verdict::Slow, format!("not measured: {error}")),
     }
 }
 
-fn asleep_together(cpu: u32) -> Finding {
-    let measured = round_trip([cpu; 2], Waiting::Asleep, 400);
+fn sleeping_on_one(cpu: u32) -> Finding {
+    let measured = round_trip([cpu; 2], Waiting::Sleeping, 400);
     finding("wake-up, same processor", "wake_same_processor", measured, 20e3)
-        .costs("a call between two sleepers on one processor takes about as long")
-        .fix("see whether system calls are filtered or traced: grep Seccomp /proc/self/status")
+        .costs("a call takes about as long if both sides sleep on one processor")
+        .fix("check whether system calls are filtered or traced: grep Seccomp /proc/self/status")
 }
 
-fn asleep_apart(cpus: [u32; 2]) -> Finding {
-    let measured = round_trip(cpus, Waiting::Asleep, 200);
+fn sleeping_on_two(cpus: [u32; 2]) -> Finding {
+    let measured = round_trip(cpus, Waiting::Sleeping, 200);
     finding("wake-up, other processor", "wake_other_processor", measured, 20e3)
         .costs(
-            "a call between two sleepers on two processors takes about as long; \
-             with adaptive waiting, the default, both look for as long before they sleep",
+            "a call takes about as long if both sides sleep on two processors; \
+             with adaptive waiting, the default, both sides poll for that time before they sleep",
         )
         .fix(format!(
-            "let caller and server share a processor (taskset -c {} PROGRAM), or look (Wait::Spin)",
+            "run client and server on one processor (taskset -c {} PROGRAM), or poll (Wait::Spin)",
             cpus[0]
         ))
 }
 
-fn looking(cpus: [u32; 2]) -> Finding {
-    let measured = round_trip(cpus, Waiting::Looking, 4000);
-    finding("two processors that look", "line", measured, 1e3)
-        .costs("a call takes about as long while both sides look")
-        .fix("put caller and server on processors that share a cache: lscpu --extended")
+fn polling(cpus: [u32; 2]) -> Finding {
+    let measured = round_trip(cpus, Waiting::Polling, 4000);
+    finding("polling, two processors", "line", measured, 1e3)
+        .costs("a call takes about as long while both sides poll")
+        .fix("run client and server on processors that share a cache: lscpu --extended")
 }
 
-/// Nanoseconds of a word that is passed there and back between two threads.
+/// Returns the nanoseconds of a round trip of a word between two threads.
 fn round_trip(cpus: [u32; 2], waiting: Waiting, trips: u32) -> io::Result<f64> {
-    // Even: the one side has it.
+    // Even values belong to the near thread, odd values to the far thread.
     let word = AtomicU32::new(0);
-    // Whoever waits longer than patience says so by ending, and the other one follows.
+    // After a timeout, one thread ends, and the other thread times out, too.
     let wait = |until: u32| -> bool {
         let begun = Instant::now();
-        let mut looks = 0_u32;
+        let mut polls = 0_u32;
         loop {
             let value = word.load(Ordering::Acquire);
             if value == until {
                 return true;
             }
             match waiting {
-                Waiting::Asleep => futex_wait(&word, value, Some(PATIENCE)),
-                Waiting::Looking => core::hint::spin_loop(),
+                Waiting::Sleeping => futex_wait(&word, value, Some(TIMEOUT)),
+                Waiting::Polling => core::hint::spin_loop(),
             }
-            looks += 1;
-            if (waiting == Waiting::Asleep || looks.is_multiple_of(4096))
-                && begun.elapsed() > PATIENCE
+            polls += 1;
+            if (waiting == Waiting::Sleeping || polls.is_multiple_of(4096))
+                && begun.elapsed() > TIMEOUT
             {
                 return false;
             }
@@ -105,7 +105,7 @@ fn round_trip(cpus: [u32; 2], waiting: Waiting, trips: u32) -> io::Result<f64> {
     };
     let pass = |value: u32| {
         word.store(value, Ordering::Release);
-        if waiting == Waiting::Asleep {
+        if waiting == Waiting::Sleeping {
             futex_wake(&word);
         }
     };
@@ -121,7 +121,7 @@ fn round_trip(cpus: [u32; 2], waiting: Waiting, trips: u32) -> io::Result<f64> {
             }
             Ok(())
         });
-        // A thread of its own, too: it stays on its processor.
+        // On a separate thread, too, because it stays on its processor.
         let near = scope.spawn(|| -> io::Result<Option<Vec<f64>>> {
             pin_to(cpus[0])?;
             let mut rounds = Vec::new();
@@ -141,7 +141,7 @@ fn round_trip(cpus: [u32; 2], waiting: Waiting, trips: u32) -> io::Result<f64> {
         near.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
     let Some(mut rounds) = measured? else {
-        return Err(io::Error::other("the machine is too busy: nothing came back in time"));
+        return Err(io::Error::other("timed out: the machine is too busy"));
     };
     rounds.sort_unstable_by(f64::total_cmp);
     Ok(rounds[ROUNDS / 2])

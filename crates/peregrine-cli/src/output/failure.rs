@@ -1,4 +1,4 @@
-//! Failures: everything that is told about one, as text or JSON, and the exit code.
+//! Failures: their reports as text or JSON, and their exit codes.
 
 use core::fmt::Display;
 use std::error::Error;
@@ -11,59 +11,59 @@ use serde_json::{Value, json};
 use super::{BAD, DIM, GOOD, near, visible};
 use crate::args::Format;
 
-/// Why the command failed.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A call, a bind or an export failed.
     Call(CallError),
-    /// The procedure ran and said no.
-    Said(String),
-    /// Something on this side failed; nothing was called.
+    /// The procedure ran and returned an error.
+    Refused(String),
+    /// An operation of this process failed; nothing was called.
     Local {
-        /// What was attempted.
+        /// What failed.
         what: String,
         /// Why it failed.
         causes: Vec<String>,
-        /// What to do about it.
+        /// What to do.
         advice: &'static str,
-        /// What may have been meant.
+        /// Similar names that exist.
         suggestions: Vec<String>,
     },
-    /// The command line makes no sense.
+    /// Usage error: the command line is invalid.
     Usage {
-        /// What is wrong with it.
+        /// What is invalid.
         what: String,
-        /// Why that is wrong.
+        /// Why it is invalid.
         causes: Vec<String>,
-        /// What can be written.
+        /// What to write instead.
         advice: String,
-        /// What may have been meant.
+        /// Similar names that exist.
         suggestions: Vec<String>,
     },
-    /// A signal came.
+    /// A signal interrupted the command.
     Interrupted {
-        /// Its number.
+        /// The number of the signal.
         signal: i32,
-        /// What was done until then, and what is left of it.
+        /// What was done before, and what is left.
         what: String,
-        /// Whether anything was executed: "no" or "maybe".
+        /// Whether a call was executed: "no" or "maybe".
         executed: &'static str,
     },
-    /// A failure beside which there is more to tell: the members of an object.
+    /// A failure with results: more members for the JSON object.
     With {
-        /// What else is told.
-        told: Value,
+        /// The other members.
+        results: Value,
         /// What failed.
         failure: Box<Self>,
     },
-    /// The answer could not be written; what it tells of may well have happened.
+    /// The output could not be written; the call itself may have been executed.
     Unwritten {
-        /// Where it was to go.
+        /// What failed.
         what: String,
-        /// Why it did not.
+        /// Why it failed.
         error: io::Error,
     },
-    /// Nobody reads standard output any more: no failure at all.
+    /// The reader of standard output has closed the pipe: exit code 0.
     Closed,
 }
 
@@ -74,36 +74,36 @@ impl From<CallError> for Failure {
 }
 
 impl Failure {
-    /// A failure of this side.
+    /// Returns a failure of this process.
     pub(crate) fn local(what: impl Into<String>, advice: &'static str) -> Self {
         Self::Local { what: what.into(), causes: Vec::new(), advice, suggestions: Vec::new() }
     }
 
-    /// The same, with more to tell beside it: an object.
-    pub(crate) fn with(self, told: Value) -> Self {
-        Self::With { told, failure: Box::new(self) }
+    /// Adds the members of an object to the report in JSON.
+    pub(crate) fn with(self, results: Value) -> Self {
+        Self::With { results, failure: Box::new(self) }
     }
 
-    /// The same, with what may have been meant.
-    pub(crate) fn or_meant(mut self, near: Vec<String>) -> Self {
+    /// Adds similar names that exist.
+    pub(crate) fn suggest(mut self, near: Vec<String>) -> Self {
         if let Self::Local { suggestions, .. } = &mut self {
             *suggestions = near;
         }
         self
     }
 
-    /// In one line.
+    /// Formats the failure in one line.
     pub(crate) fn brief(self) -> String {
-        let Some(explained) = self.explain() else { return "nobody listens".to_owned() };
+        let Some(explained) = self.explain() else { return "the output is closed".to_owned() };
         let whole = [explained.what].into_iter().chain(explained.causes);
         whole.collect::<Vec<_>>().join(": ")
     }
 
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
             Self::Closed => 0,
-            Self::Said(_) => 1,
+            Self::Refused(_) => 1,
             Self::Usage { .. } => 2,
             Self::Local { .. } => 3,
             Self::Call(error) => match error.executed() {
@@ -116,28 +116,28 @@ impl Failure {
         }
     }
 
-    /// Tells the user what failed after how long, and says with which code to exit.
+    /// Prints the report of a failure after the time `took`; returns the exit code.
     pub(crate) fn report(self, format: Format, took: Duration) -> u8 {
         let code = self.code();
         let cleared = super::clear_bars();
-        let mut told = json!({});
+        let mut results = json!({});
         let mut failure = self;
-        while let Self::With { told: more, failure: inner } = failure {
-            told = more;
+        while let Self::With { results: more, failure: inner } = failure {
+            results = more;
             failure = *inner;
         }
-        // Nothing has begun when the command line makes no sense.
-        if !matches!(failure, Self::Usage { .. }) && told["took_ns"].is_null() {
-            told["took_ns"] = super::whole_ns(took);
+        // A usage error is found before anything starts, so it has no time.
+        if !matches!(failure, Self::Usage { .. }) && results["took_ns"].is_null() {
+            results["took_ns"] = super::whole_ns(took);
         }
         let Some(error) = failure.explain() else { return code };
         if format.is_json() {
-            told["error"] = error.to_json();
-            drop(super::print(told));
+            results["error"] = error.to_json();
+            drop(super::print(results));
         } else {
-            // Behind the `^C` that the terminal wrote, unless it went with a bar.
+            // Starts a new line after the `^C` of the terminal, which clearing a bar also removes.
             if error.kind == "Interrupted" && !cleared && io::stderr().is_terminal() {
-                super::tell("");
+                super::note("");
             }
             error.print();
         }
@@ -147,9 +147,9 @@ impl Failure {
     fn explain(self) -> Option<Explained> {
         Some(match self {
             Self::Closed => return None,
-            Self::Said(what) => Explained {
+            Self::Refused(what) => Explained {
                 executed: "yes",
-                advice: "the procedure ran and refused: change what it was asked for".into(),
+                advice: "the procedure returned an error: check the arguments".into(),
                 ..Explained::local("Refused", what)
             },
             Self::Local { what, causes, advice, suggestions } => {
@@ -157,14 +157,14 @@ impl Failure {
                 Explained { causes, advice, suggestions, ..Explained::local("Local", what) }
             }
             Self::Usage { what, causes, advice, suggestions } => {
-                let phase = "reading the command line".to_owned();
+                let phase = "parsing the command line".to_owned();
                 let usage = Explained::local("Usage", what);
                 Explained { phase, causes, advice, suggestions, ..usage }
             }
             Self::Unwritten { what, error } => Explained {
                 executed: "maybe",
                 causes: vec![error.to_string()],
-                advice: "make room where the answer goes".into(),
+                advice: "check the destination of the output, such as its free space".into(),
                 ..Explained::local("Local", what)
             },
             Self::Interrupted { what, executed, .. } => {
@@ -176,14 +176,14 @@ impl Failure {
     }
 }
 
-/// A result of the operating system together with what was attempted.
-pub(crate) trait During<T> {
-    /// Says what was attempted.
-    fn during(self, what: impl Display) -> Result<T, Failure>;
+/// Converts an error of the operating system to a failure.
+pub(crate) trait OrFail<T> {
+    /// Adds what failed: `cannot open the file`.
+    fn or_fail(self, what: impl Display) -> Result<T, Failure>;
 }
 
-impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
-    fn during(self, what: impl Display) -> Result<T, Failure> {
+impl<T, E: Into<io::Error>> OrFail<T> for Result<T, E> {
+    fn or_fail(self, what: impl Display) -> Result<T, Failure> {
         self.map_err(|error| {
             let error: io::Error = error.into();
             Failure::Local {
@@ -196,7 +196,7 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
     }
 }
 
-/// A failure with everything that is told about it.
+/// The content of a report.
 struct Explained {
     kind: String,
     what: String,
@@ -271,7 +271,7 @@ impl Explained {
 
     fn print(&self) {
         let executed = match (&*self.kind, self.executed) {
-            // Whoever interrupts knows that it was not awaited to its end.
+            // The kind of the failure implies it.
             ("Usage" | "Interrupted", _) => String::new(),
             (_, "no") => format!(" {DIM}(not executed){DIM:#}"),
             (_, "maybe") => format!(" {DIM}(may have been executed){DIM:#}"),
@@ -288,6 +288,6 @@ impl Explained {
         if !self.advice.is_empty() {
             text.push_str(&format!("\n{GOOD}help:{GOOD:#} {}", self.advice));
         }
-        super::tell(text);
+        super::note(text);
     }
 }

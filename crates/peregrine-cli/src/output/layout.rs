@@ -1,4 +1,4 @@
-//! How text fits the terminal: lines that are folded between words, tables that become records.
+//! Fits text to the terminal: folds lines between words, and turns wide tables into records.
 
 use std::os::fd::AsFd;
 
@@ -8,23 +8,22 @@ use unicode_width::UnicodeWidthStr as _;
 
 use super::visible;
 
-/// A narrower terminal is treated as one of this width.
+/// Minimum width: a narrower terminal is treated as this wide.
 const COLUMNS_MIN: usize = 20;
 
-/// Columns of the terminal that a stream leads to; `None` if it leads elsewhere, or the terminal
-/// does not say.
+/// Returns the columns of the terminal of a stream, or `None` if it is no terminal or reports no size.
 pub(crate) fn columns(stream: impl AsFd) -> Option<usize> {
     let size = rustix::termios::tcgetwinsize(stream).ok()?;
     (size.ws_col > 0).then(|| usize::from(size.ws_col).max(COLUMNS_MIN))
 }
 
-/// A table without frame; the columns of `right` hold numbers. If it is wider than the terminal of
-/// standard output, each row becomes a record: a line for each column.
+/// Formats a table without a frame; the columns of `right` are aligned right. If the table is wider
+/// than the terminal, each row becomes a record with one line per column.
 pub(crate) fn table(header: &[&str], right: &[usize], rows: Vec<Vec<String>>) -> String {
     fitted(header, right, rows, columns(std::io::stdout()))
 }
 
-/// The same table if it is no wider than so many columns.
+/// Formats the table, or returns `None` if it is wider than `columns`.
 pub(crate) fn table_within(
     header: &[&str],
     right: &[usize],
@@ -36,7 +35,7 @@ pub(crate) fn table_within(
     table.lines().all(fits).then_some(table)
 }
 
-/// As [`table`], for a terminal of so many columns.
+/// Formats like [`table`], for a terminal with `columns`.
 pub(crate) fn fitted(
     header: &[&str],
     right: &[usize],
@@ -53,7 +52,7 @@ pub(crate) fn fitted(
     }
 }
 
-/// Cells as they may be shown, whoever has written them: each one line.
+/// Escapes control characters and line breaks in all cells.
 fn harmless(rows: &[Vec<String>]) -> Vec<Vec<String>> {
     let cell = |cell: &String| visible(cell).replace('\n', "\\n");
     rows.iter().map(|row| row.iter().map(cell).collect()).collect()
@@ -72,11 +71,11 @@ fn frameless(header: &[&str], right: &[usize], rows: &[Vec<String>]) -> String {
     lines.join("\n")
 }
 
-/// A record a row: its first cell is the title, the others follow, each on a line of its own.
+/// Formats each row as a record: the first cell is the title, each other cell is on a separate line.
 fn records(header: &[&str], rows: &[Vec<String>], columns: usize) -> String {
     const BOLD: Style = Style::new().bold();
     let names = header.iter().map(|name| name.to_lowercase()).collect::<Vec<_>>();
-    // What has no name stands in the table only to indent it.
+    // A column without a name only indents the table.
     let shown: Vec<usize> = (0..names.len()).filter(|i| !names[*i].is_empty()).collect();
     let Some((title, rest)) = shown.split_first() else { return String::new() };
     let longest = rest.iter().map(|i| width(&names[*i])).max().unwrap_or(0);
@@ -94,8 +93,8 @@ fn records(header: &[&str], rows: &[Vec<String>], columns: usize) -> String {
     rows.iter().map(record).collect::<Vec<_>>().join("\n")
 }
 
-/// The text with lines that fit: longer ones go on in a new line, below what stands behind a gap of
-/// two blanks at least in their left half, or else two columns further in than they begin.
+/// Folds long lines. A continuation line is aligned with the text after the last gap of at least two
+/// spaces in the left half of the terminal, or indented by two more columns if there is no gap.
 pub(crate) fn fold(text: &str, columns: usize) -> String {
     let one = |line: &str| {
         let indent = line.len() - line.trim_start_matches(' ').len();
@@ -108,23 +107,23 @@ pub(crate) fn fold(text: &str, columns: usize) -> String {
     text.split('\n').map(one).collect::<Vec<_>>().join("\n")
 }
 
-/// One line, folded so that what goes on begins `hang` columns in.
+/// Folds one line; continuation lines are indented by `hang` columns.
 fn fold_line(line: &str, columns: usize, hang: usize) -> String {
     if width(line) <= columns {
         return line.to_owned();
     }
     let text = line.trim_start_matches(' ');
-    // Deeper than half of the terminal nothing would be left of it.
+    // At most half of the terminal, so that there is space for text.
     let [indent, hang] = [line.len() - text.len(), hang].map(|deep| deep.min(columns / 2));
     let mut lines = vec![" ".repeat(indent)];
     let (mut used, mut is_fresh, mut gap) = (indent, true, 0);
     for word in text.split(' ') {
-        // Between two separators stands nothing: the gap grows.
+        // Two adjacent spaces: the gap grows.
         if word.is_empty() {
             gap += 1;
             continue;
         }
-        // What is cut wherever it begins may as well begin here.
+        // A word that must be cut in any case can start on this line.
         let wide = width(word);
         let is_cut = hang + wide > columns && used + gap < columns * 2 / 3;
         if !is_fresh && used + gap + wide > columns && !is_cut {
@@ -138,20 +137,20 @@ fn fold_line(line: &str, columns: usize, hang: usize) -> String {
         }
         while used + width(rest) > columns {
             let (now, later) = rest.split_at(cut(rest, columns - used));
-            lines.last_mut().expect("one at least").push_str(now);
+            lines.last_mut().expect("at least one line").push_str(now);
             lines.push(" ".repeat(hang));
             (used, rest) = (hang, later);
         }
-        lines.last_mut().expect("one at least").push_str(rest);
+        lines.last_mut().expect("at least one line").push_str(rest);
         used += width(rest);
         (is_fresh, gap) = (false, 1);
     }
     lines.join("\n")
 }
 
-/// Where to cut a word that is longer than the room: behind a slash, or else where the room ends.
-/// Escape sequences take no room, and are not cut.
-fn cut(word: &str, room: usize) -> usize {
+/// Returns where to cut a word that is wider than `columns`: after a slash, or at the last column.
+/// Escape sequences have no width, and are not cut.
+fn cut(word: &str, columns: usize) -> usize {
     let (mut used, mut end, mut slash) = (0, 0, 0);
     let mut rest = word;
     while !rest.is_empty() {
@@ -162,8 +161,8 @@ fn cut(word: &str, room: usize) -> usize {
         }
         let letter = rest.chars().next().map_or(1, char::len_utf8);
         used += rest[..letter].width();
-        // One letter always goes, so that there is an end of it.
-        if used > room && end > 0 {
+        // At least one character, so that folding terminates.
+        if used > columns && end > 0 {
             break;
         }
         rest = &rest[letter..];
@@ -175,7 +174,7 @@ fn cut(word: &str, room: usize) -> usize {
     if slash > 0 { slash } else { end }
 }
 
-/// Columns that a text takes.
+/// Returns the width of a text in columns.
 pub(crate) fn width(text: &str) -> usize {
     let (mut columns, mut rest) = (0, text);
     while let Some(at) = rest.find('\u{1b}') {
@@ -186,7 +185,7 @@ pub(crate) fn width(text: &str) -> usize {
     columns + rest.width()
 }
 
-/// Bytes of the escape sequence that a text begins with: ours are all `ESC [ ... letter`.
+/// Returns the length of the escape sequence at the start of a text; all of them are `ESC [ ... letter`.
 fn escape_bytes(text: &str) -> usize {
     let Some(rest) = text.strip_prefix("\u{1b}[") else { return 0 };
     rest.find(|c: char| c.is_ascii_alphabetic()).map_or(text.len(), |at| at + 3)
@@ -202,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_does_not_fit_becomes_records() {
+    fn wide_table_becomes_records() {
         let header = ["NAME", "STATE", "SOCKET"];
         let wide = fitted(&header, &[], rows(), Some(80));
         assert_eq!(wide.lines().count(), 3);
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_a_line_whatever_is_in_it() {
+    fn cell_is_one_line() {
         let row = ["files\nfaked  alive", "\u{1b}[2J"].map(str::to_owned).to_vec();
         let table = fitted(&["NAME", "INTERFACE"], &[], vec![row], None);
         assert_eq!(table.lines().last(), Some("files\\nfaked  alive  \\u{1b}[2J"));
@@ -235,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn escapes_take_no_room_and_are_not_cut() {
+    fn escape_sequences_have_no_width_and_are_not_cut() {
         let green = "\u{1b}[32mone two three four\u{1b}[0m";
         assert_eq!(width(green), 18);
         assert_eq!(fold(green, 20), green);
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_fits_and_loses_no_letter() {
+    fn folding_loses_no_character() {
         let texts = [
             "",
             " ",

@@ -1,4 +1,4 @@
-//! Answers: text for people that fits their terminal, or JSON for programs.
+//! Output: text that fits the terminal, or JSON.
 
 mod failure;
 mod layout;
@@ -15,24 +15,24 @@ use serde_json::{Value, json};
 
 use crate::args::Format;
 
-pub(crate) use self::failure::{During, Failure};
+pub(crate) use self::failure::{Failure, OrFail};
 pub(crate) use self::layout::{fitted as table_fitted, table, table_within};
 pub(crate) use self::near::{closest as near, files as near_files};
 pub(crate) use self::progress::{Counted, bar, clear_bars};
 pub(crate) use self::visible::visible;
 
-/// Emphasis.
+/// Important text.
 pub(crate) const BOLD: Style = Style::new().bold();
-/// What matters less.
+/// Less important text.
 pub(crate) const DIM: Style = Style::new().dimmed();
-/// What is good.
+/// A good state.
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
-/// What is slow, or not as it could be.
+/// A state that works but is slow.
 pub(crate) const FAIR: Style = AnsiColor::Yellow.on_default().bold();
-/// What is not.
+/// A failure.
 pub(crate) const BAD: Style = AnsiColor::Red.on_default().bold();
 
-/// Writes a line to standard output as it is: JSON, and what is to be read by programs.
+/// Writes a line to standard output without folding: JSON, and text for programs.
 pub(crate) fn print(line: impl Display) -> Result<(), Failure> {
     let mut stdout = anstream::stdout();
     let written = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
@@ -43,10 +43,10 @@ pub(crate) fn print(line: impl Display) -> Result<(), Failure> {
 }
 
 fn unwritten(error: io::Error) -> Failure {
-    Failure::Unwritten { what: "writing to standard output".to_owned(), error }
+    Failure::Unwritten { what: "cannot write to standard output".to_owned(), error }
 }
 
-/// Writes bytes to standard output, as they are.
+/// Writes bytes to standard output.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
@@ -55,24 +55,23 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// Writes text for people to standard output, folded where the terminal ends.
+/// Writes text to standard output, folded to the width of the terminal.
 pub(crate) fn say(text: impl Display) -> Result<(), Failure> {
     print(folded(&text.to_string(), layout::columns(io::stdout())))
 }
 
-/// Columns of the terminal that standard output leads to, if it leads to one.
+/// Returns the columns of the terminal of standard output, if it is a terminal.
 pub(crate) fn columns() -> Option<usize> {
     layout::columns(io::stdout())
 }
 
-/// Talks to whoever watches: text for people on standard error. Where nobody listens there is
-/// nobody to tell.
-pub(crate) fn tell(text: impl Display) {
+/// Writes text to standard error, folded to the width of the terminal; ignores errors.
+pub(crate) fn note(text: impl Display) {
     let text = folded(&text.to_string(), layout::columns(io::stderr()));
     let _ = writeln!(anstream::stderr(), "{text}");
 }
 
-/// Text for people, in lines of so many columns; what is in it of others steers no terminal.
+/// Folds text to `columns` and escapes control characters other than styles.
 pub(crate) fn folded(text: &str, columns: Option<usize>) -> String {
     let text = visible::guarded(text);
     match columns {
@@ -81,8 +80,8 @@ pub(crate) fn folded(text: &str, columns: Option<usize>) -> String {
     }
 }
 
-/// Many results of one kind: in one object under `name`, with the other members of `whole`; or
-/// each in a line of its own.
+/// Prints several results: as one object with the member `name` and the members of `whole`, or one per
+/// line.
 pub(crate) fn print_all(
     format: Format,
     name: &str,
@@ -96,12 +95,12 @@ pub(crate) fn print_all(
     print(whole)
 }
 
-/// A time as a JSON number of nanoseconds.
+/// Returns a duration as a JSON number of nanoseconds.
 pub(crate) fn whole_ns(time: Duration) -> Value {
     json!(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// A time with three digits and its unit.
+/// Formats a duration with three digits and a unit.
 pub(crate) fn nanoseconds(ns: f64) -> String {
     let (value, unit) = match ns {
         ns if ns < 1e3 => return format!("{ns:.0} ns"),
@@ -116,7 +115,7 @@ pub(crate) fn nanoseconds(ns: f64) -> String {
     }
 }
 
-/// How long ago, coarsely.
+/// Formats an age with one unit.
 pub(crate) fn age(ms: u64) -> String {
     match ms / 1000 {
         seconds @ 0..120 => format!("{seconds} s"),

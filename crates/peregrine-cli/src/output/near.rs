@@ -1,32 +1,32 @@
-//! What one may have meant: names, paths and files that are near to what was written.
+//! Suggestions: existing names, paths and files that are similar to a wrong one.
 
 use std::path::Path;
 
 use peregrine::Address;
 
-/// Suggestions that are made at most.
-const MOST: usize = 3;
+/// Maximum number of suggestions.
+const SUGGESTIONS_MAX: usize = 3;
 
-/// Those of `candidates` that are near to `word`, nearest first; the word itself is none of them.
+/// Returns the candidates that are similar to `word`, most similar first, without `word` itself.
 pub(crate) fn closest(word: &str, candidates: impl IntoIterator<Item = String>) -> Vec<String> {
     let within = (word.chars().count() / 3).max(2);
     let mut near: Vec<(usize, String)> = candidates
         .into_iter()
         .filter(|candidate| candidate != word)
-        // What a server says may be longer than any name.
+        // A hostile server can return texts that are longer than any name.
         .filter(|candidate| candidate.len() <= 256)
-        // A name without any letter in common is near to every short word.
+        // Without a common letter, the distance to a short word would be small.
         .filter(|candidate| word.chars().any(|letter| candidate.contains(letter)))
         .map(|candidate| (distance(word, &candidate), candidate))
         .filter(|(distance, _)| *distance <= within)
         .collect();
     near.sort();
     near.dedup();
-    near.into_iter().take(MOST).map(|(_, candidate)| candidate).collect()
+    near.into_iter().take(SUGGESTIONS_MAX).map(|(_, candidate)| candidate).collect()
 }
 
-/// Live names of this machine that one may have meant with an address; or the address with names of
-/// the server at its place, which has just answered that it has no such export.
+/// Returns similar live names of this machine. For an address with a host, it returns the address with
+/// similar names that the server there exports.
 pub(super) fn names(address: &str) -> Vec<String> {
     let Ok(parsed) = address.parse::<Address>() else { return Vec::new() };
     if parsed.place().is_none() {
@@ -41,21 +41,21 @@ pub(super) fn names(address: &str) -> Vec<String> {
     near.into_iter().filter_map(|name| renamed(address, &parsed, &name)).collect()
 }
 
-/// An address with another name, and otherwise as it was written.
+/// Replaces the name in the text of an address.
 fn renamed(text: &str, address: &Address, name: &str) -> Option<String> {
     let places = text.match_indices(address.name()).map(|(at, _)| at);
     let mut whole = places.map(|at| {
         let (before, rest) = text.split_at(at);
         format!("{before}{name}{}", &rest[address.name().len()..])
     });
-    // The name may be part of the host, too.
+    // The name can also occur in the host.
     whole.find(|whole| {
         let parsed = whole.parse::<Address>();
         parsed.is_ok_and(|one| one.name() == name && one.place() == address.place())
     })
 }
 
-/// The address with a path that exists, if it was written with one that does not.
+/// Returns the address with existing paths that are similar to its unknown path.
 pub(super) fn paths(address: &str) -> Vec<String> {
     let Some((path, rest)) = address.split_once(':') else { return Vec::new() };
     let paths = ["local", "eth", "udp", "tcp"];
@@ -71,14 +71,14 @@ pub(super) fn paths(address: &str) -> Vec<String> {
     whole.filter(|address| address.parse::<Address>().is_ok()).collect()
 }
 
-/// What lies beside a path that does not exist, and has a name near to it.
+/// Returns files in the same directory with names that are similar to that of a missing file.
 pub(crate) fn files(path: &Path) -> Vec<String> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return Vec::new() };
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let Ok(beside) = std::fs::read_dir(parent.unwrap_or(Path::new("."))) else {
         return Vec::new();
     };
-    // A directory of a million files is not worth a suggestion.
+    // Bounds the time in a very large directory.
     let names = beside.take(10_000).filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     let whole = |name: String| match parent {
         Some(parent) => parent.join(name).display().to_string(),
@@ -87,7 +87,7 @@ pub(crate) fn files(path: &Path) -> Vec<String> {
     closest(name, names).into_iter().map(whole).collect()
 }
 
-/// Letters to insert, leave out or exchange to get from one word to the other (Levenshtein).
+/// Returns the Levenshtein distance of two words.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_have_a_distance() {
+    fn distance_is_levenshtein() {
         for (a, b, steps) in [("", "abc", 3), ("files", "files", 0), ("fiels", "files", 2)] {
             assert_eq!(distance(a, b), steps);
             assert_eq!(distance(b, a), steps);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_come_first_and_the_word_itself_does_not() {
+    fn most_similar_names_come_first() {
         let names = ["files", "field", "miles", "archive", "fiels"].map(str::to_owned);
         assert_eq!(closest("fiels", names.clone()), ["field", "files"]);
         assert!(closest("xy", ["ab".to_owned()]).is_empty());
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_keeps_its_place_with_another_name() {
+    fn renamed_address_keeps_its_host() {
         for (text, name, whole) in [
             ("tcp:fiels@fiels:7", "files", "tcp:files@fiels:7"),
             ("udp:fiels:7/fiels", "files", "udp:fiels:7/files"),
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_does_not_exist_has_near_ones() {
+    fn unknown_path_gets_similar_paths() {
         assert_eq!(paths("udo:files"), ["udp:files"]);
         assert_eq!(paths("shm:files"), ["local:files"]);
         assert_eq!(paths("upd:files@host:7"), ["udp:files@host:7"]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_lie_beside_are_near() {
+    fn missing_file_gets_similar_files() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("archive"), "").unwrap();
         let near = files(&dir.path().join("archvie"));

@@ -1,4 +1,4 @@
-//! Progress bars on standard error: shown only on a terminal, and cleared whatever happens.
+//! Progress bars on standard error: shown only on a terminal, and always cleared.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::LazyLock;
@@ -7,13 +7,13 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle, T
 
 use super::layout;
 
-/// Columns that stay free behind a bar: there the terminal writes `^C`, which in a full line would
-/// begin the next one, and that would be cleared in its place.
+/// Free columns after a bar. The terminal echoes `^C` there; on a full line it would wrap to the next
+/// line, and the wrong line would be cleared.
 const FREE: usize = 3;
-/// How often a bar is drawn in a second, at most.
+/// Maximum draws of a bar per second.
 const DRAWN_PER_S: u8 = 20;
 
-/// All that are shown: there is one terminal.
+/// All visible bars: the process has one terminal.
 static SHOWN: LazyLock<MultiProgress> = LazyLock::new(|| {
     MultiProgress::with_draw_target(match is_drawn() {
         true => ProgressDrawTarget::term_like_with_hz(Box::new(Narrower), DRAWN_PER_S),
@@ -21,7 +21,7 @@ static SHOWN: LazyLock<MultiProgress> = LazyLock::new(|| {
     })
 });
 
-/// Whether whoever looks at standard error sees lines that change.
+/// Whether standard error is a terminal on which a line can be redrawn.
 fn is_drawn() -> bool {
     let kind = std::env::var_os("TERM");
     io::stderr().is_terminal() && kind.is_some_and(|kind| !kind.is_empty() && kind != "dumb")
@@ -30,13 +30,13 @@ fn is_drawn() -> bool {
 /// What a bar counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// Bytes, and how many a second.
+    /// Bytes, with a rate per second.
     Bytes,
     /// Steps.
     Steps,
 }
 
-/// A bar of `whole` bytes or steps; gone when it is dropped.
+/// Returns a bar of `whole` bytes or steps; it is cleared on drop.
 pub(crate) fn bar(whole: u64, what: &'static str, counted: Counted) -> ProgressBar {
     let columns = layout::columns(io::stderr()).unwrap_or(80);
     let style = ProgressStyle::with_template(&template(columns, counted));
@@ -44,7 +44,7 @@ pub(crate) fn bar(whole: u64, what: &'static str, counted: Counted) -> ProgressB
     SHOWN.add(ProgressBar::new(whole).with_style(style).with_message(what))
 }
 
-/// Clears all bars for good: who still moves one draws nothing any more. Whether there were any.
+/// Clears all bars and disables drawing; returns whether any bars were drawn.
 pub(crate) fn clear_bars() -> bool {
     let Some(shown) = LazyLock::get(&SHOWN) else { return false };
     let _ = shown.clear();
@@ -55,7 +55,7 @@ pub(crate) fn clear_bars() -> bool {
 
 fn template(columns: usize, counted: Counted) -> String {
     const WHAT: usize = "  ".len() + 14 + "  ".len();
-    let (behind, taken) = match counted {
+    let (suffix, taken) = match counted {
         Counted::Bytes if columns >= 75 => (
             "{binary_bytes:>10} of {binary_total_bytes:>10} {binary_bytes_per_sec:>14}",
             10 + " of ".len() + 10 + " ".len() + 14,
@@ -64,15 +64,15 @@ fn template(columns: usize, counted: Counted) -> String {
         _ => ("{percent:>3}%", 4),
     };
     let wide = columns.saturating_sub(FREE + WHAT + taken).max(1);
-    format!("  {{msg:14}} {{bar:{wide}}} {behind}")
+    format!("  {{msg:14}} {{bar:{wide}}} {suffix}")
 }
 
-/// The terminal of standard error, some columns narrower than it is.
+/// The terminal of standard error, with `FREE` fewer columns.
 #[derive(Debug)]
 struct Narrower;
 
 impl Narrower {
-    /// Moves the cursor, as letters of ECMA-48 say where.
+    /// Moves the cursor with a control sequence of ECMA-48.
     fn go(steps: usize, letter: char) -> io::Result<()> {
         if steps == 0 { Ok(()) } else { write!(io::stderr(), "\u{1b}[{steps}{letter}") }
     }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_template_is_understood() {
+    fn templates_are_valid() {
         for columns in [20, 40, 50, 75, 80, 300] {
             for counted in [Counted::Bytes, Counted::Steps] {
                 assert!(ProgressStyle::with_template(&template(columns, counted)).is_ok());

@@ -1,10 +1,10 @@
-//! What others say, made harmless for a terminal: docs, names and reasons come from servers and files
-//! that nobody here has written.
+//! Escapes text from servers and files, such as names and documentation, so that it cannot control the
+//! terminal.
 
 use core::fmt::Write as _;
 
-/// The text with control characters as they would be written in a program, `\u{1b}` for one, so that it
-/// moves no cursor, changes no title and looks like nothing else. Lines stay lines.
+/// Escapes control characters, such as `\u{1b}`, so that the text cannot move the cursor or change the
+/// title. Line breaks stay.
 pub(crate) fn visible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -13,7 +13,7 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
-/// The same of a whole answer, in which colours are ours.
+/// Escapes control characters of a whole output, except for styles.
 pub(super) fn guarded(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -31,19 +31,19 @@ pub(super) fn guarded(text: &str) -> String {
 }
 
 fn push(shown: &mut String, letter: char) {
-    // Those that turn the direction of text let one read what does not stand there.
-    let turns = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    // Characters that change the direction of text can disguise it.
+    let is_bidi = matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     match letter {
         '\n' => shown.push('\n'),
         '\t' => shown.push(' '),
-        letter if letter.is_control() || turns => {
+        letter if letter.is_control() || is_bidi => {
             let _ = write!(shown, "{}", letter.escape_default());
         }
         letter => shown.push(letter),
     }
 }
 
-/// Bytes of a style that a text begins with: `ESC [`, numbers, `m`.
+/// Returns the length of a style at the start of a text: `ESC [`, numbers, `m`.
 fn style_bytes(text: &str) -> Option<usize> {
     let rest = text.strip_prefix("\u{1b}[")?;
     let end = rest.find(|c: char| !(c.is_ascii_digit() || c == ';'))?;
@@ -55,14 +55,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_steers_a_terminal_is_written_out() {
+    fn control_characters_are_escaped() {
         assert_eq!(visible("plain\ntext, größer"), "plain\ntext, größer");
         assert_eq!(visible("\u{1b}[31mred\r\u{7}"), "\\u{1b}[31mred\\r\\u{7}");
         assert_eq!(visible("a\tb\u{9b}2J\u{202e}c"), "a b\\u{9b}2J\\u{202e}c");
     }
 
     #[test]
-    fn of_a_whole_answer_only_styles_stay() {
+    fn guarded_text_keeps_only_styles() {
         let bold = "\u{1b}[1mbold\u{1b}[0m";
         assert_eq!(guarded(bold), bold);
         for (text, shown) in [

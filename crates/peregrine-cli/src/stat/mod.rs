@@ -1,8 +1,8 @@
-//! `stat`: what a running server counts, once or over and over: calls, rates, latency, who is bound.
+//! `stat`: shows the counters of a running server, once or periodically.
 
+mod json;
 mod screen;
 mod tables;
-mod told;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,27 +11,27 @@ use peregrine::counters::Stat;
 use peregrine::directory;
 
 use crate::args::{self, Format};
-use crate::interrupt::{Interrupt, Terms};
+use crate::interrupt::{Interrupt, InterruptOptions};
 use crate::output::{self, Failure};
-use screen::{Pressed, Screen};
+use screen::{Key, Screen};
 
-/// How long the server has to answer once the command is to end.
+/// How long the server may take to reply when the command is interrupted.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// What was counted between two moments.
+/// Two readings of the counters, and the time between them.
 pub(super) struct Interval {
-    /// Whom it was asked of.
+    /// The address of the server.
     pub(super) address: String,
     pub(super) before: Stat,
     pub(super) now: Stat,
-    /// How long asking took.
+    /// How long the request took.
     pub(super) took: Duration,
 }
 
 impl Interval {
-    /// From one reading to the next; if another server answers by now, since that one began.
+    /// Returns the interval between two readings, or since the start of the server if it was replaced.
     fn new(address: &str, before: &Stat, now: Stat, took: Duration) -> Self {
-        // A process may have the number of the one before, and as many calls: what counts is when it began.
+        // A new server can have the process ID of the old one, so the start time is compared, too.
         let began =
             |stat: &Stat| (stat.server.at_ns / 1_000_000).saturating_sub(stat.server.age_ms);
         let same = before.server.process == now.server.process
@@ -41,7 +41,7 @@ impl Interval {
         Self { address: address.to_owned(), before, now, took }
     }
 
-    /// How long it was, by the server's clock.
+    /// Returns the length of the interval by the clock of the server.
     pub(super) fn seconds(&self) -> f64 {
         let whole = self.now.server.age_ms.saturating_mul(1_000_000);
         let ns = match self.before.server.at_ns {
@@ -51,13 +51,13 @@ impl Interval {
         (ns as f64 / 1e9).max(1e-9)
     }
 
-    /// So many more, each second.
+    /// Returns the increase per second.
     pub(super) fn rate(&self, before: u64, now: u64) -> f64 {
         now.saturating_sub(before) as f64 / self.seconds()
     }
 }
 
-/// Tells what a server counts.
+/// Shows the counters of a server.
 pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     let address = match &stat.address {
         Some(address) => address.clone(),
@@ -65,35 +65,34 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     };
     if format == Format::Json && stat.watch && stat.count.is_none() {
         return Err(Failure::Usage {
-            what: "`--format json` is one object, and `--watch` has no end".to_owned(),
+            what: "`--format json` prints one object, but `--watch` has no end".to_owned(),
             causes: Vec::new(),
-            advice:
-                "write `--format ndjson`: an object for each interval; or say how many: `--count N`"
-                    .to_owned(),
+            advice: "use `--format ndjson` for one object per interval, or `--count N` to end"
+                .to_owned(),
             suggestions: Vec::new(),
         });
     }
-    // What cannot be asked is said before the screen is taken.
+    // The first request comes before the alternate screen, so that its failure is visible.
     let first = peregrine::stat(&address)?;
     let screen = if stat.watch && !format.is_json() { Screen::take()? } else { None };
-    let terms = Terms { format, grace: GRACE, executed: "maybe" };
-    let leaving = screen.as_ref().map(Screen::way_back);
+    let signals = InterruptOptions { format, grace: GRACE, executed: "maybe" };
+    let saved = screen.as_ref().map(Screen::saved);
     let last = move || {
-        // The terminal first: what is said then stays.
-        if let Some(way_back) = leaving {
-            // A terminal that takes nothing is not waited for.
-            let (done, gone) = std::sync::mpsc::channel();
+        // The terminal first, so that the report stays visible.
+        if let Some(saved) = saved {
+            // On a separate thread, because the terminal may not accept output.
+            let (done, restored) = std::sync::mpsc::channel();
             std::thread::spawn(move || {
-                way_back.go();
+                saved.restore();
                 let _ = done.send(());
             });
-            let _ = gone.recv_timeout(GRACE);
+            let _ = restored.recv_timeout(GRACE);
         }
-        "the server had no answer yet".to_owned()
+        "the server had not replied yet".to_owned()
     };
-    let interrupt = Interrupt::mind(terms, || {}, last)?;
+    let interrupt = Interrupt::handle(signals, || {}, last)?;
     let shown = show(stat, format, &address, first, screen.as_ref(), &interrupt);
-    // First of all the terminal is as it was: whatever is said is said there.
+    // Restores the terminal before the report.
     drop(screen);
     let shown = shown.and_then(|shown| {
         let what = || format!("{shown} intervals were shown");
@@ -103,7 +102,7 @@ pub(crate) fn run(stat: &args::Stat, format: Format) -> Result<(), Failure> {
     shown
 }
 
-/// Shows one interval after the other; how many were shown.
+/// Shows intervals; returns their number.
 fn show(
     stat: &args::Stat,
     format: Format,
@@ -117,13 +116,13 @@ fn show(
     let mut shown = 0;
     let mut due = Instant::now();
     if let Some(screen) = screen {
-        // Something to look at until the first interval is over.
+        // The totals are shown until the end of the first interval.
         let since = Interval::new(address, &Stat::default(), before.clone(), Duration::ZERO);
         screen.draw(|columns| tables::whole(&since, columns))?;
     }
     while shown < count {
         due += stat.interval;
-        if wait(due, screen, interrupt)? == Pressed::End || interrupt.signal().is_some() {
+        if wait(due, screen, interrupt)? == Key::Quit || interrupt.signal().is_some() {
             break;
         }
         let begun = Instant::now();
@@ -140,12 +139,12 @@ fn show(
                 let columns = output::columns();
                 output::say(format_args!("{gap}{}", tables::whole(&interval, columns)))?;
             }
-            (Format::Ndjson, _) => output::print(told::interval(&interval))?,
-            (Format::Json, _) => all.push(told::interval(&interval)),
+            (Format::Ndjson, _) => output::print(json::interval(&interval))?,
+            (Format::Json, _) => all.push(json::interval(&interval)),
         }
         before = interval.now;
         shown += 1;
-        // Who was halted, or asks a server that is slow, does not catch up.
+        // After a delay, missed intervals are skipped.
         due = due.max(Instant::now() - stat.interval);
     }
     if format == Format::Json && interrupt.signal().is_none() {
@@ -160,26 +159,26 @@ fn show(
     Ok(shown)
 }
 
-/// Waits until the next interval is over, or somebody wants to leave.
-fn wait(due: Instant, screen: Option<&Screen>, interrupt: &Interrupt) -> Result<Pressed, Failure> {
-    /// A signal is seen within this.
-    const LOOK: Duration = Duration::from_millis(20);
+/// Waits until the end of the interval, a key or a signal.
+fn wait(due: Instant, screen: Option<&Screen>, interrupt: &Interrupt) -> Result<Key, Failure> {
+    /// Interval of checks for a signal.
+    const CHECK: Duration = Duration::from_millis(20);
     loop {
         let left = due.saturating_duration_since(Instant::now());
         if left.is_zero() || interrupt.signal().is_some() {
-            return Ok(Pressed::Nothing);
+            return Ok(Key::None);
         }
         match screen {
-            None => std::thread::sleep(left.min(LOOK)),
-            Some(screen) => match screen.pressed(left.min(LOOK))? {
-                Pressed::Nothing => {}
-                pressed => return Ok(pressed),
+            None => std::thread::sleep(left.min(CHECK)),
+            Some(screen) => match screen.key(left.min(CHECK))? {
+                Key::None => {}
+                key => return Ok(key),
             },
         }
     }
 }
 
-/// The name of the server of this machine, if there is but one.
+/// Returns a name of the only server of this machine.
 fn the_only_server() -> Result<String, Failure> {
     let mut servers: BTreeMap<u32, String> = BTreeMap::new();
     for entry in directory::list().into_iter().filter(|entry| entry.alive != Some(false)) {
@@ -191,13 +190,13 @@ fn the_only_server() -> Result<String, Failure> {
     match &*names {
         [one] => Ok(one.clone()),
         [] => Err(Failure::local(
-            "no server of this machine answers",
-            "name one at a place: `peregrine stat @HOST:PORT`",
+            "no server of this machine replies",
+            "write the address of a server: `peregrine stat @HOST:PORT`",
         )),
         _ => {
-            let what = format!("{} servers of this machine answer", names.len());
+            let what = format!("this machine has {} servers", names.len());
             let near = names.iter().take(3).map(|name| format!("peregrine stat {name}")).collect();
-            Err(Failure::local(what, "say which, by any name that it exports").or_meant(near))
+            Err(Failure::local(what, "write any name that the server exports").suggest(near))
         }
     }
 }

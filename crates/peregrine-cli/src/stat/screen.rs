@@ -1,8 +1,8 @@
-//! `Screen`: a terminal on which the same picture is drawn over and over, and that is then as it was.
+//! `Screen`: draws on a terminal in place, and restores the terminal at the end.
 //!
-//! The alternate screen is taken, so that what stood there comes back. Keys come one by one and are
-//! not shown; Ctrl-C is a signal as ever, and no other key is. Whatever way the command ends, the
-//! [`WayBack`] has put all back before.
+//! It uses the alternate screen, so that the previous content comes back. Keys are read one by one
+//! without an echo. Ctrl-C is the only key that sends a signal. [`SavedTerminal`] restores the terminal
+//! however the command ends.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::sync::Arc;
@@ -14,86 +14,87 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-use crate::output::{self, During as _, Failure};
+use crate::output::{self, Failure, OrFail as _};
 
-/// No key is this one (`_POSIX_VDISABLE`).
+/// Disables a special key (`_POSIX_VDISABLE`).
 const DISABLED: u8 = 0;
-/// Takes the alternate screen, and hides the cursor.
+/// Switches to the alternate screen and hides the cursor.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// What somebody has pressed.
+/// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pressed {
-    Nothing,
-    /// A key that asks for nothing but to look again.
-    Again,
-    /// `q`, Ctrl-D or Escape alone.
-    End,
+pub(super) enum Key {
+    /// No key, or one without a meaning.
+    None,
+    /// Space: refresh.
+    Refresh,
+    /// `q`, Ctrl-D or Escape.
+    Quit,
 }
 
-/// A terminal that is drawn on.
+/// A terminal on which the command draws.
 pub(super) struct Screen {
-    way_back: Arc<WayBack>,
-    /// Whether keys come from it, too.
+    saved: Arc<SavedTerminal>,
+    /// Whether standard input is a terminal, too.
     keys: bool,
 }
 
-/// How the terminal was.
-pub(super) struct WayBack {
+/// The previous modes of the terminal.
+pub(super) struct SavedTerminal {
     before: Option<Termios>,
-    gone: AtomicBool,
+    is_restored: AtomicBool,
 }
 
 impl Screen {
-    /// Takes the terminal; `None` if standard output is none, or one that cannot be drawn on.
+    /// Switches to the alternate screen; returns `None` if standard output is no terminal that can draw.
     pub(super) fn take() -> Result<Option<Self>, Failure> {
         let dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
         if dumb || !io::stdout().is_terminal() {
             return Ok(None);
         }
-        let what = "taking the terminal";
+        let what = "cannot change the modes of the terminal";
         let keys = io::stdin().is_terminal();
-        let before = if keys { Some(tcgetattr(io::stdin()).during(what)?) } else { None };
-        // From here on it is put back, whatever happens.
-        let way_back = Arc::new(WayBack { before, gone: AtomicBool::new(false) });
-        let screen = Self { way_back, keys };
-        if let Some(before) = &screen.way_back.before {
+        let before = if keys { Some(tcgetattr(io::stdin()).or_fail(what)?) } else { None };
+        // From here on, dropping it restores the terminal.
+        let saved = Arc::new(SavedTerminal { before, is_restored: AtomicBool::new(false) });
+        let screen = Self { saved, keys };
+        if let Some(before) = &screen.saved.before {
             let mut own = before.clone();
             own.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // Who is halted cannot give the terminal back.
+            // A stopped process could not restore the terminal.
             for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
                 own.special_codes[key] = DISABLED;
             }
-            tcsetattr(io::stdin(), OptionalActions::Now, &own).during(what)?;
+            tcsetattr(io::stdin(), OptionalActions::Now, &own).or_fail(what)?;
         }
         write(ENTER)?;
         Ok(Some(screen))
     }
 
-    /// What puts it back, for whoever ends the process from outside.
-    pub(super) fn way_back(&self) -> Arc<WayBack> {
-        Arc::clone(&self.way_back)
+    /// Returns the handle that restores the terminal, for a forced exit.
+    pub(super) fn saved(&self) -> Arc<SavedTerminal> {
+        Arc::clone(&self.saved)
     }
 
-    /// Draws a text for the width that the terminal has now, as much of it as there is room for.
+    /// Draws a text for the current width, as many lines as the terminal has.
     pub(super) fn draw(&self, text: impl FnOnce(Option<usize>) -> String) -> Result<(), Failure> {
         let columns = output::columns();
         let rows = tcgetwinsize(io::stdout()).map_or(24, |size| usize::from(size.ws_row)).max(2);
         let text = text(columns);
         let text = output::folded(&text, columns);
         let lines: Vec<&str> = text.lines().collect();
-        let room = rows - 1;
+        let rows = rows - 1;
         let mut picture = String::from("\x1b[H");
-        for line in lines.iter().take(room) {
+        for line in lines.iter().take(rows) {
             picture.push_str(line);
-            // What stood behind it goes.
+            // Clears the rest of the line.
             picture.push_str("\x1b[0m\x1b[K\n");
         }
         picture.push_str("\x1b[J");
-        let left = lines.len().saturating_sub(room);
+        let left = lines.len().saturating_sub(rows);
         let more = if left > 0 { format!("{left} more lines; ") } else { String::new() };
-        let foot = format!("{more}q ends");
+        let foot = format!("{more}press q to quit");
         picture.extend(foot.chars().take(columns.unwrap_or(80)));
         if anstream::AutoStream::choice(&io::stdout()) == anstream::ColorChoice::Never {
             picture = without_colours(&picture);
@@ -101,11 +102,11 @@ impl Screen {
         write(&picture)
     }
 
-    /// Waits so long for a key.
-    pub(super) fn pressed(&self, limit: Duration) -> Result<Pressed, Failure> {
+    /// Waits for a key for at most `limit`.
+    pub(super) fn key(&self, limit: Duration) -> Result<Key, Failure> {
         if !self.keys {
             std::thread::sleep(limit);
-            return Ok(Pressed::Nothing);
+            return Ok(Key::None);
         }
         let stdin = io::stdin();
         let wait = rustix::time::Timespec {
@@ -113,49 +114,49 @@ impl Screen {
             tv_nsec: limit.subsec_nanos().into(),
         };
         match poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&wait)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Pressed::Nothing),
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Key::None),
             Ok(_) => {}
-            Err(error) => return Err(error).during("waiting for a key"),
+            Err(error) => return Err(error).or_fail("cannot read a key"),
         }
         let mut keys = [0; 64];
         let read = rustix::io::read(&stdin, &mut keys).unwrap_or(0);
         Ok(match &keys[..read] {
-            // The terminal has gone.
-            [] => Pressed::End,
-            [0x1b] => Pressed::End,
-            // An arrow, or another key that is more than a letter.
-            [0x1b, ..] => Pressed::Nothing,
-            keys if keys.iter().any(|key| matches!(key, b'q' | b'Q' | 4)) => Pressed::End,
-            keys if keys.contains(&b' ') => Pressed::Again,
-            _ => Pressed::Nothing,
+            // The terminal is closed.
+            [] => Key::Quit,
+            [0x1b] => Key::Quit,
+            // An escape sequence, such as that of an arrow key.
+            [0x1b, ..] => Key::None,
+            keys if keys.iter().any(|key| matches!(key, b'q' | b'Q' | 4)) => Key::Quit,
+            keys if keys.contains(&b' ') => Key::Refresh,
+            _ => Key::None,
         })
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        self.way_back.go();
+        self.saved.restore();
     }
 }
 
-impl WayBack {
-    /// The terminal is as it was, once.
-    pub(super) fn go(&self) {
-        if self.gone.swap(true, Ordering::SeqCst) {
+impl SavedTerminal {
+    /// Restores the terminal; later calls do nothing.
+    pub(super) fn restore(&self) {
+        if self.is_restored.swap(true, Ordering::SeqCst) {
             return;
         }
-        // What keys do comes first, for that waits for nobody.
+        // The modes come first, because changing them does not block.
         if let Some(before) = &self.before {
             let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
         }
-        // Where nobody looks any more there is nothing to put back.
+        // A closed terminal needs no restoring.
         let _ = write(LEAVE);
     }
 }
 
-impl Drop for WayBack {
+impl Drop for SavedTerminal {
     fn drop(&mut self) {
-        self.go();
+        self.restore();
     }
 }
 
@@ -163,11 +164,11 @@ fn write(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Closed),
-        written => written.during("drawing on the terminal"),
+        written => written.or_fail("cannot write to the terminal"),
     }
 }
 
-/// The text without escape sequences that colour it: those that end with `m`.
+/// Removes styles: escape sequences that end with `m`.
 fn without_colours(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
@@ -190,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_go_and_all_else_stays() {
+    fn only_styles_are_removed() {
         assert_eq!(without_colours("\x1b[H\x1b[1mbold\x1b[0m\x1b[K\nx"), "\x1b[Hbold\x1b[K\nx");
         assert_eq!(without_colours("\x1b["), "\x1b[");
     }

@@ -1,4 +1,4 @@
-//! An interval as tables for people, as wide as there is room; or as one line.
+//! An interval as tables that fit the terminal, or as one line.
 
 use core::fmt::Write as _;
 
@@ -7,22 +7,22 @@ use peregrine::counters::{BindingStat, Counts, Latency, SessionStat};
 use super::Interval;
 use crate::output::{self, BOLD, DIM, age, nanoseconds};
 
-/// What a session had counted before.
+/// Returns the counters of a session at the start of the interval.
 pub(super) fn session_before(interval: &Interval, now: &SessionStat) -> Counts {
     let before = interval.before.sessions.iter().find(|one| one.number == now.number);
     before.map(|one| one.counts).unwrap_or_default()
 }
 
-/// What a binding had counted before.
+/// Returns the counters of a binding at the start of the interval.
 pub(super) fn binding_before(interval: &Interval, now: &BindingStat) -> Counts {
     let same = |one: &&BindingStat| (one.number, one.began_ns) == (now.number, now.began_ns);
     interval.before.bindings.iter().find(same).map(|one| one.counts).unwrap_or_default()
 }
 
-/// A column: its header, whether it holds numbers, and how much it matters; 0 the most.
+/// A column: its header, whether it has numbers, and its priority, of which 0 is the highest.
 struct Column(&'static str, bool, u8);
 
-/// Everything, for so many columns of a terminal.
+/// Formats all tables for a terminal with `columns`.
 pub(super) fn whole(interval: &Interval, columns: Option<usize>) -> String {
     let mut text = head(interval);
     for (title, table) in [
@@ -38,7 +38,7 @@ pub(super) fn whole(interval: &Interval, columns: Option<usize>) -> String {
     if sessions > 0 && interval.now.sessions.is_empty() {
         let _ = write!(
             text,
-            "\n\n{DIM}{} and {}, of which it tells no more{DIM:#}",
+            "\n\n{DIM}{} and {}, whose details the server does not disclose{DIM:#}",
             number_of(sessions, "session"),
             number_of(bindings, "binding"),
         );
@@ -46,7 +46,7 @@ pub(super) fn whole(interval: &Interval, columns: Option<usize>) -> String {
     text
 }
 
-/// One line for one interval.
+/// Formats an interval as one line.
 pub(super) fn line(interval: &Interval, number: u64) -> String {
     let (before, now) = (&interval.before.server, &interval.now.server);
     let since = interval.now.latency().since(&interval.before.latency());
@@ -76,7 +76,7 @@ fn head(interval: &Interval) -> String {
         "{BOLD}{}{BOLD:#}  process {}, up {}; threads: {local} local, {tcp} tcp, {datagrams} datagrams\n\
          {BOLD}{}{BOLD:#} calls/s  p50 {}  p99 {}  max {}  {DIM}over {}{DIM:#}\n\
          {} calls: {} in flight, {} failed, {} refused; {} queued, {captured} captured\n\
-         waits: {spun} spun, {slept} slept; packets: {} sent again, {} came again",
+         waits: {spun} spun, {slept} slept; packets: {} retransmitted, {} duplicates",
         interval.address,
         now.process,
         age(now.age_ms),
@@ -138,7 +138,7 @@ fn sessions(interval: &Interval, columns: Option<usize>) -> Option<String> {
     let header = [
         Column("SESSION", true, 0),
         Column("PATH", false, 1),
-        Column("WHO", false, 0),
+        Column("CLIENT", false, 0),
         Column("AGE", true, 2),
         Column("BINDINGS", true, 2),
         Column("CALLS/S", true, 0),
@@ -150,7 +150,7 @@ fn sessions(interval: &Interval, columns: Option<usize>) -> Option<String> {
         vec![
             now.number.to_string(),
             printable(&now.path),
-            who(now),
+            client(now),
             age(now.age_ms),
             now.bindings.to_string(),
             rate(interval.rate(before.calls, now.counts.calls)),
@@ -196,7 +196,7 @@ fn number_of(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-fn who(session: &SessionStat) -> String {
+fn client(session: &SessionStat) -> String {
     if session.from.is_empty() {
         format!("process {}, user {}", session.process, session.user)
     } else {
@@ -204,12 +204,12 @@ fn who(session: &SessionStat) -> String {
     }
 }
 
-/// What a server says of others is not let loose on a terminal.
+/// Replaces control characters in text of a server, so that it cannot control the terminal.
 fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A table of as many columns as there is room for, the least important left out first.
+/// Formats a table; omits columns with a low priority if it is too wide.
 fn table(header: &[Column], rows: Vec<Vec<String>>, columns: Option<usize>) -> Option<String> {
     if rows.is_empty() {
         return None;
@@ -231,7 +231,7 @@ fn table(header: &[Column], rows: Vec<Vec<String>>, columns: Option<usize>) -> O
     Some(output::table_fitted(&names, &right, rows, columns))
 }
 
-/// `N` with three digits and its unit.
+/// Formats a number with three digits and a unit.
 fn scaled(value: f64, units: &[&str], step: f64) -> String {
     let (mut value, mut at) = (value, 0);
     while value >= step && at + 1 < units.len() {
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_have_three_digits() {
         for (value, text) in [
             (0.0, "0"),
             (0.5, "0.50"),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn narrow_terminals_have_fewer_columns() {
+    fn narrow_terminal_gets_fewer_columns() {
         let header = [Column("NAME", false, 0), Column("MORE", true, 1), Column("MOST", true, 2)];
         let row = || vec![vec!["n".repeat(10), "1".repeat(10), "2".repeat(10)]];
         let lines = |columns| table(&header, row(), Some(columns)).unwrap();

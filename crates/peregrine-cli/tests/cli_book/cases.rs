@@ -1,40 +1,40 @@
-//! What is run and shown: a case for each part of the book, with the command lines of each.
+//! The sections of the book and their command lines.
 //!
-//! A new verb takes a new entry of [`CASES`], and nothing else.
+//! A new command needs a new entry of [`CASES`], and nothing else.
 
 use super::world::{World, leave_something_dead, nothing};
 
-/// A part of the book.
+/// A section of the book.
 pub(crate) struct Case {
     pub(crate) title: &'static str,
     pub(crate) text: &'static str,
     pub(crate) steps: &'static [Step],
 }
 
-/// One command line. `ADDRESS` in it stands for the export `files` by each path in turn.
+/// One command line. `ADDRESS` is replaced by the address of the export `files` on each path.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
-    /// What stands behind `peregrine`.
+    /// The arguments of `peregrine`.
     pub(crate) line: &'static str,
     /// The exit code.
     pub(crate) code: i32,
-    /// In which forms it is run.
+    /// The formats in which it runs.
     pub(crate) forms: &'static [Form],
-    /// In which it is shown; beyond the first path only for people.
+    /// The formats that are shown; on other paths than the first, only text.
     pub(crate) shown: &'static [Form],
-    /// Ctrl-C is typed when this is on the screen, or when the first line has come through a pipe.
+    /// Ctrl-C is sent when this text is on the screen, or after the first line in a pipe.
     pub(crate) until: &'static str,
-    /// What is done before.
+    /// A preparation.
     pub(crate) before: fn(&World),
-    /// Whether the document must show the very same; otherwise it differs from machine to machine.
+    /// Whether the document must be identical; otherwise the output differs between machines.
     pub(crate) held: bool,
-    /// Lines that are shown of it.
+    /// Maximum lines that are shown.
     pub(crate) lines: usize,
     /// Columns of the terminal.
     pub(crate) columns: u16,
 }
 
-/// How it answers.
+/// A format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     Human,
@@ -45,7 +45,7 @@ pub(crate) enum Form {
 use Form::{Human, Json, Ndjson};
 
 impl Form {
-    /// As it is asked for.
+    /// Returns the value of `--format`.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Human => "human",
@@ -56,13 +56,13 @@ impl Form {
 }
 
 impl Step {
-    /// Whether the document shows this.
+    /// Whether the document shows this output.
     pub(crate) fn shows(&self, form: Form, path: &str) -> bool {
         self.shown.contains(&form) && (form == Human || path == "local")
     }
 }
 
-/// What most steps have.
+/// The defaults of a step.
 const STEP: Step = Step {
     line: "",
     code: 0,
@@ -75,14 +75,14 @@ const STEP: Step = Step {
     columns: 100,
 };
 
-/// What is to be read by programs also when it is text is not folded.
+/// A step whose text is for programs, and is not folded.
 const SCRIPT: Step = Step { columns: 1000, ..STEP };
 
 pub(crate) static CASES: &[Case] = &[
     Case {
         title: "serve",
-        text: "Exports a directory's files under a name, until it is stopped: Ctrl-C, or SIGTERM, after \
-               which it exits with 0. `--listen` lets it be called over networks, too.",
+        text: "Exports the files of a directory under a name, until Ctrl-C or SIGTERM stops it. After SIGTERM, \
+               the exit code is 0. With `--listen`, it can also be called over networks.",
         steps: &[
             Step {
                 line: "serve photos",
@@ -101,10 +101,10 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "list",
-        text: "The names that are exported on this machine. A name is *alive*, *silent* (its server does not \
-               answer), *dead* (its server has ended; `clean` removes what is left) or *hidden* (another \
-               directory, which clients search first, has the name). Where a table does not fit it \
-               becomes records, as here in a terminal of 40 columns.",
+        text: "Lists the exports of this machine. A name is *alive*, *silent* (its server does not reply), *dead* \
+               (its server has ended; `clean` removes its files) or *hidden* (clients find the name in \
+               another directory first). If a table is too wide, each row becomes a record, as here in a \
+               terminal with 40 columns.",
         steps: &[
             Step { line: "list", shown: &[Human, Json, Ndjson], ..STEP },
             Step { line: "list", columns: 40, forms: &[Human], ..STEP },
@@ -113,9 +113,9 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "describe",
-        text: "The interface of an export, as its server tells it: the trait that it was written against. \
-               `--format json` has the same for programs; both are read back, here and by `call`, with \
-               `--interface FILE`. `--format c` prints a header for a program in C ([PORTING.md](PORTING.md)).",
+        text: "Shows the interface of an export as a Rust trait. `--format json` prints it as JSON. Both forms \
+               can be saved, and used by `describe` and `call` with `--interface FILE`. `--format c` prints \
+               a C header ([PORTING.md](PORTING.md)).",
         steps: &[
             Step { line: "describe ADDRESS", shown: &[Human, Json], ..STEP },
             Step {
@@ -129,12 +129,12 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "call",
-        text: "Calls any procedure of any server: what it says of its interface is all that is needed. Arguments \
-               are words (`path=hosts`), JSON (`sizes:='[1, 2]'`, or all of them in an object or an array), \
-               files (`data=@photo.jpg`, `@arguments.json`) or standard input (`@-`); for a buffer that comes \
-               back, how many elements there is room for (`into=64K`). An option that is left out is none; \
-               every other parameter is required. Values in JSON look as serde would have them. What comes back \
-               in buffers is shown as text or as digits (`--bytes`), or written to files as it is (`--out \
+        text: "Calls any procedure of any server, with the interface that the server describes. An argument is a \
+               word (`path=hosts`), JSON (`sizes:='[1, 2]'`, or an object or array with all arguments), a \
+               file (`data=@photo.jpg`, `@arguments.json`) or standard input (`@-`). For a returned buffer, \
+               it is the maximum number of elements (`into=64K`). A missing argument of type `Option` is \
+               `None`; all other arguments are required. Values in JSON have the form that serde uses. \
+               Returned buffers are shown as text or as digits (`--bytes`), or written to files (`--out \
                NAME=FILE`).",
         steps: &[
             Step { line: "call ADDRESS read path=hello offset=0", shown: &[Human, Json], ..STEP },
@@ -154,7 +154,7 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "explain",
-        text: "Which path a client would take, and why none of the others.",
+        text: "Shows which path a client would use, and why it would not use the others.",
         steps: &[
             Step { line: "explain ADDRESS", shown: &[Human, Json], ..STEP },
             Step { line: "explain fiels", code: 3, ..STEP },
@@ -162,9 +162,9 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "ping",
-        text: "Calls the procedure that every export has and that does nothing. As `ndjson` there is a line each \
-               second (`\"row\": \"interval\"`), and a last one of all calls. Ctrl-C ends it with what was \
-               measured until then.",
+        text: "Measures calls of the empty procedure that every export has. `--format ndjson` prints a line per \
+               second (`\"row\": \"interval\"`), and a last line for all calls. After Ctrl-C, it prints the \
+               measurements until then.",
         steps: &[
             Step { line: "ping ADDRESS -c 100", shown: &[Human, Json], ..STEP },
             Step { line: "ping files -c 100 --wait block", shown: &[Ndjson], ..STEP },
@@ -172,9 +172,10 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "stat",
-        text: "Live counters of a running server, its exports, sessions and bindings, read from pages that it shares: \
-               asking costs it nothing. `--watch` shows one interval after the other, in place on a terminal (`q` \
-               or Ctrl-C ends it). Over a network a server tells what it does not keep to itself.",
+        text: "Shows live counters of a server and of its exports, sessions and bindings. On the same machine, it \
+               reads them from memory that the server shares, at no cost for the server. `--watch` shows one \
+               interval after the other, in place on a terminal, until `q` or Ctrl-C. Over a network, it shows \
+               what the server discloses.",
         steps: &[
             Step {
                 line: "stat ADDRESS --interval 100ms",
@@ -193,8 +194,8 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "copy",
-        text: "Fetches a file from a server of `serve`. A copy has its name when it is whole; one that is \
-               interrupted leaves nothing.",
+        text: "Copies a file from a server of `serve`. The copy appears under its name when it is complete; an \
+               interrupted copy is removed.",
         steps: &[
             Step { line: "copy ADDRESS/hello copied", shown: &[Human, Json], ..STEP },
             Step { line: "copy files/none copied", code: 1, ..STEP },
@@ -202,15 +203,17 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "demo",
-        text: "Two processes, a file, every kind of parameter, and round trips beside this machine's limit. It makes processes and files of its own, and removes \
-               them, also when it is interrupted. `peregrine` alone does the same.",
+        text: "Copies a file between two processes, calls with every kind of parameter, and compares round trips \
+               with the limit of this machine. It removes all its processes and files, also when it is \
+               interrupted. `peregrine` without a command does the same.",
         steps: &[Step { line: "demo --quick", forms: &[Human], held: false, ..STEP }],
     },
     Case {
         title: "doctor",
-        text: "What this machine allows, what that costs a call, and what to do about it, each as *good*, *slow* \
-               or *missing*. Some of it is measured, and calls are made over a link of its own; `--quick` \
-               leaves that out. It exits with 0 whatever it finds. As `ndjson` there is a line for each finding.",
+        text: "Checks what this machine supports, what it costs a call, and how to improve it. Each finding is \
+               *good*, *slow* or *missing*. It also measures wake-ups, and calls over a virtual link; \
+               `--quick` skips the measurements. The exit code is 0 for all findings. `--format ndjson` \
+               prints a line per finding.",
         steps: &[
             Step { line: "doctor", forms: &[Human], held: false, ..STEP },
             Step { line: "doctor --quick", shown: &[Ndjson], lines: 2, held: false, ..STEP },
@@ -218,9 +221,9 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "clean",
-        text: "Removes what dead servers have left in the runtime directories. What is not surely dead stays: \
-               a name goes only if its lock can be had and nobody listens at its socket, and a server that is \
-               just starting loses nothing.",
+        text: "Removes files of dead servers from the runtime directories. It removes a name only if it can \
+               acquire the lock of the name and nothing listens on its socket, so that a starting server \
+               is not affected.",
         steps: &[
             Step {
                 line: "clean --dry-run",
@@ -233,9 +236,9 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "completions",
-        text: "What makes a shell complete verbs, options and the names of exports that are alive. For bash, a line \
-               of `~/.bashrc`: `source <(peregrine completions bash)`; `peregrine completions --help` says \
-               it of the others.",
+        text: "Prints a script with which a shell completes commands, options, exports, procedures and parameters. \
+               For bash, add this line to `~/.bashrc`: `source <(peregrine completions bash)`. `peregrine \
+               completions --help` shows the lines for other shells.",
         steps: &[
             Step { line: "completions bash", shown: &[], ..SCRIPT },
             Step { line: "completions elvish", shown: &[], ..SCRIPT },
@@ -246,18 +249,18 @@ pub(crate) static CASES: &[Case] = &[
     },
     Case {
         title: "man",
-        text: "The manual's page of the command; with `--dir` a page of it and one of each verb, as files.",
+        text: "Prints the manual page of the program. With `--dir`, it writes this page and one page per command.",
         steps: &[
             Step { line: "man", lines: 6, held: false, ..SCRIPT },
             Step { line: "man --dir pages", ..STEP },
         ],
     },
     Case {
-        title: "When it fails",
-        text: "What is wrong, why, and what to do; what was perhaps meant. As JSON, a failure has always the same \
-               members: `kind`, `what`, `executed` (`\"no\"`, `\"maybe\"` or `\"yes\"`), `address`, `phase`, `causes`, \
-               `advice` and `suggestions`; where something was measured before it failed, or is known \
-               beside it, that stands beside `error` in the same object.",
+        title: "Failures",
+        text: "A failure shows what failed, why, and what to do, and suggests similar names. In JSON, the member \
+               `error` always has the same members: `kind`, `what`, `executed` (`\"no\"`, `\"maybe\"` or \
+               `\"yes\"`), `address`, `phase`, `causes`, `advice` and `suggestions`. Results from before the \
+               failure are in the same object as `error`.",
         steps: &[
             Step { line: "ping fiels", code: 3, shown: &[Human, Json], ..STEP },
             Step { line: "ping udq:files", code: 3, ..STEP },

@@ -1,5 +1,4 @@
-//! The document: a part for each case, with transcripts in which what differs from run to run is
-//! replaced in a few stated ways.
+//! The document: a section per case, with transcripts. Texts that differ between runs are replaced.
 
 use core::fmt::Write as _;
 
@@ -7,32 +6,32 @@ use serde_json::Value;
 
 use super::cases::{Case, Step};
 
-/// A command line, and what it gave.
+/// A command line and its output.
 pub(crate) struct Shown {
     pub(crate) line: String,
     pub(crate) text: String,
     pub(crate) holds: Holds,
 }
 
-/// Whether the document must show the very same.
+/// Whether the document must show the same output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holds {
-    /// It must.
+    /// On every machine.
     Always,
-    /// It must, but not here, where others export, too.
+    /// Only on machines without other servers.
     Elsewhere,
-    /// It is of the machine on which it was written.
+    /// Never: the output depends on the machine.
     Never,
 }
 
-/// A transcript as it stands in the document.
+/// A transcript in the document.
 pub(crate) struct Block {
     head: String,
     text: String,
     holds: Holds,
 }
 
-/// A case, and its transcripts.
+/// A case and its transcripts.
 pub(crate) struct Part {
     pub(crate) case: &'static Case,
     pub(crate) blocks: Vec<Block>,
@@ -53,8 +52,8 @@ impl Block {
         Self { head: format!("$ peregrine {line}{wide}\n"), text, holds }
     }
 
-    /// The block, or that of the document as it is if this machine's would differ. What is held nowhere
-    /// is replaced with figures that were measured `well`.
+    /// Returns the block, or the existing one of the document if the output depends on the machine. Times
+    /// of an optimized build (`well`) replace existing ones.
     fn whole(&self, before: &str, well: bool) -> String {
         let keeps = match self.holds {
             Holds::Always => false,
@@ -71,41 +70,41 @@ impl Block {
     }
 }
 
-/// The text without what differs from run to run.
+/// Replaces everything that differs between runs.
 pub(crate) fn plain(text: &str, differs: &[(String, String)]) -> String {
     placed(text, differs).split('\n').map(timeless).collect::<Vec<_>>().join("\n")
 }
 
-/// The text with its own names for this place and what runs in it.
+/// Replaces directories, processes and ports.
 pub(crate) fn placed(text: &str, differs: &[(String, String)]) -> String {
     differs.iter().fold(text.to_owned(), |text, (from, to)| exchanged(&text, from, to))
 }
 
-/// The text with one word in the place of another. In a column of numbers, before which are two
-/// blanks at least and behind which are others, the word ends where the other did.
+/// Replaces a word. In a column of numbers, with at least two spaces before and other columns after it,
+/// the new word is aligned with the end of the old one.
 fn exchanged(text: &str, from: &str, to: &str) -> String {
     let (mut whole, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(from) {
         let (before, found) = rest.split_at(at);
-        let behind = &found[from.len()..];
+        let after = &found[from.len()..];
         whole.push_str(before);
-        // A number is no part of another one, nor a path the beginning of a longer name.
+        // Only whole numbers, and no prefix of a longer name.
         let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if whole.ends_with(part) || behind.starts_with(part) {
+        if whole.ends_with(part) || after.starts_with(part) {
             whole.push_str(from);
         } else if from.bytes().all(|byte| byte.is_ascii_digit()) {
-            aligned(&mut whole, from.len(), to, behind);
+            aligned(&mut whole, from.len(), to, after);
         } else {
             whole.push_str(to);
         }
-        rest = behind;
+        rest = after;
     }
     whole + rest
 }
 
-/// Appends what stands for a text of so many letters, and before `behind`.
-fn aligned(whole: &mut String, letters: usize, to: &str, behind: &str) {
-    let is_last = behind.is_empty() || behind.starts_with('\n');
+/// Appends the replacement of a text of `letters` characters, before `after`.
+fn aligned(whole: &mut String, letters: usize, to: &str, after: &str) {
+    let is_last = after.is_empty() || after.starts_with('\n');
     if whole.ends_with("  ") && !is_last {
         for _ in to.len()..letters {
             whole.push(' ');
@@ -119,7 +118,7 @@ fn aligned(whole: &mut String, letters: usize, to: &str, behind: &str) {
     whole.push_str(to);
 }
 
-/// A line with `T` for each time, and `N` for each rate.
+/// Replaces times with `T` and rates with `N`.
 fn timeless(line: &str) -> String {
     const TIMES: [&str; 7] = ["ns", "us", "ms", "s", "min", "h", "d"];
     let (mut whole, mut rest) = (String::new(), line);
@@ -127,17 +126,17 @@ fn timeless(line: &str) -> String {
         let (before, found) = rest.split_at(at);
         whole.push_str(before);
         let digits = found.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(found.len());
-        let (number, behind) = found.split_at(digits);
-        let unit = behind.strip_prefix(' ').unwrap_or_default();
+        let (number, after) = found.split_at(digits);
+        let unit = after.strip_prefix(' ').unwrap_or_default();
         let unit = &unit
             [..unit.find(|c: char| !c.is_ascii_alphabetic() && c != '/').unwrap_or(unit.len())];
         let is_word = !whole.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '.');
-        let is_rate = unit == "GB/s" || behind.starts_with(" per s)");
-        // Those of who has just gone may stand a moment longer.
+        let is_rate = unit == "GB/s" || after.starts_with(" per s)");
+        // The bindings of a client that has ended may be counted for a moment.
         let is_bindings = whole.trim_end().trim_end_matches(':').ends_with("bindings");
-        rest = behind;
+        rest = after;
         if is_word && TIMES.contains(&unit) {
-            rest = &behind[1 + unit.len()..];
+            rest = &after[1 + unit.len()..];
             aligned(&mut whole, number.len() + 1 + unit.len(), "T", rest);
         } else if is_word && (is_rate || is_bindings) {
             aligned(&mut whole, number.len(), "N", rest);
@@ -148,18 +147,18 @@ fn timeless(line: &str) -> String {
     whole + rest
 }
 
-/// A JSON object on a line, as it was printed.
+/// Formats a JSON object on one line.
 pub(crate) fn compact(value: Value, differs: &[(String, String)]) -> String {
     unquoted(&plain(&constant(value).to_string(), differs))
 }
 
-/// The same broken into lines.
+/// Formats a JSON object on several lines.
 pub(crate) fn pretty(value: Value, differs: &[(String, String)]) -> String {
-    let text = serde_json::to_string_pretty(&constant(value)).expect("it was JSON");
+    let text = serde_json::to_string_pretty(&constant(value)).expect("valid JSON");
     unquoted(&plain(&text, differs))
 }
 
-/// The value with placeholders for the times and rates in it.
+/// Replaces times and rates in a value with placeholders.
 fn constant(value: Value) -> Value {
     match value {
         Value::Object(members) => {
@@ -186,37 +185,43 @@ fn unquoted(text: &str) -> String {
 const HEAD: &str = "\
 # The command line
 
-What `peregrine` does, verb by verb. Every transcript here was produced by
-`crates/peregrine-cli/tests/cli_book`, in a terminal of 100 columns or through a pipe; the test fails if one is no longer
-so, and `PEREGRINE_WRITE=1 cargo test -p peregrine-cli --test cli_book` writes them anew. What differs from run to run is
-replaced, in these ways and no others: T is a time, N a rate or a number of bindings; the directory in which all runs is `/home/ada`, its runtime
-directory `/run/user/1000/peregrine`; the server of `files` is process 4711 and listens at the ports 7000 (UDP) and
-7001 (TCP), a process that is shown itself is 4712 and listens at 7002. JSON is broken into lines; the command prints an
-object as one. What `demo`, `doctor` and `man` show differs from machine to machine: it is not held, its figures are those
-that were measured, and it is written anew only with `--release`.
+All commands of `peregrine`, with transcripts. The test `crates/peregrine-cli/tests/cli_book` runs
+every command line, in a terminal with 100 columns or in a pipe, and compares the output with this
+document. `PEREGRINE_WRITE=1 cargo test -p peregrine-cli --test cli_book` generates the document.
 
-**Addresses** are `NAME`, `NAME@HOST` or `NAME@HOST:PORT`, perhaps with `local:`, `eth:`, `udp:` or `tcp:` in front to
-take that path and no other. Options stand anywhere: before the verb, behind it, between its words.
+Texts that differ between runs are replaced:
 
-| option | says |
+* T is a time; N is a rate or a number of bindings.
+* The working directory is `/home/ada`, and the runtime directory `/run/user/1000/peregrine`.
+* The server of `files` is process 4711, and listens on the ports 7000 (UDP) and 7001 (TCP). A server
+  that the transcript starts is process 4712, and listens on port 7002.
+* JSON is shown on several lines; the command prints each object on one line.
+* The output of `demo`, `doctor`, `stat` and `man` depends on the machine and is not compared. Its
+  times are measured by a test run with `--release`.
+
+**Addresses** are `NAME`, `NAME@HOST` or `NAME@HOST:PORT`. The prefix `local:`, `eth:`, `udp:` or
+`tcp:` selects one path. Options can be anywhere on the command line.
+
+| option | meaning |
 |---|---|
-| `--format human` | text for people, the default: answers on standard output, talk on standard error |
-| `--format json` | one object, alone on standard output; of a server one when it is ready, and one more if it fails or is interrupted |
-| `--format ndjson` | an object a line: one for each result of verbs that have several |
-| `--color auto`, `always`, `never` | when there are colours; `auto`: on a terminal, unless NO_COLOR is set or TERM is `dumb` |
+| `--format human` | text (default): results on standard output, notes on standard error |
+| `--format json` | one object on standard output; `serve` prints a second one if it fails |
+| `--format ndjson` | one object per line, for each result of a command that has several |
+| `--color auto` | colours on a terminal, unless NO_COLOR is set or TERM is `dumb` |
+| `--color always`, `never` | colours always or never |
 
-| exit code | means |
+| exit code | meaning |
 |---|---|
-| 0 | fine, also if whoever reads stops early (`peregrine list \\| head -1`) |
-| 1 | the procedure itself said no |
-| 2 | the command line makes no sense |
-| 3 | it failed and nothing was executed: it may be repeated |
-| 4 | it failed and may have been executed |
-| 130 | Ctrl-C; of another signal 128 and its number |
+| 0 | success, also if the reader closes the pipe early (`peregrine list \\| head -1`) |
+| 1 | the procedure returned an error |
+| 2 | usage error |
+| 3 | the command failed and nothing was executed: it is safe to repeat it |
+| 4 | the command failed and the call may have been executed |
+| 130 | interrupted by Ctrl-C; for another signal, 128 plus its number |
 ";
 
-/// The whole document. What this machine would show otherwise is taken from it as it was before, but
-/// what is held nowhere only unless it was measured `well`.
+/// Returns the whole document. Transcripts that depend on the machine are taken from the existing
+/// document `before`, unless an optimized build (`well`) measured them.
 pub(crate) fn whole(parts: &[Part], before: &str, well: bool) -> String {
     let mut text = HEAD.to_owned();
     for Part { case, blocks } in parts {
@@ -228,12 +233,12 @@ pub(crate) fn whole(parts: &[Part], before: &str, well: bool) -> String {
     text
 }
 
-/// Prose in lines of at most 120 letters.
+/// Folds prose to lines of at most 100 characters.
 fn folded(text: &str) -> String {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
-        let line = lines.last_mut().expect("one at least");
-        if !line.is_empty() && line.len() + 1 + word.len() > 120 {
+        let line = lines.last_mut().expect("at least one line");
+        if !line.is_empty() && line.len() + 1 + word.len() > 100 {
             lines.push(word.to_owned());
         } else {
             line.push_str(if line.is_empty() { "" } else { " " });
@@ -244,7 +249,7 @@ fn folded(text: &str) -> String {
 }
 
 #[test]
-fn what_differs_is_replaced_and_nothing_else() {
+fn only_differing_texts_are_replaced() {
     let differs =
         [("512".to_owned(), "4711".to_owned()), ("/tmp/x".to_owned(), "/home/ada".to_owned())];
     for (text, shown) in [

@@ -1,7 +1,7 @@
-//! The book of the command line, `docs/CLI.md`: every verb on every path, as a person sees it in a
-//! terminal and as a program reads it from a pipe; what it shows is what ran here.
+//! The book of the command line, `docs/CLI.md`: every command on every path, in a terminal and in a pipe.
+//! This test runs all command lines, and compares their output with the document.
 //!
-//! `PEREGRINE_WRITE=1 cargo test -p peregrine-cli --test cli_book` writes the document anew.
+//! `PEREGRINE_WRITE=1 cargo test -p peregrine-cli --test cli_book` generates the document.
 
 mod cases;
 mod document;
@@ -18,7 +18,7 @@ use cases::{CASES, Case, Form, Step};
 use document::{Block, Part};
 use world::World;
 
-/// Runs a step in all its forms, on all paths if it has an address; what is shown of it.
+/// Runs a step in all formats, and on all paths if it has an address; returns what is shown.
 fn run(world: &World, step: &'static Step) -> Vec<Block> {
     let mut shown = Vec::new();
     for (path, address) in world.addresses(step) {
@@ -38,7 +38,7 @@ fn run(world: &World, step: &'static Step) -> Vec<Block> {
 }
 
 #[test]
-fn the_book_shows_what_runs() {
+fn book_shows_actual_output() {
     let world = World::new();
     let parts: Vec<Part> = CASES
         .iter()
@@ -50,7 +50,7 @@ fn the_book_shows_what_runs() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/CLI.md");
     let before = std::fs::read_to_string(&file).unwrap_or_default();
     if std::env::var_os("PEREGRINE_WRITE").is_some() {
-        // Figures of a build that is not optimized say nothing.
+        // Times of an unoptimized build are meaningless.
         let well = !cfg!(debug_assertions);
         std::fs::write(&file, document::whole(&parts, &before, well)).unwrap();
         return;
@@ -61,7 +61,7 @@ fn the_book_shows_what_runs() {
         assert_eq!(
             before,
             now,
-            "line {} of docs/CLI.md is not what ran now; PEREGRINE_WRITE=1 writes it anew",
+            "line {} of docs/CLI.md differs from the output; PEREGRINE_WRITE=1 generates the file",
             number + 1
         );
     }
@@ -69,7 +69,7 @@ fn the_book_shows_what_runs() {
 }
 
 #[test]
-fn every_verb_is_in_the_book() {
+fn every_command_is_in_the_book() {
     let place = place::Place::new();
     let (_, said) = place.json(&["man", "--dir", "pages"]);
     let pages = said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap());
@@ -80,5 +80,5 @@ fn every_verb_is_in_the_book() {
     let shown: BTreeSet<&str> = shown.filter_map(|step| step.line.split(' ').next()).collect();
     assert!(verbs.len() > 8, "{verbs:?}");
     let missing: Vec<_> = verbs.difference(&shown).collect();
-    assert!(missing.is_empty(), "tests/cli_book/cases.rs shows nothing of {missing:?}");
+    assert!(missing.is_empty(), "tests/cli_book/cases.rs does not show {missing:?}");
 }

@@ -1,4 +1,4 @@
-//! The place in which the book's command lines run, with a server of `files` on every path.
+//! The environment of the command lines of the book, with a server of `files` on every path.
 
 use std::io::{BufRead as _, BufReader, ErrorKind, Read as _};
 use std::process::Command;
@@ -12,33 +12,33 @@ use super::document::{self, Holds, Shown};
 use super::place::{Place, Process};
 use super::terminal::Terminal;
 
-/// Rows enough for whatever a verb has to say.
+/// Rows for the longest output.
 const ROWS: u16 = 300;
-/// Verbs that tell of all runtime directories of the machine, of which one is not ours.
+/// Commands that show all runtime directories of the machine, of which one is not in the sandbox.
 const OF_ALL: [&str; 2] = ["list", "clean"];
-/// The members of a failure, in their order.
+/// The members of a failure, in order.
 const MEMBERS: [&str; 8] =
     ["kind", "what", "executed", "address", "phase", "causes", "advice", "suggestions"];
 
-/// A server, and where it is.
+/// A server and its addresses.
 pub(crate) struct World {
     place: Place,
-    /// Runs for as long as the world.
+    /// Runs as long as the environment exists.
     _server: Process,
-    /// Where `files` is, by path.
+    /// The address of `files` on each path.
     at: Vec<(&'static str, String)>,
-    /// What differs from run to run, and what is shown for it.
+    /// Texts that differ between runs, and their replacements.
     differs: Vec<(String, String)>,
-    /// Whether others export on this machine, where every user looks.
+    /// Whether other servers export in a directory that all users search.
     crowded: bool,
-    /// Whether this user may not look there: then whoever is not found may be there.
+    /// Whether this user cannot read that directory, so that a missing name may be there.
     closed: bool,
 }
 
-/// Nothing is to be done before.
+/// Prepares nothing.
 pub(crate) const fn nothing(_: &World) {}
 
-/// A server that was killed leaves its name.
+/// Kills a server, which leaves its name.
 pub(crate) fn leave_something_dead(world: &World) {
     let server = world.place.serve(&["--name", "old"]);
     server.signal(Signal::KILL);
@@ -48,7 +48,7 @@ impl World {
     pub(crate) fn new() -> Self {
         let crowded = !directory::list().is_empty() || !directory::leftovers().is_empty();
         if crowded {
-            eprintln!("skipped: holding what is listed and cleaned, for others export here, too");
+            eprintln!("skipped: comparing lists, because other servers export on this machine");
         }
         let looked = std::fs::read_dir("/run/peregrine").map_err(|error| error.kind());
         let closed = matches!(looked, Err(ErrorKind::PermissionDenied));
@@ -74,13 +74,13 @@ impl World {
         Self { place, _server: server, at, differs, crowded, closed }
     }
 
-    /// The paths and addresses to run a step with.
+    /// Returns the paths and addresses of a step.
     pub(crate) fn addresses(&self, step: &Step) -> Vec<(&'static str, String)> {
         let all = if step.line.contains("ADDRESS") { self.at.len() } else { 1 };
         self.at[..all].to_vec()
     }
 
-    /// Whether the document is to show the very same.
+    /// Whether the document must be identical.
     fn holds(&self, step: &Step) -> Holds {
         let verb = step.line.split(' ').next().unwrap_or_default();
         match step.held {
@@ -91,24 +91,24 @@ impl World {
         }
     }
 
-    /// The command that a shell would start: blanks between single quotes separate nothing.
+    /// Splits a line like a shell, with single quotes.
     fn command(&self, line: &str) -> Command {
         let (mut words, mut is_quoted) = (vec![String::new()], false);
         for letter in line.chars() {
             match letter {
                 '\'' => is_quoted = !is_quoted,
                 ' ' if !is_quoted => words.push(String::new()),
-                letter => words.last_mut().expect("one at least").push(letter),
+                letter => words.last_mut().expect("at least one word").push(letter),
             }
         }
         self.place.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// What differs, with the numbers of a run's own.
+    /// Returns the replacements, with the numbers of this run.
     fn differs(&self, process: u32, out: &str) -> Vec<(String, String)> {
         let mut all = self.differs.clone();
         all.push((process.to_string(), "4712".to_owned()));
-        // Ports that a server of the step itself was given.
+        // Ports of a server that the step started.
         for part in out.split("127.0.0.1:").skip(1) {
             let port: String = part.chars().take_while(char::is_ascii_digit).collect();
             if port.len() == 5 && !all.iter().any(|(known, _)| *known == port) {
@@ -118,7 +118,7 @@ impl World {
         all
     }
 
-    /// Runs a line in a terminal, and gives what is on the screen then.
+    /// Runs a line in a terminal; returns the screen.
     pub(crate) fn in_terminal(&self, step: &Step, line: &str) -> Shown {
         let terminal = Terminal::start(self.command(line), ROWS, step.columns);
         let process = terminal.process.0.id();
@@ -141,7 +141,7 @@ impl World {
         Shown { line, text, holds: self.holds(step) }
     }
 
-    /// Runs a line through pipes, and checks what a program reads.
+    /// Runs a line with pipes; checks and returns the output.
     pub(crate) fn through_pipe(&self, step: &Step, line: &str, form: Form, path: &str) -> Shown {
         let line = format!("{line} --format {}", form.text());
         let mut process = Process::start(&mut self.command(&line));
@@ -173,9 +173,9 @@ impl World {
     }
 
     fn check(&self, step: &Step, objects: &[Value], line: &str, form: Form, path: &str) {
-        let goes_on = usize::from(!step.until.is_empty());
+        let is_interrupted = usize::from(!step.until.is_empty());
         if form == Form::Json {
-            assert_eq!(objects.len(), 1 + goes_on, "{line}: one object");
+            assert_eq!(objects.len(), 1 + is_interrupted, "{line}: one object");
         }
         assert!(objects.iter().all(Value::is_object), "{line}");
         let Some(last) = objects.last() else { return assert_eq!(step.code, 0, "{line}") };
@@ -187,14 +187,14 @@ impl World {
                 assert_ne!(step.code, 0, "{line}: {last}");
             }
         }
-        let is_called = step.line.contains("ADDRESS");
-        // Of many lines none says it for all.
+        let has_address = step.line.contains("ADDRESS");
+        // With several lines, no line has the total time.
         let is_line = form == Form::Ndjson && objects.len() == 1 && last["error"].is_null();
-        if (is_called && !is_line) || (step.code > 2 && goes_on == 0) {
-            assert!(last["took_ns"].as_u64() > Some(0), "{line} says not how long it took: {last}");
+        if (has_address && !is_line) || (step.code > 2 && is_interrupted == 0) {
+            assert!(last["took_ns"].as_u64() > Some(0), "{line} has no time: {last}");
         }
         if let Some(taken) = last["path"].as_str()
-            && is_called
+            && has_address
         {
             assert_eq!(taken, path, "{line}");
         }

@@ -1,7 +1,7 @@
-//! A place in which the command runs: a runtime directory, a directory to serve and one for temporary
-//! files of its own; and processes that do not outlive their test.
+//! A sandbox for the command: a runtime directory, a directory to serve, and one for temporary files; and
+//! processes that end with their test.
 
-// Each test program uses its own part of this.
+// Each test program uses a part of this.
 #![allow(dead_code)]
 
 use std::fs;
@@ -13,15 +13,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// How long anything may take here.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Time limit of every wait.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A runtime directory, a directory to serve, and one for temporary files.
 pub(crate) struct Place(pub(crate) TempDir);
 
 impl Place {
     pub(crate) fn new() -> Self {
-        // A short path, that texts with it have the same length everywhere.
+        // A short path, so that texts with it have the same length on every machine.
         let dir = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").unwrap();
         for name in ["run", "files", "tmp"] {
             fs::create_dir(dir.path().join(name)).unwrap();
@@ -38,7 +38,7 @@ impl Place {
         let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
         command.args(arguments).stdin(Stdio::null());
         command.env("PEREGRINE_DIR", self.path("run")).env("TMPDIR", self.path("tmp"));
-        // Nothing of whoever runs the test: neither exports, nor hosts files, nor taste.
+        // Nothing from the environment of the test: no exports, hosts files or preferences.
         command.env("HOME", self.0.path()).current_dir(self.0.path());
         let others = ["XDG_RUNTIME_DIR", "XDG_CONFIG_HOME", "PEREGRINE_HOSTS"];
         for name in others.iter().chain(&["NO_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "COLUMNS"]) {
@@ -51,7 +51,7 @@ impl Place {
         Done::of(&self.command(arguments).output().unwrap())
     }
 
-    /// Runs with `--format json`, which must leave one JSON object alone on standard output.
+    /// Runs with `--format json`, which must print exactly one JSON object.
     pub(crate) fn json(&self, arguments: &[&str]) -> (i32, Value) {
         let done = self.run(&[arguments, &["--format", "json"]].concat());
         let value = serde_json::from_str(&done.out);
@@ -62,7 +62,7 @@ impl Place {
         self.serve_files(arguments).0
     }
 
-    /// Serves the place's files: the server, and what it said when it was ready.
+    /// Serves the files; returns the server, and the object that it printed when ready.
     pub(crate) fn serve_files(&self, arguments: &[&str]) -> (Process, Value) {
         let files = self.path("files");
         let arguments = [&["serve", &files, "--format", "json"], arguments].concat();
@@ -73,7 +73,7 @@ impl Place {
         (process, ready)
     }
 
-    /// What is listed of this place: others may export in the machine's own directory.
+    /// Returns the exports in this runtime directory; the machine may have others.
     pub(crate) fn list(&self) -> Vec<Value> {
         let (code, listed) = self.json(&["list"]);
         assert_eq!(code, 0);
@@ -82,7 +82,7 @@ impl Place {
         listed["exports"].as_array().unwrap().iter().filter(here).cloned().collect()
     }
 
-    /// Whether nothing is left among the temporary files.
+    /// Whether there are no temporary files.
     pub(crate) fn is_tidy(&self) -> bool {
         let left = fs::read_dir(self.path("tmp")).unwrap().map(|one| one.unwrap().path());
         let left: Vec<_> = left.collect();
@@ -91,7 +91,7 @@ impl Place {
     }
 }
 
-/// What a command left behind.
+/// The output of a command.
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) code: i32,
@@ -106,12 +106,12 @@ impl Done {
             assert!(!text.contains('\u{1b}'), "colours in a pipe: {text:?}");
             text
         };
-        let code = output.status.code().expect("ended by itself");
+        let code = output.status.code().expect("not killed by a signal");
         Self { code, out: text(&output.stdout), err: text(&output.stderr) }
     }
 }
 
-/// A process that does not outlive its test.
+/// A process that ends with its test.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Process {
@@ -119,7 +119,7 @@ impl Process {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
     }
 
-    /// The next line of its standard output, of which nothing more can be read then.
+    /// Reads the first line of standard output, and closes it.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         BufReader::new(self.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -155,9 +155,9 @@ impl Drop for Process {
 }
 
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let limit = Instant::now() + PATIENCE;
+    let limit = Instant::now() + TIMEOUT;
     while !done() {
-        assert!(Instant::now() < limit, "waited in vain until {what}");
+        assert!(Instant::now() < limit, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

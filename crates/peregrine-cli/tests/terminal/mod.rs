@@ -1,6 +1,6 @@
-//! A terminal in which a command runs, and its screen as a person sees it.
+//! A terminal in which a command runs, and its screen.
 
-// Each test program uses its own part of this.
+// Each test program uses a part of this.
 #![allow(dead_code)]
 
 use std::io::{Read as _, Write as _};
@@ -20,36 +20,36 @@ pub(crate) struct Terminal {
     pub(crate) process: Process,
     pty: Arc<Pty>,
     parser: Arc<Mutex<Parser>>,
-    /// Shows what is written until nobody has the terminal any more.
+    /// Processes output until all processes have closed the terminal.
     shows: JoinHandle<()>,
 }
 
-/// What a command that has ended left on the screen.
+/// The screen at the end of a command.
 pub(crate) struct Seen {
     pub(crate) code: i32,
     pub(crate) screen: Screen,
 }
 
 impl Terminal {
-    /// Starts a command in a terminal of so many rows and columns.
+    /// Starts a command in a terminal with `rows` and `columns`.
     pub(crate) fn start(command: Command, rows: u16, columns: u16) -> Self {
         Self::start_as(command, "xterm-256color", rows, columns)
     }
 
-    /// The same in one of another kind.
+    /// Starts a command with another value of `TERM`.
     pub(crate) fn start_as(mut command: Command, kind: &str, rows: u16, columns: u16) -> Self {
         let (pty, inside) = open().unwrap();
         pty.resize(Size::new(rows, columns)).unwrap();
         command.env("TERM", kind);
         let command = pty_process::blocking::Command::from(command);
-        // What `Command` was told of its standard streams holds no more: they are the terminal.
+        // The terminal replaces the standard streams of `command`.
         let process = Process(command.spawn(inside).unwrap());
         let [rows, columns] = [rows, columns].map(|size| NonZeroU16::new(size).unwrap());
         let (pty, parser) = (Arc::new(pty), Arc::new(Mutex::new(Parser::new(rows, columns, 0))));
         let (from, to) = (Arc::clone(&pty), Arc::clone(&parser));
         let shows = std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // When the last process has closed the terminal, reading fails.
+            // Reading fails when the last process has closed the terminal.
             while let Ok(read @ 1..) = (&*from).read(&mut bytes) {
                 to.lock().unwrap_or_else(PoisonError::into_inner).process(&bytes[..read]);
             }
@@ -57,7 +57,7 @@ impl Terminal {
         Self { process, pty, parser, shows }
     }
 
-    /// Types.
+    /// Types a text.
     pub(crate) fn write(&self, text: &str) {
         (&*self.pty).write_all(text.as_bytes()).unwrap();
     }
@@ -67,7 +67,7 @@ impl Terminal {
         self.write("\u{3}");
     }
 
-    /// The screen as it is now.
+    /// Returns the current screen.
     pub(crate) fn screen(&self) -> Screen {
         self.parser.lock().unwrap_or_else(PoisonError::into_inner).screen().clone()
     }
@@ -77,13 +77,12 @@ impl Terminal {
         until(&format!("{text:?} is on the screen"), || {
             let contents = self.screen().contents();
             let ended = self.shows.is_finished();
-            assert!(!ended || contents.contains(text), "{text:?} never came:\n{contents}");
+            assert!(!ended || contents.contains(text), "{text:?} is missing:\n{contents}");
             contents.contains(text)
         });
     }
 
-    /// Waits until the last line that was written is whole: what is typed then stands on a line of its
-    /// own.
+    /// Waits until the last line is complete, so that typed text starts a new line.
     #[allow(dead_code)] // not every program types
     pub(crate) fn until_line_ends(&self) {
         until("the cursor is at the start of a line", || self.screen().cursor_position().1 == 0);
@@ -92,7 +91,7 @@ impl Terminal {
     /// Waits until the command has ended.
     pub(crate) fn end(mut self) -> Seen {
         let status = self.process.wait();
-        // Whatever it started and left may have the terminal still: then what it says is awaited.
+        // Child processes may still have the terminal open.
         until("the terminal is closed", || self.shows.is_finished());
         let screen = self.screen();
         let code = status.code().unwrap_or_else(|| panic!("{status}:\n{}", screen.contents()));
@@ -101,14 +100,14 @@ impl Terminal {
 }
 
 impl Seen {
-    /// What is to be read, without blanks at the ends of lines.
+    /// Returns the text of the screen, without spaces at the ends of lines.
     pub(crate) fn text(&self) -> String {
         let contents = self.screen.contents();
         let lines: Vec<&str> = contents.lines().map(str::trim_end).collect();
         lines.join("\n").trim_end().to_owned()
     }
 
-    /// Lines that were longer than the terminal is wide.
+    /// Returns the lines that wrapped.
     pub(crate) fn wrapped(&self) -> Vec<String> {
         let (rows, columns) = self.screen.size();
         let lines = (0..rows.get()).zip(self.screen.rows(0, columns.get()));

@@ -1,8 +1,7 @@
 //! Tokens as a trait and its types.
 //!
-//! This is a parser of its own, made of `syn`'s parts, instead of `syn::File`: names may be in quotes,
-//! bodies are skipped, and the recursion has a bound, which that of `syn`'s types and expressions has
-//! not.
+//! This parser uses parts of `syn`, but not `syn::File`. It accepts names in quotes and skips bodies, and
+//! its recursion is bounded. The recursion of `syn` in types and expressions is not.
 
 mod attributes;
 mod tokens;
@@ -73,7 +72,7 @@ impl Found {
                 let found = interface(input, &attributes)?;
                 let span = found.span;
                 if self.root.replace(found).is_some() {
-                    return Err(Error::new(span, "there is more than one trait"));
+                    return Err(Error::new(span, "more than one trait"));
                 }
             } else {
                 return Err(expected(input, "a trait, a struct, an enum or a module"));

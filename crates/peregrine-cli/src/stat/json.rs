@@ -6,11 +6,11 @@ use serde_json::{Map, Value, json};
 use super::Interval;
 use crate::output;
 
-/// All of it.
+/// Returns all members.
 pub(super) fn interval(interval: &Interval) -> Value {
     let Interval { before, now, .. } = interval;
     let (server, then) = (&now.server, &before.server);
-    let mut told = json!({
+    let mut members = json!({
         "address": interval.address,
         "interval_ns": (interval.seconds() * 1e9) as u64,
         "took_ns": output::whole_ns(interval.took),
@@ -29,8 +29,8 @@ pub(super) fn interval(interval: &Interval) -> Value {
         "sessions": now.sessions.iter().map(|one| session(interval, one)).collect::<Vec<_>>(),
         "bindings": now.bindings.iter().map(|one| binding(interval, one)).collect::<Vec<_>>(),
     });
-    add(&mut told, counts(interval, &then.counts, &server.counts));
-    told
+    add(&mut members, counts(interval, &then.counts, &server.counts));
+    members
 }
 
 fn paths<T: Copy + Into<Value>>(of: &[T; 3]) -> Value {
@@ -38,14 +38,14 @@ fn paths<T: Copy + Into<Value>>(of: &[T; 3]) -> Value {
     json!({ "local": local.into(), "tcp": tcp.into(), "datagrams": datagrams.into() })
 }
 
-fn add(told: &mut Value, more: Map<String, Value>) {
-    if let Value::Object(told) = told {
-        told.extend(more);
+fn add(members: &mut Value, more: Map<String, Value>) {
+    if let Value::Object(members) = members {
+        members.extend(more);
     }
 }
 
 fn counts(interval: &Interval, before: &Counts, now: &Counts) -> Map<String, Value> {
-    let told = json!({
+    let members = json!({
         "calls": now.calls,
         "in_flight": now.in_flight,
         "refused": now.refused,
@@ -56,11 +56,11 @@ fn counts(interval: &Interval, before: &Counts, now: &Counts) -> Map<String, Val
         "bytes_in_per_s": interval.rate(before.bytes_in, now.bytes_in),
         "bytes_out_per_s": interval.rate(before.bytes_out, now.bytes_out),
     });
-    let Value::Object(told) = told else { return Map::new() };
-    told
+    let Value::Object(members) = members else { return Map::new() };
+    members
 }
 
-/// Nothing where no call was timed.
+/// Returns quantiles; they are null if no call was timed.
 fn latency(of: &Latency) -> Value {
     let ns = |part| of.percentile(part).map(output::whole_ns);
     json!({
@@ -74,7 +74,7 @@ fn latency(of: &Latency) -> Value {
 
 fn export(interval: &Interval, now: &ExportStat) -> Value {
     let before = interval.before.export(&now.name).cloned().unwrap_or_default();
-    let mut told = json!({
+    let mut members = json!({
         "name": now.name,
         "interface": now.interface,
         "version": now.version,
@@ -84,12 +84,12 @@ fn export(interval: &Interval, now: &ExportStat) -> Value {
         "latency": latency(&now.latency.since(&before.latency)),
         "latency_since_it_began": latency(&now.latency),
     });
-    add(&mut told, counts(interval, &before.counts, &now.counts));
-    told
+    add(&mut members, counts(interval, &before.counts, &now.counts));
+    members
 }
 
 fn session(interval: &Interval, now: &SessionStat) -> Value {
-    let mut told = json!({
+    let mut members = json!({
         "number": now.number,
         "path": now.path,
         "process": (now.process != 0).then_some(now.process),
@@ -99,17 +99,17 @@ fn session(interval: &Interval, now: &SessionStat) -> Value {
         "age_ms": now.age_ms,
         "bindings": now.bindings,
     });
-    add(&mut told, counts(interval, &super::tables::session_before(interval, now), &now.counts));
-    told
+    add(&mut members, counts(interval, &super::tables::session_before(interval, now), &now.counts));
+    members
 }
 
 fn binding(interval: &Interval, now: &BindingStat) -> Value {
-    let mut told = json!({
+    let mut members = json!({
         "number": now.number,
         "session": (now.session != 0).then_some(now.session),
         "export": now.export,
         "age_ms": now.age_ms,
     });
-    add(&mut told, counts(interval, &super::tables::binding_before(interval, now), &now.counts));
-    told
+    add(&mut members, counts(interval, &super::tables::binding_before(interval, now), &now.counts));
+    members
 }
