@@ -21,7 +21,7 @@ pub(crate) trait Files {
     #[idempotent]
     fn size(&self, path: &str) -> Result<u64, FileError>;
 
-    /// Reads from byte `offset` of a file; at the end of the file, the buffer is filled only partly.
+    /// Reads from byte `offset` of a file, up to the end of the file or of the buffer.
     #[idempotent]
     fn read(
         &self,

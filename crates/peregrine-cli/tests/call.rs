@@ -1,6 +1,6 @@
 //! `call` and `describe` with a server that has every kind of parameter, on every path.
 
-mod place;
+mod sandbox;
 #[path = "terminal/mod.rs"]
 mod terminal;
 
@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use peregrine::{Lent, Out, Server, Value as PeregrineValue, interface};
-use place::{Done, Place};
+use sandbox::{Done, Sandbox};
 use serde_json::{Value, json};
 use terminal::Terminal;
 
@@ -132,7 +132,7 @@ fn server() {
 
 /// The server and its addresses: local, UDP and TCP.
 struct Served {
-    place: Place,
+    sandbox: Sandbox,
     process: Child,
     /// Kept open, because the server prints more at its end.
     _said: Lines<BufReader<ChildStdout>>,
@@ -141,10 +141,10 @@ struct Served {
 
 impl Served {
     fn new() -> Self {
-        let place = Place::new();
+        let sandbox = Sandbox::new();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "server", "--nocapture"]);
-        command.env("PEREGRINE_TEST_SERVER", "1").env("PEREGRINE_DIR", place.path("run"));
+        command.env("PEREGRINE_TEST_SERVER", "1").env("PEREGRINE_DIR", sandbox.path("run"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let mut at = vec![("local", "drawer".to_owned())];
@@ -157,15 +157,15 @@ impl Served {
             }
         }
         assert_eq!(at.len(), 3, "{at:?}");
-        Self { place, process, _said: said, at }
+        Self { sandbox, process, _said: said, at }
     }
 
     fn json(&self, address: &str, words: &[&str]) -> (i32, Value) {
-        self.place.json(&[&["call", address], words].concat())
+        self.sandbox.json(&[&["call", address], words].concat())
     }
 
     fn fed(&self, input: &[u8], words: &[&str]) -> Done {
-        let mut command = self.place.command(words);
+        let mut command = self.sandbox.command(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         process.stdin.take().unwrap().write_all(input).unwrap();
@@ -183,9 +183,9 @@ impl Drop for Served {
 #[test]
 fn every_kind_of_parameter_is_called_on_every_path() {
     let served = Served::new();
-    let place = &served.place;
-    fs::write(place.path("tmp/bytes"), [1, 2, 3, 255, 0]).unwrap();
-    fs::write(place.path("tmp/entries.json"), r#"[{ "name": "a", "tags": [] }]"#).unwrap();
+    let sandbox = &served.sandbox;
+    fs::write(sandbox.path("tmp/bytes"), [1, 2, 3, 255, 0]).unwrap();
+    fs::write(sandbox.path("tmp/entries.json"), r#"[{ "name": "a", "tags": [] }]"#).unwrap();
     for (path, address) in &served.at {
         let call = |words: &[&str]| {
             let (code, said) = served.json(address, words);
@@ -213,10 +213,10 @@ fn every_kind_of_parameter_is_called_on_every_path() {
         assert_eq!(call(&["squares"]).1["into"].as_array().map(Vec::len), Some(100));
         let out = call(&["thin", "bytes=@tmp/bytes", "--out", "into=tmp/thin"]).1;
         assert_eq!(out["into"], json!({ "file": "tmp/thin", "bytes": 3 }));
-        assert_eq!(fs::read(place.path("tmp/thin")).unwrap(), [1, 3, 0]);
+        assert_eq!(fs::read(sandbox.path("tmp/thin")).unwrap(), [1, 3, 0]);
         // More than the default message size.
         let large = vec![7u8; 17 << 20];
-        fs::write(place.path("tmp/large"), &large).unwrap();
+        fs::write(sandbox.path("tmp/large"), &large).unwrap();
         let (code, said) = served.json(address, &["thin", "bytes=@tmp/large", "into=2M"]);
         assert_eq!((code, &said["error"]["kind"]), (3, &"TooLarge".into()), "{said}");
     }
@@ -249,8 +249,8 @@ fn every_kind_of_parameter_is_called_on_every_path() {
 fn value_of_exactly_the_declared_size_is_accepted() {
     let served = Served::new();
     let value = vec![7u8; KEPT_BYTES_MAX as usize + 1];
-    fs::write(served.place.path("tmp/whole"), &value[1..]).unwrap();
-    fs::write(served.place.path("tmp/longer"), &value).unwrap();
+    fs::write(served.sandbox.path("tmp/whole"), &value[1..]).unwrap();
+    fs::write(served.sandbox.path("tmp/longer"), &value).unwrap();
     for address in served.at.iter().map(|(_, address)| address.replace("drawer", "shelf")) {
         let (code, said) = served.json(&address, &["keep", "key=k", "value=@tmp/whole"]);
         assert_eq!((code, &said["result"]), (0, &json!(KEPT_BYTES_MAX)), "{said}");
@@ -322,20 +322,20 @@ fn every_failure_says_whether_it_was_executed() {
 #[test]
 fn saved_description_replaces_that_of_the_server() {
     let served = Served::new();
-    let place = &served.place;
-    let (_, described) = place.json(&["describe", "drawer"]);
+    let sandbox = &served.sandbox;
+    let (_, described) = sandbox.json(&["describe", "drawer"]);
     let saved = |name: &str, text: &str| {
-        fs::write(place.path(name), text).unwrap();
+        fs::write(sandbox.path(name), text).unwrap();
         name.to_owned()
     };
     let forms = [
         saved("drawer.json", &described.to_string()),
-        saved("drawer.rs", &place.run(&["describe", "drawer"]).out),
+        saved("drawer.rs", &sandbox.run(&["describe", "drawer"]).out),
         saved("drawer.txt", described["canonical"].as_str().unwrap()),
         saved("only.rs", described["trait"].as_str().unwrap()),
     ];
     for form in &forms {
-        let (code, again) = place.json(&["describe", "--interface", form]);
+        let (code, again) = sandbox.json(&["describe", "--interface", form]);
         assert_eq!((code, &again["digest"]), (0, &described["digest"]), "{form}");
         assert_eq!(again["types"], described["types"]);
         let (code, said) = served.json("drawer", &["squares", "into=2", "--interface", form]);
@@ -345,7 +345,7 @@ fn saved_description_replaces_that_of_the_server() {
         assert_eq!((code, &said["error"]["kind"]), (2, &"Usage".into()));
     }
     // A different interface is refused; a part of the interface is accepted.
-    let text = fs::read_to_string(place.path("only.rs")).unwrap();
+    let text = fs::read_to_string(sandbox.path("only.rs")).unwrap();
     saved("other.rs", &text.replace("ms: u64", "ms: u32"));
     let (code, said) = served.json("drawer", &["sleep", "ms=1", "--interface", "other.rs"]);
     assert_eq!((code, &said["error"]["kind"]), (3, &"InterfaceMismatch".into()));
@@ -356,17 +356,17 @@ fn saved_description_replaces_that_of_the_server() {
     saved("none.rs", "fn main() {}");
     let (code, said) = served.json("drawer", &["sleep", "ms=1", "--interface", "none.rs"]);
     assert_eq!((code, &said["error"]["kind"]), (3, &"Local".into()), "{said}");
-    let done = place.run(&["describe", "--interface", "drawer.rs", "--format", "c"]);
+    let done = sandbox.run(&["describe", "--interface", "drawer.rs", "--format", "c"]);
     assert!(done.code == 0 && done.out.contains("DRAWER_DIGEST"), "{done:?}");
 }
 
 #[test]
 fn result_of_a_call_fits_the_terminal() {
     let served = Served::new();
-    let place = &served.place;
+    let sandbox = &served.sandbox;
     let seen = |words: &[&str], columns: u16| {
         let seen =
-            Terminal::start(place.command(&[&["call", "drawer"], words].concat()), 60, columns)
+            Terminal::start(sandbox.command(&[&["call", "drawer"], words].concat()), 60, columns)
                 .end();
         assert_eq!(seen.wrapped(), Vec::<String>::new(), "{words:?}, {columns} columns");
         (seen.code, seen.text())
@@ -383,7 +383,7 @@ fn result_of_a_call_fits_the_terminal() {
     let (_, text) = seen(&["squares", "into=2"], 80);
     assert!(text.starts_with("[1,4]\n"), "{text}");
     // After Ctrl-C, the outcome of the call is unknown.
-    let terminal = Terminal::start(place.command(&["call", "drawer", "stay", "ms=3000"]), 20, 80);
+    let terminal = Terminal::start(sandbox.command(&["call", "drawer", "stay", "ms=3000"]), 20, 80);
     // This note is printed immediately before the call.
     terminal.until("is missing");
     terminal.interrupt();

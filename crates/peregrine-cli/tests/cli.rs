@@ -1,33 +1,33 @@
 //! The command end to end: real processes, with a separate runtime directory per test.
 
-mod place;
+mod sandbox;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::Stdio;
 
-use place::{Done, Place, Process, until};
 use rustix::process::Signal;
+use sandbox::{Done, Process, Sandbox, until};
 use serde_json::Value;
 
 #[test]
 fn served_directory_is_listed_described_and_pinged() {
-    let place = Place::new();
-    let server = place.serve(&[]);
-    let listed = place.list();
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve(&[]);
+    let listed = sandbox.list();
     assert_eq!(listed.len(), 1);
     let one = &listed[0];
     assert_eq!((&one["name"], &one["alive"]), (&"files".into(), &true.into()));
     assert_eq!((&one["interface"], &one["version"]), (&"Files".into(), &0.into()));
     assert_eq!(one["process"], server.0.id());
-    let text = place.run(&["list"]).out;
+    let text = sandbox.run(&["list"]).out;
     let row = text.lines().find(|line| line.starts_with("files ")).unwrap();
-    for part in ["alive", "Files", &server.0.id().to_string(), &place.path("run/files")] {
+    for part in ["alive", "Files", &server.0.id().to_string(), &sandbox.path("run/files")] {
         assert!(row.contains(part), "{part:?} is missing in {row:?}");
     }
 
-    let (code, described) = place.json(&["describe", "files"]);
+    let (code, described) = sandbox.json(&["describe", "files"]);
     assert_eq!(code, 0);
     assert_eq!(described["digest"], one["digest"]);
     let procedures = described["procedures"].as_array().unwrap();
@@ -37,7 +37,7 @@ fn served_directory_is_listed_described_and_pinged() {
     assert_eq!(procedures[0]["docs"], "Returns the size of a file in bytes.");
     assert_eq!(procedures[0]["idempotent"], true);
     assert_eq!(described["types"][0]["name"], "FileError");
-    let text = place.run(&["describe", "files"]).out;
+    let text = sandbox.run(&["describe", "files"]).out;
     for part in [
         "pub trait Files {",
         "/// Returns the size of a file in bytes.",
@@ -48,23 +48,23 @@ fn served_directory_is_listed_described_and_pinged() {
     }
 
     for wait in ["spin", "block", "adaptive"] {
-        let (code, pinged) = place.json(&["ping", "files", "-c", "100", "--wait", wait]);
+        let (code, pinged) = sandbox.json(&["ping", "files", "-c", "100", "--wait", wait]);
         assert_eq!((code, &pinged["calls"]), (0, &100.into()));
         assert_eq!((&pinged["path"], &pinged["wait"]), (&"local".into(), &wait.into()));
         let times = ["min_ns", "median_ns", "p99_ns", "max_ns"].map(|key| pinged[key].as_u64());
         assert!(times.is_sorted() && times[0] > Some(0), "{pinged}");
         assert!(pinged["per_s"].as_f64().unwrap() > 0.0);
     }
-    let done = place.run(&["ping", "files", "-c", "10"]);
+    let done = sandbox.run(&["ping", "files", "-c", "10"]);
     assert!(done.code == 0 && done.out.contains("10 calls: min "), "{done:?}");
 }
 
 #[test]
 fn unknown_name_is_not_executed_and_gets_suggestions() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     for command in ["describe", "ping"] {
-        let (code, said) = place.json(&[command, "fiels"]);
+        let (code, said) = sandbox.json(&[command, "fiels"]);
         let error = &said["error"];
         assert_eq!(
             (code, &error["kind"], &error["executed"]),
@@ -75,83 +75,83 @@ fn unknown_name_is_not_executed_and_gets_suggestions() {
         assert!(!error["advice"].as_str().unwrap().is_empty());
         assert!(!error["causes"].as_array().unwrap().is_empty());
     }
-    let done = place.run(&["ping", "fiels"]);
+    let done = sandbox.run(&["ping", "fiels"]);
     assert!(done.code == 3 && done.out.is_empty(), "{done:?}");
     assert!(done.err.starts_with("error: resolving at `fiels`: "), "{done:?}");
     assert!(done.err.contains("help: did you mean `files`?"), "{done:?}");
-    let (_, said) = place.json(&["ping", "something-else"]);
+    let (_, said) = sandbox.json(&["ping", "something-else"]);
     assert_eq!(said["error"]["suggestions"], serde_json::json!([]));
 }
 
 #[test]
 fn invalid_command_line_is_a_usage_error() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for arguments in [&["describe"][..], &["pong"], &["ping", "files", "-c", "0"], &["serve"]] {
-        let done = place.run(arguments);
+        let done = sandbox.run(arguments);
         assert!(done.code == 2 && done.out.is_empty() && !done.err.is_empty(), "{done:?}");
     }
-    assert_eq!(place.run(&["--help"]).code, 0);
+    assert_eq!(sandbox.run(&["--help"]).code, 0);
 }
 
 #[test]
 fn live_name_and_invalid_name_are_refused() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
-    let files = place.path("files");
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
+    let files = sandbox.path("files");
     for (arguments, kind) in [
         (&["serve", &files][..], "NameTaken"),
         (&["serve", &files, "--name", "../files"], "BadName"),
-        (&["serve", &place.path("nowhere")], "Local"),
+        (&["serve", &sandbox.path("nowhere")], "Local"),
     ] {
-        let (code, said) = place.json(arguments);
+        let (code, said) = sandbox.json(arguments);
         assert_eq!((code, &said["error"]["kind"]), (3, &kind.into()), "{said}");
         assert_eq!(said["error"]["executed"], "no");
     }
-    let _other = place.serve(&["--name", "others", "--public", "--threads", "2"]);
-    assert_eq!(place.list().len(), 2);
+    let _other = sandbox.serve(&["--name", "others", "--public", "--threads", "2"]);
+    assert_eq!(sandbox.list().len(), 2);
 }
 
 #[test]
 fn signals_stop_a_server_and_remove_its_name() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for (signal, code) in [(Signal::TERM, 0), (Signal::INT, 130)] {
-        let mut server = place.serve(&[]);
-        assert_eq!(place.list().len(), 1);
+        let mut server = sandbox.serve(&[]);
+        assert_eq!(sandbox.list().len(), 1);
         server.signal(signal);
         assert_eq!(server.wait().code(), Some(code));
-        assert!(place.list().is_empty());
+        assert!(sandbox.list().is_empty());
     }
-    let done = place.run(&["list"]);
+    let done = sandbox.run(&["list"]);
     assert_eq!(done.code, 0);
 }
 
 #[test]
 fn name_of_a_killed_server_is_dead_and_can_be_replaced() {
-    let place = Place::new();
-    let mut server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let mut server = sandbox.serve(&[]);
     server.signal(Signal::KILL);
     server.wait();
-    let listed = place.list();
+    let listed = sandbox.list();
     assert_eq!((listed.len(), &listed[0]["state"]), (1, &"dead".into()));
     assert_eq!(listed[0]["alive"], false);
-    let (code, said) = place.json(&["ping", "files"]);
+    let (code, said) = sandbox.json(&["ping", "files"]);
     assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()));
     assert_eq!(said["error"]["suggestions"], serde_json::json!([]));
 
-    let server = place.serve(&[]);
-    let listed = place.list();
+    let server = sandbox.serve(&[]);
+    let listed = sandbox.list();
     assert_eq!((listed.len(), &listed[0]["state"]), (1, &"alive".into()));
     assert_eq!(listed[0]["process"], server.0.id());
-    assert_eq!(place.run(&["ping", "files", "-c", "1"]).code, 0);
+    assert_eq!(sandbox.run(&["ping", "files", "-c", "1"]).code, 0);
 }
 
 #[test]
 fn ping_reports_the_death_of_the_server() {
-    let place = Place::new();
-    let server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve(&[]);
     let ping = ["ping", "files", "-c", "10000000", "--format", "json"];
-    let mut ping = Process::start(&mut place.command(&ping));
-    until("the client is bound", || place.list()[0]["bindings"] == 1);
+    let mut ping = Process::start(&mut sandbox.command(&ping));
+    until("the client is bound", || sandbox.list()[0]["bindings"] == 1);
     server.signal(Signal::KILL);
     let code = ping.wait().code().unwrap();
     let mut out = String::new();
@@ -167,12 +167,12 @@ fn ping_reports_the_death_of_the_server() {
 
 #[test]
 fn closed_pipe_is_no_failure() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     for arguments in [&["list"][..], &["describe", "files", "--format", "json"], &["--help"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = place.command(arguments).stdout(writer).stderr(Stdio::piped()).output();
+        let output = sandbox.command(arguments).stdout(writer).stderr(Stdio::piped()).output();
         let done = Done::of(&output.unwrap());
         assert!(done.code == 0 && done.err.is_empty(), "{done:?}");
     }
@@ -180,8 +180,8 @@ fn closed_pipe_is_no_failure() {
 
 #[test]
 fn demonstration_succeeds_and_removes_everything() {
-    let place = Place::new();
-    let (code, said) = place.json(&["demo", "--quick", "--bytes", "3000001"]);
+    let sandbox = Sandbox::new();
+    let (code, said) = sandbox.json(&["demo", "--quick", "--bytes", "3000001"]);
     assert_eq!(code, 0, "{said}");
     assert_eq!((&said["ok"], &said["path"]), (&true.into(), &"local".into()));
     assert_eq!(
@@ -197,32 +197,32 @@ fn demonstration_succeeds_and_removes_everything() {
     let rows = said["rows"].as_array().unwrap();
     assert!(rows.len() == 4 || rows.len() == 16, "{said}");
     assert!(rows.iter().all(|row| row["ratio"].as_f64().unwrap() > 0.0), "{said}");
-    assert!(place.is_tidy() && place.list().is_empty());
+    assert!(sandbox.is_tidy() && sandbox.list().is_empty());
 }
 
 #[test]
 fn demonstration_copies_a_given_file_and_refuses_others() {
-    let place = Place::new();
-    let (code, said) = place.json(&["demo", "--quick", "--file", &place.path("files/hello")]);
+    let sandbox = Sandbox::new();
+    let (code, said) = sandbox.json(&["demo", "--quick", "--file", &sandbox.path("files/hello")]);
     assert_eq!(code, 0, "{said}");
     let hash = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
     assert_eq!(said["file"]["sha256"], hash);
-    let left: Vec<_> = fs::read_dir(place.path("files")).unwrap().collect();
+    let left: Vec<_> = fs::read_dir(sandbox.path("files")).unwrap().collect();
     assert_eq!(left.len(), 1, "the directory of a given file is not written");
 
-    let (code, said) = place.json(&["demo", "--file", &place.path("files")]);
+    let (code, said) = sandbox.json(&["demo", "--file", &sandbox.path("files")]);
     assert_eq!((code, &said["error"]["executed"]), (1, &"yes".into()), "{said}");
-    let (code, _) = place.json(&["demo", "--file", &place.path("nothing")]);
+    let (code, _) = sandbox.json(&["demo", "--file", &sandbox.path("nothing")]);
     assert_eq!(code, 3);
-    assert!(place.is_tidy());
+    assert!(sandbox.is_tidy());
 }
 
 #[test]
 fn interrupted_demonstration_removes_everything() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     // Once during the copy, once during the measurement, when a child may be stopped.
     for (children, bytes) in [(1, "64M"), (3, "1M")] {
-        let mut demo = Process::start(&mut place.command(&["demo", "--bytes", bytes]));
+        let mut demo = Process::start(&mut sandbox.command(&["demo", "--bytes", bytes]));
         let mut found = Vec::new();
         until("its processes run", || {
             found = demo.children();
@@ -230,7 +230,7 @@ fn interrupted_demonstration_removes_everything() {
         });
         demo.signal(Signal::INT);
         assert_eq!(demo.wait().code(), Some(130));
-        assert!(place.is_tidy());
+        assert!(sandbox.is_tidy());
         for child in found {
             until("all child processes have ended", || !Path::new("/proc").join(&child).exists());
         }
@@ -239,14 +239,14 @@ fn interrupted_demonstration_removes_everything() {
 
 #[test]
 fn files_are_served_copied_and_pinged_over_tcp() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let large: Vec<u8> = (0..3_000_000u32).map(|i| (i * 7 / 3) as u8).collect();
-    fs::create_dir(place.0.path().join("files/deep")).unwrap();
-    fs::write(place.0.path().join("files/deep/large"), &large).unwrap();
-    let files = place.path("files");
+    fs::create_dir(sandbox.0.path().join("files/deep")).unwrap();
+    fs::write(sandbox.0.path().join("files/deep/large"), &large).unwrap();
+    let files = sandbox.path("files");
     let arguments = ["serve", &files, "--listen", "tcp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"];
     let arguments = [&arguments[..], &["--format", "json"]].concat();
-    let mut server = Process::start(&mut place.command(&arguments));
+    let mut server = Process::start(&mut sandbox.command(&arguments));
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let ready: Value = serde_json::from_str(&line).unwrap();
@@ -255,32 +255,32 @@ fn files_are_served_copied_and_pinged_over_tcp() {
     assert!(addresses.len() == 2 && addresses[0] != addresses[1]);
 
     for from in [addresses[0], addresses[1], "files", "local:files"] {
-        let to = place.path("tmp");
-        let (code, said) = place.json(&["copy", &format!("{from}/deep/large"), &to]);
+        let to = sandbox.path("tmp");
+        let (code, said) = sandbox.json(&["copy", &format!("{from}/deep/large"), &to]);
         let path = if from.starts_with("tcp:") { "tcp" } else { "local" };
         assert_eq!(
             (code, said["bytes"].as_u64(), &said["path"]),
             (0, Some(3_000_000), &path.into())
         );
-        let copy = place.0.path().join("tmp/large");
+        let copy = sandbox.0.path().join("tmp/large");
         assert!(fs::read(&copy).unwrap() == large);
         fs::remove_file(copy).unwrap();
     }
-    let to = place.path("tmp/other");
-    let done = place.run(&["copy", &format!("{}/hello", addresses[0]), &to]);
+    let to = sandbox.path("tmp/other");
+    let done = sandbox.run(&["copy", &format!("{}/hello", addresses[0]), &to]);
     assert_eq!((done.code, fs::read(&to).unwrap()), (0, b"hello".to_vec()), "{done:?}");
     fs::remove_file(&to).unwrap();
-    let (code, said) = place.json(&["ping", addresses[0], "-c", "50"]);
+    let (code, said) = sandbox.json(&["ping", addresses[0], "-c", "50"]);
     assert_eq!((code, &said["path"], &said["calls"]), (0, &"tcp".into(), &50.into()));
-    let (code, said) = place.json(&["describe", addresses[0]]);
+    let (code, said) = sandbox.json(&["describe", addresses[0]]);
     assert_eq!((code, &said["interface"]), (0, &"Files".into()));
-    let (code, said) = place.json(&["explain", addresses[0]]);
+    let (code, said) = sandbox.json(&["explain", addresses[0]]);
     assert_eq!((code, &said["path"]), (0, &"tcp".into()));
     assert_eq!(said["paths"].as_array().map(Vec::len), Some(4));
-    let (code, said) = place.json(&["explain", "nobody"]);
+    let (code, said) = sandbox.json(&["explain", "nobody"]);
     assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()));
     assert_eq!((&said["path"], &said["paths"][0]["verdict"]), (&Value::Null, &"failed".into()));
-    let told = place.run(&["explain", "local:files"]);
+    let told = sandbox.run(&["explain", "local:files"]);
     assert!(told.out.contains("local     chosen"), "{told:?}");
 
     for (arguments, code, kind) in [
@@ -291,22 +291,22 @@ fn files_are_served_copied_and_pinged_over_tcp() {
         (["copy", &format!("{}/x", addresses[0].replace("files@", "other@")), &to], 3, "NotFound"),
         (["serve", &files, "--listen=tcp:0.0.0.0:0"], 3, "Denied"),
     ] {
-        let (said, error) = place.json(&arguments);
+        let (said, error) = sandbox.json(&arguments);
         assert_eq!((said, &error["error"]["kind"]), (code, &kind.into()), "{arguments:?}");
     }
-    assert!(place.is_tidy(), "failed copies leave no files");
+    assert!(sandbox.is_tidy(), "failed copies leave no files");
     server.signal(Signal::TERM);
     assert!(server.wait().success());
-    let (code, error) = place.json(&["ping", addresses[0]]);
+    let (code, error) = sandbox.json(&["ping", addresses[0]]);
     assert_eq!((code, &error["error"]["kind"]), (3, &"Unreachable".into()));
 }
 
 #[test]
 fn listening_beyond_this_machine_requires_an_option() {
-    let place = Place::new();
-    let server = place.serve(&["--listen", "tcp:0.0.0.0:0", "--beyond-this-machine"]);
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve(&["--listen", "tcp:0.0.0.0:0", "--beyond-this-machine"]);
     drop(server);
-    let done = place.run(&["serve", &place.path("files"), "--beyond-this-machine"]);
+    let done = sandbox.run(&["serve", &sandbox.path("files"), "--beyond-this-machine"]);
     assert_eq!(done.code, 2, "{done:?}");
 }
 
@@ -319,12 +319,12 @@ fn exports_of_another_user_are_unknown_and_not_dead() {
         println!("skipped: changing the user requires root");
         return;
     }
-    let place = Place::new();
-    fs::set_permissions(place.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    let _private = place.serve(&["--name", "private"]);
-    let mut public = place.serve(&["--name", "public", "--public"]);
+    let sandbox = Sandbox::new();
+    fs::set_permissions(sandbox.0.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let _private = sandbox.serve(&["--name", "private"]);
+    let mut public = sandbox.serve(&["--name", "public", "--public"]);
     let other = |arguments: &[&str]| {
-        let mut command = place.command(arguments);
+        let mut command = sandbox.command(arguments);
         Done::of(&command.uid(OTHER).gid(OTHER).output().expect("the command can be executed"))
     };
     let json = |arguments: &[&str]| -> Value {
@@ -351,7 +351,7 @@ fn exports_of_another_user_are_unknown_and_not_dead() {
     // This user can clean up neither.
     let cleaned = json(&["clean"]);
     let left = cleaned["leftovers"].as_array().unwrap();
-    let run = place.path("run");
+    let run = sandbox.path("run");
     assert!(left.iter().all(|one| one["directory"] != run), "{cleaned}");
     let names = cleaned["other_users"].as_array().unwrap();
     assert!(["private", "public"].iter().all(|name| names.contains(&(*name).into())), "{cleaned}");

@@ -2,9 +2,9 @@
 
 use std::process::{Command, Stdio};
 
-mod place;
+mod sandbox;
 
-use place::{Place, Process, until};
+use sandbox::{Process, Sandbox, until};
 
 /// Returns the command lines of the section with their expected output.
 fn shown() -> Vec<(String, String)> {
@@ -63,21 +63,21 @@ fn command_prints_what_the_readme_shows() {
             hello.display()
         );
     }
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mut command = Command::new(&hello);
-    command.arg("serve").env("PEREGRINE_DIR", place.path("run")).stdin(Stdio::null());
+    command.arg("serve").env("PEREGRINE_DIR", sandbox.path("run")).stdin(Stdio::null());
     let _server = Process::start(&mut command);
-    until("the server exports", || !place.list().is_empty());
+    until("the server exports", || !sandbox.list().is_empty());
     let shown = shown();
     assert_eq!(shown.len(), 4, "{shown:?}");
     for (line, said) in shown {
         let words: Vec<&str> = line.split_whitespace().collect();
-        let done = place.run(&words);
+        let done = sandbox.run(&words);
         let seen = if done.code == 0 { done.out } else { done.err };
         assert_eq!(plain(&seen), plain(&said), "peregrine {line}");
     }
     for line in ["ping hello -c 20", "stat hello --interval 20ms"] {
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(place.run(&words).code, 0, "{line}");
+        assert_eq!(sandbox.run(&words).code, 0, "{line}");
     }
 }

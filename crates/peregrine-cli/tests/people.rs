@@ -1,6 +1,6 @@
 //! The command in a terminal: text fits, colours follow the options, and an interrupted command cleans up.
 
-mod place;
+mod sandbox;
 mod terminal;
 
 use std::fs;
@@ -10,14 +10,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use place::{Done, Place, Process, until};
 use rustix::process::Signal;
+use sandbox::{Done, Process, Sandbox, until};
 use serde_json::Value;
 use terminal::{Seen, Terminal};
 
 /// Runs a command to its end in a terminal with `columns`.
-fn seen(place: &Place, arguments: &[&str], columns: u16) -> Seen {
-    Terminal::start(place.command(arguments), 200, columns).end()
+fn seen(sandbox: &Sandbox, arguments: &[&str], columns: u16) -> Seen {
+    Terminal::start(sandbox.command(arguments), 200, columns).end()
 }
 
 /// Commands with most kinds of output, and their exit codes.
@@ -44,12 +44,12 @@ const SHOWN: [(&[&str], i32); 18] = [
 
 #[test]
 fn output_fits_the_terminal() {
-    let place = Place::new();
-    let _server = place.serve(&["--name", "a-name-that-is-rather-long"]);
-    let _files = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&["--name", "a-name-that-is-rather-long"]);
+    let _files = sandbox.serve(&[]);
     for columns in [24, 40, 80, 200] {
         for (arguments, code) in SHOWN {
-            let seen = seen(&place, arguments, columns);
+            let seen = seen(&sandbox, arguments, columns);
             assert_eq!(seen.code, code, "{arguments:?}:\n{}", seen.text());
             assert!(!seen.text().is_empty(), "{arguments:?}");
             assert_eq!(seen.wrapped(), Vec::<String>::new(), "{arguments:?}, {columns} columns");
@@ -60,12 +60,12 @@ fn output_fits_the_terminal() {
 
 #[test]
 fn list_is_a_table_or_records() {
-    let place = Place::new();
-    let server = place.serve(&[]);
-    let wide = seen(&place, &["list"], 120).text();
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve(&[]);
+    let wide = seen(&sandbox, &["list"], 120).text();
     let row = wide.lines().find(|line| line.starts_with("files ")).unwrap();
     assert!(row.contains("alive") && row.contains(&server.0.id().to_string()), "{wide}");
-    let narrow = seen(&place, &["list"], 40).text();
+    let narrow = seen(&sandbox, &["list"], 40).text();
     let record: Vec<&str> =
         narrow.lines().skip_while(|line| *line != "files").take(8).map(str::trim).collect();
     assert_eq!(record[0], "files", "{narrow}");
@@ -77,11 +77,11 @@ fn list_is_a_table_or_records() {
 
 #[test]
 fn colours_follow_options_and_environment() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     let words = ["ping", "files", "-c", "3"];
     let in_terminal = |kind: &str, more: &[&str], variables: &[(&str, &str)]| {
-        let mut command = place.command(&[&words, more].concat());
+        let mut command = sandbox.command(&[&words, more].concat());
         command.envs(variables.iter().copied());
         Terminal::start_as(command, kind, 50, 100).end().is_coloured()
     };
@@ -94,13 +94,13 @@ fn colours_follow_options_and_environment() {
     // Also for failures, and for texts of the argument parser.
     for words in [&["ping", "fiels"][..], &["pnig"], &["--help"]] {
         for (colour, is) in [("auto", true), ("always", true), ("never", false)] {
-            let seen = seen(&place, &[words, &["--color", colour]].concat(), 100);
+            let seen = seen(&sandbox, &[words, &["--color", colour]].concat(), 100);
             assert_eq!(seen.is_coloured(), is, "{words:?} {colour}");
         }
     }
     // In a pipe only with `always`; never in JSON.
     let out = |more: &[&str]| {
-        let output = place.command(&[&words, more].concat()).output().unwrap();
+        let output = sandbox.command(&[&words, more].concat()).output().unwrap();
         String::from_utf8(output.stdout).unwrap()
     };
     assert!(!out(&[]).contains('\u{1b}') && out(&["--color", "always"]).contains('\u{1b}'));
@@ -109,15 +109,15 @@ fn colours_follow_options_and_environment() {
 
 #[test]
 fn global_options_are_accepted_anywhere() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     for words in [
         &["--format", "json", "ping", "files", "-c", "3"][..],
         &["ping", "--format", "json", "-c", "3", "files"],
         &["ping", "-c", "3", "files", "--format=json"],
         &["--color", "never", "ping", "files", "--format", "json", "-c3"],
     ] {
-        let done = place.run(words);
+        let done = sandbox.run(words);
         let said: Value = serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
         assert_eq!((done.code, &said["calls"]), (0, &3.into()));
         assert!(said["took_ns"].as_u64().unwrap() > 0);
@@ -130,7 +130,7 @@ const MEMBERS: [&str; 8] =
 
 #[test]
 fn usage_error_is_reported_like_any_failure() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for format in ["json", "ndjson"] {
         for (words, suggestion) in [
             (&["pnig"][..], "ping"),
@@ -139,7 +139,7 @@ fn usage_error_is_reported_like_any_failure() {
             (&["serve"], ""),
             (&["ping", "files", "-c", "0"], ""),
         ] {
-            let done = place.run(&[&["--format", format], words].concat());
+            let done = sandbox.run(&[&["--format", format], words].concat());
             let said: Value =
                 serde_json::from_str(&done.out).unwrap_or_else(|_| panic!("{done:?}"));
             let error = said["error"].as_object().unwrap();
@@ -153,20 +153,20 @@ fn usage_error_is_reported_like_any_failure() {
             assert!(suggestion.is_empty() || suggestions.contains(&suggestion.into()), "{said}");
         }
     }
-    let done = place.run(&["list", "--format", "c"]);
+    let done = sandbox.run(&["list", "--format", "c"]);
     assert!(done.code == 2 && done.err.contains("use it with `describe`"), "{done:?}");
-    let done = place.run(&["pnig"]);
+    let done = sandbox.run(&["pnig"]);
     assert!(done.code == 2 && done.err.contains("'ping'"), "{done:?}");
 }
 
 #[test]
 fn reader_that_closes_the_pipe_is_no_failure() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     let program = env!("CARGO_BIN_EXE_peregrine");
     for words in ["describe files", "doctor", "--help", "man", "list", "completions zsh"] {
         for format in ["human", "ndjson"] {
-            let mut shell = place.command(&[]);
+            let mut shell = sandbox.command(&[]);
             let line = format!("set -o pipefail; {program} {words} --format {format} | head -1");
             let mut through = Command::new("bash");
             through.args(["-c", &line]).stdin(Stdio::null());
@@ -176,7 +176,7 @@ fn reader_that_closes_the_pipe_is_no_failure() {
                     None => through.env_remove(name),
                 };
             }
-            let done = Done::of(&through.current_dir(place.0.path()).output().unwrap());
+            let done = Done::of(&through.current_dir(sandbox.0.path()).output().unwrap());
             assert!(done.code == 0 && done.err.is_empty(), "{words}: {done:?}");
             assert_eq!(done.out.lines().count(), 1, "{words}: {done:?}");
         }
@@ -185,22 +185,22 @@ fn reader_that_closes_the_pipe_is_no_failure() {
 
 #[test]
 fn ctrl_c_stops_a_server_and_removes_its_name() {
-    let place = Place::new();
-    let terminal = Terminal::start(place.command(&["serve", "files"]), 30, 100);
+    let sandbox = Sandbox::new();
+    let terminal = Terminal::start(sandbox.command(&["serve", "files"]), 30, 100);
     terminal.until("Ctrl-C stops it");
-    assert_eq!(place.list().len(), 1);
+    assert_eq!(sandbox.list().len(), 1);
     terminal.interrupt();
     let seen = terminal.end();
     let text = seen.text();
     assert_eq!(seen.code, 130, "{text}");
     assert!(text.contains("interrupted: `files` was served for "), "{text}");
     assert!(!seen.screen.hide_cursor());
-    assert!(place.list().is_empty() && !place.0.path().join("run/files").exists());
+    assert!(sandbox.list().is_empty() && !sandbox.0.path().join("run/files").exists());
 }
 
 #[test]
 fn server_respects_an_ignored_hangup() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let program = env!("CARGO_BIN_EXE_peregrine");
     let own = fs::read_to_string("/proc/self/status").unwrap();
     let own = own.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
@@ -212,28 +212,28 @@ fn server_respects_an_ignored_hangup() {
         }
         let mut shell = Command::new("sh");
         let serve = format!("{ignored} exec {program} serve files --format json");
-        shell.args(["-c", &serve]).current_dir(place.0.path());
-        shell.env("PEREGRINE_DIR", place.path("run")).stdin(Stdio::null());
+        shell.args(["-c", &serve]).current_dir(sandbox.0.path());
+        shell.env("PEREGRINE_DIR", sandbox.path("run")).stdin(Stdio::null());
         let mut server = Process::start(&mut shell);
         assert!(server.line().contains("\"ready\":true"));
         server.signal(Signal::HUP);
         if code == 0 {
             std::thread::sleep(Duration::from_millis(100));
-            assert_eq!(place.run(&["ping", "files", "-c", "1"]).code, 0);
+            assert_eq!(sandbox.run(&["ping", "files", "-c", "1"]).code, 0);
             server.signal(Signal::TERM);
         }
         assert_eq!(server.wait().code(), Some(code));
-        assert!(place.list().is_empty());
+        assert!(sandbox.list().is_empty());
     }
 }
 
 #[test]
 fn interrupted_ping_reports_its_measurements() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     let ping = ["ping", "files", "-c", "10000000"];
-    let terminal = Terminal::start(place.command(&ping), 30, 100);
-    until("the client is bound", || place.list()[0]["bindings"] == 1);
+    let terminal = Terminal::start(sandbox.command(&ping), 30, 100);
+    until("the client is bound", || sandbox.list()[0]["bindings"] == 1);
     std::thread::sleep(Duration::from_millis(50));
     terminal.interrupt();
     let seen = terminal.end();
@@ -241,8 +241,9 @@ fn interrupted_ping_reports_its_measurements() {
     assert_eq!(seen.code, 130, "{text}");
     assert!(text.contains(" of 10000000 calls were made") && text.contains("median"), "{text}");
     // In JSON, one object has the measurements and the error.
-    let mut ping = Process::start(&mut place.command(&[&ping[..], &["--format", "json"]].concat()));
-    until("the client is bound", || place.list()[0]["bindings"] == 1);
+    let mut ping =
+        Process::start(&mut sandbox.command(&[&ping[..], &["--format", "json"]].concat()));
+    until("the client is bound", || sandbox.list()[0]["bindings"] == 1);
     std::thread::sleep(Duration::from_millis(50));
     ping.signal(Signal::INT);
     assert_eq!(ping.wait().code(), Some(130));
@@ -255,11 +256,11 @@ fn interrupted_ping_reports_its_measurements() {
 
 #[test]
 fn ctrl_c_ends_a_ping_without_a_reply() {
-    let place = Place::new();
-    let server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let server = sandbox.serve(&[]);
     let ping = ["ping", "files", "-c", "10000000"];
-    let terminal = Terminal::start(place.command(&ping), 30, 100);
-    until("the client is bound", || place.list()[0]["bindings"] == 1);
+    let terminal = Terminal::start(sandbox.command(&ping), 30, 100);
+    until("the client is bound", || sandbox.list()[0]["bindings"] == 1);
     server.signal(Signal::STOP);
     std::thread::sleep(Duration::from_millis(50));
     let begun = Instant::now();
@@ -273,12 +274,12 @@ fn ctrl_c_ends_a_ping_without_a_reply() {
 
 #[test]
 fn suggestions_come_from_the_server_at_the_address() {
-    let place = Place::new();
-    let (_server, ready) = place.serve_files(&["--listen", "127.0.0.1:0"]);
+    let sandbox = Sandbox::new();
+    let (_server, ready) = sandbox.serve_files(&["--listen", "127.0.0.1:0"]);
     for address in ready["addresses"].as_array().unwrap() {
         let address = address.as_str().unwrap();
         let wrong = address.replace("files@", "fiels@");
-        let (code, said) = place.json(&["ping", &wrong]);
+        let (code, said) = sandbox.json(&["ping", &wrong]);
         assert_eq!((code, &said["error"]["kind"]), (3, &"NotFound".into()), "{said}");
         assert_eq!(said["error"]["suggestions"], serde_json::json!([address]));
     }
@@ -286,10 +287,10 @@ fn suggestions_come_from_the_server_at_the_address() {
 
 #[test]
 fn interruption_does_not_wait_for_a_reader() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     let stat = ["stat", "files", "--watch", "--interval", "10ms", "--format", "ndjson"];
-    let mut stat = Process::start(&mut place.command(&stat));
+    let mut stat = Process::start(&mut sandbox.command(&stat));
     // Until the pipe is full, because nothing reads it.
     let mut before = 0;
     until("the pipe is full", || {
@@ -305,15 +306,15 @@ fn interruption_does_not_wait_for_a_reader() {
 
 #[test]
 fn text_of_others_cannot_control_the_terminal() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     for (name, shown) in [
         ("\u{1b}[41mred", "\\u{1b}[41mred"),
         ("\u{1b}[2Jclear", "\\u{1b}[2Jclear"),
         ("\u{1b}]0;title\u{7}", "\\u{1b}]0;title\\u{7}"),
         ("over\rwritten", "over\\rwritten"),
     ] {
-        let seen = seen(&place, &["copy", &format!("files/{name}"), "tmp/x"], 100);
+        let seen = seen(&sandbox, &["copy", &format!("files/{name}"), "tmp/x"], 100);
         assert_eq!(seen.code, 1, "{}", seen.text());
         assert!(seen.text().contains(shown), "{}", seen.text());
     }
@@ -321,19 +322,19 @@ fn text_of_others_cannot_control_the_terminal() {
 
 #[test]
 fn failure_to_write_output_may_have_been_executed() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
     for format in ["human", "json"] {
         let full = fs::File::create("/dev/full").unwrap();
-        let mut command = place.command(&["ping", "files", "-c", "3", "--format", format]);
+        let mut command = sandbox.command(&["ping", "files", "-c", "3", "--format", format]);
         let output = command.stdout(full).output().unwrap();
         assert_eq!(output.status.code(), Some(4));
     }
 }
 
 /// Creates a sparse file that is too large to be copied during a test.
-fn endless(place: &Place) {
-    let file = fs::File::create(place.path("files/endless")).unwrap();
+fn endless(sandbox: &Sandbox) {
+    let file = fs::File::create(sandbox.path("files/endless")).unwrap();
     file.write_at(&[1], 1 << 40).unwrap();
 }
 
@@ -343,14 +344,14 @@ fn is_empty(path: &str) -> bool {
 
 #[test]
 fn interrupted_copy_is_removed() {
-    let place = Place::new();
-    endless(&place);
-    let (server, _) = place.serve_files(&[]);
-    let to = place.path("tmp");
+    let sandbox = Sandbox::new();
+    endless(&sandbox);
+    let (server, _) = sandbox.serve_files(&[]);
+    let to = sandbox.path("tmp");
     let copy = ["copy", "files/endless", &to];
     // Once with a server that replies, once with a server that hangs.
     for hangs in [false, true] {
-        let terminal = Terminal::start(place.command(&copy), 30, 100);
+        let terminal = Terminal::start(sandbox.command(&copy), 30, 100);
         terminal.until("1.00 TiB");
         assert!(!is_empty(&to));
         if hangs {
@@ -370,7 +371,7 @@ fn interrupted_copy_is_removed() {
         assert!(is_empty(&to));
     }
     // The bar is also cleared when the server dies.
-    let terminal = Terminal::start(place.command(&copy), 30, 100);
+    let terminal = Terminal::start(sandbox.command(&copy), 30, 100);
     terminal.until("1.00 TiB");
     server.signal(Signal::KILL);
     let seen = terminal.end();
@@ -383,31 +384,34 @@ fn interrupted_copy_is_removed() {
 
 #[test]
 fn special_files_are_written_and_not_replaced() {
-    let place = Place::new();
-    let _server = place.serve(&[]);
-    let pipe = place.path("tmp/pipe");
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&[]);
+    let pipe = sandbox.path("tmp/pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
-    std::os::unix::fs::symlink("target", place.path("tmp/link")).unwrap();
-    fs::write(place.path("tmp/target"), "something longer").unwrap();
+    std::os::unix::fs::symlink("target", sandbox.path("tmp/link")).unwrap();
+    fs::write(sandbox.path("tmp/target"), "something longer").unwrap();
     let reader = std::thread::spawn({
         let pipe = pipe.clone();
         move || fs::read_to_string(pipe).unwrap()
     });
-    let done = place.run(&["copy", "files/hello", &pipe]);
+    let done = sandbox.run(&["copy", "files/hello", &pipe]);
     assert!(done.code == 0 && done.err.contains("5 bytes of files/hello"), "{done:?}");
     assert_eq!(reader.join().unwrap(), "hello");
     assert!(!fs::symlink_metadata(&pipe).unwrap().is_file());
-    let done = place.run(&["copy", "files/hello", &place.path("tmp/link")]);
-    assert_eq!((done.code, &*fs::read_to_string(place.path("tmp/target")).unwrap()), (0, "hello"));
-    assert!(fs::symlink_metadata(place.path("tmp/link")).unwrap().is_symlink());
-    let done = place.run(&["copy", "files/hello", "/dev/stdout"]);
+    let done = sandbox.run(&["copy", "files/hello", &sandbox.path("tmp/link")]);
+    assert_eq!(
+        (done.code, &*fs::read_to_string(sandbox.path("tmp/target")).unwrap()),
+        (0, "hello")
+    );
+    assert!(fs::symlink_metadata(sandbox.path("tmp/link")).unwrap().is_symlink());
+    let done = sandbox.run(&["copy", "files/hello", "/dev/stdout"]);
     assert_eq!((done.code, &*done.out), (0, "hello"), "{done:?}");
 }
 
 #[test]
 fn interrupted_demonstration_removes_everything() {
-    let place = Place::new();
-    let demo = place.command(&["demo", "--bytes", "64M"]);
+    let sandbox = Sandbox::new();
+    let demo = sandbox.command(&["demo", "--bytes", "64M"]);
     let terminal = Terminal::start(demo, 100, 100);
     terminal.until("server   process ");
     let children = terminal.process.children();
@@ -418,7 +422,7 @@ fn interrupted_demonstration_removes_everything() {
     assert_eq!(seen.code, 130, "{text}");
     assert!(text.ends_with("all processes and files of the command are removed"), "{text}");
     assert!(!text.contains("copying "), "{text}");
-    assert!(place.is_tidy());
+    assert!(sandbox.is_tidy());
     for child in children {
         until("all child processes have ended", || !Path::new("/proc").join(&child).exists());
     }
@@ -426,8 +430,8 @@ fn interrupted_demonstration_removes_everything() {
 
 #[test]
 fn interrupted_doctor_removes_everything() {
-    let place = Place::new();
-    let terminal = Terminal::start(place.command(&["doctor"]), 200, 100);
+    let sandbox = Sandbox::new();
+    let terminal = Terminal::start(sandbox.command(&["doctor"]), 200, 100);
     let mut children = Vec::new();
     until("it creates a link", || {
         children = terminal.process.children();
@@ -439,21 +443,21 @@ fn interrupted_doctor_removes_everything() {
     terminal.interrupt();
     let seen = terminal.end();
     assert_eq!(seen.code, 130, "{}", seen.text());
-    assert!(place.is_tidy());
+    assert!(sandbox.is_tidy());
     for child in children {
         until("all child processes have ended", || !Path::new("/proc").join(&child).exists());
     }
 }
 
 /// Starts bash with the completions of this program.
-fn completing_shell(place: &Place) -> Terminal {
+fn completing_shell(sandbox: &Sandbox) -> Terminal {
     let program = Path::new(env!("CARGO_BIN_EXE_peregrine"));
     let mut shell = Command::new("bash");
     shell.args(["--norc", "--noprofile", "-i"]).env_clear();
     let dirs = program.parent().unwrap().display();
     shell.env("PATH", format!("{dirs}:/usr/bin:/bin")).env("PS1", "$ ");
-    shell.env("PEREGRINE_DIR", place.path("run")).env("HOME", place.0.path());
-    shell.env("HISTFILE", "/dev/null").current_dir(place.0.path());
+    shell.env("PEREGRINE_DIR", sandbox.path("run")).env("HOME", sandbox.0.path());
+    shell.env("HISTFILE", "/dev/null").current_dir(sandbox.0.path());
     let terminal = Terminal::start(shell, 40, 100);
     terminal.until("$ ");
     terminal.write("source <(peregrine completions bash)\n");
@@ -462,9 +466,9 @@ fn completing_shell(place: &Place) -> Terminal {
 
 #[test]
 fn shell_completes_commands_options_and_names() {
-    let place = Place::new();
-    let _server = place.serve(&["--name", "archive-of-files"]);
-    let terminal = completing_shell(&place);
+    let sandbox = Sandbox::new();
+    let _server = sandbox.serve(&["--name", "archive-of-files"]);
+    let terminal = completing_shell(&sandbox);
     terminal.write("peregrine pi\t");
     terminal.until("peregrine ping");
     terminal.write("arch\t");
@@ -483,11 +487,11 @@ fn shell_completes_commands_options_and_names() {
 
 #[test]
 fn shell_completes_procedures_and_parameters_of_a_server() {
-    let place = Place::new();
-    let (_server, ready) = place.serve_files(&["--listen", "tcp:127.0.0.1:0"]);
+    let sandbox = Sandbox::new();
+    let (_server, ready) = sandbox.serve_files(&["--listen", "tcp:127.0.0.1:0"]);
     let address = ready["addresses"][0].as_str().unwrap();
     for address in ["files", address] {
-        let terminal = completing_shell(&place);
+        let terminal = completing_shell(&sandbox);
         terminal.write(&format!("peregrine call {address} re\t"));
         terminal.until(&format!("{address} read "));
         terminal.write("pa\t");
@@ -500,17 +504,17 @@ fn shell_completes_procedures_and_parameters_of_a_server() {
         terminal.until("copied");
         terminal.write("exit\n");
         assert_eq!(terminal.end().code, 0);
-        assert_eq!(fs::read(place.path("copied")).unwrap(), b"hello");
-        fs::remove_file(place.path("copied")).unwrap();
+        assert_eq!(fs::read(sandbox.path("copied")).unwrap(), b"hello");
+        fs::remove_file(sandbox.path("copied")).unwrap();
     }
 }
 
 #[test]
 fn manual_has_a_page_per_command() {
-    let place = Place::new();
-    let done = place.run(&["man"]);
+    let sandbox = Sandbox::new();
+    let done = sandbox.run(&["man"]);
     assert!(done.code == 0 && done.out.contains(".TH peregrine 1"), "{done:?}");
-    let (code, said) = place.json(&["man", "--dir", "tmp/man1"]);
+    let (code, said) = sandbox.json(&["man", "--dir", "tmp/man1"]);
     let files: Vec<&str> =
         said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     assert_eq!((code, files[0]), (0, "tmp/man1/peregrine.1"));
@@ -518,7 +522,7 @@ fn manual_has_a_page_per_command() {
     {
         let page = format!("tmp/man1/peregrine-{verb}.1");
         assert!(files.contains(&&*page), "{page} is not in {files:?}");
-        let text = fs::read_to_string(place.path(&page)).unwrap();
+        let text = fs::read_to_string(sandbox.path(&page)).unwrap();
         assert!(text.contains("\\-\\-format") && text.contains(".SH SYNOPSIS"), "{text}");
     }
     assert!(!files.iter().any(|file| file.contains("demo-")), "hidden commands have no page");
@@ -526,29 +530,29 @@ fn manual_has_a_page_per_command() {
 
 #[test]
 fn clean_removes_only_dead_names() {
-    let place = Place::new();
-    let _alive = place.serve(&[]);
-    let dead = place.serve(&["--name", "dead"]);
+    let sandbox = Sandbox::new();
+    let _alive = sandbox.serve(&[]);
+    let dead = sandbox.serve(&["--name", "dead"]);
     dead.signal(Signal::KILL);
     drop(dead);
     let here = |said: &Value| -> Vec<Value> {
         let all = said["leftovers"].as_array().unwrap().iter();
-        let run = place.path("run");
+        let run = sandbox.path("run");
         all.filter(|one| one["directory"].as_str() == Some(&*run)).cloned().collect()
     };
-    let (code, said) = place.json(&["clean", "--dry-run"]);
+    let (code, said) = sandbox.json(&["clean", "--dry-run"]);
     let found = here(&said);
     assert_eq!((code, found.len(), &found[0]["name"]), (0, 1, &"dead".into()), "{said}");
     assert_eq!(
         (&found[0]["removed"], found[0]["files"][0].as_str()),
-        (&false.into(), Some(&*place.path("run/dead")))
+        (&false.into(), Some(&*sandbox.path("run/dead")))
     );
-    assert_eq!(place.list().len(), 2);
-    let seen = seen(&place, &["clean"], 100);
+    assert_eq!(sandbox.list().len(), 2);
+    let seen = seen(&sandbox, &["clean"], 100);
     assert!(seen.code == 0 && seen.text().contains("dead removed"), "{}", seen.text());
-    assert_eq!(place.list().len(), 1);
-    assert_eq!(place.run(&["ping", "files", "-c", "1"]).code, 0);
+    assert_eq!(sandbox.list().len(), 1);
+    assert_eq!(sandbox.run(&["ping", "files", "-c", "1"]).code, 0);
     let left: Vec<_> =
-        fs::read_dir(place.path("run")).unwrap().map(|one| one.unwrap().file_name()).collect();
+        fs::read_dir(sandbox.path("run")).unwrap().map(|one| one.unwrap().file_name()).collect();
     assert!(!left.iter().any(|name| name.to_str().unwrap().contains("dead")), "{left:?}");
 }

@@ -19,14 +19,14 @@ use tempfile::TempDir;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A runtime directory, with a server.
-struct Place {
+struct Sandbox {
     dir: TempDir,
     servers: Vec<Child>,
     /// The addresses of the first server.
     addresses: Vec<String>,
 }
 
-impl Place {
+impl Sandbox {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         for name in ["run", "files"] {
@@ -36,9 +36,9 @@ impl Place {
     }
 
     fn with_server() -> Self {
-        let mut place = Self::new();
-        place.serve("files");
-        place
+        let mut sandbox = Self::new();
+        sandbox.serve("files");
+        sandbox
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
@@ -67,9 +67,9 @@ impl Place {
     }
 
     /// The addresses of the server without a name.
-    fn places(&self) -> Vec<String> {
-        let place = |address: &String| address.replacen("files@", "@", 1);
-        self.addresses.iter().map(place).collect()
+    fn server_addresses(&self) -> Vec<String> {
+        let bare = |address: &String| address.replacen("files@", "@", 1);
+        self.addresses.iter().map(bare).collect()
     }
 
     fn run(&self, arguments: &[&str]) -> (i32, String, String) {
@@ -87,7 +87,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Sandbox {
     fn drop(&mut self) {
         for server in &mut self.servers {
             let _ = server.kill();
@@ -111,16 +111,16 @@ fn of<'a>(all: &'a Value, name: &str) -> &'a Value {
 
 #[test]
 fn calls_are_counted_on_every_path() {
-    let place = Place::with_server();
+    let sandbox = Sandbox::with_server();
     let mut due = 0;
-    let paths = ["files".to_owned()].into_iter().chain(place.addresses.clone());
-    let asked = ["files".to_owned()].into_iter().chain(place.places());
+    let paths = ["files".to_owned()].into_iter().chain(sandbox.addresses.clone());
+    let asked = ["files".to_owned()].into_iter().chain(sandbox.server_addresses());
     for (address, stat) in paths.zip(asked) {
-        let (code, ..) = place.run(&["ping", &address, "--count", "100"]);
+        let (code, ..) = sandbox.run(&["ping", &address, "--count", "100"]);
         assert_eq!(code, 0);
         due += 100;
-        let (code, told) = place.json(&["stat", &stat, "--interval", "20ms"]);
-        assert_eq!((code, &told["process"]), (0, &place.servers[0].id().into()), "{stat}");
+        let (code, told) = sandbox.json(&["stat", &stat, "--interval", "20ms"]);
+        assert_eq!((code, &told["process"]), (0, &sandbox.servers[0].id().into()), "{stat}");
         let files = of(&told["exports"], "files");
         assert_eq!((&files["calls"], &files["in_flight"]), (&due.into(), &0.into()), "{stat}");
         assert_eq!((&files["refused"], &files["failed"]), (&0.into(), &0.into()), "{stat}");
@@ -132,72 +132,73 @@ fn calls_are_counted_on_every_path() {
 
 #[test]
 fn ndjson_has_an_object_per_interval() {
-    let place = Place::with_server();
+    let sandbox = Sandbox::with_server();
     let arguments = ["stat", "--interval", "20ms", "--count", "3"];
-    let (code, out, _) = place.run(&[&arguments[..], &["--format", "ndjson"]].concat());
+    let (code, out, _) = sandbox.run(&[&arguments[..], &["--format", "ndjson"]].concat());
     let lines: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((code, lines.len()), (0, 3));
     assert!(lines.iter().all(|line| line["exports"][0]["name"] == "files"));
-    let (code, told) = place.json(&arguments);
+    let (code, told) = sandbox.json(&arguments);
     assert_eq!((code, told["intervals"].as_array().unwrap().len()), (0, 3));
     // Without a terminal, one line per interval.
-    let (code, out, _) = place.run(&[&arguments[..], &["--watch"]].concat());
+    let (code, out, _) = sandbox.run(&[&arguments[..], &["--watch"]].concat());
     assert_eq!((code, out.lines().count()), (0, 3), "{out}");
     assert!(out.lines().all(|line| line.contains("calls/s  in flight 0")), "{out}");
-    let (code, out, _) = place.run(&["stat", "--interval", "20ms"]);
+    let (code, out, _) = sandbox.run(&["stat", "--interval", "20ms"]);
     assert!(code == 0 && out.contains("EXPORT") && out.contains("calls/s"), "{out}");
 }
 
 #[test]
 fn servers_at_addresses_are_listed() {
-    let place = Place::with_server();
-    for address in place.places() {
-        let (code, told) = place.json(&["list", &address]);
+    let sandbox = Sandbox::with_server();
+    for address in sandbox.server_addresses() {
+        let (code, told) = sandbox.json(&["list", &address]);
         let exports = told["exports"].as_array().unwrap();
         assert_eq!((code, exports.len()), (0, 1), "{address}");
         let one = &exports[0];
         assert_eq!((&one["name"], &one["interface"]), (&"files".into(), &"Files".into()));
-        assert_eq!(one["process"], place.servers[0].id());
-        let (_, said) = place.json(&["describe", "files"]);
+        assert_eq!(one["process"], sandbox.servers[0].id());
+        let (_, said) = sandbox.json(&["describe", "files"]);
         assert_eq!(one["digest"], said["digest"]);
         assert_eq!(one["listens"].as_array().unwrap().len(), 2);
-        let (code, out, _) = place.run(&["list", &address]);
+        let (code, out, _) = sandbox.run(&["list", &address]);
         assert!(code == 0 && out.starts_with("NAME") && out.contains("\nfiles"), "{out}");
-        let (code, said) = place.json(&["describe", &address]);
+        let (code, said) = sandbox.json(&["describe", &address]);
         assert_eq!((code, &said["interface"]), (0, &"Server".into()));
     }
-    let (code, out, _) = place.run(&["list", &place.places()[0], "--format", "ndjson"]);
+    let (code, out, _) =
+        sandbox.run(&["list", &sandbox.server_addresses()[0], "--format", "ndjson"]);
     assert_eq!((code, out.lines().count()), (0, 1));
-    let (code, told) = place.json(&["list", "@127.0.0.1:1"]);
+    let (code, told) = sandbox.json(&["list", "@127.0.0.1:1"]);
     assert_eq!((code, &told["error"]["executed"]), (3, &"no".into()), "{told}");
-    let (code, told) = place.json(&["list", "@"]);
+    let (code, told) = sandbox.json(&["list", "@"]);
     assert_eq!((code, &told["error"]["kind"]), (3, &"BadName".into()), "{told}");
 }
 
 #[test]
 fn default_is_the_only_server() {
-    let mut place = Place::new();
-    let (code, told) = place.json(&["stat"]);
+    let mut sandbox = Sandbox::new();
+    let (code, told) = sandbox.json(&["stat"]);
     assert_eq!((code, &told["error"]["executed"]), (3, &"no".into()));
-    place.serve("files");
-    let (code, told) = place.json(&["stat", "--interval", "10ms"]);
+    sandbox.serve("files");
+    let (code, told) = sandbox.json(&["stat", "--interval", "10ms"]);
     assert_eq!((code, &told["address"]), (0, &"files".into()));
-    place.serve("more");
-    let (code, told) = place.json(&["stat"]);
+    sandbox.serve("more");
+    let (code, told) = sandbox.json(&["stat"]);
     let near = told["error"]["suggestions"].as_array().unwrap();
     assert_eq!((code, near.len()), (3, 2), "{told}");
-    let (code, told) = place.json(&["stat", "fiels"]);
+    let (code, told) = sandbox.json(&["stat", "fiels"]);
     assert_eq!((code, &told["error"]["suggestions"][0]), (3, &"files".into()));
-    let (code, told) = place.json(&["stat", "files", "--watch"]);
+    let (code, told) = sandbox.json(&["stat", "files", "--watch"]);
     assert_eq!((code, &told["error"]["kind"]), (2, &"Usage".into()));
-    let (code, ..) = place.run(&["stat", "files", "--interval", "1ms"]);
+    let (code, ..) = sandbox.run(&["stat", "files", "--interval", "1ms"]);
     assert_eq!(code, 2);
 }
 
 #[test]
 fn closed_pipe_is_no_failure() {
-    let place = Place::with_server();
-    let mut command = place.command(&["stat", "--watch", "--interval", "10ms"]);
+    let sandbox = Sandbox::with_server();
+    let mut command = sandbox.command(&["stat", "--watch", "--interval", "10ms"]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());
@@ -299,10 +300,10 @@ impl Drop for Terminal {
     }
 }
 
-fn watch(place: &Place, rows: u16, columns: u16, more: &[&str]) -> Terminal {
+fn watch(sandbox: &Sandbox, rows: u16, columns: u16, more: &[&str]) -> Terminal {
     let arguments = [&["stat", "files", "--watch", "--interval", "50ms"], more].concat();
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
-    command.args(arguments).env("PEREGRINE_DIR", place.dir.path().join("run"));
+    command.args(arguments).env("PEREGRINE_DIR", sandbox.dir.path().join("run"));
     command.env("TERM", "xterm-256color").env_remove("XDG_RUNTIME_DIR");
     command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
     Terminal::start(command, rows, columns)
@@ -310,12 +311,12 @@ fn watch(place: &Place, rows: u16, columns: u16, more: &[&str]) -> Terminal {
 
 #[test]
 fn watch_draws_in_place_and_restores_the_terminal() {
-    let place = Place::with_server();
+    let sandbox = Sandbox::with_server();
     for key in [&b"q"[..], &[4], &[27]] {
-        let mut terminal = watch(&place, 24, 80, &[]);
+        let mut terminal = watch(&sandbox, 24, 80, &[]);
         terminal.until_seen("EXPORT");
         until("the alternate screen is used", || terminal.is_drawn());
-        let (code, ..) = place.run(&["ping", "files", "--count", "50"]);
+        let (code, ..) = sandbox.run(&["ping", "files", "--count", "50"]);
         assert_eq!(code, 0);
         let text = terminal.until_seen("press q to quit");
         assert_eq!(text.matches("EXPORT").count(), 1, "not in place: {text}");
@@ -329,7 +330,7 @@ fn watch_draws_in_place_and_restores_the_terminal() {
         assert!(!terminal.text().contains("EXPORT"));
     }
     // Ctrl-C sends a signal; Ctrl-Z and Ctrl-\\ have no effect.
-    let mut terminal = watch(&place, 24, 80, &[]);
+    let mut terminal = watch(&sandbox, 24, 80, &[]);
     terminal.until_seen("EXPORT");
     terminal.press(&[26, 28]);
     std::thread::sleep(Duration::from_millis(100));
@@ -338,20 +339,20 @@ fn watch_draws_in_place_and_restores_the_terminal() {
     assert_eq!(ended(&mut terminal.child).code(), Some(130));
     terminal.assert_restored();
     terminal.until_seen("interrupted");
-    let mut terminal = watch(&place, 24, 80, &["--count", "2"]);
+    let mut terminal = watch(&sandbox, 24, 80, &["--count", "2"]);
     assert_eq!(ended(&mut terminal.child).code(), Some(0));
     terminal.assert_restored();
 }
 
 #[test]
 fn watch_fits_small_terminals() {
-    let place = Place::with_server();
-    let terminal = watch(&place, 40, 40, &[]);
+    let sandbox = Sandbox::with_server();
+    let terminal = watch(&sandbox, 40, 40, &[]);
     let text = terminal.until_seen("EXPORT");
     assert!(text.contains("P99") && !text.contains("INTERFACE"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
     drop(terminal);
-    let terminal = watch(&place, 4, 20, &[]);
+    let terminal = watch(&sandbox, 4, 20, &[]);
     let text = terminal.until_seen("more lines");
     assert!(text.lines().count() <= 4, "{text}");
     // A new size takes effect.
@@ -362,8 +363,8 @@ fn watch_fits_small_terminals() {
 
 #[test]
 fn terminal_is_restored_however_the_command_ends() {
-    let mut place = Place::with_server();
-    let mut terminal = watch(&place, 24, 80, &[]);
+    let mut sandbox = Sandbox::with_server();
+    let mut terminal = watch(&sandbox, 24, 80, &[]);
     terminal.until_seen("EXPORT");
     let pid = Pid::from_raw(terminal.child.id().cast_signed()).unwrap();
     kill_process(pid, Signal::TERM).unwrap();
@@ -373,9 +374,9 @@ fn terminal_is_restored_however_the_command_ends() {
     terminal.until_seen("interrupted");
 
     // With a hung server, the wait is bounded.
-    let mut terminal = watch(&place, 24, 80, &[]);
+    let mut terminal = watch(&sandbox, 24, 80, &[]);
     terminal.until_seen("EXPORT");
-    let server = Pid::from_raw(place.servers[0].id().cast_signed()).unwrap();
+    let server = Pid::from_raw(sandbox.servers[0].id().cast_signed()).unwrap();
     kill_process(server, Signal::STOP).unwrap();
     std::thread::sleep(Duration::from_millis(200));
     let begun = Instant::now();
@@ -385,10 +386,10 @@ fn terminal_is_restored_however_the_command_ends() {
     terminal.assert_restored();
     kill_process(server, Signal::CONT).unwrap();
 
-    let mut terminal = watch(&place, 24, 80, &[]);
+    let mut terminal = watch(&sandbox, 24, 80, &[]);
     terminal.until_seen("EXPORT");
-    place.servers[0].kill().unwrap();
-    place.servers[0].wait().unwrap();
+    sandbox.servers[0].kill().unwrap();
+    sandbox.servers[0].wait().unwrap();
     assert_eq!(ended(&mut terminal.child).code(), Some(3));
     terminal.assert_restored();
     terminal.until_seen("error:");
@@ -396,8 +397,8 @@ fn terminal_is_restored_however_the_command_ends() {
 
 #[test]
 fn dumb_terminal_gets_lines() {
-    let place = Place::with_server();
-    let mut command = place.command(&["stat", "--watch", "--interval", "20ms", "--count", "2"]);
+    let sandbox = Sandbox::with_server();
+    let mut command = sandbox.command(&["stat", "--watch", "--interval", "20ms", "--count", "2"]);
     command.env("TERM", "dumb");
     let mut terminal = Terminal::start(command, 24, 120);
     assert_eq!(ended(&mut terminal.child).code(), Some(0));
@@ -406,7 +407,7 @@ fn dumb_terminal_gets_lines() {
     // Without colours, it still draws.
     let mut command = Command::new(env!("CARGO_BIN_EXE_peregrine"));
     command.args(["stat", "files", "--watch", "--interval", "20ms", "--color", "never"]);
-    command.env("PEREGRINE_DIR", place.dir.path().join("run")).env("TERM", "xterm");
+    command.env("PEREGRINE_DIR", sandbox.dir.path().join("run")).env("TERM", "xterm");
     let terminal = Terminal::start(command, 24, 80);
     terminal.until_seen("EXPORT");
     until("the alternate screen is used", || terminal.is_drawn());

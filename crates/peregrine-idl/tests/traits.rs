@@ -163,7 +163,7 @@ fn refusal_says_where_and_why() {
     for (text, line, column, said) in [
         ("", 1, 1, "expected a trait, found the end of the text"),
         ("struct A;\n", 2, 1, "expected a trait, found the end of the text"),
-        ("trait A {}\ntrait B {}", 2, 7, "there is more than one trait"),
+        ("trait A {}\ntrait B {}", 2, 7, "more than one trait"),
         ("trait A {\n fn f(self) -> Result<(), E>;\n}", 2, 7, "expected `&self`, found `self`"),
         (
             "trait A {\n fn f(&self) -> u8;\n}",

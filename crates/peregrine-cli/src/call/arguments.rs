@@ -248,7 +248,7 @@ fn with_signature(described: &Described, procedure: &DescribedProcedure, what: S
     Failure::Usage {
         what,
         causes: Vec::new(),
-        advice: format!("the procedure is {signature}"),
+        advice: format!("its signature is {signature}"),
         suggestions: Vec::new(),
     }
 }

@@ -114,7 +114,7 @@ pub(super) fn copied(format: Format, copied: &Copied) -> Result<(), Failure> {
         format_args!(
             "  {verified} {mib:.1} MiB copied by read(path, offset, into: Out<u8>), 1 MiB per call\n     \
              {BOLD}{calls:.2} GB/s{BOLD:#}; the same reads without calls {direct:.2} GB/s: ratio {ratio:.2}\n     \
-             {DIM}sha256 {}, of file and copy{DIM:#}",
+             {DIM}sha256 of file and copy: {}{DIM:#}",
             copied.source
         ),
     )

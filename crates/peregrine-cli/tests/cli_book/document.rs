@@ -193,8 +193,8 @@ Texts that differ between runs are replaced:
 
 * T is a time; N is a rate or a number of bindings.
 * The working directory is `/home/ada`, and the runtime directory `/run/user/1000/peregrine`.
-* The server of `files` is process 4711, and listens on the ports 7000 (UDP) and 7001 (TCP). A server
-  that the transcript starts is process 4712, and listens on port 7002.
+* The server of `files` is process 4711, and listens on the ports 7000 (UDP) and 7001 (TCP). A
+  server that the transcript starts is process 4712, and listens on port 7002.
 * JSON is shown on several lines; the command prints each object on one line.
 * The output of `demo`, `doctor`, `stat` and `man` depends on the machine and is not compared. Its
   times are measured by a test run with `--release`.

@@ -5,8 +5,8 @@
 
 mod cases;
 mod document;
-#[path = "../place/mod.rs"]
-mod place;
+#[path = "../sandbox/mod.rs"]
+mod sandbox;
 #[path = "../terminal/mod.rs"]
 mod terminal;
 mod world;
@@ -70,8 +70,8 @@ fn book_shows_actual_output() {
 
 #[test]
 fn every_command_is_in_the_book() {
-    let place = place::Place::new();
-    let (_, said) = place.json(&["man", "--dir", "pages"]);
+    let sandbox = sandbox::Sandbox::new();
+    let (_, said) = sandbox.json(&["man", "--dir", "pages"]);
     let pages = said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap());
     let verbs: BTreeSet<&str> = pages
         .filter_map(|page| page.strip_prefix("pages/peregrine-")?.strip_suffix(".1"))

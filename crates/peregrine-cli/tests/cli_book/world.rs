@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::cases::{Form, Step};
 use super::document::{self, Holds, Shown};
-use super::place::{Place, Process};
+use super::sandbox::{Process, Sandbox};
 use super::terminal::Terminal;
 
 /// Rows for the longest output.
@@ -22,7 +22,7 @@ const MEMBERS: [&str; 8] =
 
 /// A server and its addresses.
 pub(crate) struct World {
-    place: Place,
+    sandbox: Sandbox,
     /// Runs as long as the environment exists.
     _server: Process,
     /// The address of `files` on each path.
@@ -40,7 +40,7 @@ pub(crate) const fn nothing(_: &World) {}
 
 /// Kills a server, which leaves its name.
 pub(crate) fn leave_something_dead(world: &World) {
-    let server = world.place.serve(&["--name", "old"]);
+    let server = world.sandbox.serve(&["--name", "old"]);
     server.signal(Signal::KILL);
 }
 
@@ -52,26 +52,26 @@ impl World {
         }
         let looked = std::fs::read_dir("/run/peregrine").map_err(|error| error.kind());
         let closed = matches!(looked, Err(ErrorKind::PermissionDenied));
-        let place = Place::new();
-        std::fs::create_dir(place.path("photos")).unwrap();
+        let sandbox = Sandbox::new();
+        std::fs::create_dir(sandbox.path("photos")).unwrap();
         let listen = ["--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"];
-        let (server, ready) = place.serve_files(&listen);
-        let root = place.path("").trim_end_matches('/').to_owned();
+        let (server, ready) = sandbox.serve_files(&listen);
+        let root = sandbox.path("").trim_end_matches('/').to_owned();
         let mut differs = vec![
-            (place.path("run"), "/run/user/1000/peregrine".to_owned()),
+            (sandbox.path("run"), "/run/user/1000/peregrine".to_owned()),
             (root, "/home/ada".to_owned()),
             (server.0.id().to_string(), "4711".to_owned()),
             (env!("CARGO_BIN_EXE_peregrine").to_owned(), "peregrine".to_owned()),
         ];
         let mut at = vec![("local", "files".to_owned())];
         for (path, address) in ["udp", "tcp"].iter().zip(ready["addresses"].as_array().unwrap()) {
-            let place = address.as_str().unwrap().strip_prefix(&format!("{path}:files@")).unwrap();
-            let port = place.rsplit(':').next().unwrap();
+            let host = address.as_str().unwrap().strip_prefix(&format!("{path}:files@")).unwrap();
+            let port = host.rsplit(':').next().unwrap();
             differs
                 .push((port.to_owned(), if *path == "udp" { "7000" } else { "7001" }.to_owned()));
-            at.push((*path, format!("{path}:files@{place}")));
+            at.push((*path, format!("{path}:files@{host}")));
         }
-        Self { place, _server: server, at, differs, crowded, closed }
+        Self { sandbox, _server: server, at, differs, crowded, closed }
     }
 
     /// Returns the paths and addresses of a step.
@@ -101,7 +101,7 @@ impl World {
                 letter => words.last_mut().expect("at least one word").push(letter),
             }
         }
-        self.place.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        self.sandbox.command(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// Returns the replacements, with the numbers of this run.

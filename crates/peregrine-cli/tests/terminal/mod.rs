@@ -13,7 +13,7 @@ use pty_process::Size;
 use pty_process::blocking::{Pty, open};
 use vt100::{Parser, Screen};
 
-use crate::place::{Process, until};
+use crate::sandbox::{Process, until};
 
 /// A command that runs in a terminal.
 pub(crate) struct Terminal {

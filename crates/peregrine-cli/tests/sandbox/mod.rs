@@ -17,9 +17,9 @@ use tempfile::TempDir;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A runtime directory, a directory to serve, and one for temporary files.
-pub(crate) struct Place(pub(crate) TempDir);
+pub(crate) struct Sandbox(pub(crate) TempDir);
 
-impl Place {
+impl Sandbox {
     pub(crate) fn new() -> Self {
         // A short path, so that texts with it have the same length on every machine.
         let dir = tempfile::Builder::new().prefix("pg").tempdir_in("/tmp").unwrap();
