@@ -1,4 +1,4 @@
-//! `completions`: scripts that make a shell complete verbs, options, exports, procedures and
+//! `completions`: scripts that make a shell complete commands, options, exports, procedures and
 //! parameters.
 //!
 //! The shell runs this program for each completion, so the candidates are those that exist now. For

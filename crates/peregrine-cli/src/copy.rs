@@ -69,17 +69,17 @@ pub(crate) fn run(copy: &Copy, format: Format) -> Result<(), Failure> {
             "took_ns": output::whole_ns(took),
         }));
     }
-    let said = format!(
+    let text = format!(
         "{copied} bytes of {BOLD}{}{BOLD:#} to {BOLD}{}{BOLD:#}, path {used}: {:.2} GB/s",
         copy.from,
         target.display(),
         per_s / 1e9
     );
     if !in_place {
-        return output::say(said);
+        return output::say(text);
     }
     // The copy itself may have been written to standard output.
-    output::note(said);
+    output::note(text);
     Ok(())
 }
 

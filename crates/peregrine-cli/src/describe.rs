@@ -17,9 +17,9 @@ pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failu
     let (described, server) = match (&describe.address, &describe.interface) {
         (_, Some(path)) => (saved::read(path)?, None),
         (Some(address), None) => {
-            let said = peregrine::describe(address)?;
-            let described = said.parsed().map_err(|error| unreadable(address, &error))?;
-            (described, Some((address.as_str(), said)))
+            let description = peregrine::describe(address)?;
+            let described = description.parsed().map_err(|error| unreadable(address, &error))?;
+            (described, Some((address.as_str(), description)))
         }
         (None, None) => {
             return Err(Failure::local("missing address", "write the address of an export"));
@@ -28,11 +28,11 @@ pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failu
     match format {
         FormatOption::Json | FormatOption::Ndjson => {
             let mut whole = to_json(&described);
-            if let Some((address, said)) = server {
+            if let Some((address, description)) = server {
                 whole["name"] = json!(address);
-                whole["process"] = json!(said.process);
-                whole["age_ms"] = json!(said.age_ms);
-                whole["bindings"] = json!(said.bindings);
+                whole["process"] = json!(description.process);
+                whole["age_ms"] = json!(description.age_ms);
+                whole["bindings"] = json!(description.bindings);
                 whole["took_ns"] = output::whole_ns(begun.elapsed());
             }
             output::print(whole)
@@ -40,9 +40,9 @@ pub(crate) fn run(describe: &Describe, format: FormatOption) -> Result<(), Failu
         FormatOption::Human => {
             let mut text = String::new();
             // A comment, so that the output is valid Rust.
-            if let Some((address, said)) = server {
-                let (age, bindings) = (output::age(said.age_ms), said.bindings);
-                let process = said.process;
+            if let Some((address, description)) = server {
+                let (age, bindings) = (output::age(description.age_ms), description.bindings);
+                let process = description.process;
                 let _ = writeln!(
                     text,
                     "{DIM}// {address}: process {process}, for {age}, bindings: {bindings}{DIM:#}"

@@ -278,14 +278,14 @@ CallError#1 = struct {chain: text}
 Colour#2 = plain enum i16 Red=-1 DarkGreen=300
 ";
 
-    fn said(text: &str, docs: &[&str]) -> Described {
+    fn described(text: &str, docs: &[&str]) -> Described {
         let docs: Vec<String> = docs.iter().map(|&one| one.into()).collect();
         Described::parse(text).unwrap().with_docs(&docs)
     }
 
     #[test]
     fn header_has_numbers_offsets_and_parts() {
-        let header = of(&said(TEXT, &["all", "reads */ evil", ""]));
+        let header = of(&described(TEXT, &["all", "reads */ evil", ""]));
         for line in [
             "#define GOLDEN_X_VERSION 3u",
             "#define GOLDEN_X_READ 0u",
@@ -311,7 +311,7 @@ Colour#2 = plain enum i16 Red=-1 DarkGreen=300
     #[test]
     fn text_of_a_peer_cannot_leave_names_strings_and_comments() {
         let text = "interface A version 0\nÜb\u{200b}er() -> B#0 or B#1\nB#0 = struct {}\nB#1 = enum A {} a {} A {}\n";
-        let header = of(&said(text, &["*/\n#define EVIL\\\n/*", "\u{1b}[1m"]));
+        let header = of(&described(text, &["*/\n#define EVIL\\\n/*", "\u{1b}[1m"]));
         assert!(header.lines().all(|line| line != "#define EVIL\\" && !line.contains('\u{1b}')));
         assert_eq!(header.matches("*/").count(), header.matches("/*").count(), "{header}");
         assert!(header.contains("#define A_U00DCBU200BER 0u"), "{header}");

@@ -129,13 +129,13 @@ impl Home {
             let read = BufReader::new(output).read_line(&mut line);
             read.or_fail("cannot read from the second process")?;
         }
-        let said: Value = serde_json::from_str(&line).unwrap_or_default();
-        if said["ready"] != true {
-            let why = said["error"]["what"].as_str().unwrap_or("it ended");
+        let ready: Value = serde_json::from_str(&line).unwrap_or_default();
+        if ready["ready"] != true {
+            let why = ready["error"]["what"].as_str().unwrap_or("it ended");
             let text = format!("cannot start the second process: {why}");
             return Err(Failure::local(text, "see its standard error"));
         }
-        Ok((process, said))
+        Ok((process, ready))
     }
 
     /// Starts a process that prints one line when it is ready.

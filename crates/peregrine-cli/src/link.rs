@@ -64,11 +64,11 @@ impl Link {
     ) -> Result<Vec<String>, Failure> {
         let far = self.holders[1].to_string();
         let at = format!("{scheme}{}:0", ENDS[1]);
-        let (_, said) = home.spawn_in(
+        let (_, ready) = home.spawn_in(
             &["nsenter", "--net", "--target", &far],
             &["serve", root, "--name", name, "--listen", &at, "--beyond-this-machine"],
         )?;
-        let addresses = said["addresses"].as_array().into_iter().flatten();
+        let addresses = ready["addresses"].as_array().into_iter().flatten();
         Ok(addresses.filter_map(|one| one.as_str().map(str::to_owned)).collect())
     }
 

@@ -59,18 +59,18 @@ fn local(address: &str) -> Result<Option<Vec<Exported>>, Failure> {
         return Ok(None);
     }
     let process = describe(address)?.process;
-    let said = entries.iter().zip(ask(&entries));
-    let exports = said.filter_map(|(entry, said)| {
-        let said = said?.ok().filter(|said| said.process == process)?;
+    let described = entries.iter().zip(ask(&entries));
+    let exports = described.filter_map(|(entry, described)| {
+        let described = described?.ok().filter(|described| described.process == process)?;
         Some(Exported {
             name: entry.name.clone(),
-            interface: said.interface,
-            version: said.version,
-            digest: said.digest.0,
-            process: said.process,
-            age_ms: said.age_ms,
-            bindings: said.bindings,
-            listens: said.listens,
+            interface: described.interface,
+            version: described.version,
+            digest: described.digest.0,
+            process: described.process,
+            age_ms: described.age_ms,
+            bindings: described.bindings,
+            listens: described.listens,
         })
     });
     Ok(Some(exports.collect()))
@@ -108,12 +108,12 @@ fn exported_to_json(one: &Exported) -> Value {
 fn of_machine(format: Format) -> Result<(), Failure> {
     let entries = directory::list();
     let begun = Instant::now();
-    let said = ask(&entries);
+    let described = ask(&entries);
     let took = begun.elapsed();
-    let all = entries.iter().zip(&said);
+    let all = entries.iter().zip(&described);
     match format {
         Format::Json | Format::Ndjson => {
-            let exports = all.map(|(entry, said)| to_json(entry, said)).collect();
+            let exports = all.map(|(entry, described)| to_json(entry, described)).collect();
             let whole = json!({ "took_ns": output::whole_ns(took) });
             output::print_all(format, "exports", exports, whole)
         }
@@ -126,7 +126,7 @@ fn of_machine(format: Format) -> Result<(), Failure> {
         Format::Human => {
             let header =
                 ["NAME", "STATE", "INTERFACE", "VERSION", "PROCESS", "AGE", "BINDINGS", "SOCKET"];
-            let rows = all.map(|(entry, said)| to_row(entry, said)).collect();
+            let rows = all.map(|(entry, described)| to_row(entry, described)).collect();
             output::say(output::table(&header, &[3, 4, 5, 6], rows))?;
             if entries.iter().any(|entry| entry.alive.is_none()) {
                 output::note(
@@ -155,8 +155,8 @@ fn ask(entries: &[Entry]) -> Vec<Described> {
     })
 }
 
-fn state(entry: &Entry, said: &Described) -> &'static str {
-    match (entry.alive, said) {
+fn state(entry: &Entry, described: &Described) -> &'static str {
+    match (entry.alive, described) {
         (Some(false), _) => "dead",
         (None, _) => "unknown",
         (_, Some(Ok(_))) => "alive",
@@ -165,9 +165,9 @@ fn state(entry: &Entry, said: &Described) -> &'static str {
     }
 }
 
-fn to_row(entry: &Entry, said: &Described) -> Vec<String> {
-    let mut row = vec![entry.name.clone(), state(entry, said).to_owned()];
-    match said {
+fn to_row(entry: &Entry, described: &Described) -> Vec<String> {
+    let mut row = vec![entry.name.clone(), state(entry, described).to_owned()];
+    match described {
         Some(Ok(one)) => row.extend([
             one.interface.clone(),
             one.version.to_string(),
@@ -181,22 +181,22 @@ fn to_row(entry: &Entry, said: &Described) -> Vec<String> {
     row
 }
 
-fn to_json(entry: &Entry, said: &Described) -> Value {
+fn to_json(entry: &Entry, described: &Described) -> Value {
     let mut one = json!({
         "name": entry.name,
         "alive": entry.alive,
-        "state": state(entry, said),
+        "state": state(entry, described),
         "socket": entry.socket.display().to_string(),
     });
-    match said {
-        Some(Ok(said)) => {
-            one["interface"] = json!(said.interface);
-            one["version"] = json!(said.version);
-            one["digest"] = json!(said.digest.to_string());
-            one["process"] = json!(said.process);
-            one["age_ms"] = json!(said.age_ms);
-            one["bindings"] = json!(said.bindings);
-            one["listens"] = json!(said.listens);
+    match described {
+        Some(Ok(described)) => {
+            one["interface"] = json!(described.interface);
+            one["version"] = json!(described.version);
+            one["digest"] = json!(described.digest.to_string());
+            one["process"] = json!(described.process);
+            one["age_ms"] = json!(described.age_ms);
+            one["bindings"] = json!(described.bindings);
+            one["listens"] = json!(described.listens);
         }
         Some(Err(error)) => one["error"] = json!(error.chain()),
         None if entry.alive.is_none() => one["error"] = json!([UNKNOWN]),

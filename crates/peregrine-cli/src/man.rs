@@ -40,8 +40,8 @@ fn write(dir: &Path, format: Format) -> Result<(), Failure> {
     let mut built = whole();
     // Adds the global options to each command.
     built.build();
-    let verbs = built.get_subcommands().filter(|verb| !verb.is_hide_set()).cloned();
-    let pages: Vec<_> = [whole()].into_iter().chain(verbs).map(page).collect();
+    let commands = built.get_subcommands().filter(|one| !one.is_hide_set()).cloned();
+    let pages: Vec<_> = [whole()].into_iter().chain(commands).map(page).collect();
     std::fs::create_dir_all(dir).or_fail(format_args!("cannot create {}", dir.display()))?;
     let mut files = Vec::new();
     for one in pages {

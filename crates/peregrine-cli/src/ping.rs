@@ -51,18 +51,18 @@ pub(crate) fn run(ping: &Ping, format: Format) -> Result<(), Failure> {
     let ended = ended.and_then(|()| interrupt.check(|| times.stopped(ping.count)));
     interrupt.leave();
     if format.is_json() {
-        let mut told = times.to_json();
-        told["name"] = json!(ping.name);
-        told["path"] = json!(path);
-        told["explain"] = json!(explain);
-        told["wait"] = json!(ping.wait.text());
-        told["bind_ns"] = whole_ns(bind);
+        let mut members = times.to_json();
+        members["name"] = json!(ping.name);
+        members["path"] = json!(path);
+        members["explain"] = json!(explain);
+        members["wait"] = json!(ping.wait.text());
+        members["bind_ns"] = whole_ns(bind);
         if format == Format::Ndjson {
-            told["row"] = json!("all");
+            members["row"] = json!("all");
         }
         return match ended {
-            Ok(()) => output::print(told),
-            Err(failure) => Err(failure.with(told)),
+            Ok(()) => output::print(members),
+            Err(failure) => Err(failure.with(members)),
         };
     }
     let bind = nanoseconds(bind.as_nanos() as f64);
@@ -86,9 +86,9 @@ struct Interval {
 
 impl Interval {
     fn print(&mut self, times: &[u64], now: Instant) -> Result<(), Failure> {
-        let mut told = Times::of(&times[self.first..], now - self.since).to_json();
-        told["row"] = json!("interval");
-        output::print(told)?;
+        let mut members = Times::of(&times[self.first..], now - self.since).to_json();
+        members["row"] = json!("interval");
+        output::print(members)?;
         self.printing += now.elapsed();
         (self.since, self.first) = (Instant::now(), times.len());
         Ok(())
@@ -173,9 +173,9 @@ mod tests {
     fn no_completed_call_gives_no_times() {
         let none = Times::of(&[], Duration::from_secs(1));
         assert!(!none.to_text().contains("ns"), "{}", none.to_text());
-        let told = none.to_json();
+        let members = none.to_json();
         for key in ["min_ns", "median_ns", "p90_ns", "p99_ns", "max_ns", "per_s"] {
-            assert!(told[key].is_null(), "{told}");
+            assert!(members[key].is_null(), "{members}");
         }
         let one = Times::of(&[7], Duration::from_secs(1));
         assert!(one.to_text().starts_with("1 call: min 7 ns"), "{}", one.to_text());

@@ -105,8 +105,8 @@ fn sensible(arguments: Arguments, command: &mut clap::Command) -> Result<Argumen
 /// Converts an error of the parser to a failure.
 fn failure(error: &Error) -> Failure {
     let text = error.to_string();
-    let told = text.split("\n\n").next().unwrap_or(&text);
-    let words: Vec<&str> = told.split_whitespace().collect();
+    let first = text.split("\n\n").next().unwrap_or(&text);
+    let words: Vec<&str> = first.split_whitespace().collect();
     let what = words.join(" ");
     let what = what.strip_prefix("error: ").unwrap_or(&what).to_owned();
     let mut suggestions = Vec::new();

@@ -518,9 +518,10 @@ fn manual_has_a_page_per_command() {
     let files: Vec<&str> =
         said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
     assert_eq!((code, files[0]), (0, "tmp/man1/peregrine.1"));
-    for verb in ["serve", "copy", "list", "describe", "call", "explain", "ping", "doctor", "clean"]
+    for command in
+        ["serve", "copy", "list", "describe", "call", "explain", "ping", "doctor", "clean"]
     {
-        let page = format!("tmp/man1/peregrine-{verb}.1");
+        let page = format!("tmp/man1/peregrine-{command}.1");
         assert!(files.contains(&&*page), "{page} is not in {files:?}");
         let text = fs::read_to_string(sandbox.path(&page)).unwrap();
         assert!(text.contains("\\-\\-format") && text.contains(".SH SYNOPSIS"), "{text}");

@@ -61,7 +61,7 @@ pub(crate) fn run(call: &Call, format: Format) -> Result<(), Failure> {
         "bind_ns": output::whole_ns(bind),
     });
     let made = made.map_err(|error| match refused {
-        // The refusal says which size is allowed.
+        // The refusal has the allowed size.
         Some(refused) if error.kind() == Kind::TooLarge => refused,
         _ => error,
     });

@@ -162,8 +162,8 @@ impl FileServer {
         if writable {
             arguments.push("--writable");
         }
-        let (process, said) = home.spawn(&arguments)?;
-        let addresses = said["addresses"].as_array().into_iter().flatten();
+        let (process, ready) = home.spawn(&arguments)?;
+        let addresses = ready["addresses"].as_array().into_iter().flatten();
         let addresses = addresses.filter_map(|one| one.as_str().map(str::to_owned)).collect();
         let begun = Instant::now();
         let client = FilesClient::bind(name)?;

@@ -35,8 +35,8 @@ fn number(release: &str) -> Option<(u32, u32)> {
 }
 
 fn release() -> Finding {
-    let told = uname();
-    let release = told.release().to_string_lossy();
+    let system = uname();
+    let release = system.release().to_string_lossy();
     let new_enough = number(&release).is_some_and(|number| number >= (5, 4));
     Finding::of("Linux", new_enough, release.clone())
         .costs("5.4 or later is required; with 5.16 or later, a thread waits for many callers at a time")
@@ -46,8 +46,8 @@ fn release() -> Finding {
 fn futex_sets() -> Finding {
     // An empty set is invalid, so a kernel with the system call reports another error than ENOSYS.
     let flags = futex::WaitvFlags::empty();
-    let said = futex::waitv(&[], flags, None, futex::ClockId::Monotonic);
-    let has = said != Err(Errno::NOSYS);
+    let result = futex::waitv(&[], flags, None, futex::ClockId::Monotonic);
+    let has = result != Err(Errno::NOSYS);
     let verdict = if has { Verdict::Good } else { Verdict::Slow };
     Finding::new("futex_waitv", verdict, if has { "available" } else { "not available" })
         .costs(match has {

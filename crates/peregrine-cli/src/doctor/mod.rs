@@ -157,8 +157,8 @@ impl Finding {
 
 /// Reads a file of the kernel, without the last newline; returns `None` if that fails.
 fn read_kernel_file(path: impl AsRef<Path>) -> Option<String> {
-    let said = std::fs::read_to_string(path).ok()?;
-    Some(said.trim_end().to_owned())
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.trim_end().to_owned())
 }
 
 #[cfg(test)]

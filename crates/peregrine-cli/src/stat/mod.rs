@@ -182,8 +182,8 @@ fn wait(due: Instant, screen: Option<&Screen>, interrupt: &Interrupt) -> Result<
 fn the_only_server() -> Result<String, Failure> {
     let mut servers: BTreeMap<u32, String> = BTreeMap::new();
     for entry in directory::list().into_iter().filter(|entry| entry.alive != Some(false)) {
-        if let Ok(said) = peregrine::describe(&entry.name) {
-            servers.entry(said.process).or_insert(entry.name);
+        if let Ok(description) = peregrine::describe(&entry.name) {
+            servers.entry(description.process).or_insert(entry.name);
         }
     }
     let names: Vec<String> = servers.into_values().collect();

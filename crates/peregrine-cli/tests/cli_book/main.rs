@@ -73,12 +73,12 @@ fn every_command_is_in_the_book() {
     let sandbox = sandbox::Sandbox::new();
     let (_, said) = sandbox.json(&["man", "--dir", "pages"]);
     let pages = said["files"].as_array().unwrap().iter().map(|one| one.as_str().unwrap());
-    let verbs: BTreeSet<&str> = pages
+    let commands: BTreeSet<&str> = pages
         .filter_map(|page| page.strip_prefix("pages/peregrine-")?.strip_suffix(".1"))
         .collect();
     let shown = CASES.iter().flat_map(|case| case.steps);
     let shown: BTreeSet<&str> = shown.filter_map(|step| step.line.split(' ').next()).collect();
-    assert!(verbs.len() > 8, "{verbs:?}");
-    let missing: Vec<_> = verbs.difference(&shown).collect();
+    assert!(commands.len() > 8, "{commands:?}");
+    let missing: Vec<_> = commands.difference(&shown).collect();
     assert!(missing.is_empty(), "tests/cli_book/cases.rs does not show {missing:?}");
 }

@@ -82,9 +82,9 @@ impl World {
 
     /// Whether the document must be identical.
     fn holds(&self, step: &Step) -> Holds {
-        let verb = step.line.split(' ').next().unwrap_or_default();
+        let command = step.line.split(' ').next().unwrap_or_default();
         match step.held {
-            true if self.crowded && OF_ALL.contains(&verb) => Holds::Elsewhere,
+            true if self.crowded && OF_ALL.contains(&command) => Holds::Elsewhere,
             true if self.closed && step.code == 3 => Holds::Elsewhere,
             true => Holds::Always,
             false => Holds::Never,
