@@ -545,7 +545,7 @@ fn servers_that_show_something_else_are_refused() {
         (counters(bytes), vec![plain.as_fd()], "memfd"),
         (counters(bytes), vec![], "another request"),
         (counters(bytes), vec![right.as_fd(), small.as_fd()], "another request"),
-        (counters(4096), vec![small.as_fd()], "4096 bytes, not"),
+        (counters(4096), vec![small.as_fd()], "4096 bytes instead of"),
         (vec![1, 2, 3], vec![], "ends before its last value"),
     ];
     for (answer, files, why) in cases {
